@@ -18,8 +18,8 @@ import numpy as np
 from benchmarks.timing import in_turns
 from podline.data.coco_letterbox import LetterBox
 from podline.data.reader import open_split
+from podline.data.sources.coco_sample import ground
 from podline.data.sources.coco_settings import CocoSettings
-from podline.data.sources.stick_people import Draws, ground
 from podline.documents.manifest import read_manifest
 from podline.progress import silent
 from podline.stages.specs import ConvertSpec
@@ -45,9 +45,9 @@ def make_images(source: str, images: int) -> None:
         (folder / f"{split}2017").mkdir()
         entries = [{"id": n, "file_name": f"{n:012}.jpg", "width": WIDTH, "height": HEIGHT} for n in numbers]
         for entry in entries:
-            draws = Draws(0, "benchmark", entry["id"])
-            top, left = int(draws.one(0, HEIGHT)), int(draws.one(0, WIDTH))
-            drawn = ground(draws, WIDTH, HEIGHT) + grain[top : top + HEIGHT, left : left + WIDTH]
+            chance = np.random.default_rng([1, entry["id"]])
+            top, left = chance.integers(HEIGHT), chance.integers(WIDTH)
+            drawn = ground(chance, WIDTH, HEIGHT) + grain[top : top + HEIGHT, left : left + WIDTH]
             data = cv2.imencode(".jpg", drawn.clip(0, 255).astype(np.uint8), _WITHOUT_SUBSAMPLING)[1]
             (folder / f"{split}2017" / entry["file_name"]).write_bytes(data.tobytes())
         document = json.dumps(
@@ -59,9 +59,9 @@ def make_images(source: str, images: int) -> None:
 
 def _person(number: int, image: int) -> dict[str, Any]:
     """Joints anywhere in a box of a quarter of the image."""
-    draws = Draws(0, "benchmark person", number)
-    left, top = draws.uniform(0, WIDTH // 2).item(), draws.uniform(0, HEIGHT // 2).item()
-    x, y = left + draws.uniform(0, WIDTH // 2, 17), top + draws.uniform(0, HEIGHT // 2, 17)
+    chance = np.random.default_rng([2, number])
+    left, top = chance.uniform(0, WIDTH // 2), chance.uniform(0, HEIGHT // 2)
+    x, y = left + chance.uniform(0, WIDTH // 2, 17), top + chance.uniform(0, HEIGHT // 2, 17)
     joints = np.stack([x, y, np.full(17, 2)], axis=1).astype(int)
     return {
         "id": number,

@@ -13,14 +13,14 @@ from typing import Any
 import httpx
 
 from podline.data.sources.sample import write_sample
+from podline.deployments import project_file
+from podline.deployments.up import Place
 from podline.documents.completion import completion_name
 from podline.errors import PodlineError
 from podline.settings import Settings
 from podline.stages.table import CHAIN, EVALUATE
 from podline.store.opening import open_store
-from podline.tasks.server import project_file
-from podline.tasks.server.secret import header
-from podline.tasks.server.standing import Place
+from podline.tasks.secret import header
 
 _RECIPE = "sample"
 _DEPLOYMENT = "training/cifar-manual"

@@ -336,8 +336,8 @@ def standing_prefect(home: Path, api_url: str, secret: str, root: str, mark: Map
         **_own_prefect(home, api_url, secret),
         # Whoever clicks on Run or Retry watches: the worker asks for work more often than every 10 s, its default.
         "PREFECT_WORKER_QUERY_SECONDS": "2",
-        # A crash is noticed at once, and not a quarter of an hour later; see tasks/server/event_order.py.
-        "PREFECT_SERVER_EVENTS_CAUSAL_ORDERING": "podline.tasks.server.event_order",
+        # A crash is noticed at once, and not a quarter of an hour later; see deployments/event_order.py.
+        "PREFECT_SERVER_EVENTS_CAUSAL_ORDERING": "podline.deployments.event_order",
         "PYTHONUNBUFFERED": "1",
         # By whichever name the page was opened, through a tunnel as well, it asks the server that it came from.
         _UI_API_URL: os.environ.get(_UI_API_URL, "/api"),

@@ -18,9 +18,9 @@ from podline.errors import SettingsError, TpuSetupError
 from podline.progress import Listener, Reporter
 from podline.settings import Settings
 from podline.store.opening import open_store
+from podline.tasks.own_server import OwnServer
 from podline.tasks.parameters import TrainingForm
 from podline.tasks.runs.listening import heard_by
-from podline.tasks.server.own_server import OwnServer
 from podline.tasks.sources import look_at_source, require_source
 
 _STAGE = "prefect"

@@ -18,10 +18,10 @@ from podline.reporting.templates import markdown
 from podline.store.contract import Store
 from podline.store.opening import open_store
 from podline.store.sealed_text import INDEX
+from podline.tasks.page_links import PageLinks
 from podline.tasks.parameters import TrainingForm
 from podline.tasks.runs.artifact_keys import key_of
 from podline.tasks.runs.run_log import stage_listener
-from podline.tasks.server.page_links import PageLinks
 
 # How many nights, and what is said of the last; what else there is follows as a link within the page.
 _HEADLINE = re.compile("<h1><strong>(.*?)</strong>(.*?)(?:<a |</h1>)", re.DOTALL)

@@ -21,11 +21,11 @@ from podline.stages.specs import ConvertResult, EvaluateResult, ReportResult, Tr
 from podline.stages.tools import LearningRateResult
 from podline.store.contract import Store
 from podline.tasks.night import Night
+from podline.tasks.page_links import PageLinks
 from podline.tasks.promoting import outcome, tell_verdict
 from podline.tasks.report_artifact import report_text
 from podline.tasks.runs.artifact_keys import key_of
 from podline.tasks.runs.this_run import add_tags
-from podline.tasks.server.page_links import PageLinks
 
 UNCHANGED = "unchanged"
 """The tag of a run that found every stage done."""

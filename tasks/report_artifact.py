@@ -9,7 +9,7 @@ from podline.reporting.templates import markdown
 from podline.stages.specs import ReportResult, TrainResult
 from podline.store.contract import Store
 from podline.store.sealed_text import INDEX
-from podline.tasks.server.page_links import PageLinks
+from podline.tasks.page_links import PageLinks
 
 _SECTION = "\n## "
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from podline import settings
-from podline.data.sources.remote import is_remote, open_remote
+from podline.data.sources.remote import is_remote, objects_of
 from podline.datasets import fingerprint
 from podline.progress import Reporter
 from podline.recipes import datasets
@@ -67,7 +67,7 @@ def require_source(form: TrainingForm, root: str) -> None:
     if form.drawn is not None or ("://" not in source and Path(source).expanduser().exists()):
         return
     if is_remote(source):
-        open_remote(source)
+        objects_of(source)
     else:
         look_at_source(form, root)  # which says what it may be
 

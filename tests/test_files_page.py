@@ -13,7 +13,7 @@ from pathlib import Path
 
 PROJECT = Path(__file__).parent.parent
 PAGE = PROJECT / "docs" / "files.md"
-TOP = ("flows", "tasks", "beam_jobs", "podline")
+TOP = ("deployments", "flows", "tasks", "beam_jobs", "podline")
 ABOUT = """# Every file, in one line
 
 The first line of each file's docstring, from what a person runs down to what all of it stands on. \

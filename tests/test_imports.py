@@ -64,7 +64,7 @@ def loaded_by(modules: list[str]) -> set[str]:
         # Before it starts a server, which Prefect finds by its environment.
         (["podline.tasks.embedded"], set()),
         (["podline.beam_jobs"], {"apache_beam", "pandas", "matplotlib"}),
-        (["podline.tasks", "podline.flows"], {"prefect", "pandas"}),
+        (["podline.tasks", "podline.flows", "podline.deployments"], {"prefect", "pandas"}),
     ],
 )
 def test_a_layer_loads_nothing_heavier_than_it_may(packages: list[str], allowed: set[str]) -> None:
@@ -113,7 +113,7 @@ def test_the_tree_in_the_design_is_the_real_one() -> None:
         above = above if line.startswith(" ") else name
         told.add(above + name if line.startswith(" ") else name)
     there = {"benchmarks/", "deployments/", "tests/"}
-    for top in ("flows", "tasks", "beam_jobs", "podline"):
+    for top in ("deployments", "flows", "tasks", "beam_jobs", "podline"):
         packages = [file.parent for file in (PROJECT / top).glob("*/__init__.py") if not file.parent.is_symlink()]
         there |= {f"{top}/", *(f"{package.relative_to(PROJECT)}/" for package in packages)}
     there |= {f"podline/{file.name}" for file in (PROJECT / "podline").glob("[!_]*.py")}

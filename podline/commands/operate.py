@@ -12,8 +12,8 @@ from podline.commands import pages
 from podline.commands.options import in_order, load_settings, say, settings_option, store_options
 
 # By name, since the library does not import what is above it.
-_STANDING, _DEPLOYING = "podline.tasks.server.standing", "podline.tasks.server.deployment_process"
-_PROJECT_FILE = "podline.tasks.server.project_file"
+_STANDING, _DEPLOYING = "podline.deployments.up", "podline.deployments.deployment_process"
+_PROJECT_FILE = "podline.deployments.project_file"
 
 _project_option = click.option(
     "--project",
@@ -101,7 +101,7 @@ def deploy(project: Path | None, overwrite: bool, forget: tuple[str, ...], **opt
     A server with a secret is asked with PREFECT_API_AUTH_STRING. That of `podline up` is found, if it is up for the
     same root (the setting root) on this machine.
 
-    Next: a worker, `python -m podline.tasks.server.working --pool cpu`.
+    Next: a worker, `python -m podline.deployments.worker --pool cpu`.
     """
     importlib.import_module(_STANDING).use_secret(load_settings(options))
     deploying = importlib.import_module(_DEPLOYING)

@@ -21,7 +21,7 @@ from podline.tpu_settings import Limits, TpuSettings
 # By name, since the library does not import what is above it.
 _PATROL = "podline.tasks.node.patrol:patrolled_by_hand"
 _WHOSE_TURN = "podline.tasks.node.tpu_lease:whose_turn"
-_GUARD = "podline.tasks.server.standing:use_secret"
+_GUARD = "podline.deployments.up:use_secret"
 
 _options = in_order(
     click.option("--node", help="The node's name.  [default: the setting tpu.node]"),

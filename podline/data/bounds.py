@@ -33,12 +33,6 @@ CLASS_NAME_LETTERS = 255
 ENTRY_LETTERS = 2_000_000
 """Of one line of JSON in a table, which is parsed whole; COCO's largest entry, a crowd, has less than 100,000."""
 
-FREE_ENTRIES = 10_000
-"""Of images and annotations in a file."""
-
-BYTES_OF_AN_ENTRY = 64
-"""Bytes for which it may have one more; an entry that says what an image's must has as many."""
-
 FREE_CONTAINERS = 10_000
 """Lists and objects in a JSON file that is read whole: results, and the truth to score them by."""
 
@@ -52,17 +46,12 @@ OUTLINE_RUNS = 4_000_000
 """Run lengths of an image's unlabelled people together; COCO's crowds have some thousands."""
 
 OUTLINES = 10_000
-"""Outlines of an image's unlabelled people; COCO's have some dozens."""
+"""Polygons of an annotation; COCO's have some dozens."""
 
 
 def unpacked(packed: int) -> int:
     """Bytes that so many packed ones may become."""
     return UNPACKED_FREE + PACKED_RATIO * packed
-
-
-def entries(size: int) -> int:
-    """Entries that a file of annotations of so many bytes may have."""
-    return FREE_ENTRIES + size // BYTES_OF_AN_ENTRY
 
 
 def containers(size: int) -> int:

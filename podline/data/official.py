@@ -1,4 +1,4 @@
-"""Says how CIFAR and MNIST are published, and compares a data set with that, in words.
+"""Says how CIFAR and MNIST are published, compares raw files with that, and says what came of it.
 
 Sizes and md5 sums: https://www.cs.toronto.edu/~kriz/cifar.html, and torchvision's ``datasets/cifar.py`` and
 ``datasets/mnist.py``. md5 guards against damage, not against an attacker.
@@ -7,9 +7,10 @@ Sizes and md5 sums: https://www.cs.toronto.edu/~kriz/cifar.html, and torchvision
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from podline.data.rawfiles import RawFile, md5_of
 from podline.documents.manifest import Manifest
 from podline.frozen import Frozen
 from podline.recipes import datasets
@@ -99,6 +100,11 @@ MNIST = Published(
 )
 
 
+def official_name(name: str) -> str:
+    """Return the name under which a file is published: MNIST's come with a dot before ``idx``, or gzipped, as well."""
+    return name.removesuffix(".gz").replace(".idx", "-idx")
+
+
 def published(dataset: str) -> Published | None:
     """Return a data set as it is published; None for one that is not published or not known."""
     found = datasets.known(dataset)
@@ -123,6 +129,30 @@ class OfficialCheck(Frozen):
 
     official: bool | None
     others: tuple[OtherFile, ...] = ()
+
+
+def check_official(dataset: str, raw: Iterable[RawFile], archive: RawFile | None) -> OfficialCheck | None:
+    """Compare a source's files, and the archive that they came in; None for data that nobody publishes.
+
+    Raises:
+        SourceError: a file cannot be read.
+    """
+    sums = published(dataset)
+    if sums is None:
+        return None
+    compared = [_compared(file, sums.files[file.name]) for file in raw if file.name in sums.files]
+    official = all(other is None for other in compared) if compared else None
+    known = sums.archive_md5(archive.name) if archive else None
+    if archive and known:
+        other = _compared(archive, known)
+        official = official or other is None  # whose files are compared may have been packed anew
+        compared.append(other)
+    return OfficialCheck(official=official, others=tuple(other for other in compared if other is not None))
+
+
+def _compared(file: RawFile, published: str) -> OtherFile | None:
+    found = md5_of(file.path)
+    return None if found == published else OtherFile(file=file.name, found=found, published=published)
 
 
 def records_read(manifest: Manifest) -> dict[str, int]:

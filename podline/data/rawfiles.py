@@ -11,10 +11,9 @@ import errno
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 from podline.data.lfs import refuse_lfs_pointer
 from podline.data.shown import printable
@@ -57,18 +56,38 @@ def parsing(path: Path | str, kind: str, remedy: str = "restore the file") -> It
         raise SourceError(f"{path} cannot be read as {kind}: {printable(reason(error))}; {remedy}") from error
 
 
-@dataclass(frozen=True)
-class RawFile:
-    """A raw file: its official name, where it is, what it holds, and how errors call it.
+@contextlib.contextmanager
+def renaming(names: Mapping[str, str]) -> Iterator[None]:
+    """Put the names of the user's files into a :class:`SourceError` of its body, for those of copies in the cache.
 
-    ``shown`` is a path, or ``archive.tar.gz/member``: what the user gave, not where it was unpacked.
+    Args:
+        names: of a copy → of what it was made from, which may be a copy as well, listed before it.
+    """
+    try:
+        yield
+    except SourceError as error:
+        message = str(error)
+        for copy, original in reversed([*names.items()]):
+            message = message.replace(copy, original)
+        raise SourceError(message) from error
+
+
+class RawFile(NamedTuple):
+    """A raw file.
+
+    Attributes:
+        name: the official one.
+        path: where it is.
+        bytes: its size.
+        sha256: of its content.
+        modified: when it was modified last, in nanoseconds.
     """
 
     name: str
     path: Path
     bytes: int
     sha256: str
-    shown: str
+    modified: int
 
     @property
     def place(self) -> str:
@@ -99,24 +118,8 @@ def raw_file(name: str, path: Path) -> RawFile:
     """
     with reading(path):
         refuse_lfs_pointer(path, str(path))
-        return RawFile(name, path, path.stat().st_size, digests.of_file(path), str(path))
-
-
-def write_raw_file(name: str, path: Path, chunks: Iterable[bytes | memoryview]) -> RawFile:
-    """Write a file, and its checksum on the way.
-
-    Raises:
-        StoreError: it cannot be written.
-    """
-    digest, size = hashlib.sha256(), 0
-    with explained("write", path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("wb") as stream:
-            for chunk in chunks:
-                stream.write(chunk)
-                digest.update(chunk)
-                size += len(chunk)
-    return RawFile(name, path, size, digest.hexdigest(), str(path))
+        status = path.stat()
+        return RawFile(name, path, status.st_size, digests.of_file(path), status.st_mtime_ns)
 
 
 def made_once(work: Path, key: str, make: Callable[[Path], Iterable[RawFile]]) -> tuple[RawFile, ...]:
@@ -146,11 +149,11 @@ def made_once(work: Path, key: str, make: Callable[[Path], Iterable[RawFile]]) -
         making = workspace / key
         with explained("write", making):
             making.mkdir()
-        files = [file.info.model_dump() for file in make(making)]
+        files = list(make(making))
         with explained("write", folder):
-            (making / _LIST).write_text(json.dumps(files))
+            (making / _LIST).write_text(json.dumps([file.info.model_dump() for file in files]))
             _publish(making, folder, workspace / "damaged")
-    return listed_files(folder, files)
+    return tuple(file._replace(path=folder / file.name) for file in files)
 
 
 def use_of(folder: Path) -> Path:
@@ -178,19 +181,8 @@ def _publish(making: Path, folder: Path, aside: Path) -> None:
 def _whole(folder: Path) -> tuple[RawFile, ...] | None:
     """Return the files of a published folder, if all of them are there and hold what they held."""
     try:
-        files = listed_files(folder, json.loads((folder / _LIST).read_text()))
-        whole = all(
-            (folder / file.name).stat().st_size == file.bytes and digests.of_file(folder / file.name) == file.sha256
-            for file in files
-        )
-    except (OSError, ValueError, TypeError):
+        files = [SourceFile.model_validate(file) for file in json.loads((folder / _LIST).read_text())]
+        found = tuple(raw_file(file.name, folder / file.name) for file in files)
+    except (OSError, ValueError, TypeError, SourceError):
         return None
-    return files if whole else None
-
-
-def listed_files(folder: Path, files: list[dict[str, Any]]) -> tuple[RawFile, ...]:
-    """Return the files of a folder from :class:`SourceFile` as JSON."""
-    return tuple(
-        RawFile(info.name, folder / info.name, info.bytes, info.sha256, str(folder / info.name))
-        for info in (SourceFile.model_validate(file) for file in files)
-    )
+    return found if [file.info for file in found] == files else None

@@ -1,4 +1,4 @@
-"""Raw pixels by position: rows of files, splits of them, and all that a source of pixels knows.
+"""Raw pixels by position: rows of files, and splits of them; pixels that were decoded lie in the cache in this form.
 
 What is here is small and picklable (paths, offsets, one byte a label): workers open the same files themselves, by
 position, so pixels never travel.
@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import Any, BinaryIO, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from podline.data.rawfiles import RawFile, reading
-from podline.data.records import LABEL, Feature, label_feature
-from podline.documents.manifest import Quarantined, SourceFile
+from podline.data.rawfiles import RawFile, made_once, raw_file, reading
 from podline.errors import SourceError
+from podline.store.contract import explained
 
+_PIXELS, _RECORDS = "pixels", "records.npz"
 _SCANNED_BYTES = 4_000_000
 EDGES = ".edges"
 """What the name of a file of files has added in that of its edges: where each begins, and the last one ends; int64."""
@@ -48,29 +48,29 @@ class RowBlock:
     planes: int = 0
     modified: int = 0
 
-    def read_into(self, out: npt.NDArray[np.uint8], rows: npt.NDArray[np.int64], images: npt.NDArray[np.int64]) -> None:
-        """Read image ``images[i]`` into ``out[rows[i]]``, as (height, width, channels).
+    def read(self, images: npt.NDArray[np.int64], size: int) -> npt.NDArray[np.uint8]:
+        """Return some images of ``size`` bytes as (height, width, channels), (n, size).
 
         One positioned read an image: cheaper than mapping the file anew, and it leaves no mapped pages behind.
-
-        Args:
-            out: uint8, (n, size), C-contiguous.
-            rows: which rows of it to fill.
-            images: which images to fill them with.
 
         Raises:
             SourceError: the file is gone, or was changed.
         """
-        size = out.shape[1]
+        stored = np.empty((len(images), size), np.uint8)
+        whole, read = stored.reshape(-1).data, 0
         places = (self.offset + images * (self.stride or size)).tolist()
+        with self._open() as stream:
+            number = stream.fileno()
+            for start, place in zip(range(0, stored.size, size), places, strict=True):
+                read += os.preadv(number, (whole[start : start + size],), place)
+        self._check(read, stored.size)
         if not self.planes:
-            self._read(out.reshape(-1).data, (rows * size).tolist(), places, size)
-            return
-        stored = np.empty((len(places), size), np.uint8)
-        self._read(stored.reshape(-1).data, range(0, stored.size, size), places, size)
-        planes, pixels = stored.reshape(len(places), self.planes, -1), out.reshape(len(out), -1, self.planes)
-        for channel in range(self.planes):  # three times as fast as a transposition
-            pixels[rows, :, channel] = planes[:, channel]
+            return stored
+        planes, every = stored.reshape(len(images), self.planes, -1), np.arange(len(images))
+        pixels = np.empty((len(images), size // self.planes, self.planes), np.uint8)
+        for channel in range(self.planes):  # with rows by index three times as fast as a transposition
+            pixels[every, :, channel] = planes[:, channel]
+        return pixels.reshape(len(images), size)
 
     def scan(self, size: int) -> Iterator[npt.NDArray[np.uint8]]:
         """Yield all images as they are stored, in the file's order, some megabytes at a time.
@@ -90,15 +90,6 @@ class RowBlock:
                 wanted = buffer.reshape(-1)[: count * stride - (stride - size)].data
                 self._check(os.preadv(stream.fileno(), (wanted,), self.offset + first * stride), len(wanted))
                 yield buffer[:count, :size]
-
-    def _read(self, whole: memoryview, starts: Iterable[int], places: Iterable[int], size: int) -> None:
-        read = expected = 0
-        with self._open() as stream:
-            number = stream.fileno()
-            for start, place in zip(starts, places, strict=True):
-                read += os.preadv(number, (whole[start : start + size],), place)
-                expected += size
-        self._check(read, expected)
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[BinaryIO]:
@@ -177,14 +168,11 @@ class SourceSplit:
             place -= block.count
         raise IndexError(f"record {index} of {len(self)}")
 
-    def read(
-        self, indices: npt.NDArray[np.int64], scratch: npt.NDArray[np.uint8] | None = None
-    ) -> dict[str, np.ndarray]:
+    def read(self, indices: npt.NDArray[np.int64]) -> dict[str, np.ndarray]:
         """Return the records at some positions, in the order given.
 
         Args:
             indices: int64, (n,).
-            scratch: uint8, (n, bytes of an image): the memory that the images come in; new by default.
 
         Returns:
             ``image``: uint8, (len(indices), height, width, channels); every label feature: int64, (len(indices),).
@@ -194,12 +182,12 @@ class SourceSplit:
         """
         places = indices if self.kept is None else self.kept[indices]
         height, width, channels = self.image_shape
-        stored = np.empty((len(places), height * width * channels), np.uint8) if scratch is None else scratch
+        stored = np.empty((len(places), height * width * channels), np.uint8)
         first = 0
         for block in self.blocks:
             chosen = np.flatnonzero((places >= first) & (places < first + block.count))
             if len(chosen):
-                block.read_into(stored, chosen, places[chosen] - first)
+                stored[chosen] = block.read(places[chosen] - first, stored.shape[1])
             first += block.count
         images = stored.reshape(-1, height, width, channels)
         return {"image": images, **{name: column[places].astype(np.int64) for name, column in self.labels.items()}}
@@ -213,45 +201,59 @@ class SourceSplit:
         return self.files.read_files(places) if self.files else []
 
 
-@dataclass(frozen=True)
-class RawRows:
-    """Raw pixels of a data set, parsed: what the files hold and where.
+class CachedImages(NamedTuple):
+    """Images of one file.
 
     Attributes:
-        dataset: ``cifar10`` …
-        class_names: names of the main label's classes, in order.
-        files: every raw file that the records come from, with its checksum.
-        splits: ``train`` first.
-        quarantined: records that were read and cannot be converted, with the reason.
-        extra_class_names: names of the classes of further label features (``coarse_label`` of CIFAR-100).
-        raw: the files themselves, by official name, unpacked.
-        archive: what they were unpacked from, by its official name.
+        block: where they are.
+        labels: whole numbers, (images, kinds of labels).
+        shape: (height, width, channels) of each.
     """
 
-    dataset: str
-    class_names: tuple[str, ...]
-    files: tuple[SourceFile, ...]
-    splits: tuple[SourceSplit, ...]
-    quarantined: tuple[Quarantined, ...] = ()
-    extra_class_names: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    raw: tuple[RawFile, ...] = ()
-    archive: RawFile | None = None
+    block: RowBlock
+    labels: npt.NDArray[Any]
+    shape: tuple[int, ...]
 
-    @property
-    def features(self) -> tuple[Feature, ...]:
-        """The features of every record: the image, then the labels."""
-        split, classes = self.splits[0], {LABEL: self.class_names, **self.extra_class_names}
-        return (
-            Feature("image", "uint8", split.image_shape),
-            *(label_feature(name, len(classes.get(name, ()))) for name in split.labels),
-        )
 
-    @property
-    def sizes(self) -> dict[str, int]:
-        """Records of each split to convert."""
-        return {split.name: len(split) for split in self.splits}
+def write_images(folder: Path, parts: Iterable[npt.NDArray[np.uint8]], labels: Any) -> None:
+    """Write images into an empty folder, for :func:`cached_images`; a child process does, out of an untrusted file.
 
-    @property
-    def read(self) -> int:
-        """How many records the raw files hold."""
-        return sum(map(len, self.splits)) + len(self.quarantined)
+    Args:
+        folder: where to.
+        parts: some images each, (n, …) as they are stored, all of one shape; at least one part.
+        labels: (images, kinds); looked at when all parts are written.
+
+    Raises:
+        StoreError: the folder cannot be written.
+    """
+    shape: tuple[int, ...] = ()
+    with explained("write", folder / _PIXELS):
+        with (folder / _PIXELS).open("wb") as stream:
+            for part in parts:
+                shape = part.shape[1:]
+                stream.write(np.ascontiguousarray(part).reshape(-1).data)
+        np.savez(folder / _RECORDS, labels=np.asarray(labels), shape=np.array(shape))
+
+
+def cached_images(work: Path, key: str, name: str, write: Callable[[Path], object], planes: int = 0) -> CachedImages:
+    """Return a raw file's images out of the cache, where they are read by position, whatever file they came in.
+
+    Args:
+        work: the cache folder.
+        key: the checksum of all that the images depend on.
+        name: the raw file's short name, for errors and the quarantine.
+        write: makes them where they are not there yet: calls :func:`write_images`.
+        planes: see :class:`RowBlock`.
+
+    Raises:
+        StoreError: the cache folder cannot be written.
+    """
+
+    def make(folder: Path) -> list[RawFile]:
+        write(folder)
+        return [raw_file(file, folder / file) for file in (_PIXELS, _RECORDS)]
+
+    pixels, records = made_once(work, key, make)
+    with np.load(str(records.path)) as columns:
+        labels, shape = columns["labels"], tuple(columns["shape"].tolist())
+    return CachedImages(RowBlock(name, str(pixels.path), len(labels), planes=planes), labels, shape)

@@ -16,7 +16,7 @@ import numpy as np
 from podline.data.pixels import PixelSums, add_up, pixel_sums
 from podline.data.planning import ShardPlan, shard_order
 from podline.data.records import IMAGE, LABEL, EncodedLayout, RecordLayout
-from podline.data.rows import RawRows, SourceSplit
+from podline.data.rows import SourceSplit
 from podline.data.tfrecord import Bytes
 from podline.documents.manifest import MANY_CLASSES, FileInfo, ShardInfo
 from podline.frozen import Frozen
@@ -44,21 +44,13 @@ class ShardFiller(Protocol):
         ...
 
     def filler(self, plan: ShardPlan, /, layout: RecordLayout, table: Path) -> Fill:
-        """Return what fills a shard's records, for :func:`write_shard`.
-
-        Raises:
-            StoreError: the table cannot be read.
-        """
+        """Return what fills a shard's records; a table that cannot be read is a StoreError."""
         ...
 
 
 @dataclass(frozen=True)
 class RowsByPlace:
-    """Records whose pixels are read where they are, by workers that see the raw files.
-
-    Attributes:
-        images: each split's images, without labels.
-    """
+    """Records whose pixels, each split's, are read where they are, by workers that see the raw files."""
 
     images: Mapping[str, SourceSplit]
 
@@ -120,33 +112,30 @@ class WrittenShard(Frozen):
         return self.info if few else self.info.model_copy(update={"class_counts": ()})
 
 
-def tables_of_places(source: RawRows, seed: int, folder: Path) -> Iterator[Path]:
+def tables_of_places(splits: Iterable[SourceSplit], seed: int, folder: Path) -> Iterator[Path]:
     """Write each split's table for :class:`RowsByPlace`: 9 to 12 bytes a record.
-
-    Args:
-        source: what is converted.
-        seed: of the order in which records are put into shards.
-        folder: an existing folder for the tables.
 
     Raises:
         StoreError: the folder cannot be written.
     """
-    for split in source.splits:
+    for split in splits:
         path = folder / f"{split.name}.npy"
         with explained("write", path):
             np.save(path, _places(split, seed))
         yield path
 
 
-def tables_of_rows(source: RawRows, plans: Iterable[ShardPlan], seed: int, folder: Path) -> Iterator[Path]:
-    """Write each shard's table for :class:`RowsInTables`, one after another; see :func:`tables_of_places`.
+def tables_of_rows(
+    splits: Iterable[SourceSplit], plans: Iterable[ShardPlan], seed: int, folder: Path
+) -> Iterator[Path]:
+    """Write each shard's table for :class:`RowsInTables`, one after another.
 
     Raises:
         SourceError: a raw file cannot be read.
         StoreError: the folder cannot be written.
     """
     table = RowsInTables().table
-    for split in source.splits:
+    for split in splits:
         places, images = _places(split, seed), without_labels([split])[split.name]
         for plan in plans:
             if plan.split == split.name:
@@ -156,15 +145,7 @@ def tables_of_rows(source: RawRows, plans: Iterable[ShardPlan], seed: int, folde
 
 
 def write_rows(table: Path, columns: Mapping[str, np.ndarray], files: Sequence[bytes]) -> Path:
-    """Write a shard's table for :class:`RowsInTables`.
-
-    Args:
-        table: where to.
-        columns: feature → the records' values.
-        files: of the records' images, where records hold these.
-
-    Returns:
-        The table.
+    """Write a shard's table for :class:`RowsInTables`: its features' values, and the files of images that it holds.
 
     Raises:
         StoreError: it cannot be written.
@@ -202,7 +183,7 @@ def write_shard(
         path: where to; it must not matter if this ends in the middle.
         plan: what the shard is.
         layout: of its records as they are in the file.
-        classes: how many classes the main label has.
+        classes: how many the main label has.
         fill: makes the records.
 
     Raises:

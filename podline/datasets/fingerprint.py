@@ -14,6 +14,7 @@ from pathlib import Path
 
 from podline.data.images.listing import listing, one
 from podline.data.sources.left_out import refuse_left_out
+from podline.data.sources.remote import is_remote, objects_of
 from podline.data.sources.source import RawData, open_raw
 from podline.documents.manifest import LAYOUT_VERSION, SourceFile, dataset_folder
 from podline.errors import SourceError
@@ -24,7 +25,7 @@ from podline.recipes.own_code import of_dataset
 from podline.stages.completed import find_completed
 from podline.stages.specs import ConvertResult, ConvertSpec
 from podline.store import digests
-from podline.store.contract import BUCKET_SCHEME, Store, explained
+from podline.store.contract import Store, explained
 from podline.store.opening import open_store
 
 _FINGERPRINT = re.compile("[0-9a-f]{16}")
@@ -160,8 +161,8 @@ def find_converted(spec: ConvertSpec, reporter: Reporter) -> ConvertResult | Non
 
 def _state(source: str, settings: ConverterSettings) -> object:
     """Return names, sizes and times of all files that a source's records may come from."""
-    if source.startswith(BUCKET_SCHEME):
-        return [source, _objects(source)]
+    if is_remote(source):
+        return [source, sorted([found.name, found.bytes, found.version] for found in objects_of(source)[1])]
     place = Path(source).expanduser().absolute()
     if not place.exists():
         raise SourceError(f"{source} does not exist; give an existing folder or file with --source")
@@ -174,13 +175,3 @@ def _state(source: str, settings: ConverterSettings) -> object:
     for folder in folders:
         files += listing(folder) if folder.is_dir() else []
     return [str(place), [file.state for file in files]]
-
-
-def _objects(uri: str) -> list[list[object]]:
-    """Return names, sizes and versions of the objects below a prefix, or of the object of that name."""
-    below = [[found.name, found.bytes, found.version] for found in open_store(uri, "--source").listing()]
-    folder, _, name = uri.rpartition("/")
-    if not below and folder.rstrip("/") != BUCKET_SCHEME.rstrip("/"):
-        alone = open_store(folder, "--source").find(name)
-        below = [[alone.name, alone.bytes, alone.version]] if alone else []
-    return sorted(below)

@@ -185,7 +185,7 @@ SHIPPED = {
             "keypoints",
             "podline.data.sources.keypoints:open_keypoints",
             kind="pose",
-            settings="podline.data.sources.keypoint_settings:KeypointSettings",
+            settings="podline.data.sources.coco_settings:KeypointSettings",
             several=True,
         ),
     )

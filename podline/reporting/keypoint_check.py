@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from podline.data.sources.coco import CocoSource
-from podline.data.sources.keypoint_layout import has_annotations
+from podline.data.sources.keypoints import has_annotations
 from podline.data.sources.remote import on_this_machine
 from podline.data.sources.source import open_raw
 from podline.datasets.fingerprint import source_cache

@@ -146,7 +146,7 @@ def _nights(
 
 
 def _is_started_again(run: FlowRun) -> bool:
-    """Whether a run that crashed has a second start before it; see :mod:`podline.tasks.server.automations`."""
+    """Whether a run that crashed has a second start before it; see :mod:`podline.deployments.automations`."""
     return run.state_type == StateType.CRASHED and run.run_count == 1
 
 

@@ -2,8 +2,8 @@
 
 Whatever ends a run by SIGTERM means to go on later: ``podline down``, a service manager, a machine that is shut down.
 The run's own process puts it back where it can (:func:`interrupted`), and the worker does for those that could not
-(:mod:`podline.tasks.server.working`). Its count of starts stays what it was, as that of a run which was paused, so it
-still begins again by itself after a real crash; see :mod:`podline.tasks.server.automations`.
+(:mod:`podline.deployments.worker`). Its count of starts stays what it was, as that of a run which was paused, so it
+still begins again by itself after a real crash; see :mod:`podline.deployments.automations`.
 """
 
 from __future__ import annotations

@@ -7,9 +7,9 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+from coco_files import open_coco
 
 from benchmarks import coco, plain_poses
-from podline.data.sources.coco import open_coco
 from podline.data.sources.coco_records import annotations_of
 from podline.documents.skeleton import COCO
 from podline.input.pose_targets import pose_targets
@@ -20,7 +20,7 @@ SIDE, SETTINGS = 64, PoseTargetSettings(stride=8)
 
 def test_plain_batches_hold_every_image_with_its_targets_once(tmp_path: Path) -> None:
     coco.make_images(str(tmp_path / "raw"), 10)
-    source = open_coco("coco", str(tmp_path / "raw"), SIDE, 3, tmp_path / "work")
+    source = open_coco(tmp_path / "raw", tmp_path / "work", side=SIDE, max_people=3)
     images = source.splits["train"]
     columns = annotations_of(images, SIDE, 3, COCO)
     assert columns["people"].tolist() == [2] * 8

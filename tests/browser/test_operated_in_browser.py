@@ -22,8 +22,8 @@ from websockets import Subprotocol
 from websockets.exceptions import ConnectionClosedError
 from websockets.sync.client import connect
 
+from podline.deployments.up import MARK
 from podline.supervision import processes
-from podline.tasks.server.standing import MARK
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1700)]
 

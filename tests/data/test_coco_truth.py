@@ -5,16 +5,18 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from coco_files import CocoFiles
+from coco_files import CocoFiles, open_coco
+from parsing_here import parsing_here
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
-from podline.data.sources.coco import CocoSource, open_coco
+from podline.data.sources.coco import CocoSource
 from podline.data.sources.coco_sample import write_coco_sample
 from podline.data.sources.coco_truth import read_truth, truth_name
 from podline.documents import skeleton
@@ -23,6 +25,12 @@ from podline.errors import ArtifactError
 from podline.store.folder import FolderStore
 
 CROWD = {"iscrowd": 1, "num_keypoints": 0, "segmentation": {"size": [32, 48], "counts": [100, 36, 1400]}}
+
+
+@pytest.fixture(autouse=True)
+def _here() -> Iterator[None]:
+    with parsing_here():
+        yield
 
 
 def manifest_of(source: CocoSource, truths: dict[str, FileInfo]) -> Manifest:
@@ -46,7 +54,7 @@ def manifest_of(source: CocoSource, truths: dict[str, FileInfo]) -> Manifest:
 
 
 def truths_of(folder: Path, root: Path) -> dict[str, dict[str, Any]]:
-    source = open_coco("coco", str(folder), 64, 2, folder / "work")
+    source = open_coco(folder, root / "work", max_people=2)
     manifest = manifest_of(source, source.publish_truths(FolderStore(root), "d"))
     return {split: read_truth(FolderStore(root), "d", manifest, split) for split in source.sizes}
 
@@ -136,16 +144,8 @@ def test_what_pycocotools_cannot_do_without_is_put_in(tmp_path: Path) -> None:
     assert found[200]["num_keypoints"] == 17
 
 
-def test_an_outline_that_is_no_json_leaves_its_image_out(tmp_path: Path) -> None:
-    files = CocoFiles()
-    files.annotations[0] |= {"num_keypoints": 0, "segmentation": [[float("nan")]]}
-    [left_out] = open_coco("coco", str(files.write(tmp_path)), 64, 2, tmp_path / "work").quarantined
-    assert left_out.record == "000000000001.jpg (image 1)"
-    assert "annotation 100: its outline has a corner" in left_out.reason
-
-
 def test_a_truth_that_changed_is_refused(tmp_path: Path) -> None:
-    source = open_coco("coco", str(CocoFiles().write(tmp_path / "raw")), 64, 2, tmp_path / "work")
+    source = open_coco(CocoFiles().write(tmp_path / "raw"), tmp_path / "work", max_people=2)
     truths = source.publish_truths(FolderStore(tmp_path), "d")
     path = tmp_path / "d" / truth_name("train")
     path.write_bytes(path.read_bytes().replace(b"500.0", b"500.1", 1))

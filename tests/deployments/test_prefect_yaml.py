@@ -21,8 +21,8 @@ from prefect.exceptions import PrefectHTTPStatusError
 from prefect.flows import load_flow_from_entrypoint
 from prefect.server.schemas.schedules import CronSchedule
 
-from podline.tasks.server import automations
-from podline.tasks.server.deploying import Request, deployed
+from podline.deployments import automations
+from podline.deployments.deploy import Request, deployed
 
 PROJECT = Path(__file__).parent.parent.parent
 TPU = {"PODLINE_TPU_NODE": "node", "PODLINE_TPU_API_PROJECT": "project", "PODLINE_TPU_API_ZONE": "zone"}

@@ -17,11 +17,11 @@ from prefect.client.schemas.actions import (
 from prefect.client.schemas.schedules import CronSchedule
 from support.extending import code_of
 
+from podline.deployments import automations, deploy
+from podline.deployments.deploy import Change, Request, deployed
 from podline.errors import SettingsError
-from podline.tasks.server import automations, deploying
-from podline.tasks.server.addresses import nights_path
-from podline.tasks.server.deploying import Change, Request, deployed
-from podline.tasks.server.page_links import address
+from podline.tasks.addresses import nights_path
+from podline.tasks.page_links import address
 
 PROJECT = Path(__file__).parent.parent.parent
 NAME = "cifar-nightly"
@@ -214,13 +214,13 @@ def test_a_description_leads_to_the_index_of_nights_where_the_server_serves_page
     _deploy(project)
     plain = _nightly(client).description
     assert "](" not in plain
-    monkeypatch.setattr(deploying, "serves_pages", lambda: True)
+    monkeypatch.setattr(deploy, "serves_pages", lambda: True)
     # After an update of the server; what nobody changed follows.
     changes = _deploy(project)
     assert _nightly(client).description == f"{plain}\n\n[All nights]({address(nights_path(NAME))})"
     assert _deploy(project)[-1].did == "as it was"
     assert not [change for change in changes if "description" in change.name]
-    monkeypatch.setattr(deploying, "serves_pages", lambda: False)
+    monkeypatch.setattr(deploy, "serves_pages", lambda: False)
     _deploy(project)
     assert _nightly(client).description == plain
 

@@ -18,7 +18,8 @@ import pytest
 
 PROJECT = Path(__file__).parent.parent.parent
 # Of what the images are made as well; see test_service_files.
-SOURCES = ("pyproject.toml", "README.md", "LICENSE", "prefect.yaml", "podline", "beam_jobs", "tasks", "flows")
+SOURCES = ("pyproject.toml", "README.md", "LICENSE", "prefect.yaml", "podline")
+SOURCES += ("beam_jobs", "tasks", "flows", "deployments")
 # Packages of everybody's; whoever imports one of these fails.
 CLASHING = ("flows", "tasks", "tests", "beam_jobs")
 STEPS = 120
@@ -42,13 +43,13 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_wheel_has_every_module_and_what_the_pages_are_made_of_and_nothing_else(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         found = {name for name in archive.namelist() if ".dist-info/" not in name}
-        deployments = archive.read("podline/tasks/server/prefect.yaml")
-    # As they are imported: podline/flows, podline/tasks and podline/beam_jobs are links to folders.
+        deployments = archive.read("podline/deployments/prefect.yaml")
+    # As they are imported: podline/flows and so on are links to folders. Images, units and locks are not part of it.
     files = {
         Path(folder, name).relative_to(PROJECT).as_posix()
         for folder, _, names in os.walk(PROJECT / "podline", followlinks=True)
         for name in names
-        if "__pycache__" not in folder
+        if "__pycache__" not in folder and ("deployments" not in folder or name.endswith((".py", "prefect.yaml")))
     }
     assert found == files
     assert {"podline/flows/training.py", "podline/tasks/node/__init__.py", "podline/reporting/page.css"} < found
@@ -85,7 +86,7 @@ def test_installed_it_runs_is_deployed_and_retries_beside_packages_of_the_same_n
     try:
         said = it.podline("up", "--root", "up-root", "--port", str(it.port))
         site = it.python("import podline; print(podline.__path__[0])")
-        assert f"deployments        of {site}/tasks/server/prefect.yaml" in said
+        assert f"deployments        of {site}/deployments/prefect.yaml" in said
         assert "cifar-manual: made" in said
         deployment = it.ask("GET", "deployments/name/training/cifar-manual")
         assert deployment["entrypoint"] == "podline.flows.training.training"

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
-from coco_files import CocoFiles, person
+from coco_files import CocoFiles, open_coco, person
 
 from podline.data.coco_letterbox import LetterBox
-from podline.data.sources.coco import CocoImage, CocoSource, open_coco
+from podline.data.sources.coco import CocoImage, CocoSource
 from podline.data.sources.coco_files import ImagePlace
 from podline.data.sources.coco_image import PixelPlace
-from podline.data.sources.coco_people import packed, people_of
 from podline.data.sources.coco_records import annotations_of
 from podline.documents.skeleton import COCO
 from podline.input.pose_augmentation import affine_maps, moved_boxes, moved_images, moved_joints, moved_masks
@@ -52,10 +50,8 @@ def crowd(box: list[int], width: int, height: int) -> dict[str, object]:
 
 def targets_of(poses: list[np.ndarray], width: int, height: int, crowd_box: list[int]) -> PoseTargets:
     entries = [person(number, 1, keypoints=pose.ravel().tolist()) for number, pose in enumerate(poses)]
-    labelled, ignored = people_of([*entries, crowd(crowd_box, width, height)], width, height, 3, Counter())
-    image = CocoImage(
-        1, "1.jpg", width, height, ImagePlace("", 0), PixelPlace(0, 0), packed(labelled), json.dumps(ignored)
-    )
+    annotations = tuple(map(json.dumps, [*entries, crowd(crowd_box, width, height)]))
+    image = CocoImage(1, "1.jpg", width, height, ImagePlace("", 0), PixelPlace(0, 0), annotations)
     columns = annotations_of([image], SIDE, 3, COCO)
     return pose_targets(columns["keypoints"], columns["ignored"], SIDE, PoseTargetSettings(stride=8), COCO)
 
@@ -91,7 +87,7 @@ def test_a_mirrored_image_has_mirrored_targets_of_the_other_side() -> None:
 
 @pytest.fixture
 def source(real_data: Path, tmp_path: Path) -> CocoSource:
-    return open_coco("coco", str(real_data / "coco"), 368, 20, tmp_path)
+    return open_coco(real_data / "coco", tmp_path, side=368)
 
 
 def test_real_records_mirrored_twice_are_the_same_records(source: CocoSource) -> None:
@@ -124,7 +120,7 @@ def test_no_joint_of_a_converted_person_changes_sides(tmp_path: Path) -> None:
             value for place in range(17) for value in ((20, 10, 2) if place == joint else (0, 0, 0))
         ]
         annotation["num_keypoints"] = 1
-    found = open_coco("coco", str(files.write(tmp_path)), SIDE, 3, tmp_path / "work")
+    found = open_coco(files.write(tmp_path), tmp_path / "work", side=SIDE, max_people=3)
     for image in [image for split in found.splits.values() for image in split]:
         columns = annotations_of([image], SIDE, 3, COCO)
         [place] = np.flatnonzero(columns["keypoints"][0, 0, :, 2])

@@ -17,7 +17,7 @@ import pytest
 from google.api_core import exceptions as api
 from google.auth import exceptions as auth
 
-from podline.data.sources.remote import open_remote
+from podline.data.sources.remote import objects_of
 from podline.errors import (
     ArtifactError,
     CredentialsError,
@@ -121,7 +121,7 @@ def test_a_missing_bucket_is_named(gcs_root: str) -> None:
     with pytest.raises(StoreError, match=r"no such bucket.*--root"):
         store.list()
     with pytest.raises(StoreError, match=r"no such bucket.*--source"):
-        open_remote("gs://there-is-none/x")
+        objects_of("gs://there-is-none/x")
 
 
 @pytest.mark.parametrize(

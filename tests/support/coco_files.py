@@ -10,6 +10,10 @@ from typing import Any
 import cv2
 import numpy as np
 
+from podline.data.sources.coco import CocoSource, open_people
+from podline.data.sources.coco_settings import CocoSettings
+from podline.recipes import datasets
+
 WIDTH, HEIGHT = 48, 32
 # Every joint labelled, a different place for each; COCO's order.
 KEYPOINTS = [value for joint in range(17) for value in (5 + 2 * joint, 3 + joint, 1 + joint % 2)]
@@ -67,3 +71,8 @@ class CocoFiles:
         for file, content in self.files.items():
             (folder / f"{self.split}2017" / file).write_bytes(content)
         return folder
+
+
+def open_coco(folder: Path | str, work: Path, **settings: Any) -> CocoSource:
+    """A source of COCO's people, of squares of 64 pixels unless something else is given."""
+    return open_people(datasets.find("coco"), str(folder), CocoSettings(**{"side": 64, **settings}), work)

@@ -46,7 +46,7 @@ class PrefectServer:
             "PREFECT_SERVER_UI_ENABLED": "false",
             "PREFECT_API_BLOCKS_REGISTER_ON_START": "false",
             "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem",
-            "PREFECT_SERVER_EVENTS_CAUSAL_ORDERING": "podline.tasks.server.event_order",
+            "PREFECT_SERVER_EVENTS_CAUSAL_ORDERING": "podline.deployments.event_order",
             "PREFECT_SERVER_SERVICES_REPOSSESSOR_LOOP_SECONDS": "1",
             "PREFECT_WORKER_QUERY_SECONDS": "1",
         }
@@ -55,7 +55,7 @@ class PrefectServer:
     def start(self) -> None:
         """Starts it; it answers a while later."""
         with socket.create_server(("127.0.0.1", self._port)) as listening, self.log.open("ab") as output:
-            command = [sys.executable, "-m", "podline.tasks.server.serving", "--listen-fd", str(listening.fileno())]
+            command = [sys.executable, "-m", "podline.deployments.server", "--listen-fd", str(listening.fileno())]
             self._process = subprocess.Popen(
                 command,
                 env=self.environment,

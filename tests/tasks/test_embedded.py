@@ -124,7 +124,7 @@ def test_kill_9_of_the_server_costs_another_start_and_no_more(root: Path) -> Non
     (server,) = (
         candidate
         for candidate in processes_of(root)
-        if b"podline.tasks.server.serving" in Path(f"/proc/{candidate}/cmdline").read_bytes()
+        if b"podline.deployments.server" in Path(f"/proc/{candidate}/cmdline").read_bytes()
     )
     os.kill(server, signal.SIGKILL)
     out, _ = process.communicate(timeout=240)

@@ -31,12 +31,12 @@ from prefect.states import Scheduled
 from prefect_servers import TESTS, PrefectServer, worker
 
 from podline.data.sources.sample import write_sample
+from podline.deployments import automations
+from podline.deployments.deployment_process import deployed
 from podline.store.buckets import forget_clients
 from podline.store.contract import Store
 from podline.store.opening import open_store
 from podline.supervision.processes import kill_marked
-from podline.tasks.server import automations
-from podline.tasks.server.deployment_process import deployed
 
 _HERE = Path(__file__).resolve().parent
 PATHS = os.pathsep.join(map(str, (_HERE.parents[1], _HERE.parent / "support", _HERE)))

@@ -29,13 +29,13 @@ from standin.servers import serving
 from standin.timeline import Attempt, Script
 
 from podline import cli, settings
-from podline.tasks.server import automations
+from podline.deployments import automations
 from podline.tpu.clock import SystemClock
 
 PROJECT = Path(__file__).resolve().parent.parent.parent
 GUIDE = (PROJECT / "docs" / "tpu.md").read_text(encoding="utf-8")
 # They run until they are ended; the server is the test's own. A worker says this when it is up.
-SERVER, WORKER, UP = "podline.tasks.server.serving", "podline.tasks.server.working", "started!"
+SERVER, WORKER, UP = "podline.deployments.server", "podline.deployments.worker", "started!"
 PREFECT = ("PREFECT_API_", "PREFECT_SERVER_")
 # Options whose value names something that has to be there.
 NAMES = ("--project", "--image-project", "--member", "--service-account")

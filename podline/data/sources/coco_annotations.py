@@ -1,4 +1,4 @@
-"""Checks what ``person_keypoints_*.json`` lists, and keeps what records need.
+"""Reads and checks files of annotations in a sandbox: COCO's JSON, plain or in a zip file, and DeepLabCut's tables.
 
 What is wrong with one image's entries puts that image into quarantine: a person whose annotation cannot be read would
 otherwise be learned as background. The rules are listed in docs/coco.md.
@@ -6,336 +6,419 @@ otherwise be learned as background. The rules are listed in docs/coco.md.
 
 from __future__ import annotations
 
+import hashlib
 import json
-import math
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+import zipfile
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple, Self
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from podline.data import bounds
+from podline.data.lfs import refuse_lfs_pointer
+from podline.data.rawfiles import parsing, reading
 from podline.data.shown import printable, shortened
-from podline.data.sources.coco_files import ImagePlace
-from podline.documents.skeleton import COCO
+from podline.data.sources.coco_files import AnnotationFile, ImagePlace, images_in
+from podline.data.sources.deeplabcut import as_coco, is_table
+from podline.documents.manifest import SourceFile
+from podline.errors import SourceError
+from podline.sandbox import Limits, Sandbox, begin, limits_of
+from podline.store.contract import explained
 
 PERSON = 1
 """COCO's ``category_id`` of people, and that of whatever has joints in a data set of one's own once it is converted."""
 
-_NUMBERS: frozenset[type] = frozenset((int, float))
-_WHOLE: frozenset[type] = frozenset((int,))
-_LARGEST = 1e9
-_IDS = range(-(2**63), 2**63)
-_PERSON_KEYS = ("id", "image_id", "category_id", "iscrowd", "num_keypoints", "keypoints", "bbox", "area")
-_OUTLINE = "segmentation"
-_PROBLEM = "problem"
-# Of an annotation whose joints are let go: whether there are any.
-_JOINTS = "joints"
-_ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
+Coordinate = Annotated[float, Field(gt=-1e9, lt=1e9)]
+Size = Annotated[float, Field(ge=0, lt=1e9)]
+Length = Annotated[int, Field(ge=0, lt=2**40)]
 
 
-@dataclass(frozen=True)
-class Category:
-    """Whose annotations are read.
+class _Checked(BaseModel):
+    model_config = ConfigDict(allow_inf_nan=False)
 
-    Attributes:
-        ids: every ``category_id`` that is meant.
-        joints: how many an annotation has.
-        completed: makes up for what annotations lack, before they are checked.
+
+class ListedImage(_Checked):
+    """An entry of ``images``; without width and height they are the file's."""
+
+    id: int = Field(ge=0, lt=2**62)
+    file_name: str = Field(min_length=1)
+    width: int = Field(default=0, ge=1, lt=2**31)
+    height: int = Field(default=0, ge=1, lt=2**31)
+
+    @model_validator(mode="after")
+    def _has_both(self) -> Self:
+        if bool(self.width) != bool(self.height):
+            raise ValueError("it has one of width and height vs both or neither")
+        return self
+
+
+class RunLengths(_Checked):
+    """An outline as COCO's run lengths, see :mod:`podline.data.sources.coco_masks`."""
+
+    size: list[int]
+    counts: str | Annotated[list[Length], Field(fail_fast=True)]
+
+
+Polygons = Annotated[
+    list[Annotated[list[float], Field(fail_fast=True)]], Field(max_length=bounds.OUTLINES, fail_fast=True)
+]
+
+
+def _kind_of_outline(outline: object) -> str:
+    return "run lengths" if isinstance(outline, dict | RunLengths) else "polygons"
+
+
+class Annotation(_Checked):
+    """An entry of ``annotations``, with what COCO's have and others may lack: its box, its area, zeros for joints.
+
+    Validated with the number of joints as the context.
     """
 
-    ids: frozenset[int] = frozenset({PERSON})
-    joints: int = len(COCO.annotated)
-    completed: Callable[[dict[str, Any]], dict[str, Any]] = dict
+    id: int = Field(ge=-(2**63), lt=2**63)
+    image_id: int
+    category_id: int
+    iscrowd: int = Field(default=0, ge=0, le=1)
+    num_keypoints: int | None = None
+    keypoints: Annotated[list[Coordinate], Field(fail_fast=True)] = []
+    bbox: tuple[Coordinate, Coordinate, Size, Size] | None = None
+    area: Size | None = None
+    segmentation: (
+        Annotated[
+            Annotated[RunLengths, Tag("run lengths")] | Annotated[Polygons, Tag("polygons")],
+            Discriminator(_kind_of_outline),
+        ]
+        | None
+    ) = None
 
-    @property
-    def shown(self) -> str:
-        """What an annotation's ``category_id`` may be, in words."""
-        return " or ".join(map(str, sorted(self.ids)))
+    @field_validator("keypoints", mode="before")
+    @classmethod
+    def _flat(cls, keypoints: object) -> object:
+        return flat(keypoints)
+
+    @model_validator(mode="after")
+    def _complete(self, info: ValidationInfo[int]) -> Self:
+        values = 3 * info.context
+        if not self.keypoints and not self.num_keypoints:  # a crowd, or a box of a detector
+            self.keypoints = [0.0] * values
+        seen = self.keypoints[2::3]
+        if len(self.keypoints) != values:
+            raise ValueError(f"its keypoints are {len(self.keypoints)} numbers vs {values}")
+        if wrong := set(seen) - {0, 1, 2}:
+            raise ValueError(f"a keypoint has the visibility {wrong.pop():g} vs 0, 1 or 2")
+        if self.num_keypoints is None:
+            self.num_keypoints = len(seen) - seen.count(0)
+        if self.bbox is None:
+            self.bbox = self._box()
+        if self.area is None:
+            self.area = self.bbox[2] * self.bbox[3]
+        if self.num_keypoints and not self.iscrowd:
+            self.segmentation = None  # no record needs it, and outlines are most of a file
+        self.category_id = PERSON
+        return self
+
+    def _box(self) -> tuple[float, float, float, float]:
+        """Return a box around the labelled joints, else around polygons; one of no size where there are neither."""
+        joints = list(zip(*(self.keypoints[part::3] for part in range(3)), strict=True))
+        places, border = [joint[:2] for joint in joints if joint[2]], 1
+        if not places and isinstance(self.segmentation, list):
+            places = [place for each in self.segmentation for place in zip(each[::2], each[1::2], strict=False)]
+            border = 0
+        if not places:
+            return 0.0, 0.0, 0.0, 0.0
+        (left, right), (top, bottom) = ((min(values), max(values)) for values in zip(*places, strict=True))
+        return left, top, right - left + border, bottom - top + border
 
 
-PEOPLE = Category()
-"""COCO's."""
+def flat(keypoints: Any) -> Any:
+    """Return ``[[x, y, visibility], …]`` as ``[x, y, visibility, …]``, and anything else as it is."""
+    if isinstance(keypoints, list) and all(isinstance(joint, list) and len(joint) == 3 for joint in keypoints):
+        return [value for joint in keypoints for value in joint]
+    return keypoints
+
+
+def has_joints(annotation: Mapping[str, Any]) -> bool:
+    """Return whether an annotation, as it stands, is of a single instance with a joint that is somewhere."""
+    keypoints = flat(annotation.get("keypoints"))
+    return isinstance(keypoints, list) and any(keypoints) and not annotation.get("iscrowd")
 
 
 @dataclass(slots=True)
 class ImageEntry:
-    """An image as its JSON lists it.
+    """An image as a file of annotations lists it, or an annotation that belongs to none.
 
     Attributes:
-        place: in the list of images.
-        id: COCO's.
-        name: of its file.
+        record: how quarantine and errors call it.
         width: of the image that was annotated; 0 if it is not listed: then it is the file's.
-        height: likewise.
-        annotations: of people in it, as they stand.
         problem: why it cannot be converted; empty if it can.
+        people: annotations with a joint.
+        annotations: of people in it, each an :class:`Annotation` as JSON.
         file: where its file is; None where there is none that can be read.
     """
 
-    place: int
+    record: str
     id: int = -1
     name: str = ""
     width: int = 0
     height: int = 0
-    annotations: list[dict[str, Any]] = field(default_factory=list)
     problem: str = ""
+    people: int = 0
+    annotations: list[str] = field(default_factory=list)
     file: ImagePlace | None = None
 
     @classmethod
     def from_json(cls, line: str) -> ImageEntry:
         """Return what :meth:`to_json` wrote."""
-        place, number, name, width, height, annotations, problem, file = json.loads(line)
-        return cls(place, number, name, width, height, annotations, problem, file and ImagePlace(*file))
+        entry = cls(*json.loads(line))
+        entry.file = entry.file and ImagePlace(*entry.file)
+        return entry
 
     def to_json(self) -> str:
         """Return the entry as one line."""
-        values = (self.place, self.id, self.name, self.width, self.height, self.annotations, self.problem, self.file)
-        return json.dumps(values)
+        return json.dumps([getattr(self, name) for name in self.__slots__])
 
-    @property
-    def record(self) -> str:
-        """How quarantine and errors call it."""
-        return f"{printable(self.name, bounds.NAME_BYTES)} (image {self.id})" if self.name else f"images[{self.place}]"
+    def refuse(self, problem: str) -> None:
+        """Keep why the image cannot be converted, if that is the first reason."""
+        self.problem = self.problem or problem
 
 
-@dataclass
-class Listing:
-    """What a JSON file lists.
+class Listed(NamedTuple):
+    """A file of annotations that was read and checked.
 
     Attributes:
-        images: every entry, in the file's order; those that cannot be converted have a problem.
-        orphans: annotations that belong to no image: what to call them, and why.
-        other_categories: annotations of other things than people, which are passed over.
-        strays: people with joints who belong to no image, or are of another category: how many, by what is wrong.
+        path: of the file with its entries.
+        others: annotations of other things than people, which are passed over.
+        strays: those among them that have joints.
+        image_files: how many image files there are, listed or not.
     """
 
-    images: list[ImageEntry]
-    orphans: list[tuple[str, str]]
-    other_categories: int
-    strays: Counter[str]
+    place: AnnotationFile
+    path: Path
+    bytes: int
+    sha256: str
+    entries_sha256: str
+    others: int
+    strays: int
+    image_files: int
+
+    @property
+    def file(self) -> SourceFile:
+        """The file's content, as the manifest names it."""
+        return SourceFile(name=self.place.name, bytes=self.bytes, sha256=self.sha256)
+
+    def entries(self) -> Iterator[ImageEntry]:
+        """Yield what is listed, in the file's order; entries that cannot be converted have a problem."""
+        with explained("read", self.path), self.path.open() as lines:
+            yield from map(ImageEntry.from_json, lines)
 
 
-def listing_of(document: Mapping[str, Any], category: Category = PEOPLE) -> Listing:
-    """Check what a document lists.
+def limits_of_annotations(size: int) -> Limits:
+    """Return what reading so many bytes of annotations may take: their values become objects."""
+    return limits_of(size, memory=12, rate=4e6)._replace(wait=60.0)
+
+
+def read_annotations(
+    sandbox: Sandbox, places: Collection[AnnotationFile], folder: Path, ids: Collection[int], joints: int
+) -> list[Listed]:
+    """Read files of annotations and find their images.
 
     Args:
-        document: has lists ``images`` and ``annotations``.
-        category: whose annotations are meant; others are passed over.
+        sandbox: runs :func:`list_images`.
+        places: where they are.
+        folder: an empty one, for what is read.
+        ids: the ``category_id`` values that are meant; other annotations are passed over.
+        joints: how many an annotation has.
+
+    Raises:
+        SourceError: the annotations or the images cannot be read, or take too much.
+        StoreError: the folder cannot be written.
     """
-    entries = [_image_entry(place, found) for place, found in enumerate(document["images"])]
-    by_id = _by_id(entries)
-    annotations = (_annotation(found, category) for found in document["annotations"])
-    orphans, others, strays = _hand_out(annotations, by_id, category)
-    for entry in entries:
-        entry.problem = entry.problem or _first_problem(entry.annotations)
-    return Listing(entries, orphans, others, strays)
+    listed = []
+    for place in places:
+        path, archive = folder / place.split, 0 if place.images.is_dir() else size_of(place.images)
+        with explained("write", path):
+            limits = limits_of_annotations(size_of(place.path) + archive)
+            found = sandbox.one((place, path, list(ids), joints), limits, str(place.path))
+        listed.append(Listed(place, path, *found))
+    return listed
 
 
-def _annotation(found: Any, category: Category) -> dict[str, Any] | str:
-    """Return an annotation without what no record needs: outlines of labelled people are most of the file.
+def lister() -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
+    """Return :func:`list_images`, of an item."""
+    return lambda item: list_images(*item)
 
-    Of other things than people, and of what cannot be converted, only what it says it is; of what is no annotation, its
-    kind.
+
+def list_images(place: AnnotationFile, path: Path, ids: Collection[int], joints: int) -> tuple[Any, ...]:
+    """Write what a file of annotations lists, line by line; runs in a sandbox.
+
+    Returns:
+        The members of :class:`Listed` from ``bytes`` on.
     """
-    if not isinstance(found, dict):
-        return type(found).__name__
-    found = category.completed(found)
-    kept = {key: found[key] for key in _PERSON_KEYS if key in found}
-    for key in ("id", "image_id", "category_id"):
-        if type(kept.get(key)) is not int:
-            kept[key] = _scalar(kept.get(key))
-    if type(kept.get("num_keypoints", 0)) is not int:
-        kept["num_keypoints"] = None
-    if kept.get("keypoints") in (None, []) and not kept.get("num_keypoints"):
-        # A crowd, or a box of a detector: an instance without a labelled joint.
-        kept.pop("keypoints", None)
-        kept = {"keypoints": [0] * 3 * category.joints, **kept}
-    if found.get("iscrowd") or not found.get("num_keypoints"):
-        kept[_OUTLINE] = found.get(_OUTLINE)
-    meant = kept["category_id"] in category.ids
-    problem = _problem(kept, 3 * category.joints) if meant else ""
-    if problem or not meant:
-        named = {key: kept[key] for key in ("id", "image_id", "category_id")}
-        return {**named, _JOINTS: has_joints(found), **({_PROBLEM: problem} if problem else {})}
-    return kept
-
-
-def _scalar(value: Any) -> Any:
-    """Return a value that is no list and no object as it is, text cut short."""
-    if value is None or type(value) in (bool, float):
-        return value
-    return value[:80] if type(value) is str else type(value).__name__
-
-
-def _image_entry(place: int, image: Any) -> ImageEntry:
-    if not isinstance(image, dict):
-        return ImageEntry(place, problem=f"an object is needed, found {type(image).__name__}")
-    name = image.get("file_name")
-    if not isinstance(name, str) or not name:
-        return ImageEntry(place, problem=f"its file_name is {shortened(name)}")
-    sized = {"width", "height"} & image.keys()
-    for key in ("id", *sorted(sized, reverse=True)):
-        least = 0 if key == "id" else 1
-        if type(image.get(key)) is not int or not least <= image[key] < 2**62:
-            problem = f"its {key} is {shortened(image.get(key))}, a whole number is needed"
-            return ImageEntry(place, name=name, problem=problem)
-    if len(sized) == 1:
-        return ImageEntry(place, name=name, problem=f"its {sized.pop()} is there alone: both, or neither, are needed")
-    return ImageEntry(place, image["id"], name, image.get("width", 0), image.get("height", 0))
-
-
-def _by_id(entries: list[ImageEntry]) -> dict[int, ImageEntry]:
-    """Return the image that annotations of an id belong to; mark those whose id or file is there twice."""
-    by_id: dict[int, ImageEntry] = {}
-    by_name: dict[str, ImageEntry] = {}
-    for entry in entries:
-        if entry.problem:
-            continue
-        first = by_id.setdefault(entry.id, entry)
-        if first is entry:
-            other = by_name.setdefault(entry.name, entry)
-            if other is not entry:  # each has a part of the people, and would teach that the others are none
-                why = f"its file is listed as image {other.id} and as image {entry.id}: give it one id"
-                other.problem = entry.problem = why
-            continue
-        if (first.name, first.width, first.height) == (entry.name, entry.width, entry.height):
-            entry.problem = f"it is listed twice, as images[{first.place}] and as images[{entry.place}]"
-        else:
-            first.problem = f"its id is also that of {printable(entry.name)}: whose the annotations are cannot be told"
-            entry.problem = f"its id is also that of {printable(first.name)}: whose the annotations are cannot be told"
-    return by_id
-
-
-def _hand_out(
-    annotations: Iterable[dict[str, Any] | str], by_id: Mapping[int, ImageEntry], category: Category
-) -> tuple[list[tuple[str, str]], int, Counter[str]]:
-    """Give each annotation to its image; return those that have none, how many are not of people, and strays."""
-    orphans: list[tuple[str, str]] = []
-    strays: Counter[str] = Counter()
-    owners: dict[int, ImageEntry] = {}
-    others = 0
-    for place, annotation in enumerate(annotations):
-        record = f"annotations[{place}]"
-        if isinstance(annotation, str):
-            orphans.append((record, f"an object is needed, found {annotation}"))
-            continue
-        number, image = annotation["id"], annotation["image_id"]
-        entry = by_id.get(image) if type(image) is int else None
-        if entry is None:
-            where = f"annotation {shortened(number)}" if type(number) is int else record
-            orphans.append((where, f"there is no image {shortened(image)}"))
-            strays["there is no such image"] += has_joints(annotation)
-        elif annotation["category_id"] not in category.ids:
-            others += 1
-            strays[f"category_id is not {category.shown}"] += has_joints(annotation)
-        else:
-            entry.annotations.append(annotation)
-            if type(number) is not int or number not in _IDS:
-                entry.problem = entry.problem or (
-                    f"{record} has the id {shortened(number)}, a whole number of 64 bits is needed"
-                )
-            elif number in owners:
-                entry.problem = entry.problem or f"annotation {number} is there twice"
-                owners[number].problem = owners[number].problem or f"annotation {number} is there twice"
+    find, files = images_in(place.images)
+    data = content_of(place.path, place.member)
+    document = document_of(data, place.shown, "fetch the official annotations again")
+    if document is None:
+        raise SourceError(
+            f"{place.shown} is no COCO annotation file: an object with lists images and annotations is needed"
+        )
+    entries, others, strays = _checked(document, ids, joints)
+    digest = hashlib.sha256()
+    with path.open("wb") as stream:
+        for entry in entries:
+            found = find(entry.name) if entry.name else None
+            if isinstance(found, str):
+                entry.refuse(found)
             else:
-                owners[number] = entry
-    return orphans, others, strays
+                entry.file = found
+            line = f"{entry.to_json()}\n".encode()
+            digest.update(line)
+            stream.write(line)
+    return len(data), hashlib.sha256(data).hexdigest(), digest.hexdigest(), others, strays, files
 
 
-def has_joints(annotation: Mapping[str, Any]) -> bool:
-    """Whether an annotation is of a single person with a joint that is somewhere."""
-    if _JOINTS in annotation:
-        return annotation[_JOINTS]
-    keypoints = annotation.get("keypoints")
-    return isinstance(keypoints, list) and any(keypoints) and not annotation.get("iscrowd")
+def content_of(path: Path, member: str = "") -> bytes:
+    """Return a file of annotations, within limits that grow with it; runs in a sandbox.
 
+    Args:
+        path: the file, a zip file, or DeepLabCut's table or a folder with its tables.
+        member: its name in the zip file.
 
-def _first_problem(annotations: list[dict[str, Any]]) -> str:
-    for annotation in annotations:
-        if _PROBLEM in annotation:
-            return f"annotation {annotation['id']}: {annotation[_PROBLEM]}"
-    return ""
-
-
-def _problem(annotation: dict[str, Any], values: int) -> str:
-    """Return what is wrong with a person's annotation; empty if nothing is."""
-    if type(annotation.get("iscrowd")) is not int or annotation["iscrowd"] not in (0, 1):
-        return f"iscrowd is {shortened(annotation.get('iscrowd'))} vs 0 or 1"
-    box: Any = annotation.get("bbox")
-    if not _are_numbers(box, 4):
-        return f"its box is {shortened(box)}, four finite numbers are needed"
-    if box[2] < 0 or box[3] < 0:
-        return f"its box has the size {box[2]}×{box[3]}"
-    if not _are_numbers([annotation.get("area")], 1) or annotation["area"] < 0:
-        return f"its area is {shortened(annotation.get('area'))}"
-    keypoints = annotation.get("keypoints")
-    if isinstance(keypoints, list) and any(isinstance(value, list) for value in keypoints):
-        return f"its keypoints are {shortened(keypoints)} vs {values} numbers, or [x, y, visibility] of each joint"
-    if not isinstance(keypoints, list) or len(keypoints) != values:
-        found = f"{len(keypoints)} numbers" if isinstance(keypoints, list) else shortened(keypoints)
-        return f"its keypoints are {found} vs {values} numbers"
-    if not _are_numbers(keypoints, values):
-        return "its keypoints are not all finite numbers"
-    wrong = [value for value in keypoints[2::3] if value not in (0, 1, 2)]
-    if wrong:
-        return f"a keypoint has the visibility {wrong[0]} vs 0, 1 or 2"
-    return _outline_problem(annotation.get(_OUTLINE))
-
-
-def _outline_problem(outline: Any) -> str:
-    """Return what is wrong with an outline by itself, whatever its image."""
-    if isinstance(outline, dict):
-        rest = (value for key, value in outline.items() if key not in ("size", "counts"))
-        counts = outline.get("counts")
-        if (
-            _are_numbers(outline.get("size"), 2)
-            and (isinstance(counts, str) or _are_all(counts, _WHOLE))
-            and all(value is None or type(value) in (str, bool, int) for value in rest)
-        ):
-            return ""
-    elif not outline:
-        return ""
-    elif isinstance(outline, list) and len(outline) > bounds.OUTLINES:
-        return f"its outline has {len(outline):,} polygons vs {bounds.OUTLINES:,} at most"
-    elif isinstance(outline, list) and all(_are_all(polygon, _NUMBERS) for polygon in outline):
-        return "" if all(map(_are_finite, outline)) else "its outline has a corner that is not a finite number"
-    return "its outline is neither polygons nor run lengths"
-
-
-def _are_all(values: Any, types: frozenset[type]) -> bool:
-    return isinstance(values, list) and types.issuperset(map(type, values))
-
-
-def _are_finite(values: list[int | float]) -> bool:
-    try:
-        return all(map(math.isfinite, values))
-    except OverflowError:  # a whole number beyond all reals
-        return False
-
-
-def _are_numbers(values: Any, count: int) -> bool:
-    return (
-        isinstance(values, list)
-        and len(values) == count
-        and _NUMBERS.issuperset(map(type, values))
-        and min(values) > -_LARGEST
-        and max(values) < _LARGEST
-        and math.isfinite(sum(values))  # a NaN may hide from the two before
-    )
-
-
-def annotation_texts(annotations: Iterable[dict[str, Any]]) -> tuple[str, ...]:
-    """Return the annotations of an image without a problem as JSON, each a text; every number as it was read.
-
-    The number of keypoints is put in where a source left it out: pycocotools needs it. All are of one category.
+    Raises:
+        SourceError: it cannot be read.
     """
-    return tuple([_ENCODER.encode(_completed(one)) for one in annotations])
+    shown = f"{path}/{member}" if member else str(path)
+    begin(limits_of_annotations(size_of(path)), shown)
+    if member:
+        data = _member(path, member, shown)
+    else:
+        with reading(shown):
+            data = as_coco(path) if is_table(path) or path.is_dir() else path.read_bytes()
+    refuse_lfs_pointer(data, shown)
+    return data
 
 
-def _completed(annotation: dict[str, Any]) -> dict[str, Any]:
-    completed = dict(annotation)
-    if completed["category_id"] != PERSON:
-        completed["category_id"] = PERSON
-    if type(annotation.get("num_keypoints")) is not int:
-        completed["num_keypoints"] = sum(value > 0 for value in completed["keypoints"][2::3])
-    return completed
+def _member(path: Path, member: str, shown: str) -> bytes:
+    with parsing(shown, "a zip file", "fetch it again"), zipfile.ZipFile(path) as archive:
+        if member not in archive.namelist():
+            raise SourceError(f"{path} has no {member}; fetch it again")
+        found = archive.getinfo(member)
+        most = bounds.unpacked(found.compress_size)
+        if found.file_size > most:
+            raise SourceError(f"{shown} has {found.file_size:,} bytes vs {most:,} at most")
+        begin(limits_of_annotations(found.file_size), shown)
+        return archive.read(found)
+
+
+def document_of(data: bytes, shown: str, remedy: str) -> dict[str, Any] | None:
+    """Return a document with lists ``images`` and ``annotations``; None for another one.
+
+    Outlines that no record needs, which are most of a file, are not kept.
+
+    Raises:
+        SourceError: it is no JSON.
+    """
+    try:
+        document = json.loads(data, object_hook=_without_outline)
+    except (ValueError, RecursionError) as error:
+        raise SourceError(f"{shown} is not valid JSON ({error}); {remedy}") from error
+    lists = isinstance(document, dict) and isinstance(document.get("images"), list)
+    return document if lists and isinstance(document.get("annotations"), list) else None
+
+
+def _without_outline(found: dict[str, Any]) -> dict[str, Any]:
+    if found.get("num_keypoints") and found.get("bbox") and not found.get("iscrowd"):
+        found.pop("segmentation", None)
+    return found
+
+
+def size_of(path: Path) -> int:
+    """Return the bytes of a file, or of the tables in a folder."""
+    with reading(path):
+        files = path.rglob("*.csv") if path.is_dir() else [path]
+        return sum(file.stat().st_size for file in files)
+
+
+def _checked(document: Mapping[str, Any], ids: Collection[int], joints: int) -> tuple[list[ImageEntry], int, int]:
+    """Check what a document lists.
+
+    Returns:
+        Its images, and annotations that belong to none; how many are of another category, and have joints.
+    """
+    entries = [_image_entry(f"images[{place}]", image) for place, image in enumerate(document["images"])]
+    _refuse_twice(entries)
+    by_id = {entry.id: entry for entry in entries if entry.name}
+    owners: dict[int, ImageEntry] = {}
+    others = strays = 0
+    for place, found in enumerate(document["annotations"]):
+        annotation = found if isinstance(found, dict) else {"image_id": found}
+        image, people = annotation.get("image_id"), has_joints(annotation)
+        entry = by_id.get(image) if isinstance(image, int) else None
+        if entry is None:
+            problem = f"there is no image {shortened(image)}"
+            entries.append(ImageEntry(f"annotations[{place}]", problem=problem, people=people))
+        elif annotation.get("category_id") not in ids:
+            others, strays = others + 1, strays + people
+        else:
+            entry.people += people
+            _add(entry, annotation, joints, owners)
+    return entries, others, strays
+
+
+def _image_entry(record: str, image: object) -> ImageEntry:
+    try:
+        found = ListedImage.model_validate(_given(image))
+    except ValidationError as error:
+        return ImageEntry(record, problem=_problem(error))
+    record = f"{printable(found.file_name, bounds.NAME_BYTES)} (image {found.id})"
+    return ImageEntry(record, found.id, found.file_name, found.width, found.height)
+
+
+def _refuse_twice(entries: list[ImageEntry]) -> None:
+    """Mark images with the id or the file of another: each has a part of the people, and would teach there are none."""
+    for what in ("id", "name"):
+        first: dict[Any, ImageEntry] = {}
+        for entry in entries:
+            if entry.name:
+                other = first.setdefault(getattr(entry, what), entry)
+                if other is not entry:
+                    entry.refuse(f"its {what} is also that of {other.record}; list it once")
+                    other.refuse(f"its {what} is also that of {entry.record}; list it once")
+
+
+def _add(entry: ImageEntry, found: Mapping[str, Any], joints: int, owners: dict[int, ImageEntry]) -> None:
+    """Give an annotation to its image, or say what is wrong with it."""
+    try:
+        annotation = Annotation.model_validate(_given(found), context=joints)
+    except ValidationError as error:
+        entry.refuse(f"annotation {shortened(found.get('id'))}: {_problem(error)}")
+        return
+    for each in (owners[annotation.id], entry) if annotation.id in owners else ():
+        each.refuse(f"annotation {annotation.id} is there twice")
+    owners[annotation.id] = entry
+    entry.annotations.append(annotation.model_dump_json(exclude_none=True))
+
+
+def _given(found: object) -> object:
+    """Return an object without what is null; that is not given."""
+    return {key: value for key, value in found.items() if value is not None} if isinstance(found, dict) else found
+
+
+def _problem(error: ValidationError) -> str:
+    """Return the first thing that is wrong, in a line."""
+    first = error.errors(include_url=False)[0]
+    if not first["loc"]:
+        return first["msg"].removeprefix("Value error, ")
+    place = " ".join(str(part) for part in first["loc"])
+    found = "missing" if first["type"] == "missing" else shortened(first["input"])
+    return f"its {place} is {found}: {first['msg']}"

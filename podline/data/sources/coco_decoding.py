@@ -12,7 +12,7 @@ from typing import NamedTuple
 from podline import settings
 from podline.data.decoded_rows import DecodedRows
 from podline.data.rawfiles import RawFile, made_once, raw_file
-from podline.data.sources.annotation_files import Listed
+from podline.data.sources.coco_annotations import Listed
 from podline.data.sources.decoding import DECODING, Decoding, Look, Request, Squares
 from podline.store import digests
 from podline.store.contract import explained
@@ -47,7 +47,7 @@ def decoded(listed: Listed, side: int, work: Path) -> Decoded:
         ChildKilledError: there is too little memory.
     """
     limits, decoding = settings.load().parse_limits, DECODING.get()  # higher limits may decode what was left out
-    key = digests.of_json([_FORM, side, limits, pixels_version(), listed.sha256, decoding.key])
+    key = digests.of_json([_FORM, side, limits, pixels_version(), listed.entries_sha256, decoding.key])
     [looks] = made_once(work, key, partial(_decode, listed, Squares(side), decoding))
     rows = decoding.rows(looks.path.parent, Squares(side).shape)
     with explained("read", looks.path), looks.path.open() as lines:

@@ -1,4 +1,4 @@
-"""Finds COCO's images: files of a folder, or members of a zip file, which is never unpacked.
+"""Finds COCO's annotations and images, as files and folders or in zip files, which are never unpacked.
 
 Folders and directories of zip files are read in a sandbox, once. Whoever reads an image later does so by its place.
 """
@@ -16,15 +16,84 @@ from typing import BinaryIO, NamedTuple
 
 from podline.data import bounds
 from podline.data.places import MemberError
-from podline.data.rawfiles import reading
-from podline.data.shown import printable
+from podline.data.rawfiles import parsing, reading
 from podline.errors import SourceError
 
-SUFFIXES = (".jpg", ".jpeg", ".png")
-"""Of the files that are taken for images before they are read."""
+YEARS = ("2017", "2014")
+SPLITS = {"train": "train", "val": "test"}
+"""COCO's splits → ours: what COCO validates on is what is tested on here."""
 
+_SUFFIXES = (".jpg", ".jpeg", ".png")  # of the files that are taken for images before they are read
 _HEADER = struct.Struct("<4s5H3I2H")  # before a member's name in a zip file
 _ENCRYPTED = 1
+
+
+class AnnotationFile(NamedTuple):
+    """A file of annotations and the images that they are of.
+
+    Attributes:
+        split: ``train`` or ``test``.
+        path: the file, the zip file that holds it, or a folder with DeepLabCut's tables.
+        member: its name in the zip file.
+        images: the folder, or the zip file.
+    """
+
+    split: str
+    path: Path
+    member: str
+    images: Path
+
+    @property
+    def name(self) -> str:
+        """The file's name without folders."""
+        return PurePosixPath(self.member).name or self.path.name
+
+    @property
+    def shown(self) -> str:
+        """What errors call the file."""
+        return f"{self.path}/{self.member}" if self.member else str(self.path)
+
+
+def find_coco(place: Path) -> list[AnnotationFile]:
+    """Find the splits of COCO 2014 or 2017 that a folder has, training first; no file is opened.
+
+    Raises:
+        SourceError: nothing of the kind is there, or both years are.
+    """
+    if not place.is_dir():
+        raise SourceError(f"{place} is no folder; give one with annotations/ and the images, or with the zip files")
+    years = [[found for split in SPLITS if (found := _find_split(place, split, year))] for year in YEARS]
+    if all(years):
+        raise SourceError(f"{place} holds COCO of 2014 and of 2017, which share images; give a folder with one of them")
+    if any(years):
+        return years[0] or years[1]
+    names = sorted(path.name for path in place.iterdir())
+    holds = f"holds {', '.join(names[:6])}{' …' if len(names) > 6 else ''}" if names else "is empty"
+    raise SourceError(
+        f"{place} {holds} vs annotations/person_keypoints_train2017.json (or annotations_trainval2017.zip) and "
+        "train2017/ (or train2017.zip) of COCO, or the same of val or 2014; "
+        "`podline sample --dataset coco_sample DIR` draws some"
+    )
+
+
+def _find_split(place: Path, split: str, year: str) -> AnnotationFile | None:
+    """Find a split; the official zip file has annotations of both, so there those without images do not count."""
+    name, folder, archive = f"person_keypoints_{split}{year}.json", f"{split}{year}", f"annotations_trainval{year}.zip"
+    member = f"annotations/{name}"
+    annotations = _first(place, member, name, archive, f"annotations/{archive}")
+    images = _first(place, folder, f"{folder}.zip", f"images/{folder}", f"images/{folder}.zip")
+    if annotations is None:
+        return None
+    packed = annotations.name == archive
+    if images is not None:
+        return AnnotationFile(SPLITS[split], annotations, member if packed else "", images)
+    if packed:
+        return None
+    raise SourceError(f"{place} has {annotations.name} without its images; put {folder}/ or {folder}.zip beside it")
+
+
+def _first(place: Path, *names: str) -> Path | None:
+    return next((place / name for name in names if (place / name).exists()), None)
 
 
 class ImagePlace(NamedTuple):
@@ -97,98 +166,57 @@ class ImagePlace(NamedTuple):
         return data
 
 
-class Images(NamedTuple):
-    """The images of a folder or a zip file.
+def images_in(place: Path) -> tuple[Callable[[str], ImagePlace | str], int]:
+    """Find the images of a folder or a zip file; runs in a sandbox.
 
-    Attributes:
-        find: a file's name → its place, or why it cannot be read: a phrase that follows the image.
-        files: how many image files there are.
-    """
-
-    find: Callable[[str], ImagePlace | str]
-    files: int
-
-
-def images_in(place: Path) -> Images:
-    """Return the images of a folder or a zip file.
+    Returns:
+        A function of a file's name that returns its place, or why it cannot be read: a phrase that follows the image.
+        How many image files there are.
 
     Raises:
         SourceError: it cannot be read.
     """
     if place.is_dir():
         with reading(place):
-            count = sum(name.lower().endswith(SUFFIXES) for name in os.listdir(place))  # noqa: PTH208 (names alone)
-        return Images(lambda name: _problem(name) or _in_folder(place, name), count)
-    members, size = _members(place)
-    changed = place.stat().st_ctime_ns
+            count = sum(name.lower().endswith(_SUFFIXES) for name in os.listdir(place))  # noqa: PTH208 (names alone)
+        return lambda name: _in_folder(place, name), count
+    with parsing(place, "a zip file", "fetch it again"), zipfile.ZipFile(place) as archive:
+        members = [member for member in archive.infolist() if member.filename.lower().endswith(_SUFFIXES)]
+        found = place.stat()
+    named = {PurePosixPath(member.filename).name: member for member in members}
+    if len(named) != len(members):
+        raise SourceError(f"{place}: {len(members):,} images have {len(named):,} names; each must be there once")
 
     def find(name: str) -> ImagePlace | str:
-        problem = _problem(name)
-        if problem or name not in members:
-            return problem or _gone(place)
-        return _member(place, size, changed, members[name])
+        return _in_zip(place, found, named[name]) if name in named else f"{place.name} has no such file"
 
-    return Images(find, len(members))
-
-
-def open_zip(place: Path) -> zipfile.ZipFile:
-    """Open a zip file.
-
-    Raises:
-        SourceError: it cannot be read.
-    """
-    try:
-        with reading(place):
-            return zipfile.ZipFile(place)
-    except (SourceError, MemoryError):
-        raise
-    except Exception as error:  # zipfile lets many kinds of errors out of a damaged directory
-        raise SourceError(f"{place} is truncated, or no zip file ({printable(error)}); fetch it again") from error
-
-
-def _gone(place: Path) -> str:
-    return f"{place.name} has no such file"
+    return find, len(members)
 
 
 def _in_folder(folder: Path, name: str) -> ImagePlace | str:
+    if "\\" in name or not {"", ".", ".."}.isdisjoint(name.split("/")):
+        return "the file has a name that leads out of its folder"
     path = f"{folder}/{name}"
     try:
         found = os.stat(path)  # noqa: PTH116 (a Path for each of so many images is a tenth of the time)
     except (FileNotFoundError, NotADirectoryError):
-        return _gone(folder)
-    except OSError as error:
-        raise SourceError(f"cannot read {path}: {error.strerror or error}") from error
+        return f"{folder.name} has no such file"
+    except (OSError, ValueError) as error:  # too long a name, or one that is no text
+        return f"the file cannot be read ({getattr(error, 'strerror', None) or 'its name is no text'})"
     if not stat.S_ISREG(found.st_mode):
-        return _gone(folder)
+        return f"{folder.name} has no such file"
     return _too_large(found.st_size) or ImagePlace(path, found.st_size, found.st_ctime_ns)
 
 
-def _members(place: Path) -> tuple[dict[str, zipfile.ZipInfo], int]:
-    """Return a zip file's images, by their names without folders, and its size."""
-    with open_zip(place) as archive:
-        members = [member for member in archive.infolist() if member.filename.lower().endswith(SUFFIXES)]
-    named = {PurePosixPath(member.filename).name: member for member in members}
-    if len(named) != len(members):
-        raise SourceError(f"{place}: {len(members):,} images have {len(named):,} names; each must be there once")
-    size = place.stat().st_size
-    packed, unpacked = (sum(getattr(member, kind) for member in members) for kind in ("compress_size", "file_size"))
-    if packed > size or unpacked > bounds.unpacked(size):
-        raise SourceError(
-            f"{place}: images of {unpacked:,} bytes, {packed:,} of them packed, in a file of {size:,} bytes vs "
-            f"{bounds.unpacked(size):,} at most; fetch it again"
-        )
-    return named, size
-
-
-def _member(place: Path, size: int, changed: int, member: zipfile.ZipInfo) -> ImagePlace | str:
+def _in_zip(place: Path, found: os.stat_result, member: zipfile.ZipInfo) -> ImagePlace | str:
     if member.flag_bits & _ENCRYPTED or member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         return "the file is encrypted, or compressed in a way that is not read"
-    if not 0 <= member.header_offset <= size - _HEADER.size - member.compress_size:
-        return f"the file lies beyond the {size:,} bytes of {place.name}"
+    if not 0 <= member.header_offset <= found.st_size - _HEADER.size - member.compress_size:
+        return f"the file lies beyond the {found.st_size:,} bytes of {place.name}"
     return _too_large(max(member.file_size, member.compress_size)) or ImagePlace(
         path=str(place),
         size=member.file_size,
-        changed=changed,
+        changed=found.st_ctime_ns,
         crc=member.CRC,
         offset=member.header_offset,
         stored=member.compress_size,
@@ -198,14 +226,3 @@ def _member(place: Path, size: int, changed: int, member: zipfile.ZipInfo) -> Im
 
 def _too_large(size: int) -> str:
     return f"the file has {size:,} bytes vs {bounds.IMAGE_BYTES:,} at most" if size > bounds.IMAGE_BYTES else ""
-
-
-def _problem(name: str) -> str:
-    """Return why a file cannot have a name; empty if it can."""
-    if "\\" in name or "\0" in name or not {"", ".", ".."}.isdisjoint(name.split("/")):
-        return "the file has a name that leads out of its folder"
-    try:
-        size = len(name.encode())
-    except UnicodeEncodeError:
-        return "the file has a name that is no text"
-    return f"the file has a name of {size:,} bytes vs {bounds.NAME_BYTES} at most" if size > bounds.NAME_BYTES else ""

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-import cv2
 import numpy as np
 import numpy.typing as npt
 from pycocotools import mask as rle
@@ -19,27 +18,20 @@ from podline.data.coco_letterbox import LetterBox
 from podline.data.shown import shortened
 from podline.errors import SourceError
 
-Mask = npt.NDArray[np.uint8]
 Lengths = npt.NDArray[np.int64]
 Runs = npt.NDArray[np.int64]
 
 _LEAST_POLYGON = 6  # three points
 # A digit of a run length in text: five bits, and whether another one follows; the last one's fifth bit is the sign.
 _BITS, _GOES_ON, _NEGATIVE = 0x1F, 0x20, 0x10
-_FAR = 1 << 40  # lengths below it add up in 64 bits
 _MOST_DIGITS = 7  # five bits each: more than an image's pixels need
 
 
-def is_unlabelled(annotation: Mapping[str, Any]) -> bool:
-    """Whether an annotation is a crowd or a person without a labelled joint."""
-    return bool(annotation["iscrowd"]) or not annotation["num_keypoints"]
-
-
-def ignored_mask(annotations: Iterable[Mapping[str, Any]], letterbox: LetterBox, stride: int) -> Mask:
+def ignored_mask(annotations: Iterable[Mapping[str, Any]], letterbox: LetterBox, stride: int) -> npt.NDArray[np.uint8]:
     """Compute the share of each cell that unlabelled people cover.
 
     Args:
-        annotations: of one image; labelled people among them are left out.
+        annotations: of them, in one image.
         letterbox: the image in the network's input; its side is a multiple of the stride.
         stride: pixels of the network's input to a cell.
 
@@ -49,12 +41,15 @@ def ignored_mask(annotations: Iterable[Mapping[str, Any]], letterbox: LetterBox,
     Raises:
         SourceError: an outline that cannot be one of this image.
     """
-    cells = letterbox.side // stride
-    unlabelled = [annotation for annotation in annotations if is_unlabelled(annotation)]
-    if not unlabelled:
+    cells, shape = letterbox.side // stride, (letterbox.height, letterbox.width)
+    found = [_drawn(each, shape) if isinstance(each, list) else each for each in _outlines(annotations, shape)]
+    if not found:
         return np.zeros((cells, cells), np.uint8)
-    covered = _covered(unlabelled, (letterbox.height, letterbox.width))
-    parts = letterbox.place(covered).reshape(cells, stride, cells, stride)
+    # How many runs begin at each pixel, less those that end: an image with a thousand crowds is drawn once.
+    edges = np.zeros(shape[0] * shape[1] + 1, np.int32)
+    np.add.at(edges, np.concatenate(found), (1, -1))
+    covered = (np.cumsum(edges, out=edges)[:-1] > 0).reshape(shape[::-1]).T
+    parts = letterbox.place(np.ascontiguousarray(covered) * np.uint8(255)).reshape(cells, stride, cells, stride)
     return np.rint(parts.mean(axis=(1, 3))).astype(np.uint8)
 
 
@@ -64,69 +59,39 @@ def check_outlines(annotations: Iterable[Mapping[str, Any]], width: int, height:
     Raises:
         SourceError: an outline that cannot be one of this image, or more than are drawn of any image.
     """
-    for _runs in _outlines(annotations, (height, width)):
+    for _outline in _outlines(annotations, (height, width)):
         pass
-
-
-def _covered(annotations: Iterable[Mapping[str, Any]], shape: tuple[int, int]) -> Mask:
-    """Draw some annotations, 255 a pixel, (height, width), at the cost of their outlines and one drawing.
-
-    Run lengths are united before a pixel is drawn, so an image with a thousand crowds is drawn once, not a thousand
-    times.
-    """
-    found = _outlines(annotations, shape)
-    runs = np.concatenate([_drawn(outline, shape) if isinstance(outline, list) else outline for outline in found])
-    starts, ends = runs[np.argsort(runs[:, 0], kind="stable")].T
-    ends = np.maximum.accumulate(ends)
-    first = np.ones(len(runs), np.bool_)  # what begins after all that came before has ended
-    first[1:] = starts[1:] > ends[:-1]
-    last = np.roll(first, -1)
-    edges = np.stack([starts[first], ends[last]], axis=1).ravel()
-    lengths = np.diff(edges, prepend=0, append=shape[0] * shape[1])
-    values = np.zeros(len(lengths), np.uint8)
-    values[1::2] = 255
-    covered: Any = cv2.transpose(np.repeat(values, lengths).reshape(shape[::-1]))
-    return covered
 
 
 def _outlines(annotations: Iterable[Mapping[str, Any]], shape: tuple[int, int]) -> Iterator[Runs | list[float]]:
     """Yield what is to be drawn of some annotations: runs, or a polygon's x and y one after another."""
-    count = length = runs = 0
+    length = runs = 0
     for annotation in annotations:
-        number, segmentation = annotation["id"], annotation.get("segmentation")
+        segmentation = annotation.get("segmentation")
         for outline in [segmentation] if isinstance(segmentation, Mapping) else _polygons(annotation):
             if isinstance(outline, Mapping):
-                found = _from_run_lengths(outline, number, shape)
+                found = _from_run_lengths(outline, annotation["id"], shape)
                 runs += len(found)
             else:
-                found = _drawn_in(outline, number, shape)
+                # COCO's integers do not hold any number.
+                found = np.clip(np.reshape(outline, (-1, 2)), -1, np.array(shape[::-1]) + 1).ravel().tolist()
                 length += _length(found)
-            count += 1
-            for what, has, most in (
-                ("outlines", count, bounds.OUTLINES),
-                ("runs", runs, bounds.OUTLINE_RUNS),
-                ("pixels of outlines", length, bounds.OUTLINE_PIXELS),
-            ):
-                if has > most:
-                    raise SourceError(f"its unlabelled people have {has:,} {what} or more vs {most:,} at most")
+            if runs > bounds.OUTLINE_RUNS or length > bounds.OUTLINE_PIXELS:
+                raise SourceError(
+                    f"outlines of its unlabelled people have {runs:,} runs and {length:,} pixels or more vs "
+                    f"{bounds.OUTLINE_RUNS:,} and {bounds.OUTLINE_PIXELS:,} at most"
+                )
             yield found
 
 
 def _polygons(annotation: Mapping[str, Any]) -> list[list[float]]:
     """Return an annotation's polygons, or its box where none is one."""
-    polygons = [polygon for polygon in annotation.get("segmentation") or [] if len(polygon) >= _LEAST_POLYGON]
+    given = annotation.get("segmentation") or []
+    polygons = [polygon[: len(polygon) // 2 * 2] for polygon in given if len(polygon) >= _LEAST_POLYGON]
     if polygons:
         return polygons
     left, top, width, height = annotation["bbox"]
     return [[left, top, left + width, top, left + width, top + height, left, top + height]]
-
-
-def _drawn_in(polygon: list[float], annotation: int, shape: tuple[int, int]) -> list[float]:
-    """Clip a polygon's corners to the border: COCO's integers do not hold any number."""
-    corners = np.array(polygon[: len(polygon) // 2 * 2], np.float64).reshape(-1, 2)
-    if not np.isfinite(corners).all():
-        raise SourceError(f"annotation {annotation}: its outline has a corner that is not a finite number")
-    return np.clip(corners, -1, np.array(shape[::-1]) + 1).ravel().tolist()
 
 
 def _length(polygon: list[float]) -> int:
@@ -143,24 +108,18 @@ def _drawn(polygon: list[float], shape: tuple[int, int]) -> Runs:
 
 
 def _from_run_lengths(segmentation: Mapping[str, Any], annotation: int, shape: tuple[int, int]) -> Runs:
-    size, counts = segmentation.get("size"), segmentation.get("counts")
-    if list(size or []) != list(shape):
+    size, counts, pixels = segmentation["size"], segmentation["counts"], shape[0] * shape[1]
+    if size != list(shape):
         raise SourceError(
             f"annotation {annotation}: run lengths of size {shortened(size)} vs an image of {list(shape)}; "
             "the annotations are not this image's"
         )
-    pixels = shape[0] * shape[1]
-    if isinstance(counts, str):
-        lengths = _uncompressed(counts.encode("ascii", "replace"))
-    elif isinstance(counts, list) and all(type(count) is int and abs(count) < _FAR for count in counts):
-        lengths = np.array(counts, np.int64)
-    else:
-        raise SourceError(
-            f"annotation {annotation}: run counts are {shortened(counts)} vs {pixels} pixels of the image"
-        )
+    text = counts.encode("ascii", "replace") if isinstance(counts, str) else None
+    lengths = np.array(counts, np.int64) if text is None else _uncompressed(text)
     if (lengths < 0).any() or lengths.sum() != pixels:
-        found = f"lengths add up to {lengths.sum()}"
-        raise SourceError(f"annotation {annotation}: run {found} vs {pixels} pixels of the image")
+        raise SourceError(
+            f"annotation {annotation}: run lengths add up to {lengths.sum()} vs {pixels} pixels of the image"
+        )
     return _inside(lengths)
 
 

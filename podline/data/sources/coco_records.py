@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,9 +18,8 @@ from podline.data.keypoints import from_annotated
 from podline.data.planning import ShardPlan, shard_order
 from podline.data.records import IMAGE, RecordLayout
 from podline.data.shards import Fill
-from podline.data.sources.coco_image import MASK_STRIDE, CocoImage
+from podline.data.sources.coco_image import MASK_STRIDE, CocoImage, people_of
 from podline.data.sources.coco_masks import ignored_mask
-from podline.data.sources.coco_people import people_type, unpacked
 from podline.data.tfrecord import Bytes
 from podline.documents.skeleton import Skeleton
 from podline.store.contract import explained
@@ -130,10 +129,14 @@ def annotations_of(images: Sequence[CocoImage], side: int, max_people: int, skel
         The features of :attr:`podline.data.sources.coco.CocoSource.features`, by name, without ``image``; (n, …shape).
     """
     letterboxes = [LetterBox(image.width, image.height, side) for image in images]
-    joints = len(skeleton.annotated)
-    counts = np.array([len(image.people) // people_type(joints).itemsize for image in images])
+    found = [people_of(image.annotations, image.width, image.height, max_people, Counter()) for image in images]
+    ignored = [others for _people, others in found]
+    counts = np.array([len(people) for people, _others in found])
     # People of all images together: NumPy takes as long for one of them as for twenty.
-    people = unpacked(b"".join([image.people for image in images]), joints)
+    people = [person for people, _others in found for person in people]
+    ids, areas = (np.array([getattr(person, name) for person in people]) for name in ("id", "area"))
+    boxes = np.array([person.bbox for person in people], np.float64).reshape(-1, 4)
+    joints = np.array([person.keypoints for person in people], np.float64).reshape(-1, len(skeleton.annotated), 3)
     owners = np.repeat(np.arange(len(images)), counts)
     places = np.arange(len(people)) - np.repeat(np.cumsum(counts) - counts, counts)
     scales = np.array([letterbox.scale for letterbox in letterboxes])[owners]
@@ -144,16 +147,15 @@ def annotations_of(images: Sequence[CocoImage], side: int, max_people: int, skel
         column[owners, places] = values
         return column
 
-    poses = from_annotated(people["keypoints"], skeleton)
+    poses = from_annotated(joints, skeleton)
     moved = snapped(joints_in_squares(poses[..., :2], scales[:, None], offsets[:, None]))
     poses[..., :2] = np.where(poses[..., 2:] > 0, moved, 0)
-    ignored = [json.loads(image.ignored) for image in images]
     labels = [2 if count else int(bool(others)) for count, others in zip(counts, ignored, strict=True)]
     return {
         "keypoints": in_places(poses, np.float32),
-        "boxes": in_places(snapped(boxes_in_squares(people["bbox"], scales, offsets)), np.float32),
-        "areas": in_places(areas_in_squares(people["area"], scales), np.float32),
-        "annotation_ids": in_places(people["id"], np.int64),
+        "boxes": in_places(snapped(boxes_in_squares(boxes, scales, offsets)), np.float32),
+        "areas": in_places(areas_in_squares(areas, scales), np.float32),
+        "annotation_ids": in_places(ids, np.int64),
         "ignored": np.stack([ignored_mask(*pair, MASK_STRIDE) for pair in zip(ignored, letterboxes, strict=True)]),
         "image_id": np.array([[image.id] for image in images], np.int64),
         "size": np.array([[image.width, image.height] for image in images], np.int64),

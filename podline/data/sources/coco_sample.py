@@ -1,8 +1,13 @@
-"""Draws the sample of people in COCO's layout, with crowds and the cases that go wrong in real data."""
+"""Draws the sample of people in COCO's layout: stick people, with crowds and the cases that go wrong in real data.
+
+A person's right limbs are of warm colours and the left ones of cold, so that sides can be told apart from the front
+and from behind.
+"""
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,58 +16,43 @@ from typing import Any
 import cv2
 import numpy as np
 import numpy.typing as npt
+from numpy.random import Generator, default_rng
 
 from podline.data.sources.coco_annotations import PERSON
-from podline.data.sources.stick_people import Draws, Person, draw_person, ground
 from podline.documents.skeleton import COCO
 from podline.errors import SettingsError
-from podline.store import digests
 from podline.store.contract import explained
 from podline.store.folder import FolderStore
 
+Pixels = npt.NDArray[np.uint8]
+Outline = npt.NDArray[np.bool_]
+Places = npt.NDArray[np.float64]
+
 _MAX_IMAGES = 100_000
-_QUALITY = [cv2.IMWRITE_JPEG_QUALITY, 92]
 _CROWD_OF = 12
 # Every so many-th image of a split is one of these; all others have one to four labelled people.
 _EVERY = 25
 _KINDS = {3: "nobody", 8: "crowd", 13: "unlabelled", 18: "grey", 23: "turned"}
 # An APP1 segment that says orientation 3: upside down. COCO's annotations are of the pixels as stored.
 _UPSIDE_DOWN = b"\xff\xe1\x00\x22Exif\0\0MM\0\x2a\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x03\0\0\0\0\0\0"
-
-
-@dataclass
-class _Split:
-    """A split in the making; images are numbered from 1, each annotation has its image's number times 100 plus more."""
-
-    name: str
-    first: int
-    images: list[dict[str, Any]] = field(default_factory=list)
-    annotations: list[dict[str, Any]] = field(default_factory=list)
-
-    def annotate(self, image: int, outline: npt.NDArray[np.bool_], **values: Any) -> None:
-        """Add an annotation of what was painted."""
-        rows, columns = np.flatnonzero(outline.any(axis=1)), np.flatnonzero(outline.any(axis=0))
-        if not len(rows):
-            return
-        box = [columns[0], rows[0], columns[-1] - columns[0] + 1, rows[-1] - rows[0] + 1]
-        number = 100 * image + sum(annotation["image_id"] == image for annotation in self.annotations[-40:])
-        given = {"num_keypoints": 0, "keypoints": [0] * (3 * len(COCO.annotated)), "iscrowd": 0, "segmentation": []}
-        self.annotations.append(
-            given
-            | {"id": number, "image_id": image, "category_id": PERSON, "bbox": [int(edge) for edge in box]}
-            | {"area": float(outline.sum())}
-            | values
-        )
-
-    def document(self) -> bytes:
-        """Return the annotation file."""
-        category = {"supercategory": "person", "id": PERSON, "name": "person", "keypoints": list(COCO.annotated)}
-        document = {"images": self.images, "annotations": self.annotations, "categories": [category]}
-        return json.dumps({"info": {"description": "stick people, drawn by Podline"}} | document).encode()
+_RIGHT_ARM, _LEFT_ARM, _RIGHT_LEG, _LEFT_LEG = (40, 40, 230), (230, 60, 40), (40, 150, 250), (230, 210, 40)  # BGR
+_TRUNK, _SKIN, _DARK = (60, 190, 60), (170, 200, 235), (20, 20, 20)
+_LIMBS = (
+    ("left_shoulder", "left_elbow", _LEFT_ARM),
+    ("left_elbow", "left_wrist", _LEFT_ARM),
+    ("left_hip", "left_knee", _LEFT_LEG),
+    ("left_knee", "left_ankle", _LEFT_LEG),
+    ("right_hip", "right_knee", _RIGHT_LEG),
+    ("right_knee", "right_ankle", _RIGHT_LEG),
+    ("right_shoulder", "right_elbow", _RIGHT_ARM),
+    ("right_elbow", "right_wrist", _RIGHT_ARM),
+)
+_TRUNK_CORNERS = ("right_shoulder", "left_shoulder", "left_hip", "right_hip")
+_FACE = ("nose", "right_eye", "left_eye")
 
 
 def write_coco_sample(folder: Path, train: int = 600, test: int = 100, seed: int = 0) -> Path:
-    """Draws the sample of people into a folder: ``annotations/``, ``train2017/`` and ``val2017/``.
+    """Draw the sample of people into a folder: ``annotations/``, ``train2017/`` and ``val2017/``.
 
     In training also an annotation without an image, a truncated file and a missing one.
 
@@ -70,7 +60,7 @@ def write_coco_sample(folder: Path, train: int = 600, test: int = 100, seed: int
         folder: made if it is not there.
         train: training images.
         test: images to test on.
-        seed: two seeds share nothing; the same one gives the same bytes with the same version of OpenCV.
+        seed: two seeds share nothing; the same one gives the same bytes with the same versions of NumPy and OpenCV.
 
     Returns:
         The folder, fit to be a conversion's source.
@@ -86,98 +76,179 @@ def write_coco_sample(folder: Path, train: int = 600, test: int = 100, seed: int
     store = FolderStore(folder)
     store.sweep()
     with store.workspace("sample") as workspace, explained("write", folder):
-        for name in ("annotations", "train2017", "val2017"):
-            (workspace / name).mkdir()
-        for split, count, first in (("train", train, 1), ("val", test, 500_001)):
-            part = _Split(split, first)
-            for name, content in _files(part, count, seed):
-                (workspace / f"{split}2017" / name).write_bytes(content)
-            (workspace / "annotations" / f"person_keypoints_{split}2017.json").write_bytes(part.document())
+        (workspace / "annotations").mkdir()
+        for split, count, first in ((_Split("train", seed), train, 1), (_Split("val", seed), test, 500_001)):
+            (workspace / f"{split.name}2017").mkdir()
+            for name, content in split.files(range(first, first + count)):
+                (workspace / f"{split.name}2017" / name).write_bytes(content)
+            (workspace / "annotations" / f"person_keypoints_{split.name}2017.json").write_bytes(split.document())
         for name in ("train2017", "val2017", "annotations"):
             if not (folder / name).exists():
                 (workspace / name).rename(folder / name)
-            elif _digests(folder / name) != _digests(workspace / name):
+            elif _contents(folder / name) != _contents(workspace / name):
                 raise SettingsError(f"{folder / name} is there with other content; delete it, or give another folder")
     return folder
 
 
-def _digests(folder: Path) -> dict[str, str]:
-    return {path.name: digests.of_file(path) for path in sorted(folder.iterdir())}
+def _contents(folder: Path) -> list[tuple[str, bytes]]:
+    return [(path.name, path.read_bytes()) for path in sorted(folder.iterdir())]
 
 
-def _files(split: _Split, count: int, seed: int) -> Iterator[tuple[str, bytes]]:
-    """Yield the images of a split by name, its annotations being added on the way."""
-    for place in range(count):
-        number = split.first + place
-        draws = Draws(seed, f"coco sample/{split.name}", number)
-        kind = _KINDS.get(place % _EVERY, "")
-        picture = _picture(split, number, draws, kind)
-        name = f"{number:012}.jpg"
+@dataclass
+class _Split:
+    """A split in the making; an annotation has its image's number times 100 plus more."""
+
+    name: str
+    seed: int
+    images: list[dict[str, Any]] = field(default_factory=list)
+    annotations: list[dict[str, Any]] = field(default_factory=list)
+
+    def files(self, numbers: range) -> Iterator[tuple[str, bytes]]:
+        """Yield the images by name; they are annotated on the way."""
+        for place, number in enumerate(numbers):
+            kind = _KINDS.get(place % _EVERY, "")
+            picture = self._picture(number, default_rng([self.seed, number]), kind)
+            self._list(number, picture.shape[1], picture.shape[0])
+            data = _jpeg(picture[..., 1] if kind == "grey" else picture)
+            yield f"{number:012}.jpg", data[:2] + _UPSIDE_DOWN + data[2:] if kind == "turned" else data
+        if self.name == "train":
+            damaged, missing, unknown = range(numbers.stop, numbers.stop + 3)
+            self._list(damaged, 320, 240)
+            self._list(missing, 320, 240)
+            self._annotate(unknown, np.ones((9, 9), np.bool_))
+            data = _jpeg(ground(default_rng([self.seed, damaged]), 320, 240))
+            yield f"{damaged:012}.jpg", data[: len(data) // 2]
+
+    def document(self) -> bytes:
+        """Return the annotation file."""
+        category = {"supercategory": "person", "id": PERSON, "name": "person", "keypoints": list(COCO.annotated)}
+        document = {"images": self.images, "annotations": self.annotations, "categories": [category]}
+        return json.dumps({"info": {"description": "stick people, drawn by Podline"}} | document).encode()
+
+    def _list(self, number: int, width: int, height: int) -> None:
+        self.images.append({"id": number, "file_name": f"{number:012}.jpg", "width": width, "height": height})
+
+    def _annotate(self, image: int, outline: Outline, **values: Any) -> None:
+        """Add an annotation of what was painted."""
+        left, top, width, height = cv2.boundingRect(outline.astype(np.uint8))
+        if not width:
+            return
+        number = 100 * image + sum(annotation["image_id"] == image for annotation in self.annotations[-40:])
+        given = {"num_keypoints": 0, "keypoints": [0] * (3 * len(COCO.annotated)), "iscrowd": 0, "segmentation": []}
+        known = {"id": number, "image_id": image, "category_id": PERSON, "bbox": [left, top, width, height]}
+        self.annotations.append(given | known | {"area": float(outline.sum())} | values)
+
+    def _picture(self, number: int, chance: Generator, kind: str) -> Pixels:
+        """Draw an image and annotate it; a picture is wide or high, as in COCO."""
+        width, height = (320, 240) if chance.random() < 0.7 else (240, 320)
+        picture = ground(chance, width, height)
+        if kind == "crowd":
+            everybody = np.zeros((height, width), np.bool_)
+            for _ in range(_CROWD_OF):
+                centre = chance.uniform(0, width), chance.uniform(20, 35)
+                everybody |= _draw_person(picture, chance, centre, chance.uniform(35, 50))[1]
+            counts = {"size": [height, width], "counts": _run_lengths(everybody)}
+            self._annotate(number, everybody, iscrowd=1, segmentation=counts)
+        if kind != "nobody":
+            self._people(number, chance, picture, labelled=kind != "unlabelled")
+        return picture
+
+    def _people(self, number: int, chance: Generator, picture: Pixels, *, labelled: bool) -> None:
+        """Draw one to four people, each in a strip of the picture, so that they touch but seldom hide each other."""
         height, width = picture.shape[:2]
-        split.images.append({"id": number, "file_name": name, "width": width, "height": height})
-        data = _jpeg(picture[..., 1] if kind == "grey" else picture)
-        yield name, data[:2] + _UPSIDE_DOWN + data[2:] if kind == "turned" else data
-    if split.name == "train":
-        damaged, missing, unknown = (split.first + count + more for more in range(3))
-        size = {"width": 320, "height": 240}
-        split.images += [{"id": number, "file_name": f"{number:012}.jpg", **size} for number in (damaged, missing)]
-        split.annotate(unknown, np.ones((9, 9), np.bool_))
-        data = _jpeg(ground(Draws(seed, "coco sample/damaged", 0), 320, 240))
-        yield f"{damaged:012}.jpg", data[: len(data) // 2]
+        count = int(chance.uniform(1, 1 + min(4, width // 75)))
+        strip = width / count
+        for place in range(count):
+            tall = chance.uniform(80, min(230, 1.7 * strip + 20))
+            centre = (place + chance.uniform(0.35, 0.65)) * strip, chance.uniform(0.45, 0.6) * height
+            joints, outline = _draw_person(picture, chance, centre, tall)
+            if labelled:
+                seen = int((joints[:, 2] > 0).sum())
+                self._annotate(number, outline, num_keypoints=seen, keypoints=joints.ravel().astype(int).tolist())
+            else:
+                hull = cv2.convexHull(np.argwhere(outline)[:, ::-1].astype(np.int32))
+                self._annotate(number, outline, segmentation=[hull.ravel().astype(float).tolist()])
 
 
-def _jpeg(picture: npt.NDArray[np.uint8]) -> bytes:
-    return cv2.imencode(".jpg", picture, _QUALITY)[1].tobytes()
+def _jpeg(picture: Pixels) -> bytes:
+    return cv2.imencode(".jpg", picture, [cv2.IMWRITE_JPEG_QUALITY, 92])[1].tobytes()
 
 
-def _picture(split: _Split, number: int, draws: Draws, kind: str) -> npt.NDArray[np.uint8]:
-    """Draws an image and annotates it; a picture is wide or high, as in COCO."""
-    width, height = (320, 240) if draws.one(0, 1) < 0.7 else (240, 320)
-    picture = ground(draws, width, height)
-    if kind == "crowd":
-        _crowd(split, number, draws, picture)
-    if kind != "nobody":
-        _people(split, number, draws, picture, labelled=kind != "unlabelled")
-    return picture
-
-
-def _crowd(split: _Split, number: int, draws: Draws, picture: npt.NDArray[np.uint8]) -> None:
-    """Many small people at the upper border, annotated as one."""
-    height, width = picture.shape[:2]
-    everybody = np.zeros((height, width), np.bool_)
-    for _ in range(_CROWD_OF):
-        centre = draws.one(0, width), draws.one(20, 35)
-        everybody |= draw_person(picture, draws, centre, draws.one(35, 50)).outline
-    split.annotate(number, everybody, iscrowd=1, segmentation={"size": [height, width], "counts": _runs(everybody)})
-
-
-def _people(split: _Split, number: int, draws: Draws, picture: npt.NDArray[np.uint8], *, labelled: bool) -> None:
-    """One to four people, each in a strip of the picture's width, so that they touch but seldom hide each other."""
-    height, width = picture.shape[:2]
-    count = int(draws.one(1, 1 + min(4, width // 75)))
-    strip = width / count
-    for place in range(count):
-        tall = draws.one(80, min(230, 1.7 * strip + 20))
-        centre = (place + draws.one(0.35, 0.65)) * strip, draws.one(0.45, 0.6) * height
-        person = draw_person(picture, draws, centre, tall)
-        if labelled:
-            keypoints = [int(value) for value in person.joints.ravel()]
-            split.annotate(
-                number, person.outline, num_keypoints=int((person.joints[:, 2] > 0).sum()), keypoints=keypoints
-            )
-        else:
-            split.annotate(number, person.outline, segmentation=_hull(person))
-
-
-def _hull(person: Person) -> list[list[float]]:
-    """Return an outline around a person as one polygon."""
-    places = np.argwhere(person.outline)[:, ::-1].astype(np.int32)
-    return [cv2.convexHull(places).ravel().astype(float).tolist()]
-
-
-def _runs(mask: npt.NDArray[np.bool_]) -> list[int]:
+def _run_lengths(mask: Outline) -> list[int]:
     """Run lengths down the columns, first those outside."""
-    flat = np.concatenate([[False], mask.T.ravel(), [True]])
-    flat[-1] = not flat[-2]
-    edges = np.flatnonzero(flat[1:] != flat[:-1])
-    return np.diff(edges, prepend=0).tolist()
+    flat = np.concatenate([[False], mask.T.ravel()])
+    return np.diff(np.flatnonzero(np.diff(flat)), prepend=0, append=mask.size).tolist()
+
+
+def ground(chance: Generator, width: int, height: int) -> Pixels:
+    """Draw a textured ground, uint8 (height, width, 3): coarse blotches, finer ones and grain, none of them bright."""
+    picture = np.zeros((height, width, 3), np.float32)
+    for cells, strength in ((6, 90.0), (24, 40.0)):
+        blotches = chance.uniform(0, strength, (cells, cells, 3)).astype(np.float32)
+        picture += cv2.resize(blotches, (width, height), interpolation=cv2.INTER_CUBIC)
+    grain = chance.uniform(0, 20, (height // 2, width // 2)).astype(np.float32)
+    picture += cv2.resize(grain, (width, height), interpolation=cv2.INTER_NEAREST)[..., None]
+    return picture.clip(0, 255).astype(np.uint8)
+
+
+def _draw_person(
+    picture: Pixels, chance: Generator, centre: tuple[float, float], tall: float
+) -> tuple[Places, Outline]:
+    """Draw a person into a picture.
+
+    Returns:
+        COCO's 17 joints, (17, 3): x, y in whole pixels, visibility; those outside the picture, and the face from
+        behind, are not labelled. The pixels that were painted.
+    """
+    behind = chance.random() < 0.2
+    places = _pose(chance, behind)
+    places = {name: place * tall + centre for name, place in places.items()}
+    painted = picture.copy()
+    _paint(painted, places, tall, behind)
+    outline = (painted != picture).any(axis=-1)
+    picture[:] = painted
+    joints = np.array([[*np.rint(places[name]), 2.0] for name in COCO.annotated])
+    inside = ((joints[:, :2] >= 0) & (joints[:, :2] < picture.shape[1::-1])).all(axis=1)
+    joints[~inside | (np.isin(COCO.annotated, _FACE) & behind)] = 0
+    return joints, outline
+
+
+def _pose(chance: Generator, behind: bool) -> dict[str, Places]:
+    """Return all joints of a person one high around the middle of the body."""
+    lean = chance.uniform(-0.35, 0.35)
+    up, across = np.array([math.sin(lean), -math.cos(lean)]), np.array([math.cos(lean), math.sin(lean)])
+    places, narrow = {"nose": up * 0.3, "neck": up * 0.18}, chance.uniform(0.6, 1.0)
+    for side, sign in (("right", -1), ("left", 1)):
+        outward = across * sign * (-1 if behind else 1)
+        turn = math.copysign(1, outward[0])
+        upper, knee = chance.uniform(-0.4, 2.4), chance.uniform(-0.15, 0.7)
+        lower, shin = upper + chance.uniform(-0.3, 1.4), knee + chance.uniform(-0.5, 0.1)
+        found = {"shoulder": up * 0.18 + outward * 0.11 * narrow, "hip": -up * 0.12 + outward * 0.07 * narrow}
+        found["elbow"] = found["shoulder"] + 0.16 * _towards(upper, turn)
+        found["wrist"] = found["elbow"] + 0.15 * _towards(lower, turn)
+        found["knee"] = found["hip"] + 0.2 * _towards(knee, turn)
+        found["ankle"] = found["knee"] + 0.19 * _towards(shin, turn)
+        found |= {"eye": up * 0.33 + outward * 0.025, "ear": up * 0.31 + outward * 0.055}
+        places |= {f"{side}_{name}": place for name, place in found.items()}
+    return places
+
+
+def _towards(angle: float, turn: float) -> Places:
+    """Return a unit vector so far from straight down, outward."""
+    return np.array([turn * math.sin(angle), math.cos(angle)])
+
+
+def _paint(picture: Pixels, places: dict[str, Places], tall: float, behind: bool) -> None:
+    points = {name: tuple(np.rint(place).astype(int).tolist()) for name, place in places.items()}
+    thick = max(2, round(tall * 0.035))
+    middle = tuple(np.rint((places["right_ear"] + places["left_ear"]) / 2).astype(int).tolist())
+    cv2.fillConvexPoly(picture, cv2.convexHull(np.array([points[name] for name in _TRUNK_CORNERS])), _TRUNK)
+    cv2.line(picture, points["neck"], middle, _TRUNK, thick)
+    cv2.circle(picture, middle, max(2, round(tall * 0.06)), _DARK if behind else _SKIN, -1)
+    for start, end, colour in _LIMBS:
+        cv2.line(picture, points[start], points[end], colour, thick)
+    dot = max(1, round(tall * 0.014))
+    for name in COCO.annotated:
+        if not (behind and name in _FACE):
+            colour = _RIGHT_ARM if name.startswith("right") else _LEFT_ARM if name.startswith("left") else _DARK
+            cv2.circle(picture, points[name], dot * (2 if name.endswith(("wrist", "ankle")) else 1), colour, -1)

@@ -1,8 +1,10 @@
-"""The settings that a conversion of COCO has of its own."""
+"""The settings that conversions of COCO's people and of keypoints of one's own have."""
 
 from __future__ import annotations
 
+import json
 from importlib.metadata import version
+from typing import Annotated
 
 from pydantic import Field
 
@@ -46,3 +48,28 @@ class CocoSettings(ConverterSettings):
             "coco_version": _COCO_VERSION,
             "opencv": version("opencv-python-headless"),  # another one may round a pixel differently
         }
+
+
+class KeypointSettings(CocoSettings):
+    """How annotations in COCO's format are understood; nothing given is found in the annotations."""
+
+    category: str = Field(
+        default="",
+        exclude_if=lambda name: not name,
+        description="the name of the category to learn, where categories differ in their joints",
+    )
+    sigmas: dict[str, Annotated[float, Field(gt=0, allow_inf_nan=False)]] = Field(
+        default_factory=dict,
+        exclude_if=lambda given: not given,
+        description="OKS's constants by joint; others have COCO's of a joint of that name, else 0.05",
+    )
+    mirrored: tuple[tuple[str, str], ...] | None = Field(
+        default=None,
+        exclude_if=lambda pairs: pairs is None,
+        description="pairs of joints that change places in a mirror image; [] if none do; found by name if not given",
+    )
+
+    def converter(self) -> dict[str, int | str]:
+        """Return what a converted data set's bytes depend on, the decoder's version included."""
+        ours = self.model_dump(mode="json", include={"category", "sigmas", "mirrored"})
+        return super().converter() | {"keypoints": json.dumps(ours, sort_keys=True)}

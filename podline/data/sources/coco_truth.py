@@ -10,28 +10,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from podline.data.sources.coco_annotations import PERSON
 from podline.data.sources.coco_image import CocoImage
 from podline.documents.manifest import FileInfo, Manifest
-from podline.documents.skeleton import COCO, Skeleton
+from podline.documents.skeleton import Skeleton
 from podline.errors import ArtifactError
-from podline.frozen import JsonObject
-from podline.store.contract import Store, explained
-
-_SKELETON = (
-    (16, 14), (14, 12), (17, 15), (15, 13), (12, 13), (6, 12), (7, 13), (6, 7), (6, 8), (7, 9), (8, 10), (9, 11),
-    (2, 3), (1, 2), (1, 3), (2, 4), (3, 5), (4, 6), (5, 7),
-)  # fmt: skip
-_CATEGORY: JsonObject = {
-    "supercategory": "person",
-    "id": PERSON,
-    "name": "person",
-    "keypoints": COCO.annotated,
-    "skeleton": _SKELETON,
-}
+from podline.store.contract import Store
 
 
 def truth_name(split: str) -> str:
@@ -40,7 +27,7 @@ def truth_name(split: str) -> str:
 
 
 def publish_truths(
-    store: Store, folder: str, dataset: str, splits: Mapping[str, Iterable[CocoImage]], category: JsonObject
+    store: Store, folder: str, dataset: str, splits: Mapping[str, Iterable[CocoImage]], skeleton: Skeleton
 ) -> dict[str, FileInfo]:
     """Publish each split's truth.
 
@@ -49,7 +36,7 @@ def publish_truths(
         folder: the data set's folder in it.
         dataset: the data set's name.
         splits: what is converted.
-        category: see :func:`category_of`.
+        skeleton: of the people.
 
     Returns:
         Split → its file.
@@ -58,19 +45,12 @@ def publish_truths(
         StoreError: the store cannot be written.
     """
     truths = {}
-    with store.workspace("truth") as workspace:
-        for split, images in splits.items():
-            name, digest, size = truth_name(split), hashlib.sha256(), 0
-            path = workspace / name
-            with explained("write", path), path.open("wb") as stream:
-                for line in truth_lines(images, category, f"{dataset}, split {split}, as converted by Podline"):
-                    data = line.encode()
-                    stream.write(data)
-                    digest.update(data)
-                    size += len(data)
-            # It is verified by its checksum before it is used again, as shards are.
-            store.publish_file(path, f"{folder}/{name}", replace=True, flush=False)
-            truths[split] = FileInfo(file=name, bytes=size, sha256=digest.hexdigest())
+    for split, images in splits.items():
+        name = truth_name(split)
+        data = truth_of(images, skeleton, f"{dataset}, split {split}, as converted by Podline").encode()
+        # It is verified by its checksum before it is used again, as shards are.
+        store.publish_bytes(f"{folder}/{name}", data, replace=True, flush=False)
+        truths[split] = FileInfo(file=name, bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
     return truths
 
 
@@ -101,40 +81,24 @@ def read_truth(store: Store, folder: str, manifest: Manifest, split: str) -> dic
     return json.loads(data)
 
 
-def category_of(skeleton: Skeleton, name: str) -> JsonObject:
-    """Return the category of a truth, as ``categories`` of COCO's format holds it.
+def truth_of(images: Iterable[CocoImage], skeleton: Skeleton, description: str) -> str:
+    """Return the document, a line for each image and each annotation.
 
-    That of other joints than COCO's has OKS's constants as well, which are no part of the format: ``sigmas``.
+    The category has OKS's constants as well, which are no part of COCO's format: ``sigmas``.
     """
-    if skeleton == COCO:
-        return _CATEGORY
-    place = {joint: number for number, joint in enumerate(skeleton.annotated, start=1)}
-    return {
+    images, place = list(images), {joint: number for number, joint in enumerate(skeleton.annotated, start=1)}
+    category = {
         "supercategory": "",
         "id": PERSON,
-        "name": name,
+        "name": skeleton.category,
         "keypoints": skeleton.annotated,
         "skeleton": [[place[first], place[second]] for first, second in skeleton.limbs if {first, second} <= {*place}],
         "sigmas": skeleton.sigmas,
     }
-
-
-def truth_lines(images: Iterable[CocoImage], category: JsonObject, description: str) -> Iterator[str]:
-    """Yield the document, a line for each image and each annotation."""
-    yield f'{{"info": {json.dumps({"description": description})},\n'
-    yield f'"categories": [{json.dumps(category)}],\n'
-    yield '"images": ['
-    yield from _items(
-        json.dumps({"id": image.id, "file_name": image.name, "width": image.width, "height": image.height})
-        for image in images
-    )
-    yield '],\n"annotations": ['
-    yield from _items(text for image in images for text in image.annotations)
-    yield "]}\n"
-
-
-def _items(texts: Iterable[str]) -> Iterator[str]:
-    before = "\n"
-    for text in texts:
-        yield f"{before}{text}"
-        before = ",\n"
+    listed = [{"id": one.id, "file_name": one.name, "width": one.width, "height": one.height} for one in images]
+    lines = {
+        "images": ",\n".join(map(json.dumps, listed)),
+        "annotations": ",\n".join(text for image in images for text in image.annotations),
+    }
+    head = f'"info": {json.dumps({"description": description})},\n"categories": [{json.dumps(category)}]'
+    return f"{{{head},\n" + ",\n".join(f'"{key}": [\n{text}]' for key, text in lines.items()) + "}\n"

@@ -11,16 +11,15 @@ import math
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from podline.data.rawfiles import RawFile, parsing, reading
+from podline.data.rawfiles import RawFile, parsing, raw_file, reading
 from podline.data.records import LABEL
-from podline.data.rows import SourceSplit
-from podline.data.sources.pixel_cache import CachedImages, Shape, Written, cached_images, write_images
-from podline.data.sources.remote import AnyPath, is_remote, open_remote, raw_files
+from podline.data.rows import CachedImages, SourceSplit, cached_images, write_images
+from podline.data.sources.remote import on_this_machine
 from podline.data.sources.source import Source
 from podline.entry_points import reason
 from podline.errors import SourceError
@@ -37,20 +36,6 @@ A function of a module: a child process calls it.
 
 _MAKER = f"{__name__}:decoder"
 _MEMORY, _RATE, _WAIT = 16.0, 4e6, 60.0  # for a byte of a file, whatever packs it; bytes in a second
-
-
-class _File(NamedTuple):
-    """A raw file in the child.
-
-    Attributes:
-        path: where it is.
-        shown: what errors call it.
-        classes: how many there are.
-    """
-
-    path: Path
-    shown: str
-    classes: int
 
 
 def decoded_source(
@@ -81,82 +66,68 @@ def decoded_source(
         raise SourceError(
             f"{dataset.name}: a child process calls what reads its files: give a function of a module: {reason(error)}"
         ) from error
-    raw = _raw_files(source, [name for names in splits.values() for name in names], work)
-    with Sandbox(_MAKER, read) as sandbox:
-        images = {name: _decoded(dataset, file, len(class_names), work, sandbox) for name, file in raw.items()}
-    _refuse_other_shapes(raw, images)
+    names, classes = [*splits["train"], *splits["test"]], len(class_names)
+    with on_this_machine(source, work, names.__contains__) as place, Sandbox(_MAKER, read, classes) as sandbox:
+        missing = [name for name in names if not (place / name).is_file()]
+        if missing:
+            raise SourceError(f"{place} is without {', '.join(missing)}; give the folder that holds {', '.join(names)}")
+        raw = {name: raw_file(name, place / name) for name in names}
+        images = {name: _decoded(dataset, file, classes, work, sandbox) for name, file in raw.items()}
+        _refuse_other_shapes(raw, images)
     return Source(
         dataset.name,
         tuple(class_names),
         tuple(file.info for file in raw.values()),
-        tuple(_split(split, [images[name] for name in names], len(class_names)) for split, names in splits.items()),
+        tuple(_split(split, [images[name] for name in splits[split]], classes) for split in ("train", "test")),
         raw=tuple(raw.values()),
     )
 
 
-def _raw_files(source: str, names: Sequence[str], work: Path) -> dict[str, RawFile]:
-    """Files of a folder by name, with their checksums."""
-    place: AnyPath = open_remote(source) if is_remote(source) else Path(source).expanduser().absolute()
-    with reading(str(place)):
-        missing = [name for name in names if not (place / name).is_file()]
-    if missing:
-        raise SourceError(f"{place} is without {', '.join(missing)}; give the folder that holds {', '.join(names)}")
-
-    return raw_files({name: place / name for name in names}, work)
-
-
 def _decoded(dataset: DataSet, raw: RawFile, classes: int, work: Path, sandbox: Sandbox) -> CachedImages:
-    def decode(folder: Path) -> Written:
+    def decode(folder: Path) -> None:
         limits = limits_of(raw.bytes, _MEMORY, _RATE)._replace(wait=_WAIT)
-        with reading(raw.shown):
-            return sandbox.one((_File(raw.path, raw.shown, classes), folder), limits, raw.shown)
+        with reading(raw.path):
+            sandbox.one((raw.path, folder), limits, raw.place)
 
     key = digests.of_json([dataset.name, dataset.version, of_dataset(dataset), classes, raw.sha256])
     return cached_images(work, key, raw.name, decode)
 
 
-def decoder(read: Read) -> Callable[[tuple[_File, Path]], Written]:
+def decoder(read: Read, classes: int) -> Callable[[tuple[Path, Path]], None]:
     """Return what decodes a raw file into a folder; runs in a sandbox."""
 
-    def decode(item: tuple[_File, Path]) -> Written:
-        file, folder = item
+    def decode(item: tuple[Path, Path]) -> None:
+        path, folder = item
         labels: list[tuple[int]] = []
-        written = write_images(folder, _images(file, read, labels), labels)
+        write_images(folder, _images(path, read, classes, labels), labels)
         if not labels:
-            raise SourceError(f"{file.shown} holds no image: 0 vs 1 at least")
-        return written
+            raise SourceError(f"{path} holds no image: 0 vs 1 at least")
 
     return decode
 
 
-def _images(file: _File, read: Read, labels: list[tuple[int]]) -> Iterator[npt.NDArray[np.uint8]]:
-    """Yield a raw file's images one by one, and note their labels."""
-    shape: Shape = ()
-    for image, label in _given(file, read):
-        array = _checked(file, len(labels), image)
-        if not 0 <= label < file.classes:
-            raise SourceError(f"{file.shown}: image {len(labels)} has the label {label} vs 0 to {file.classes - 1}")
+def _images(path: Path, read: Read, classes: int, labels: list[tuple[int]]) -> Iterator[npt.NDArray[np.uint8]]:
+    """Yield a raw file's images one by one, with three dimensions, and note their labels."""
+    shape: tuple[int, ...] = ()
+    for image, label in _given(path, read):
+        named = f"{path}: image {len(labels)}"
+        array = image[..., np.newaxis] if image.ndim == 2 else image
+        if array.dtype != np.uint8 or array.ndim != 3 or not math.prod(array.shape):
+            raise SourceError(f"{named} is {image.dtype} {_sides(image.shape)} vs uint8 height × width × channels")
+        if not 0 <= label < classes:
+            raise SourceError(f"{named} has the label {label} vs 0 to {classes - 1}")
         if shape and array.shape != shape:
-            raise SourceError(f"{file.shown}: image {len(labels)} is {_sides(array.shape)} vs {_sides(shape)}")
+            raise SourceError(f"{named} is {_sides(array.shape)} vs {_sides(shape)}")
         shape = array.shape
         labels.append((label,))
         yield array[np.newaxis]
 
 
-def _given(file: _File, read: Read) -> Iterator[tuple[npt.NDArray[Any], int]]:
+def _given(path: Path, read: Read) -> Iterator[tuple[npt.NDArray[Any], int]]:
     """Yield what ``read`` gives; what it raises is about the file."""
-    with parsing(file.shown, "images"):
-        for image, label in read(file.path):
+    with parsing(path, "images"):
+        for image, label in read(path):
             yield np.asarray(image), int(label)
-
-
-def _checked(file: _File, number: int, image: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
-    """Return an image with three dimensions."""
-    array = image[..., np.newaxis] if image.ndim == 2 else image
-    if array.dtype != np.uint8 or array.ndim != 3 or not math.prod(array.shape):
-        found = f"{image.dtype} {_sides(image.shape)}"
-        raise SourceError(f"{file.shown}: image {number} is {found} vs uint8 height × width × channels")
-    return array
 
 
 def _refuse_other_shapes(raw: Mapping[str, RawFile], images: Mapping[str, CachedImages]) -> None:
@@ -164,7 +135,7 @@ def _refuse_other_shapes(raw: Mapping[str, RawFile], images: Mapping[str, Cached
     for name, found in images.items():
         if found.shape != images[first].shape:
             sides = f"{_sides(found.shape)} vs {_sides(images[first].shape)}"
-            raise SourceError(f"{raw[name].shown}: images are {sides} in {raw[first].shown}")
+            raise SourceError(f"{raw[name].path}: images are {sides} in {raw[first].path}")
 
 
 def _split(name: str, parts: Sequence[CachedImages], classes: int) -> SourceSplit:
@@ -178,5 +149,5 @@ def _split(name: str, parts: Sequence[CachedImages], classes: int) -> SourceSpli
     )
 
 
-def _sides(shape: Shape) -> str:
+def _sides(shape: tuple[int, ...]) -> str:
     return " × ".join(map(str, shape)) or "a number"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import http.client
-import re
 import time
 import urllib.error
 import urllib.request
@@ -20,10 +19,9 @@ from podline.progress import Reporter, silent
 from podline.recipes import datasets
 from podline.store.contract import explained
 
-RETRY_DELAYS = (2.0, 10.0, 30.0, 60.0)
+RETRY_DELAYS = (2.0, 10.0, 30.0, 60.0)  # seconds before the second, third, … try
 _TIMEOUT = 30.0
 _BLOCK = 1 << 18
-_SECONDS_BETWEEN_REPORTS = 0.5
 # Answers that say "not now": too many requests, and the server's own troubles.
 _BUSY = frozenset({408, 425, 429, 500, 502, 503, 504})
 
@@ -56,93 +54,29 @@ def download(dataset: str, folder: Path, reporter: Reporter | None = None, base_
     return fetch_all(official.downloads, base_url or official.url, folder, reporter or silent("download"))
 
 
-def fetch_all(
-    files: Sequence[RemoteFile],
-    base_url: str,
-    folder: Path,
-    reporter: Reporter,
-    *,
-    delays: Sequence[float] = RETRY_DELAYS,
-    sleep: Callable[[float], None] = time.sleep,
-) -> Path:
-    """Fetch files from one place into a folder, one after the other; see :func:`download`.
-
-    Args:
-        files: what to fetch.
-        base_url: what their names are appended to.
-        folder: where to.
-        reporter: is told how many bytes of all files are there.
-        delays: seconds before the second, third, … try; a try that brought something forward starts them anew.
-        sleep: waits for so many seconds.
-    """
+def fetch_all(files: Sequence[RemoteFile], base_url: str, folder: Path, reporter: Reporter) -> Path:
+    """Fetch files from one place into a folder, one after the other; see :func:`download`."""
     if not base_url.startswith(("http://", "https://")):
         raise SettingsError(f"{base_url}: give an address that starts with http:// or https://")
     with explained("make the folder", folder):
         folder.mkdir(parents=True, exist_ok=True)
-    progress = _Progress(reporter, sum(file.bytes for file in files))
+    finished, total = 0, sum(file.bytes for file in files)
     for file in files:
-        _fetch(file, f"{base_url.rstrip('/')}/{file.name}", folder, progress, delays=delays, sleep=sleep)
-        progress.finish(file)
+        url, target = f"{base_url.rstrip('/')}/{file.name}", folder / file.name
+
+        def tell(done: int, before: int = finished) -> None:
+            reporter.progress(before + done, total, "bytes")
+
+        if not target.exists():
+            reporter.log(f"fetching {url}")
+            with _locked(folder / f"{file.name}.part") as stream:
+                _fetch(file, url, stream, tell, reporter)
+                _publish(file, url, stream, target)
+        elif (found := md5_of(target)) != file.md5:
+            raise SourceError(f"{target} is there with md5 {found} vs {file.md5} published; delete it to fetch again")
+        tell(file.bytes)
+        finished += file.bytes
     return folder
-
-
-class _Progress:
-    """How much of all files is there, told now and then."""
-
-    def __init__(self, reporter: Reporter, total: int) -> None:
-        self.reporter = reporter
-        self._total, self._finished, self._told = total, 0, 0.0
-
-    def at(self, done: int) -> None:
-        """``done`` bytes of the present file are there."""
-        if time.monotonic() - self._told >= _SECONDS_BETWEEN_REPORTS:
-            self._tell(self._finished + done)
-
-    def finish(self, file: RemoteFile) -> None:
-        self._finished += file.bytes
-        self._tell(self._finished)
-
-    def _tell(self, done: int) -> None:
-        self._told = time.monotonic()
-        self.reporter.progress(done, self._total, "bytes")
-
-
-def _fetch(
-    file: RemoteFile,
-    url: str,
-    folder: Path,
-    progress: _Progress,
-    *,
-    delays: Sequence[float],
-    sleep: Callable[[float], None],
-) -> None:
-    target = folder / file.name
-    if target.exists():
-        _check_present(file, target)
-        progress.reporter.log(f"{target} is there already")
-        return
-    progress.reporter.log(f"fetching {url}")
-    part = folder / f"{file.name}.part"
-    with _locked(part) as stream:
-        waits = iter(delays)
-        while stream.tell() < file.bytes:
-            before = stream.tell()
-            try:
-                _fetch_rest(file, url, stream, part, progress)
-            except SourceUnavailableError as error:
-                waits = iter(delays) if stream.tell() > before else waits
-                wait = next(waits, None)
-                if wait is None:
-                    raise
-                progress.reporter.warn(f"{error}; trying again in {wait:g} s, from byte {stream.tell():,}")
-                sleep(wait)
-        _publish(file, url, part, target)
-
-
-def _check_present(file: RemoteFile, target: Path) -> None:
-    found = md5_of(target)
-    if found != file.md5:
-        raise SourceError(f"{target} is there with md5 {found} vs {file.md5} published; delete it to fetch it again")
 
 
 @contextlib.contextmanager
@@ -160,8 +94,23 @@ def _locked(part: Path) -> Iterator[IO[bytes]]:
         yield stream
 
 
-def _fetch_rest(file: RemoteFile, url: str, stream: IO[bytes], part: Path, progress: _Progress) -> None:
-    """One try: asks for what is missing and appends it.
+def _fetch(file: RemoteFile, url: str, stream: IO[bytes], tell: Callable[[int], None], reporter: Reporter) -> None:
+    """Fetch what is missing of a file, in several tries; one that brought something forward starts the delays anew."""
+    waits = iter(RETRY_DELAYS)
+    while (before := stream.tell()) < file.bytes:
+        try:
+            _fetch_rest(file, url, stream, tell)
+        except SourceUnavailableError as error:
+            waits = iter(RETRY_DELAYS) if stream.tell() > before else waits
+            wait = next(waits, None)
+            if wait is None:
+                raise
+            reporter.warn(f"{error}; trying again in {wait:g} s, from byte {stream.tell():,}")
+            time.sleep(wait)
+
+
+def _fetch_rest(file: RemoteFile, url: str, stream: IO[bytes], tell: Callable[[int], None]) -> None:
+    """Ask once for what is missing, and append it.
 
     Raises:
         SourceUnavailableError: the server is busy, or the connection broke; what had come is in the file.
@@ -170,28 +119,23 @@ def _fetch_rest(file: RemoteFile, url: str, stream: IO[bytes], part: Path, progr
     request = urllib.request.Request(url, headers={"Range": f"bytes={stream.tell()}-"})  # noqa: S310 (http by fetch_all)
     try:
         with urllib.request.urlopen(request, timeout=_TIMEOUT) as response:  # noqa: S310
-            start, size = _extent(response)
-            if start not in (0, stream.tell()):
-                raise SourceError(f"{url}: the server sends from byte {start:,} vs {stream.tell():,} asked for")
-            if size not in (None, file.bytes):
-                raise _other_file(file, url, part, f"{size:,} bytes")
-            with explained("write", part):
-                stream.truncate(start)
-                stream.seek(start)
-            while block := response.read(_BLOCK):
-                with explained("write", part):
+            if response.status != http.HTTPStatus.PARTIAL_CONTENT:  # a server that knows no ranges sends everything
+                stream.truncate(0)
+                stream.seek(0)
+            if response.length is not None and stream.tell() + response.length != file.bytes:
+                raise _other_file(file, url, stream, f"{stream.tell() + response.length:,} bytes")
+            while stream.tell() <= file.bytes and (block := response.read(_BLOCK)):
+                with explained("write", stream.name):
                     stream.write(block)
                     stream.flush()
-                if stream.tell() > file.bytes:
-                    break
-                progress.at(stream.tell())
+                tell(stream.tell())
     except PodlineError:
         raise
     except urllib.error.HTTPError as error:
         error.close()
         answer = f"{url}: the server answers {error.code} {error.reason}"
         if error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-            raise _other_file(file, url, part, f"no byte {stream.tell():,}") from error
+            raise _other_file(file, url, stream, f"no byte {stream.tell():,}") from error
         if error.code in _BUSY:
             raise SourceUnavailableError(answer) from error
         raise SourceError(f"{answer}; look whether the address is right, or give a mirror's") from error
@@ -201,30 +145,21 @@ def _fetch_rest(file: RemoteFile, url: str, stream: IO[bytes], part: Path, progr
         raise SourceUnavailableError(f"{url} broke off after {stream.tell():,} of {file.bytes:,} bytes")
 
 
-def _extent(response: http.client.HTTPResponse) -> tuple[int, int | None]:
-    """Where in the file the answer's body starts, and the whole file's size if the server says it."""
-    if response.status != http.HTTPStatus.PARTIAL_CONTENT:  # a server that knows no ranges sends everything
-        return 0, response.length
-    found = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", response.headers.get("Content-Range", ""))
-    if found is None:
-        return -1, None
-    return int(found[1]), None if found[2] == "*" else int(found[2])
+def _publish(file: RemoteFile, url: str, stream: IO[bytes], target: Path) -> None:
+    """Give a fetched file its name, if it is the one that was published."""
+    part = Path(stream.name)
+    size, md5 = part.stat().st_size, md5_of(part)
+    if (size, md5) != (file.bytes, file.md5):
+        raise _other_file(file, url, stream, f"{size:,} bytes with md5 {md5}")
+    with explained("write", target):
+        part.rename(target)
 
 
-def _other_file(file: RemoteFile, url: str, part: Path, found: str) -> SourceError:
+def _other_file(file: RemoteFile, url: str, stream: IO[bytes], found: str) -> SourceError:
     """Delete what was fetched of a file that is not the published one, and say so."""
-    with explained("delete", part):
-        part.unlink()
+    with explained("delete", stream.name):
+        Path(stream.name).unlink()
     return SourceError(
         f"{url} has {found} vs {file.bytes:,} bytes with md5 {file.md5} published; what had come was deleted; "
         "try again, or give a mirror's address"
     )
-
-
-def _publish(file: RemoteFile, url: str, part: Path, target: Path) -> None:
-    """Give a fetched file its name, if it is the one that was published."""
-    size, md5 = part.stat().st_size, md5_of(part)
-    if (size, md5) != (file.bytes, file.md5):
-        raise _other_file(file, url, part, f"{size:,} bytes with md5 {md5}")
-    with explained("write", target):
-        part.rename(target)

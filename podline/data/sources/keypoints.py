@@ -1,23 +1,46 @@
-"""Opens keypoints of one's own: annotations in COCO's format of whatever has joints, and the images that they are of.
+"""Opens keypoints of one's own: annotations of whatever has joints, in COCO's format or DeepLabCut's, and their images.
 
-COCO's people are one instance: what becomes of an annotation is decided in :mod:`podline.data.sources.coco`.
+Looked for are JSON files in the folder, in ``annotations/``, and in ``train/``, ``val/``, ``valid/`` and ``test/``. One
+file is all there is; of several, the words train, val and test in their names say what each is for. Where there is no
+such file, DeepLabCut's tables are taken, all together (:mod:`podline.data.sources.deeplabcut`). COCO's people are one
+instance: what becomes of an annotation is decided in :mod:`podline.data.sources.coco`.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+import json
+import re
+import tempfile
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from podline.data.sources.coco import CocoSource, Understood, annotations_of_all, open_listed
-from podline.data.sources.coco_annotations import Category
-from podline.data.sources.keypoint_layout import Outline, annotated, flat, outlines_of
-from podline.data.sources.keypoint_settings import KeypointSettings
-from podline.data.sources.keypoint_skeletons import Joints, joints_of, skeleton_of
+from podline.data.sources.coco import CocoSource, open_listed
+from podline.data.sources.coco_annotations import (
+    content_of,
+    document_of,
+    flat,
+    limits_of_annotations,
+    list_images,
+    read_annotations,
+    size_of,
+)
+from podline.data.sources.coco_files import AnnotationFile
+from podline.data.sources.coco_settings import KeypointSettings
+from podline.data.sources.deeplabcut import tables_of
+from podline.data.sources.keypoint_skeletons import Joints, Summary, joints_of, skeleton_of
 from podline.data.sources.remote import on_this_machine
+from podline.data.sources.unpacking import unpacking
 from podline.errors import SourceError
+from podline.plurals import plural
 from podline.recipes.datasets import DataSet
+from podline.sandbox import Sandbox
+
+_FOLDERS = ("annotations", "train", "val", "valid", "validation", "test")
+_IMAGE_FOLDERS = ("images", "imgs", "train", "val", "valid", "validation", "test", "train2017", "val2017")
+_ROLE = re.compile(r"(?<![a-z])(train|val|test)(?:ing|id|idation)?(?![a-z])")
+_NAMES = 50  # of images, by which the folder that holds them is told
 
 
 def open_keypoints(dataset: DataSet, source: str, settings: KeypointSettings, work: Path) -> CocoSource:
@@ -30,71 +53,145 @@ def open_keypoints(dataset: DataSet, source: str, settings: KeypointSettings, wo
         work: the cache folder of sources.
 
     Raises:
-        SourceError: there are no annotations in COCO's format, nothing to learn in them, or no images of them.
+        SourceError: there are no annotations, nothing to learn in them, or no images of them.
     """
-    with on_this_machine(source, work) as place:
-        outlines = outlines_of(place)
-        found = annotated(place, outlines)
-        joints = _same_joints(outlines, settings.category)
-        category = Category(joints.ids, len(joints.joints), _completed)
-        with annotations_of_all(found, category) as listed:
-            people = (one for entry in listed[0].entries() for one in entry.annotations if not one.get("problem"))
-            skeleton, notes = skeleton_of(joints, settings, people, found[0].annotations)
-            told = [f"{each.split}: {each.annotations}, images in {each.images}" for each in found]
-            told = [line.replace(str(place), source) for line in told]
-            understood = Understood(category, joints.name, skeleton, (*told, *notes))
-            return open_listed(dataset.name, listed, settings.side, settings.max_people, work, understood)
+    with on_this_machine(source, work) as place, tempfile.TemporaryDirectory(prefix="annotations") as folder:
+        with Sandbox(f"{__name__}:parser") as sandbox:
+            summaries = _chosen(place, _summaries(place, sandbox))
+            joints = _same_joints(summaries, settings.category)
+            files = [
+                AnnotationFile(split, summary.path, "", _images(place, summary))
+                for split, summary in zip(("train", "test"), summaries, strict=False)
+            ]
+            listed = read_annotations(sandbox, files, Path(folder), joints.ids, len(joints.names))
+        annotations = (json.loads(text) for entry in listed[0].entries() for text in entry.annotations)
+        skeleton, notes = skeleton_of(joints, settings, annotations, files[0].path)
+        told = [f"{each.split}: {each.path}, images in {each.images}".replace(str(place), source) for each in files]
+        return open_listed(dataset.name, listed, settings, work, skeleton, (*told, *notes))
 
 
-def _same_joints(outlines: Sequence[Outline], wanted: str) -> Joints:
+def has_annotations(place: Path) -> bool:
+    """Return whether a folder or a JSON file has annotations in COCO's format, or a folder DeepLabCut's tables.
+
+    Raises:
+        SourceError: a JSON file cannot be read.
+    """
+    if place.is_file() and not place.name.lower().endswith(".json"):
+        return False
+    with Sandbox(f"{__name__}:parser") as sandbox:
+        return bool(_summaries(place, sandbox))
+
+
+def parser() -> Callable[[Any], Any]:
+    """Return what reads a file twice, for a summary and for its images; runs in a sandbox."""
+    return lambda item: _summary(item) if isinstance(item, Path) else list_images(*item)
+
+
+def _summaries(place: Path, sandbox: Sandbox) -> list[Summary]:
+    """Return what the files of annotations of a folder are about, or the one file that is given."""
+    if not place.exists():
+        raise SourceError(f"{place} is no folder and no file; give the one with annotations in COCO's format")
+    if place.is_file() and (remedy := unpacking([str(place)])):
+        raise SourceError(f"{place} is an archive vs annotations in COCO's format, or their folder: {remedy}")
+    found = _read([place] if place.is_file() else _json_files(place), sandbox)
+    return found or (_read([place], sandbox) if place.is_dir() and tables_of(place) else [])
+
+
+def _json_files(place: Path) -> list[Path]:
+    folders = [folder for folder in (place, *(place / name for name in _FOLDERS)) if folder.is_dir()]
+    found = [path for folder in folders for path in sorted(folder.iterdir(), key=lambda path: path.name)]
+    return [path for path in found if path.name.lower().endswith(".json") and path.is_file()]
+
+
+def _read(paths: Iterable[Path], sandbox: Sandbox) -> list[Summary]:
+    """Read files; those that hold no annotations are passed over."""
+    found = [(path, sandbox.one(path, limits_of_annotations(size_of(path)), str(path))) for path in paths]
+    return [
+        Summary(path, categories, dict(counts), names, annotations)
+        for path, answer in found
+        if answer is not None
+        for categories, counts, names, annotations in [answer]
+    ]
+
+
+def _summary(path: Path) -> tuple[Any, ...] | None:
+    """Return the members of a :class:`Summary` from the categories on; None for JSON of another kind."""
+    document = document_of(content_of(path), str(path), "restore it or move it away")
+    if document is None:
+        return None
+    given = document.get("categories")
+    categories = [entry for entry in given if isinstance(entry, dict)] if isinstance(given, list) else []
+    categories = [entry for entry in categories if type(entry.get("id")) is int]
+    known = {entry["id"] for entry in categories}
+    values = defaultdict[int, Counter[int]](Counter)
+    annotations = [entry for entry in document["annotations"] if isinstance(entry, dict)]
+    for entry in annotations:
+        keypoints, category = flat(entry.get("keypoints")), entry.get("category_id")
+        labelled = isinstance(keypoints, list) and any(seen not in (0, None) for seen in keypoints[2::3])
+        if labelled and isinstance(category, int) and (category in known or not known):
+            values[category][len(keypoints)] += 1
+    counts = [(category, found.most_common(1)[0][0]) for category, found in values.items()]
+    names = [entry.get("file_name") for entry in document["images"][:_NAMES] if isinstance(entry, dict)]
+    return categories, counts, [name for name in names if isinstance(name, str)], len(annotations)
+
+
+def _chosen(place: Path, summaries: list[Summary]) -> list[Summary]:
+    """Return the files to train on and to test on; COCO tests on what it calls val, so that is taken before test."""
+    if not summaries:
+        raise SourceError(
+            f"{place} holds no annotations of keypoints vs a JSON file in COCO's format (lists images, annotations and "
+            "categories) in it or in annotations/, or DeepLabCut's CollectedData_*.csv in it or in labeled-data/; give "
+            "the folder or the file"
+        )
+    learned = [summary for summary in summaries if summary.counts]
+    if not learned:
+        told = "; ".join(f"{each.path}: {plural(each.annotations, 'annotation')}" for each in summaries)
+        raise SourceError(
+            f"nothing to learn: {told}, none of a category in the file with a labelled joint in keypoints (x, y, "
+            "visibility of each); annotate some"
+        )
+    by_role = {role: [each for each in learned if _role(each.path) == role] for role in ("", "train", "val", "test")}
+    chosen = [*by_role["train"], *(by_role["val"] or by_role["test"])]
+    if len(learned) == 1 or (len(by_role["train"]) == 1 and len(chosen) == 2 and not by_role[""]):
+        return learned if len(learned) == 1 else chosen
+    names = ", ".join(each.path.name for each in learned)
+    raise SourceError(
+        f"{place} holds {plural(len(learned), 'file')} of keypoints vs one, or one with train and one with val or "
+        f"test in its name: {names}; give one of them as the source, or move the others out of the folder"
+    )
+
+
+def _role(path: Path) -> str:
+    """Return ``train``, ``val``, ``test`` or nothing, as a file's name or its folder's says."""
+    found = _ROLE.search(path.name.lower()) or _ROLE.search(path.parent.name.lower())
+    return found[1] if found else ""
+
+
+def _images(place: Path, summary: Summary) -> Path:
+    """Return the folder of a file's images: the one that has most of the first of them."""
+    folder, beside = place.parent if place.is_file() else place, summary.path.parent
+    candidates = [beside, *(beside / name for name in _IMAGE_FOLDERS), folder]
+    candidates += [each / name for each in (folder, folder / "images") for name in _IMAGE_FOLDERS]
+    most, best = max(
+        ((sum((each / name).is_file() for name in summary.names), each) for each in candidates),
+        key=lambda found: found[0],
+    )
+    if most:
+        return best
+    wanted = ", ".join(summary.names[:2]) or "any"
+    raise SourceError(
+        f"{summary.path}: of its images ({wanted} …) none is beside it, in {folder} or in images/ there; put them into "
+        "images/"
+    )
+
+
+def _same_joints(summaries: Sequence[Summary], wanted: str) -> Joints:
     """Return the joints of the file that is trained on; another file has the same."""
-    first, *others = (joints_of(outline, wanted) for outline in outlines)
-    for outline, joints in zip(outlines[1:], others, strict=True):
-        if joints.joints != first.joints:
+    first, *others = (joints_of(summary, wanted) for summary in summaries)
+    for summary, joints in zip(summaries[1:], others, strict=True):
+        if joints.names != first.names:
             raise SourceError(
-                f"{outline.path} has the joints {', '.join(joints.joints)} vs {', '.join(first.joints)} of "
-                f"{outlines[0].path}"
+                f"{summary.path} has the joints {', '.join(joints.names)} vs {', '.join(first.names)} of "
+                f"{summaries[0].path}"
             )
     return first
-
-
-def _completed(annotation: dict[str, Any]) -> dict[str, Any]:
-    """Return an annotation with what COCO's have and this one may lack: whether it is a crowd, its box and its area."""
-    made = dict(annotation)
-    if made.get("iscrowd") in (None, False, True):
-        made["iscrowd"] = int(made.get("iscrowd") or 0)
-    given = flat(made.get("keypoints"))
-    keypoints: list[Any] = []
-    if given is None:
-        made["num_keypoints"] = made.get("num_keypoints") or 0
-    elif _are_numbers(given):
-        keypoints = [
-            int(value) if place % 3 == 2 and value == int(value) else value for place, value in enumerate(given)
-        ]
-        made["keypoints"] = keypoints
-        if type(made.get("num_keypoints")) is not int:
-            made["num_keypoints"] = sum(seen > 0 for seen in keypoints[2::3])
-    box: Any = made.get("bbox")
-    if box is None:
-        box = made["bbox"] = _box(keypoints, made.get("segmentation"))
-    if made.get("area") is None and _are_numbers(box) and len(box) == 4:
-        made["area"] = box[2] * box[3]
-    return made
-
-
-def _box(keypoints: list[Any], outline: Any) -> list[Any] | None:
-    """Return a box around labelled joints, else around polygons; one of no size where there are neither."""
-    seen = [place for place, value in enumerate(keypoints[2::3]) if value > 0]
-    if seen:
-        columns, rows = ([keypoints[3 * place + axis] for place in seen] for axis in (0, 1))
-        return [min(columns), min(rows), max(columns) - min(columns) + 1, max(rows) - min(rows) + 1]
-    if not outline:
-        return [0, 0, 0, 0]
-    if isinstance(outline, list) and all(_are_numbers(polygon) and len(polygon) > 1 for polygon in outline):
-        columns, rows = ([value for polygon in outline for value in polygon[axis::2]] for axis in (0, 1))
-        return [min(columns), min(rows), max(columns) - min(columns), max(rows) - min(rows)]
-    return None
-
-
-def _are_numbers(values: Any) -> bool:
-    return isinstance(values, list) and all(type(v) in (int, float) and math.isfinite(v) for v in values)

@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from podline.data.rows import RawRows
 from podline.errors import SourceError
 
 _NAMED = 3
@@ -39,15 +38,6 @@ class LeftOut:
         """Count what is left out; reasons that differ in numbers alone count as the first of them."""
         if count:
             self.reasons[self._alike.setdefault(re.sub(r"\d+", "", reason), reason)] += count
-
-
-def left_out_of(source: RawRows) -> list[LeftOut]:
-    """Return what is left out of each split of raw pixels."""
-    parts = {split.name: LeftOut(f"records of the {split.name} split", len(split)) for split in source.splits}
-    for record in source.quarantined:
-        parts[record.split].read += 1
-        parts[record.split].add(record.reason)
-    return list(parts.values())
 
 
 def refuse_left_out(dataset: str, parts: Iterable[LeftOut], allowed: float) -> None:

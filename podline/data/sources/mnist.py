@@ -1,77 +1,72 @@
-"""MNIST in its own format, IDX, gzipped or not.
+"""MNIST in its own format, IDX: a header of big-endian numbers, then the bytes, which are read where they are.
 
-A gzipped file is unpacked into the cache folder first; its checksum is that of the unpacked content, so gzipped and
-plain files are the same source.
+http://yann.lecun.com/exdb/mnist/
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
-from podline.data.rawfiles import RawFile, made_once, reading
-from podline.data.rows import SourceSplit
-from podline.data.sources import class_names
-from podline.data.sources.archives import GZIP_MAGIC, in_child
-from podline.data.sources.pixel_cache import Written, cached_images
-from podline.data.sources.raw_batches import MAKER, Batch, Label
-from podline.data.sources.source import Source
-from podline.sandbox import Sandbox, limits_of
-from podline.store import digests
+import numpy as np
+import numpy.typing as npt
 
-IMAGE_SHAPE = (28, 28, 1)
+from podline.data.rawfiles import RawFile, reading
+from podline.data.rows import RowBlock, SourceSplit
+from podline.data.sources import class_names
+from podline.data.sources.pickles import Label, checked_labels
+from podline.data.sources.source import Source
+from podline.errors import SourceError
+from podline.plurals import plural
+
 SPLITS: Mapping[str, tuple[str, str]] = {
     "train": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
     "test": ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
 }
-_FORMAT = "idx 1"  # of the files in the cache; another one when they change
+_SIDES = (28, 28)
+_UNSIGNED_BYTE = 0x08  # third byte of the magic number; the fourth is the number of dimensions
+_REMEDY = "fetch the official file again with `podline data download mnist`"
 
 
-def spellings(name: str) -> tuple[str, ...]:
-    """Return the file names under which an official file is found: with a dot before ``idx``, ``.gz``, or both."""
-    dotted = name.replace("-idx", ".idx")
-    return (name, dotted, f"{name}.gz", f"{dotted}.gz")
+def open_mnist(dataset: str, files: Mapping[str, RawFile], _work: Path) -> Source:
+    """Open the four files: see ``podline.data.sources.opening.Layout.open``."""
+    splits = tuple(_split(split, files[images], files[labels]) for split, (images, labels) in SPLITS.items())
+    infos = tuple(file.info for file in files.values())
+    return Source(dataset, class_names.MNIST, infos, splits, raw=tuple(files.values()))
 
 
-def open_mnist(dataset: str, files: Mapping[str, RawFile], work: Path) -> Source:
-    """Return the four files as a source.
+def _split(name: str, images: RawFile, labels: RawFile) -> SourceSplit:
+    start, (count, *sides) = _header(images, 3)
+    if tuple(sides) != _SIDES:
+        found = "×".join(map(str, sides))
+        raise SourceError(f"{images.path}: images of {found} pixels vs 28×28; {_REMEDY}")
+    first, (numbers,) = _header(labels, 1)
+    if count != numbers:
+        named = plural(numbers, "label")
+        raise SourceError(f"{images.path} has {plural(count, 'image')} vs {named} in {labels.path}; {_REMEDY}")
+    if not count:
+        raise SourceError(f"{images.path} holds no image: 0 vs 1 at least; {_REMEDY}")
+    with reading(labels.path):
+        values: npt.NDArray[np.uint8] = np.fromfile(labels.path, np.uint8, offset=first)
+    column = checked_labels(values, count, Label("label", "labels", class_names.MNIST), labels.path)
+    block = RowBlock(images.name, images.place, count, start, modified=images.modified)
+    return SourceSplit(name, (*_SIDES, 1), (block,), {"label": column})
 
-    Args:
-        dataset: what the source is called.
-        files: the files by official name, gzipped or not: their first bytes say which, not their names.
-        work: the cache folder for unpacked files.
 
-    Raises:
-        SourceError: a file is not what it should be.
-    """
-    plain = {name: _plain(file, work) for name, file in files.items()}
-    with Sandbox(MAKER) as sandbox:
-        splits = tuple(
-            _split(split, plain[images], plain[labels], work, sandbox) for split, (images, labels) in SPLITS.items()
+def _header(file: RawFile, dimensions: int) -> tuple[int, list[int]]:
+    """Return an IDX file's first byte after the header, and its sizes, once it has exactly so many bytes."""
+    length, magic = 4 + 4 * dimensions, bytes((0, 0, _UNSIGNED_BYTE, dimensions))
+    with reading(file.path), file.path.open("rb") as stream:
+        header = stream.read(length)
+    if header[:4] != magic:
+        raise SourceError(
+            f"{file.path} is no IDX file of {'images' if dimensions == 3 else 'labels'}: "
+            f"magic 0x{header[:4].hex()} vs 0x{magic.hex()}; {_REMEDY}"
         )
-    infos = tuple(file.info for file in plain.values())
-    return Source(dataset, class_names.MNIST, infos, splits, raw=tuple(plain.values()))
-
-
-def _plain(file: RawFile, work: Path) -> RawFile:
-    """Return a file as it is, or unpacked."""
-    path = file.path
-    with reading(path), path.open("rb") as stream:
-        if stream.read(2) != GZIP_MAGIC:
-            return file
-    (plain,) = made_once(work, file.sha256, lambda folder: in_child("decompress", path, file.name, folder))
-    return replace(plain, shown=file.shown)
-
-
-def _split(name: str, images: RawFile, labels: RawFile, work: Path, sandbox: Sandbox) -> SourceSplit:
-    classes = (Label("labels", len(class_names.MNIST)),)
-
-    def parse(folder: Path) -> Written:
-        pair = [Batch(file.path, file.shown, "MNIST", classes) for file in (images, labels)]
-        with reading(images.shown):
-            return sandbox.one(("write_idx", *pair, folder), limits_of(images.bytes + labels.bytes), images.shown)
-
-    key = digests.of_json([_FORMAT, images.name, images.sha256, labels.sha256])
-    found = cached_images(work, key, images.name, parse)
-    return SourceSplit(name, IMAGE_SHAPE, (found.block,), {"label": found.labels[:, 0]})
+    sizes = np.frombuffer(header[4 : len(header) // 4 * 4], ">u4").tolist()
+    expected = length + math.prod(sizes) if len(sizes) == dimensions else length
+    if file.bytes != expected:
+        problem = "is truncated" if file.bytes < expected else "has bytes after its end"
+        raise SourceError(f"{file.path} {problem}: {file.bytes:,} bytes vs {expected:,} by its header; {_REMEDY}")
+    return length, sizes

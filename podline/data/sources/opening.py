@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
-from podline.data import bounds
-from podline.data.rawfiles import RawFile, made_once, raw_file, reading
+from podline.cores import usable_cores
+from podline.data.official import official_name
+from podline.data.rawfiles import RawFile, made_once, raw_file, reading, renaming
 from podline.data.sources import class_names
-from podline.data.sources.archives import in_child
-from podline.data.sources.cifar import CIFAR10, CIFAR100, open_binary, open_pickled
-from podline.data.sources.mnist import SPLITS, open_mnist, spellings
-from podline.data.sources.remote import AnyPath, RemotePath, is_remote, open_remote, raw_files
+from podline.data.sources.archives import GZIP_MAGIC, in_child
+from podline.data.sources.cifar import CIFAR10, CIFAR100, Family, open_binary, open_pickled
+from podline.data.sources.mnist import SPLITS, open_mnist
+from podline.data.sources.remote import on_this_machine
 from podline.data.sources.source import Source
 from podline.errors import SourceError
 from podline.recipes.datasets import ConverterSettings, DataSet
+from podline.store import digests
+from podline.store.prefetch import in_order
+
+_TORCHVISION = "MNIST/raw"  # where it puts MNIST
 
 
-@dataclass(frozen=True)
-class Layout:
+class Layout(NamedTuple):
     """A way in which a data set is published.
 
     Attributes:
@@ -29,8 +35,8 @@ class Layout:
         archive: the official archive's name; empty where there is none.
         required: official names of the files that must be there.
         optional: the files that are read where they are there.
-        open: makes a source of a data set's name, its files by official name, and the cache folder.
-        spellings: the file names under which a file may be found.
+        open: makes a source of a data set's name, its files by official name, and the cache folder for pixels; or
+            raises a :class:`SourceError` if a file is not what it should be.
     """
 
     title: str
@@ -39,16 +45,14 @@ class Layout:
     archive: str
     required: tuple[str, ...]
     optional: tuple[str, ...]
-    open: Callable[[str, dict[str, RawFile], Path], Source]
-    spellings: Callable[[str], tuple[str, ...]] = lambda name: (name,)
+    open: Callable[[str, Mapping[str, RawFile], Path], Source]
 
 
-@dataclass(frozen=True)
-class Find:
+class Find(NamedTuple):
     """The files of one layout in one place, by official name."""
 
     layout: Layout
-    files: dict[str, AnyPath]
+    files: dict[str, Path]
 
     @property
     def missing(self) -> list[str]:
@@ -56,62 +60,26 @@ class Find:
         return [name for name in self.layout.required if name not in self.files]
 
 
+def _cifar(family: Family, datasets: tuple[str, ...], python: str, binary: str) -> tuple[Layout, Layout]:
+    """Return the two layouts of CIFAR-10 or CIFAR-100, by the folders that their archives unpack to."""
+    title, archive = family.title, family.title.lower()
+    bins = tuple(f"{name}.bin" for name in family.batches)
+    names = tuple(kind.names_file for kind in family.labels)
+    return (
+        Layout(
+            f"{title} in python layout", datasets, python, f"{archive}-python.tar.gz",
+            family.batches, (family.meta,), open_pickled,
+        ),
+        Layout(f"{title} in binary layout", datasets, binary, f"{archive}-binary.tar.gz", bins, names, open_binary),
+    )  # fmt: skip
+
+
 LAYOUTS = (
-    Layout(
-        title="CIFAR-10 in python layout",
-        datasets=("cifar10", "sample"),
-        folder="cifar-10-batches-py",
-        archive="cifar-10-python.tar.gz",
-        required=CIFAR10.batches,
-        optional=(CIFAR10.meta,),
-        open=open_pickled,
-    ),
-    Layout(
-        title="CIFAR-10 in binary layout",
-        datasets=("cifar10", "sample"),
-        folder="cifar-10-batches-bin",
-        archive="cifar-10-binary.tar.gz",
-        required=tuple(f"{name}.bin" for name in CIFAR10.batches),
-        optional=tuple(kind.names_file for kind in CIFAR10.labels),
-        open=open_binary,
-    ),
-    Layout(
-        title="CIFAR-100 in python layout",
-        datasets=("cifar100",),
-        folder="cifar-100-python",
-        archive="cifar-100-python.tar.gz",
-        required=CIFAR100.batches,
-        optional=(CIFAR100.meta,),
-        open=open_pickled,
-    ),
-    Layout(
-        title="CIFAR-100 in binary layout",
-        datasets=("cifar100",),
-        folder="cifar-100-binary",
-        archive="cifar-100-binary.tar.gz",
-        required=tuple(f"{name}.bin" for name in CIFAR100.batches),
-        optional=tuple(kind.names_file for kind in CIFAR100.labels),
-        open=open_binary,
-    ),
-    Layout(
-        title="MNIST",
-        datasets=("mnist",),
-        folder="MNIST/raw",  # where torchvision puts them
-        archive="",
-        required=tuple(name for pair in SPLITS.values() for name in pair),
-        optional=(),
-        open=open_mnist,
-        spellings=spellings,
-    ),
+    *_cifar(CIFAR10, ("cifar10", "sample"), "cifar-10-batches-py", "cifar-10-batches-bin"),
+    *_cifar(CIFAR100, ("cifar100",), "cifar-100-python", "cifar-100-binary"),
+    Layout("MNIST", ("mnist",), _TORCHVISION, "", tuple(chain(*SPLITS.values())), (), open_mnist),
 )
-_CLASS_FILES = frozenset(name for layout in LAYOUTS for name in layout.optional)
-# Base names of files of any layout → bytes that each may have in an archive.
-_WANTED = {
-    spelling: bounds.CLASS_FILE_BYTES if name in _CLASS_FILES else bounds.UNPACKED_BYTES
-    for layout in LAYOUTS
-    for name in (*layout.required, *layout.optional)
-    for spelling in layout.spellings(name)
-}
+_WANTED = frozenset(name for layout in LAYOUTS for name in (*layout.required, *layout.optional))
 
 
 def open_layout(dataset: DataSet, source: str, _settings: ConverterSettings, work: Path) -> Source:
@@ -124,8 +92,8 @@ def open_source(dataset: str, uri: str, work: Path) -> Source:
 
     Args:
         dataset: what it should be.
-        uri: a folder, or ``gs://bucket/prefix``, with the official files, with the folder that they unpack to, or with
-            the official archive; or the archive itself.
+        uri: a folder, or ``gs://bucket/prefix``, with the official files, gzipped or not, with the folder that they
+            unpack to, or with the official archive; or the archive itself.
         work: the cache folder for unpacked files; what is there and whole is used again.
 
     Returns:
@@ -135,24 +103,35 @@ def open_source(dataset: str, uri: str, work: Path) -> Source:
         SourceError: nothing is there, a file is missing or damaged, or it is another data set.
         StoreError: the cache folder cannot be written.
     """
-    if "://" in uri and not is_remote(uri):
-        raise SourceError(f"{uri}: a source is a folder, a .tar.gz, or one of these in gs://; {_fetch(dataset, 'DIR')}")
-    place = open_remote(uri) if is_remote(uri) else Path(uri).expanduser().absolute()
-    with reading(str(place)):
+    unpacked: dict[str, str] = {}
+    archives = {PurePosixPath(uri).name, *(layout.archive for layout in LAYOUTS if dataset in layout.datasets)}
+
+    def wanted(name: str) -> bool:
+        file = PurePosixPath(name).name
+        return official_name(file) in _WANTED or file in archives
+
+    with on_this_machine(uri, work, wanted) as place, renaming(unpacked), reading(place):
         if not place.exists():
             raise SourceError(f"{place} does not exist; {_fetch(dataset, place)}")
-        return _open_place(dataset, place, work)
+        if place.is_file() and official_name(place.name) in _WANTED:
+            raise SourceError(f"{place} is one of the files of a data set vs the folder that has them all; give that")
+        return _open_place(dataset, place, work, unpacked)
 
 
-def _open_place(dataset: str, place: AnyPath, work: Path) -> Source:
-    if place.is_file() and place.name in _WANTED:
-        raise SourceError(_one_of_several(dataset, place))
-    archive, unpacked = _unpacked(place, work) if place.is_file() else (None, {})
-    finds = _finds({path.parent for path in unpacked} if unpacked else {place})
+def _open_place(dataset: str, place: Path, work: Path, unpacked: dict[str, str]) -> Source:
+    """Open a folder or an archive; note what is unpacked, and of what."""
+    archive, known, folders = None, {}, [place]
+    if place.is_file():
+        archive = raw_file(place.name, place)
+        files = made_once(work, archive.sha256, lambda folder: in_child("unpack", place, _WANTED, folder))
+        unpacked[str(work / archive.sha256)] = str(place)
+        known = {file.path: file for file in files}
+        folders = sorted({path.parent for path in known})
+    finds = _finds(folders)
     fitting = [find for find in finds if dataset in find.layout.datasets]
     packed = _archive_in(place, dataset)
     if not fitting and packed is not None:
-        return _open_place(dataset, packed, work)
+        return _open_place(dataset, packed, work, unpacked)
     if not fitting:
         raise SourceError(_nothing_fits(dataset, place, finds))
     find = min(fitting, key=lambda find: len(find.missing))
@@ -162,48 +141,48 @@ def _open_place(dataset: str, place: AnyPath, work: Path) -> Source:
             f"unpack the official archive again, or {_fetch(dataset, 'DIR')}"
         )
 
-    files = raw_files({name: path for name, path in find.files.items() if path not in unpacked}, work)
-    files |= {name: replace(unpacked[path], name=name) for name, path in find.files.items() if path in unpacked}
-    files = {name: files[name] for name in find.files}
+    def plain(name: str) -> RawFile:
+        """Return a file, unpacked if it is gzipped: its first bytes say so, not its name."""
+        path = find.files[name]
+        file = (known.get(path) or raw_file(name, path))._replace(name=name)
+        if path.is_relative_to(work):  # in the cache the time says when a file was used last
+            file = file._replace(modified=0)
+        with path.open("rb") as stream:
+            if stream.read(2) != GZIP_MAGIC:
+                return file
+        key = digests.of_json([file.sha256, name])
+        (made,) = made_once(work, key, lambda folder: in_child("decompress", path, name, folder))
+        unpacked[made.place] = str(path)
+        return made._replace(modified=0)
+
+    files = dict(zip(find.files, in_order(plain, find.files, usable_cores()), strict=True))
     source = find.layout.open(dataset, files, work)
     if archive is not None:
-        source = replace(source, archive=replace(archive, name=find.layout.archive))
+        source = replace(source, archive=archive._replace(name=find.layout.archive))
     _refuse_other_names(source, place)
     return source
 
 
-def _finds(places: Iterable[AnyPath]) -> list[Find]:
+def _finds(places: list[Path]) -> list[Find]:
     """Return what lies in some folders, or in the official folders below them, in the order of :data:`LAYOUTS`."""
     finds = []
     for layout in LAYOUTS:
         for folder in sorted({folder for place in places for folder in (place, place / layout.folder)}):
-            files = {
-                name: next(
-                    (folder / spelling for spelling in layout.spellings(name) if (folder / spelling).is_file()), None
-                )
-                for name in (*layout.required, *layout.optional)
-            }
-            present = {name: path for name, path in files.items() if path is not None}
-            if any(name in present for name in layout.required):
-                finds.append(Find(layout, present))
+            paths = sorted(folder.glob("*"), reverse=True)  # of several spellings the shortest comes last
+            there = {official_name(path.name): path for path in paths if path.is_file()}
+            files = {name: there[name] for name in (*layout.required, *layout.optional) if name in there}
+            if any(name in files for name in layout.required):
+                finds.append(Find(layout, files))
     return finds
 
 
-def _unpacked(archive: AnyPath, work: Path) -> tuple[RawFile, dict[Path, RawFile]]:
-    """Return an archive, and those of its files that any layout wants, by where they were put."""
-    local = archive.staged(work) if isinstance(archive, RemotePath) else archive
-    packed = replace(raw_file(archive.name, local), shown=str(archive))
-    files = made_once(work, packed.sha256, lambda folder: in_child("unpack", local, _WANTED, folder))
-    return packed, {work / packed.sha256 / file.name: replace(file, shown=f"{archive}/{file.name}") for file in files}
-
-
-def _archive_in(place: AnyPath, dataset: str) -> AnyPath | None:
+def _archive_in(place: Path, dataset: str) -> Path | None:
     """Return the official archive of a data set in a folder."""
     names = (layout.archive for layout in LAYOUTS if dataset in layout.datasets and layout.archive)
     return next((place / name for name in names if (place / name).is_file()), None)
 
 
-def _refuse_other_names(source: Source, place: AnyPath) -> None:
+def _refuse_other_names(source: Source, place: Path) -> None:
     """CIFAR-10 and the drawn sample share a layout; their class names tell them apart."""
     for other, names in (("cifar10", class_names.CIFAR10), ("sample", class_names.SAMPLE)):
         if source.dataset != other and source.class_names == names:
@@ -213,22 +192,7 @@ def _refuse_other_names(source: Source, place: AnyPath) -> None:
             )
 
 
-def _one_of_several(dataset: str, place: AnyPath) -> str:
-    """Return what to give in place of one file of a data set."""
-    layout = next(
-        layout
-        for layout in LAYOUTS
-        if any(place.name in layout.spellings(name) for name in (*layout.required, *layout.optional))
-    )
-    used = dataset if dataset in layout.datasets else layout.datasets[0]
-    folder = str(place).removesuffix(place.name).rstrip("/") or "/"
-    return (
-        f"{place} is one of the files of {layout.title} vs the folder that has them all; "
-        f"use `podline run {used} --source {folder}`"
-    )
-
-
-def _nothing_fits(dataset: str, place: AnyPath, finds: list[Find]) -> str:
+def _nothing_fits(dataset: str, place: Path, finds: list[Find]) -> str:
     """Return what a place holds in place of the data set that was asked for, and what to do."""
     others = [find.layout for find in finds]
     others += [layout for layout in LAYOUTS if layout.archive and (place / layout.archive).is_file()]
@@ -246,7 +210,7 @@ def _nothing_fits(dataset: str, place: AnyPath, finds: list[Find]) -> str:
     return f"{place} {holds} vs {wanted}; {_fetch(dataset, place)}"
 
 
-def _fetch(dataset: str, folder: AnyPath | str) -> str:
+def _fetch(dataset: str, folder: Path | str) -> str:
     """How to come by a data set."""
     command = f"podline sample {folder}" if dataset == "sample" else f"podline data download {dataset} {folder}"
     return f"get it with `{command}`"

@@ -1,4 +1,4 @@
-"""Reads pickles as data: arrays, bytes, strings, numbers and plain containers only.
+"""Reads CIFAR's pickles in a child process as data: arrays, bytes, strings, numbers and plain containers only.
 
 Python's own unpickler, with an allow-list: a pickle that names anything else is refused before it is run. What NumPy's
 arrays are made of are functions of this module, which check their arguments. NumPy's own are never called: a pickle
@@ -12,43 +12,143 @@ from __future__ import annotations
 
 import math
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from podline.data.rows import write_images
 from podline.data.shown import printable
 from podline.errors import SourceError
+from podline.plurals import plural
 
+MAKER = f"{__name__}:parser"
 REMEDY = "unpack the official archive again, or fetch it with `podline data download`"
+ROW = 3072
 _PLAIN_DTYPES = frozenset({"b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"})
+_LONGEST = 256  # bits of a number that is written out
+
+Labels = npt.NDArray[np.uint8]
 
 
-def read_pickle(path: Path, shown: str = "") -> Any:
+class Label(NamedTuple):
+    """One label of every image.
+
+    Attributes:
+        feature: its name in the records.
+        key: its key in a pickled batch.
+        names: the official class names.
+        names_file: the file of class names beside the ``.bin`` files.
+    """
+
+    feature: str
+    key: str
+    names: tuple[str, ...]
+    names_file: str = ""
+
+    @property
+    def names_key(self) -> str:
+        """The key of the class names in the pickled meta file."""
+        return f"{self.key.removesuffix('s')}_names"
+
+
+def parser() -> Callable[[tuple[Any, ...]], Any]:
+    """Return a function of an item for a :class:`podline.sandbox.Sandbox`: a function of this module, its arguments."""
+    functions = {made.__name__: made for made in (write_batch, read_names)}
+    return lambda item: functions[item[0]](*item[1:])
+
+
+def write_batch(path: Path, title: str, labels: Sequence[Label], folder: Path) -> None:
+    """Write the pixels and the labels, uint8 (rows, kinds), of a pickled batch; see :func:`write_images`.
+
+    Args:
+        path: the batch.
+        title: of its data set.
+        labels: of every image.
+        folder: where to.
+
+    Raises:
+        SourceError: it is not what it should be.
+    """
+    found = read_pickle(path)
+    needed = ["data", *(label.key for label in labels)]
+    if not isinstance(found, dict) or not all(key in found for key in needed):
+        keys = sorted(str(key)[:40] for key in list(found)[:8]) if isinstance(found, dict) else []
+        what = f"keys {keys}" if isinstance(found, dict) else f"a {type(found).__name__}"
+        raise SourceError(f"{path} is no batch of {title}: {what} vs {needed} needed; {REMEDY}")
+    data = found["data"]
+    if not isinstance(data, np.ndarray):
+        raise SourceError(f"{path}: the data is a {type(data).__name__} vs an array of uint8; {REMEDY}")
+    if data.dtype != np.uint8 or data.ndim != 2 or data.shape[1] != ROW:
+        raise SourceError(
+            f"{path}: the data has shape {data.shape} and dtype {data.dtype} vs (rows, {ROW}) and uint8; {REMEDY}"
+        )
+    columns = [_labels(found[label.key], label, len(data), path) for label in labels]
+    write_images(folder, [data.reshape(-1, 3, 32, 32)], np.stack(columns, axis=1))
+
+
+def read_names(path: Path, keys: Sequence[str]) -> dict[str, list[str]]:
+    """Return the lists of class names that a pickled meta file has, by key.
+
+    Raises:
+        SourceError: it is not what it should be.
+    """
+    meta = read_pickle(path)
+    if not isinstance(meta, dict):
+        raise SourceError(f"{path}: a {type(meta).__name__} vs a dictionary of class names; {REMEDY}")
+    return {key: _texts(meta[key], path) for key in keys if key in meta}
+
+
+def checked_labels(values: list[int] | npt.NDArray[Any], rows: int, label: Label, path: Path) -> Labels:
+    """Return labels as uint8, once there is one for every image and each is the number of a class.
+
+    Raises:
+        SourceError: they are more or fewer than the images, or one is out of range.
+    """
+    if len(values) != rows:
+        raise SourceError(f"{path}: {len(values):,} {label.key} vs {plural(rows, 'image')}; {REMEDY}")
+    classes = len(label.names)
+    if rows and not 0 <= min(values) <= max(values) < classes:
+        row, value = next((row, int(value)) for row, value in enumerate(values) if not 0 <= value < classes)
+        what = str(value) if value.bit_length() < _LONGEST else f"a number of {value.bit_length():,} bits"
+        raise SourceError(f"{path}: {label.key}[{row}] is {what} vs 0 to {classes - 1}; {REMEDY}")
+    return np.array(values, np.uint8)
+
+
+def _labels(values: Any, label: Label, rows: int, path: Path) -> Labels:
+    """Return a batch's labels out of its pickle: a list of numbers, or an array."""
+    numbers = isinstance(values, np.ndarray) and values.dtype.kind in "iu" and values.ndim == 1
+    if not numbers and (type(values) is not list or not all(type(value) is int for value in values)):
+        raise SourceError(f"{path}: {label.key!r} is not a list of whole numbers; {REMEDY}")
+    return checked_labels(values, rows, label, path)
+
+
+def _texts(values: Any, path: Path) -> list[str]:
+    if type(values) is not list or not all(type(value) in (str, bytes) for value in values):
+        raise SourceError(f"{path}: the class names are not a list of texts; {REMEDY}")
+    return [value.decode("utf-8", "replace") if type(value) is bytes else value for value in values]
+
+
+def read_pickle(path: Path) -> Any:
     """Return what a pickle holds: None, numbers, text, bytes and plain containers.
 
     In a dictionary, arrays are NumPy's, and keys that are byte strings are decoded: Python 2 wrote all keys so.
-
-    Args:
-        path: an uncompressed pickle file.
-        shown: what errors call it, if not by its path.
 
     Raises:
         SourceError: it is truncated or damaged, or holds something else than data.
         OSError: it cannot be read.
     """
-    shown = shown or str(path)
     with path.open("rb") as stream:
         size = path.stat().st_size
         if not size:
-            raise SourceError(f"{shown} is empty: 0 bytes; {REMEDY}")
+            raise SourceError(f"{path} is empty: 0 bytes; {REMEDY}")
         try:
             value = _Unpickler(stream, encoding="bytes").load()
         except _RefusedError as error:
             raise SourceError(
-                f"{shown}: the pickle asks for {error}, which is not data, and none of it was run; {REMEDY}"
+                f"{path}: the pickle asks for {error}, which is not data, and none of it was run; {REMEDY}"
             ) from error
         except (MemoryError, OSError):
             raise
@@ -56,9 +156,9 @@ def read_pickle(path: Path, shown: str = "") -> Any:
             early = isinstance(error, EOFError) or "truncated" in str(error) or "exhausted" in str(error)
             problem = "ends early" if early else "is damaged"
             what = f"{type(error).__name__}: {printable(error)}"
-            raise SourceError(f"{shown}: the pickle {problem} ({what}); {REMEDY}") from error
+            raise SourceError(f"{path}: the pickle {problem} ({what}); {REMEDY}") from error
         if stream.tell() != size:
-            raise SourceError(f"{shown}: {size - stream.tell():,} bytes follow the end of the pickle; {REMEDY}")
+            raise SourceError(f"{path}: {size - stream.tell():,} bytes follow the end of the pickle; {REMEDY}")
     if type(value) is not dict:
         return value
     return {
@@ -71,27 +171,13 @@ class _RefusedError(pickle.UnpicklingError):
     """A name that is not in the allow-list."""
 
 
-class _Unpickler(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> Any:
-        allowed = _ALLOWED.get((module, name))
-        if allowed is None:
-            raise _RefusedError(printable(f"{module}.{name}"))
-        return allowed
-
-
-class _Call:
+class _Call(NamedTuple):
     """A function that a pickle may call, but not change."""
 
-    __slots__ = ("_function",)
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self._function = function
+    function: Callable[..., Any]
 
     def __call__(self, *arguments: Any) -> Any:
-        return self._function(*arguments)
-
-    def __setstate__(self, _state: Any) -> NoReturn:
-        raise pickle.UnpicklingError("a state for a function")
+        return self.function(*arguments)
 
 
 class _Dtype:
@@ -119,38 +205,22 @@ class _Array:
 
     def __setstate__(self, state: Any) -> None:
         _version, shape, dtype, fortran, data = state
-        self.values = _values(data, dtype, shape, "F" if fortran else "C")
-
-
-def _values(data: Any, dtype: Any, shape: Any, order: Any = "C") -> npt.NDArray[Any]:
-    if not isinstance(data, bytes | bytearray):
-        raise TypeError(f"an array's elements are a {type(data).__name__} vs bytes")
-    if type(shape) is not tuple or len(shape) > 4 or not all(type(n) is int and 0 <= n < 2**48 for n in shape):
-        raise ValueError("an array's shape is not a tuple of up to four sizes")
-    if type(dtype) is not _Dtype:
-        raise TypeError(f"an array's dtype is a {type(dtype).__name__}")
-    number = dtype.numpy()
-    needed = math.prod(shape) * number.itemsize
-    if needed != len(data):
-        raise ValueError(f"an array of shape {shape} and dtype {number} needs {needed} bytes vs {len(data)} here")
-    return np.frombuffer(data, number).reshape(shape, order="F" if _text(order) == "F" else "C")
-
-
-def _empty_array(_type: Any, _shape: Any, _typecode: Any) -> _Array:
-    """Stand for ``numpy.core.multiarray._reconstruct``."""
-    return _Array()
+        if not isinstance(data, bytes | bytearray) or type(dtype) is not _Dtype:
+            raise TypeError(f"an array of {type(dtype).__name__} in {type(data).__name__} vs of plain numbers in bytes")
+        if type(shape) is not tuple or len(shape) > 4 or not all(type(n) is int and 0 <= n < 2**48 for n in shape):
+            raise ValueError("an array's shape is not a tuple of up to four sizes")
+        number = dtype.numpy()
+        needed = math.prod(shape) * number.itemsize
+        if needed != len(data):
+            raise ValueError(f"an array of shape {shape} and dtype {number} needs {needed} bytes vs {len(data)} here")
+        self.values = np.frombuffer(data, number).reshape(shape, order="F" if fortran else "C")
 
 
 def _array_of(data: Any, dtype: Any, shape: Any, order: Any = "C") -> _Array:
     """Stand for ``numpy.core.numeric._frombuffer``."""
     array = _Array()
-    array.values = _values(data, dtype, shape, order)
+    array.__setstate__((1, shape, dtype, _text(order) == "F", data))
     return array
-
-
-def _scalar(dtype: Any, data: Any) -> int | float | bool:
-    """Stand for ``numpy.core.multiarray.scalar``."""
-    return _values(data, dtype, (1,)).tolist()[0]
 
 
 def _encode(text: Any, encoding: Any = "latin1") -> bytes:
@@ -160,27 +230,25 @@ def _encode(text: Any, encoding: Any = "latin1") -> bytes:
     return text.encode("latin-1")
 
 
-def _no_bytes() -> bytes:
-    """Stand for ``bytes()``: how Python 3 writes empty bytes in protocols 0 to 2."""
-    return b""
-
-
 def _text(value: Any) -> str:
     if type(value) not in (str, bytes):
         raise TypeError(f"a {type(value).__name__} vs text")
     return value.decode("latin-1") if type(value) is bytes else value
 
 
-_ALLOWED: dict[tuple[str, str], Any] = {
-    ("numpy.core.multiarray", "_reconstruct"): _Call(_empty_array),
-    ("numpy._core.multiarray", "_reconstruct"): _Call(_empty_array),
-    ("numpy.core.multiarray", "scalar"): _Call(_scalar),
-    ("numpy._core.multiarray", "scalar"): _Call(_scalar),
-    ("numpy.core.numeric", "_frombuffer"): _Call(_array_of),
-    ("numpy._core.numeric", "_frombuffer"): _Call(_array_of),
-    ("numpy", "dtype"): _Call(_Dtype),
-    ("numpy", "ndarray"): "numpy.ndarray",  # an argument, which nothing reads
-    ("_codecs", "encode"): _Call(_encode),
-    ("__builtin__", "bytes"): _Call(_no_bytes),
-    ("builtins", "bytes"): _Call(_no_bytes),
+_ALLOWED: dict[str, Any] = {
+    "numpy.core.multiarray._reconstruct": _Call(lambda _type, _shape, _code: _Array()),
+    "numpy.core.numeric._frombuffer": _Call(_array_of),
+    "numpy.dtype": _Call(_Dtype),
+    "numpy.ndarray": "numpy.ndarray",  # an argument, which nothing reads
+    "_codecs.encode": _Call(_encode),
+    "builtins.bytes": _Call(lambda: b""),  # empty ones in protocols 0 to 2 of Python 3
 }
+
+
+class _Unpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        known = module.replace("numpy._core", "numpy.core").replace("__builtin__", "builtins")
+        if f"{known}.{name}" not in _ALLOWED:
+            raise _RefusedError(printable(f"{module}.{name}"))
+        return _ALLOWED[f"{known}.{name}"]

@@ -6,6 +6,7 @@ what Python and NumPy would write changes with their versions, and the same seed
 
 from __future__ import annotations
 
+import filecmp
 import struct
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -14,12 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from podline.data.order import permutation
-from podline.data.rawfiles import RawFile, write_raw_file
 from podline.data.sources import class_names
 from podline.data.sources.cifar import CIFAR10
 from podline.data.sources.shapes import draw
 from podline.errors import SettingsError
-from podline.store import digests
 from podline.store.contract import explained
 from podline.store.folder import FolderStore
 
@@ -52,30 +51,32 @@ def write_sample(folder: Path, train: int = 5000, test: int = 1000, seed: int = 
         )
     target, store = folder / FOLDER, FolderStore(folder)
     store.sweep()
-    with store.workspace("sample") as workspace:
+    with store.workspace("sample") as workspace, explained("write", target):
         drawing = workspace / FOLDER
-        files = [*_write_splits(drawing, train, test, seed), _write_meta(drawing)]
-        with explained("write", target):
-            if not target.exists():
-                drawing.rename(target)
-            elif not _holds(target, files):
-                raise SettingsError(f"{target} is there with other content; delete it, or give another folder")
+        drawing.mkdir()
+        for name, pieces in _files(train, test, seed):
+            with (drawing / name).open("wb") as stream:
+                stream.writelines(pieces)
+        if not target.exists():
+            drawing.rename(target)
+        elif filecmp.cmpfiles(drawing, target, [path.name for path in drawing.iterdir()], shallow=False)[1:] != (
+            [],
+            [],
+        ):
+            raise SettingsError(f"{target} is there with other content; delete it, or give another folder")
     return folder
 
 
-def _holds(folder: Path, files: Iterable[RawFile]) -> bool:
-    paths = ((folder / file.name, file) for file in files)
-    return all(path.is_file() and digests.of_file(path) == file.sha256 for path, file in paths)
-
-
-def _write_splits(folder: Path, train: int, test: int, seed: int) -> Iterator[RawFile]:
+def _files(train: int, test: int, seed: int) -> Iterator[tuple[str, Iterable[bytes]]]:
+    """Yield each file's name, and its content in pieces."""
     for split, count in (("train", train), ("test", test)):
         names = CIFAR10.splits[split]
         # As many of each class as can be, in an order of chance.
         labels = (permutation(seed, f"sample/{split}/labels", 0, count) % len(class_names.SAMPLE)).astype(np.uint8)
         for number, (name, images) in enumerate(zip(names, np.array_split(np.arange(count), len(names)), strict=True)):
             title = f"{'training' if split == 'train' else 'testing'} batch {number + 1} of {len(names)}"
-            yield write_raw_file(name, folder / name, _batch(title, seed, split, images, labels[images]))
+            yield name, _batch(title, seed, split, images, labels[images])
+    yield CIFAR10.meta, _meta()
 
 
 def _batch(
@@ -97,15 +98,11 @@ def _batch(
     yield _text("filenames") + _list(names) + b"u."
 
 
-def _write_meta(folder: Path) -> RawFile:
-    content = (
-        b"\x80\x02}("
-        + _text("num_cases_per_batch") + _number(10_000)
-        + _text("label_names") + _list(map(_text, class_names.SAMPLE))
-        + _text("num_vis") + _number(_PIXELS)
-        + b"u."
-    )  # fmt: skip
-    return write_raw_file(CIFAR10.meta, folder / CIFAR10.meta, [content])
+def _meta() -> Iterator[bytes]:
+    """Yield the pickled file of class names."""
+    yield b"\x80\x02}(" + _text("num_cases_per_batch") + _number(10_000)
+    yield _text("label_names") + _list(map(_text, class_names.SAMPLE))
+    yield _text("num_vis") + _number(_PIXELS) + b"u."
 
 
 # numpy.core.multiarray._reconstruct(numpy.ndarray, (0,), "b"), then its state: version 1, the shape …

@@ -8,16 +8,17 @@ never travel and memory is one shard a worker.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from podline import entry_points
-from podline.data.official import OfficialCheck
+from podline.data.official import OfficialCheck, check_official
 from podline.data.planning import ShardPlans
-from podline.data.records import Feature
-from podline.data.rows import RawRows
+from podline.data.rawfiles import RawFile
+from podline.data.records import LABEL, Feature, label_feature
+from podline.data.rows import SourceSplit
 from podline.data.shards import (
     RowsByPlace,
     RowsInTables,
@@ -26,9 +27,8 @@ from podline.data.shards import (
     tables_of_rows,
     without_labels,
 )
-from podline.data.sources.duplicates import contradictions, quarantine_shared, repeated_images
-from podline.data.sources.left_out import LeftOut, left_out_of
-from podline.data.sources.official_sums import check_official
+from podline.data.sources.duplicates import without_repeated
+from podline.data.sources.left_out import LeftOut
 from podline.documents.manifest import FileInfo, Quarantined, SourceFile
 from podline.documents.skeleton import COCO, Skeleton
 from podline.errors import ChildKilledError, PodlineError, SourceError
@@ -36,16 +36,6 @@ from podline.recipes.datasets import ConverterSettings, DataSet
 
 if TYPE_CHECKING:
     from podline.store.contract import Store
-
-
-class Work(NamedTuple):
-    """What is known of the workers that write shards.
-
-    Attributes:
-        elsewhere: whether they are on other machines, which see the store and no file of this one.
-    """
-
-    elsewhere: bool = False
 
 
 ShardTables = tuple[ShardFiller, Iterator[Path]]
@@ -125,14 +115,14 @@ class RawData(Protocol):
         """
         ...
 
-    def shard_tables(self, plans: ShardPlans, seed: int, folder: Path, work: Work) -> ShardTables:
+    def shard_tables(self, plans: ShardPlans, seed: int, folder: Path, elsewhere: bool) -> ShardTables:
         """How workers make the records of shards, and the tables that they need for it.
 
         Args:
             plans: the shards.
             seed: of the order in which records are put into shards.
             folder: an existing folder, into which a table is written when it is asked for.
-            work: what is known of the workers.
+            elsewhere: whether the workers are on other machines, which see the store and no file of this one.
 
         Raises:
             StoreError: the folder cannot be written.
@@ -166,8 +156,47 @@ def open_raw(dataset: DataSet, source: str, settings: ConverterSettings, work: P
 
 
 @dataclass(frozen=True)
-class Source(RawRows):
-    """A source of raw pixels: see :class:`RawData`."""
+class Source:
+    """A source of raw pixels: see :class:`RawData`.
+
+    Attributes:
+        dataset: ``cifar10`` …
+        class_names: names of the main label's classes, in order.
+        files: every raw file that the records come from, with its checksum.
+        splits: ``train``, ``test``.
+        quarantined: records that were read and cannot be converted, with the reason.
+        extra_class_names: names of the classes of further label features (``coarse_label`` of CIFAR-100).
+        raw: the files themselves, by official name, unpacked.
+        archive: what they were unpacked from, by its official name.
+    """
+
+    dataset: str
+    class_names: tuple[str, ...]
+    files: tuple[SourceFile, ...]
+    splits: tuple[SourceSplit, ...]
+    quarantined: tuple[Quarantined, ...] = ()
+    extra_class_names: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    raw: tuple[RawFile, ...] = ()
+    archive: RawFile | None = None
+
+    @property
+    def features(self) -> tuple[Feature, ...]:
+        """The features of every record: the image, then the labels."""
+        split, classes = self.splits[0], {LABEL: self.class_names, **self.extra_class_names}
+        return (
+            Feature("image", "uint8", split.image_shape),
+            *(label_feature(name, len(classes.get(name, ()))) for name in split.labels),
+        )
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Records of each split to convert."""
+        return {split.name: len(split) for split in self.splits}
+
+    @property
+    def read(self) -> int:
+        """How many records the raw files hold."""
+        return sum(map(len, self.splits)) + len(self.quarantined)
 
     @property
     def counted(self) -> dict[str, int]:
@@ -177,7 +206,11 @@ class Source(RawRows):
     @property
     def left_out(self) -> Sequence[LeftOut]:
         """What is left out of each split."""
-        return left_out_of(self)
+        parts = {split.name: LeftOut(f"records of the {split.name} split", len(split)) for split in self.splits}
+        for record in self.quarantined:
+            parts[record.split].read += 1
+            parts[record.split].add(record.reason)
+        return list(parts.values())
 
     @property
     def bytes_of_a_file(self) -> int:
@@ -195,16 +228,15 @@ class Source(RawRows):
         Raises:
             SourceError: too many are, or have two labels.
         """
-        repeated = repeated_images(self)
-        remarks = Remarks(check_official(self), contradictions(self, repeated))
-        return quarantine_shared(self, repeated), remarks
+        apart, contradicting = without_repeated(self)
+        return apart, Remarks(check_official(self.dataset, self.raw, self.archive), contradicting)
 
     def publish_truths(self, _store: Store, _folder: str) -> dict[str, FileInfo]:
         """Publish nothing: a class is judged by the record's own label."""
         return {}
 
-    def shard_tables(self, plans: ShardPlans, seed: int, folder: Path, work: Work) -> ShardTables:
+    def shard_tables(self, plans: ShardPlans, seed: int, folder: Path, elsewhere: bool) -> ShardTables:
         """See :meth:`RawData.shard_tables`; to other machines pixels go in the tables."""
-        if work.elsewhere:
-            return RowsInTables(), tables_of_rows(self, plans, seed, folder)
-        return RowsByPlace(without_labels(self.splits)), tables_of_places(self, seed, folder)
+        if elsewhere:
+            return RowsInTables(), tables_of_rows(self.splits, plans, seed, folder)
+        return RowsByPlace(without_labels(self.splits)), tables_of_places(self.splits, seed, folder)

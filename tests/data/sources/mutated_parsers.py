@@ -11,26 +11,23 @@ import struct
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
-from unittest import mock
 
 import cv2
 import large_inputs
 import numpy as np
-from coco_files import HEIGHT, WIDTH, CocoFiles, jpeg, person
+from coco_files import HEIGHT, WIDTH, CocoFiles, jpeg, open_coco, person
 from large_inputs import Maker, tar, zipped
 from mutation import LARGEST_INPUT, mutated
+from parsing_here import parsing_here
 from published import mnist_files, python2, python3, write_cifar10_bins, write_cifar10_pickles
 
 from podline.data.pictures import PictureError, picture_of
-from podline.data.sources import annotation_files, decoding, parser_pool
-from podline.data.sources.annotation_files import list_images
-from podline.data.sources.coco import open_coco
 from podline.data.sources.coco_image import CocoImage
 from podline.data.sources.coco_records import annotations_of
-from podline.data.sources.coco_truth import category_of, truth_lines
+from podline.data.sources.coco_truth import truth_of
 from podline.data.sources.opening import open_source
 from podline.documents.skeleton import COCO
 from podline.errors import PodlineError
@@ -102,29 +99,18 @@ def _archive(folder: Path, content: bytes) -> None:
     _read_source("cifar10", folder)
 
 
-class _InThisProcess(parser_pool.Parser):
-    """What a sandbox runs, without the seconds that it takes to start one for every input."""
-
-    def parse(self, items: Iterable[Any], what: str, factor: float) -> Iterator[Any]:
-        parse = decoding.decoder(*self.arguments)
-        return (json.loads(json.dumps(parse(item))) for item in items)
-
-
 def _coco_file(name: str) -> Callable[[Path, bytes], None]:
     """Does all that a conversion does but for writing, with an input in the place of a file."""
 
     def read(folder: Path, content: bytes) -> None:
         (folder / "in" / name).write_bytes(content)
         shutil.rmtree(folder / "work", ignore_errors=True)
-        with (
-            mock.patch.object(annotation_files, "confined", lambda _function, *given, **_: list_images(*given)),
-            mock.patch.object(decoding, "Parser", _InThisProcess),
-        ):
-            source = open_coco("coco", str(folder / "in"), 32, 2, folder / "work")
+        with parsing_here():
+            source = open_coco(folder / "in", folder / "work", side=32, max_people=2)
         for record in source.quarantined:
             record.model_dump_json().encode()
         for images in source.splits.values():
-            json.loads("".join(truth_lines(images, category_of(COCO, "person"), "mutated")).encode())
+            json.loads(truth_of(images, COCO, "mutated").encode())
             for image in images[:3]:
                 annotations_of([CocoImage.from_json(image.to_json())], 32, 2, COCO)
 

@@ -19,7 +19,7 @@ from podline.data.sources.archives import decompress, in_child, unpack
 from podline.errors import SourceError
 from podline.store import digests
 
-WANTED = {"data_batch_1": 1 << 30, "test_batch": 1 << 30}
+WANTED = {"data_batch_1", "test_batch"}
 GOOD = {"cifar/data_batch_1": b"one" * 5000, "cifar/readme.html": b"<p>", "./cifar/test_batch": b"two"}
 
 
@@ -42,14 +42,18 @@ def refused(archive: Path, folder: Path) -> str:
     return str(caught.value)
 
 
-def test_only_wanted_files_are_unpacked_with_their_checksums(tmp_path: Path) -> None:
-    archive = write_archive(tmp_path / "a.tar.gz", GOOD)
-    files = unpack(archive, WANTED, tmp_path / "out")
-    assert files_below(tmp_path / "out") == {"cifar/data_batch_1": b"one" * 5000, "cifar/test_batch": b"two"}
-    assert [(file.name, file.bytes, file.sha256) for file in files] == [
-        ("cifar/data_batch_1", 15_000, digests.of_bytes(b"one" * 5000)),
-        ("cifar/test_batch", 3, digests.of_bytes(b"two")),
+def test_only_wanted_files_are_unpacked_with_their_checksums(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a child, within limits."""
+    archive, out = write_archive(tmp_path / "a.tar.gz", GOOD), tmp_path / "out"
+    assert unpack(archive, WANTED, tmp_path / "here") == ["cifar/data_batch_1", "cifar/test_batch"]
+    assert [(file.name, file.path, file.bytes, file.sha256) for file in in_child("unpack", archive, WANTED, out)] == [
+        (name, out / name, len(data), digests.of_bytes(data))
+        for name, data in (("cifar/data_batch_1", b"one" * 5000), ("cifar/test_batch", b"two"))
     ]
+    assert files_below(out) == {"cifar/data_batch_1": b"one" * 5000, "cifar/test_batch": b"two"}
+    monkeypatch.setattr(archives, "_MEMORY", 10_000)
+    with pytest.raises(SourceError, match=r"a\.tar\.gz takes more than .* of memory to read"):
+        in_child("unpack", archive, WANTED, tmp_path / "again")
 
 
 @pytest.mark.parametrize("form", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
@@ -58,22 +62,26 @@ def test_every_tar_format(tmp_path: Path, form: int) -> None:
         info = tarfile.TarInfo(f"{'long/' * 25}data_batch_1")
         info.mtime, info.size = 1.5 if form == tarfile.PAX_FORMAT else 1, 3
         archive.addfile(info, io.BytesIO(b"one"))
-    (file,) = unpack(tmp_path / "a.tar.gz", WANTED, tmp_path / "out")
-    assert file.path.read_bytes() == b"one"
+    unpack(tmp_path / "a.tar.gz", WANTED, tmp_path / "out")
+    assert files_below(tmp_path / "out") == {f"{'long/' * 25}data_batch_1": b"one"}
 
 
 HOSTILE = {
-    "leaves the folder": (member("../x"), "'../x' leads out of the folder"),
-    "leaves it in the middle": (member("cifar/../../data_batch_1"), "leads out of the folder"),
-    "absolute": (member("/etc/data_batch_1"), "'/etc/data_batch_1' has an absolute name"),
+    "leaves the folder": (member("../x"), "OutsideDestinationError: '../x' would be extracted to"),
+    "leaves it in the middle": (member("cifar/../../data_batch_1"), "OutsideDestinationError"),
     "symbolic link": (
         member("cifar/data_batch_1", type=tarfile.SYMTYPE, linkname="/etc/passwd"),
-        "is a link to '/etc/passwd'",
+        "AbsoluteLinkError: 'cifar/data_batch_1' is a link to an absolute path",
     ),
-    "hard link": (member("x", type=tarfile.LNKTYPE, linkname="../data_batch_1"), "is a link to '../data_batch_1'"),
-    "device": (member("data_batch_1", type=tarfile.CHRTYPE, devmajor=1, devminor=5), "neither a plain file"),
-    "pipe": (member("data_batch_1", type=tarfile.FIFOTYPE), "neither a plain file"),
-    "long name": (member("x/" * 300 + "data_batch_1"), "has a name of 612 bytes vs 255 at most"),
+    "hard link": (member("x", type=tarfile.LNKTYPE, linkname="../data_batch_1"), "LinkOutsideDestinationError"),
+    "device": (member("data_batch_1", type=tarfile.CHRTYPE, devmajor=1, devminor=5), "SpecialFileError"),
+    "pipe": (member("data_batch_1", type=tarfile.FIFOTYPE), "SpecialFileError"),
+    "long name": (member("x/" * 300 + "data_batch_1"), "a name of 612 bytes and 0 bytes vs 255"),
+    "wide name": (member(f"{'ü' * 130}/data_batch_1"), "a name of 273 bytes and 0 bytes vs 255"),
+    "holes": (
+        member("data_batch_1", size=0, pax_headers={"GNU.sparse.map": "0,0", "GNU.sparse.size": str(2**31)}),
+        "has holes, or a name of 12 bytes",
+    ),
 }
 
 
@@ -92,6 +100,12 @@ def test_a_hostile_member_refuses_the_archive(tmp_path: Path, name: str, place: 
     assert outside == {"a.tar.gz"}
 
 
+def test_a_link_or_an_absolute_name_within_the_folder_does_no_harm(tmp_path: Path) -> None:
+    members = [member("/x/test_batch"), member("data_batch_1", type=tarfile.SYMTYPE, linkname="x/test_batch")]
+    unpack(write_archive(tmp_path / "a.tar.gz", members), WANTED, tmp_path / "out")
+    assert files_below(tmp_path / "out") == {"x/test_batch": b""}
+
+
 def header(name: bytes, size: bytes, kind: bytes = b"0") -> bytes:
     """A tar header with any size field, which tarfile itself would not write."""
     block = bytearray(name.ljust(100, b"\0") + b"0000644\0" + b"0000000\0" * 2 + size.ljust(12, b"\0"))
@@ -99,11 +113,6 @@ def header(name: bytes, size: bytes, kind: bytes = b"0") -> bytes:
     block[148:156] = b"%06o\0 " % sum(block)
     assert len(block) == 512
     return bytes(block)
-
-
-def test_absurd_size(tmp_path: Path) -> None:
-    (tmp_path / "a.tar.gz").write_bytes(gzip.compress(header(b"data_batch_1", b"77777777777\0")))
-    assert "absurd size: 8,589,934,591 bytes" in refused(tmp_path / "a.tar.gz", tmp_path / "out")
 
 
 @pytest.mark.parametrize("kind", [b"0", b"L", b"x", b"g", b"S", b"5"])
@@ -122,29 +131,23 @@ def test_header_sizes_that_lead_astray(tmp_path: Path, kind: bytes, size: int) -
         tracemalloc.stop()
 
 
-def test_sparse_file(tmp_path: Path) -> None:
-    bad = member("data_batch_1", size=0, pax_headers={"GNU.sparse.map": "0,0", "GNU.sparse.size": str(2**31)})
-    assert "neither a plain file" in refused(write_archive(tmp_path / "a.tar.gz", [bad]), tmp_path / "out")
-
-
 def test_endless_chain_of_headers(tmp_path: Path) -> None:
     chain = (header(b"x", b"00000000001\0", b"L") + b"y" * 512) * 3000
     (tmp_path / "a.tar.gz").write_bytes(gzip.compress(chain + bytes(1024)))
     assert "RecursionError" in refused(tmp_path / "a.tar.gz", tmp_path / "out")
 
 
-def test_a_child_unpacks_the_same_files_within_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    archive = write_archive(tmp_path / "a.tar.gz", GOOD)
-    (tmp_path / "out").mkdir()
-    assert list(in_child("unpack", archive, WANTED, tmp_path / "out")) == unpack(archive, WANTED, tmp_path / "out")
-    monkeypatch.setattr(archives, "_MEMORY", 10_000)
-    with pytest.raises(SourceError, match=r"a\.tar\.gz takes more than .* of memory to read"):
-        in_child("unpack", archive, WANTED, tmp_path / "out")
-
-
-def test_member_twice(tmp_path: Path) -> None:
-    twice = [(member("data_batch_1", size=1)[0], data) for data in (b"a", b"b")]
-    assert "'data_batch_1' comes twice" in refused(write_archive(tmp_path / "a.tar.gz", twice), tmp_path / "out")
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["./data_batch_1", "data_batch_1"],
+        ["x/test_batch/data_batch_1", "x/test_batch"],
+        ["test_batch", "test_batch/test_batch"],
+    ],
+)
+def test_one_name_is_one_file(tmp_path: Path, names: list[str]) -> None:
+    archive = write_archive(tmp_path / "a.tar.gz", [(member(name, size=1)[0], b"a") for name in names])
+    assert f"member {names[1]!r} comes twice, or is a file and a folder" in refused(archive, tmp_path / "out")
 
 
 def test_not_an_archive(tmp_path: Path) -> None:
@@ -205,8 +208,8 @@ def test_gzip_file(tmp_path: Path) -> None:
     content = bytes(range(256)) * 1000
     packed = gzip.compress(content[:1000]) + gzip.compress(content[1000:])  # two members, as pigz or cat make them
     (tmp_path / "x.gz").write_bytes(packed)
-    file = decompress(tmp_path / "x.gz", "x", tmp_path / "x")
-    assert (file.path.read_bytes(), file.bytes, file.sha256) == (content, len(content), digests.of_bytes(content))
+    assert decompress(tmp_path / "x.gz", "x", tmp_path) == ["x"]
+    assert (tmp_path / "x").read_bytes() == content
 
 
 def test_damaged_gzip_file(tmp_path: Path) -> None:
@@ -220,7 +223,7 @@ def test_damaged_gzip_file(tmp_path: Path) -> None:
     ):
         (tmp_path / "x.gz").write_bytes(content)
         with pytest.raises(SourceError, match=told):
-            decompress(tmp_path / "x.gz", "x", tmp_path / "x")
+            decompress(tmp_path / "x.gz", "x", tmp_path)
 
 
 @pytest.fixture
@@ -233,7 +236,7 @@ def small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_gzip_bomb(tmp_path: Path) -> None:
     (tmp_path / "x.gz").write_bytes(gzip.compress(bytes(30_000_000)))
     with pytest.raises(SourceError, match=r"unpacks to more than 5,\d+,\d+ bytes, far more than images would"):
-        decompress(tmp_path / "x.gz", "x", tmp_path / "x")
+        decompress(tmp_path / "x.gz", "x", tmp_path)
     assert (tmp_path / "x").stat().st_size <= 5_600_000
 
 
@@ -242,29 +245,8 @@ def test_gzip_bomb(tmp_path: Path) -> None:
 def test_tar_bomb(tmp_path: Path, name: str) -> None:
     """By its header, and after its last member, where no header says it."""
     archive = write_archive(tmp_path / "a.tar.gz", {name: bytes(30_000_000)})
-    assert "absurd size: 30,000,000 bytes vs 5," in refused(archive, tmp_path / "out")
+    assert "and 30,000,000 bytes vs 255 and 0 to 5," in refused(archive, tmp_path / "out")
     assert files_below(tmp_path / "out") == {}
     plain = gzip.decompress(write_archive(tmp_path / "a.tar.gz", GOOD).read_bytes())
     archive.write_bytes(gzip.compress(plain + bytes(30_000_000)))
     assert "unpacks to more than 5," in refused(archive, tmp_path / "out")
-
-
-def test_each_file_has_its_own_bound(tmp_path: Path) -> None:
-    """A few megabytes of zeros are no class names; what is too much by the header is not unpacked."""
-    archive = write_archive(tmp_path / "a.tar.gz", {"test_batch": b"two", "c/meta.txt": bytes(1_000_001)})
-    with pytest.raises(SourceError, match=r"member 'c/meta.txt' has 1,000,001 bytes vs 1,000,000 at most"):
-        unpack(archive, {"meta.txt": 1_000_000}, tmp_path / "out")
-    assert files_below(tmp_path / "out") == {}
-
-
-@pytest.mark.parametrize(
-    "names", [["x/test_batch/data_batch_1", "x/test_batch"], ["test_batch", "test_batch/test_batch"]]
-)
-def test_one_name_is_a_file_and_a_folder(tmp_path: Path, names: list[str]) -> None:
-    archive = write_archive(tmp_path / "a.tar.gz", dict.fromkeys(names, b"one"))
-    assert f"member {names[1]!r}: a file there is a folder as well" in refused(archive, tmp_path / "out")
-
-
-def test_a_name_is_measured_in_bytes(tmp_path: Path) -> None:
-    archive = write_archive(tmp_path / "a.tar.gz", {f"{'ü' * 130}/data_batch_1": b"one"})
-    assert "has a name of 273 bytes vs 255 at most" in refused(archive, tmp_path / "out")

@@ -14,15 +14,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from coco_files import HEIGHT, WIDTH, CocoFiles, person
+from coco_files import HEIGHT, WIDTH, CocoFiles, open_coco, person
+from parsing_here import parsing_here
 from published import python3, write_archive, write_cifar10_bins, write_cifar10_pickles
 
 from podline.data import bounds
 from podline.data.coco_letterbox import LetterBox
 from podline.data.pictures import PictureError, picture_of
-from podline.data.sources.coco import CocoSource, open_coco
+from podline.data.sources import class_names
+from podline.data.sources.coco import CocoSource
 from podline.data.sources.coco_masks import check_outlines, ignored_mask
 from podline.data.sources.opening import open_source
+from podline.data.sources.pickles import Label, write_batch
 from podline.errors import SourceError
 from podline.evaluation.coco_results import read_results
 
@@ -31,7 +34,8 @@ CROWD: dict[str, Any] = {"iscrowd": 1, "num_keypoints": 0, "keypoints": [0] * 51
 
 
 def opened(folder: Path) -> CocoSource:
-    return open_coco("coco", str(folder), 64, 20, folder / "work")
+    with parsing_here():
+        return open_coco(folder, folder / "work")
 
 
 def left_out(source: CocoSource) -> dict[str, str]:
@@ -106,14 +110,13 @@ def test_a_megabyte_of_run_lengths(piece: str) -> None:
 
 def test_many_crowds_are_drawn_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """2,000 triangles on 64 million pixels took more than 40 seconds, each drawn over all pixels."""
-    drawn, plain = [], np.repeat
+    drawn, plain = [], np.cumsum
 
-    def repeat(values: Any, times: Any) -> Any:
-        found = plain(values, times)
-        drawn.append(found.size)
-        return found
+    def cumsum(values: Any, **options: Any) -> Any:
+        drawn.append(values.size)
+        return plain(values, **options)
 
-    monkeypatch.setattr(np, "repeat", repeat)
+    monkeypatch.setattr(np, "cumsum", cumsum)
     box = LetterBox(500, 400, 64)
     crowds = [
         person(n, 1, **CROWD, segmentation=[[5 * n % 400, n, 5 * n % 400 + 20, n + 3, n, n + 9]]) for n in range(200)
@@ -129,21 +132,21 @@ def test_many_crowds_are_drawn_once(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("bound", "outline", "found"),
     [
-        ("OUTLINES", [[1, 1, 9, 1, 9, 9]] * 3, "3 outlines or more vs 2 at most"),
-        ("OUTLINE_PIXELS", [[1, 1, 9, 1, 9, 9]], "27 pixels of outlines or more vs 2 at most"),
-        ("OUTLINE_RUNS", {"size": [HEIGHT, WIDTH], "counts": [1, 1] * 768}, "768 runs or more vs 2 at most"),
+        ("OUTLINE_PIXELS", [[1, 1, 9, 1, 9, 9]], "0 runs and 27 pixels or more vs 4,000,000 and 2 at most"),
+        ("OUTLINE_RUNS", {"size": [HEIGHT, WIDTH], "counts": [1, 1] * 768}, "768 runs and 0 pixels or more vs 2 and"),
     ],
 )
 def test_outlines_without_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: str, outline: Any, found: str
 ) -> None:
     files = CocoFiles()
+    files.annotations[1] |= CROWD | {"segmentation": [[1, 1, 9, 1, 9, 9]] * 10_001}
     files.annotations[2] |= CROWD | {"segmentation": outline}
     folder = files.write(tmp_path)
-    assert left_out(opened(folder)) == {}
-    monkeypatch.setattr(bounds, bound, 2)
     [reason] = left_out(opened(folder)).values()
-    assert found.removesuffix(" or more vs 2 at most") in reason or "3 polygons vs 2 at most" in reason
+    assert "at most 10000 items" in reason
+    monkeypatch.setattr(bounds, bound, 2)
+    assert found in left_out(opened(folder))["000000000003.jpg (image 3)"]
 
 
 # Annotations
@@ -166,10 +169,9 @@ def test_a_zip_of_spaces(tmp_path: Path) -> None:
     "content",
     [
         b'{"info": "' + b"\\u0041\\ud83d\\ude00" * 1_000_000,
-        b'{"annotations": [], "images": [' + b"{}," * 1_000_000 + b"{}]}",
-        b'{"annotations": [], "images": [' + b"[]," * 1_000_000 + b"{}]}",
+        b'{"annotations": [], "images": [' + b"{}," * 400_000 + b"{}]}",
     ],
-    ids=["a long string", "empty objects", "empty lists"],
+    ids=["a long string", "empty objects"],
 )
 def test_bytes_that_become_many_times_as_much(tmp_path: Path, content: bytes) -> None:
     """It costs a process of its own, not this one."""
@@ -177,18 +179,9 @@ def test_bytes_that_become_many_times_as_much(tmp_path: Path, content: bytes) ->
     (folder / "annotations/person_keypoints_train2017.json").write_bytes(content)
     with (
         memory_up_to(20_000_000),
-        pytest.raises(SourceError, match=r"train2017.json (lists 1,000,00. images|is not valid)"),
+        pytest.raises(SourceError, match=r"train2017.json (takes more than|is not valid)"),
     ):
-        opened(folder)
-
-
-@pytest.mark.parametrize("digits", [4_301, 100_000])
-def test_a_number_beyond_all_numbers_leaves_one_image_out(tmp_path: Path, digits: int) -> None:
-    """Python reads no whole number of more than 4,300 digits."""
-    folder = CocoFiles().write(tmp_path)
-    path = folder / "annotations/person_keypoints_train2017.json"
-    path.write_bytes(path.read_bytes().replace(b'"area": 500.0', b'"area": ' + b"9" * digits, 1))
-    assert left_out(opened(folder)) == {"000000000001.jpg (image 1)": "annotation 100: its area is inf"}
+        open_coco(folder, tmp_path / "work")
 
 
 def test_annotations_in_other_encodings(tmp_path: Path) -> None:
@@ -205,22 +198,21 @@ def test_annotations_in_other_encodings(tmp_path: Path) -> None:
 
 
 NAMES = {
-    "a" * 252 + ".jpg": (f"{'a' * 252}.jp (image 1)", "the file has a name of 256 bytes vs 255 at most"),
-    "ü" * 130 + ".jpg": (f"{'ü' * 130}.jpg (image 2)", "the file has a name of 264 bytes vs 255 at most"),
-    "\ud800.jpg": ("?.jpg (image 3)", "the file has a name that is no text"),
-    "\udcff\x1b[2J.jpg": ("??[2J.jpg (image 4)", "the file has a name that is no text"),
+    "a" * 252 + ".jpg": (f"{'a' * 252}.jp (image 1)", "the file cannot be read (File name too long)"),
+    "\x1b[2J\0.jpg": ("?[2J?.jpg (image 2)", "the file cannot be read (its name is no text)"),
 }
 
 
 @pytest.mark.parametrize("zipped", [False, True])
 def test_names_that_no_file_has(tmp_path: Path, zipped: bool) -> None:
     files = CocoFiles()
-    for image, name in zip(files.images, NAMES, strict=False):
+    for image, name in zip(files.images, [*NAMES, "\udcff.jpg"], strict=False):
         image["file_name"] = name
-    found = opened(files.write(tmp_path, zipped=zipped)).quarantined
-    assert [(one.record, one.reason) for one in found] == list(NAMES.values())
-    for one in found:
-        one.model_dump_json().encode()
+    found = {one.record: one.reason for one in opened(files.write(tmp_path, zipped=zipped)).quarantined}
+    for record, reason in NAMES.values():
+        assert found.pop(record) == ("train2017.zip has no such file" if zipped else reason)
+    assert "valid string" in found.pop("images[2]")  # it is no Unicode, and so no name
+    assert found == {"annotations[2]": "there is no image 3"}
 
 
 def test_a_member_beyond_the_end_of_its_zip(tmp_path: Path) -> None:
@@ -249,21 +241,11 @@ def test_a_member_whose_header_is_gone(tmp_path: Path) -> None:
     assert reason.endswith("train2017.zip is damaged there, at byte 0: no member starts there")
 
 
-@pytest.mark.parametrize("kind", ["packed", "overlapping"])
-def test_a_zip_of_images_that_becomes_too_large(tmp_path: Path, kind: str) -> None:
+def test_a_member_that_becomes_too_large(tmp_path: Path) -> None:
     files = CocoFiles()
-    if kind == "packed":
-        files.files["000000000004.jpg"] += bytes(70_000_000)
-    folder = files.write(tmp_path, zipped=True)
-    if kind == "overlapping":
-        path = folder / "train2017.zip"
-        content = bytearray(path.read_bytes())
-        entry = content.index(b"PK\1\2")
-        content[entry + 20 : entry + 24] = struct.pack("<I", 1_000_000)
-        path.write_bytes(content)
-    with pytest.raises(SourceError, match=r"train2017\.zip: images of .* bytes, .* packed, in a file of") as caught:
-        opened(folder)
-    assert "\n" not in str(caught.value)
+    files.files["000000000004.jpg"] += bytes(70_000_000)
+    [reason] = left_out(opened(files.write(tmp_path, zipped=True))).values()
+    assert re.fullmatch(r"the file has 70,\d+,\d+ bytes vs 64,000,000 at most", reason)
 
 
 # Pickles and rows
@@ -280,13 +262,13 @@ def batch(**changed: Any) -> dict[str, Any]:
     return {"labels": [1, 2], "data": np.zeros((2, 3072), np.uint8)} | changed
 
 
-@pytest.mark.parametrize("protocol", [0, 2, 4])
+@pytest.mark.parametrize("protocol", [0, 4])
 def test_a_label_of_many_digits(tmp_path: Path, protocol: int) -> None:
-    folder = write_cifar10_pickles(tmp_path / "cifar")
     content = python3(batch(labels=[1, 77_777 if protocol == 0 else 1 << 20_000]), protocol)
-    (folder / "data_batch_2").write_bytes(content.replace(b"77777", b"9" * 6_000))
-    told = "the pickle is damaged (ValueError" if protocol == 0 else "labels[1] is a number of"
-    assert f"data_batch_2: {told}" in refused(folder)
+    (tmp_path / "data_batch_2").write_bytes(content.replace(b"77777", b"9" * 6_000))
+    told = r"the pickle is damaged \(ValueError" if protocol == 0 else r"labels\[1\] is a number of"
+    with pytest.raises(SourceError, match=f"data_batch_2: {told}"):
+        write_batch(tmp_path / "data_batch_2", "CIFAR-10", [Label("label", "labels", class_names.CIFAR10)], tmp_path)
 
 
 @pytest.mark.timeout(60)
@@ -304,7 +286,7 @@ def test_class_names_of_many_bytes(tmp_path: Path) -> None:
     names = (folder / "batches.meta.txt").read_bytes() + b"\n" * 1_000_000
     members = {f"c/{path.name}": path.read_bytes() for path in folder.iterdir()} | {"c/batches.meta.txt": names}
     archive = write_archive(tmp_path / "a.tar.gz", members)
-    assert f"member 'c/batches.meta.txt' has {len(names):,} bytes vs 1,000,000 at most" in refused(archive)
+    assert f"c/batches.meta.txt has {len(names):,} bytes vs 1,000,000 at most for class names" in refused(archive)
     (folder / "batches.meta.txt").write_bytes(names)
     assert f"has {len(names):,} bytes vs 1,000,000 at most for class names" in refused(folder)
 
@@ -312,22 +294,25 @@ def test_class_names_of_many_bytes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("a\nb", r"the class name 'a\\nb' has the character U+000A, which ends a line or is none"),
-        ("a\u2028b", "U+2028"),
-        ("a\x85b", "U+0085"),
-        ("\ud800", r"the class name '\\ud800' has the character U+D800"),
-        ("\x1b[2J", "U+001B"),
-        (" ", "the class name ' ' is empty"),
+        ("a\u2028b", "has the character U+2028"),
+        ("a\x85b", "has the character U+0085"),
+        ("\ud800", "has the character U+D800"),
+        ("\x1b[2J", "has the character U+001B"),
+        (" ", "is empty"),
         ("x" * 256, "has 256 letters vs 255 at most"),
+        ("grün", ""),
     ],
 )
-def test_class_names_that_are_no_line(tmp_path: Path, name: str, told: str) -> None:
+def test_class_names_that_are_no_line(name: str, told: str) -> None:
+    assert class_names.problem_of(name).startswith(told)
+    assert bool(class_names.problem_of(name)) == bool(told)
+
+
+def test_a_class_name_of_two_lines_is_shown_in_one(tmp_path: Path) -> None:
     folder = write_cifar10_pickles(tmp_path / "cifar")
-    names = [name, *"bcdefghij"]
-    (folder / "batches.meta").write_bytes(_pickled_names(names))
-    message = refused(folder)
-    assert told.replace("\\\\", "\\") in message
-    message.encode()
+    (folder / "batches.meta").write_bytes(_pickled_names(["a\nb", *"bcdefghij"]))
+    told = r"the class name 'a\nb' has the character U+000A, which ends a line or is none"
+    assert told in refused(folder)
 
 
 def _pickled_names(names: list[str]) -> bytes:
@@ -374,12 +359,9 @@ def test_the_last_official_batch_is_as_long_as_the_others(tmp_path: Path, monkey
     assert "data_batch_5.bin is cut short: 9,219 bytes vs 12,292" in refused(folder)
 
 
-@pytest.mark.parametrize("name", ["data_batch_1", "batches.meta"])
-def test_one_file_of_a_data_set_is_not_its_folder(tmp_path: Path, name: str) -> None:
+def test_one_file_of_a_data_set_is_not_its_folder(tmp_path: Path) -> None:
     folder = write_cifar10_pickles(tmp_path / "cifar")
-    message = refused(folder / name)
-    assert f"{folder}/{name} is one of the files of CIFAR-10 in python layout vs the folder that has" in message
-    assert f"use `podline run cifar10 --source {folder}`" in message
+    assert f"{folder}/batches.meta is one of the files of a data set vs the folder" in refused(folder / "batches.meta")
 
 
 # Results

@@ -8,9 +8,9 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+from coco_files import open_coco
 from pycocotools import mask as masks
 
-from podline.data.sources.coco import open_coco
 from podline.data.sources.coco_sample import write_coco_sample
 from podline.errors import SettingsError
 
@@ -36,7 +36,7 @@ def test_the_same_seed_gives_the_same_bytes(drawn: Path, tmp_path: Path) -> None
 
 
 def test_it_has_the_cases_of_real_data(drawn: Path) -> None:
-    source = open_coco("coco_sample", str(drawn), 64, 20, drawn.parent / "work")
+    source = open_coco(drawn, drawn.parent / "work")
     assert source.sizes == {"train": 30, "test": 10}
     reasons = [record.reason for record in source.quarantined]
     assert len(reasons) == 3

@@ -3,28 +3,44 @@
 from __future__ import annotations
 
 import io
-import json
 import math
 import os
 import re
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from coco_files import HEIGHT, WIDTH, CocoFiles, jpeg, person
+from coco_files import HEIGHT, WIDTH, CocoFiles, jpeg, open_coco, person
+from parsing_here import parsing_here
 from PIL import Image
 
 from podline.data.headers import PictureError, inspect_jpeg
 from podline.data.sources import decoding
-from podline.data.sources.coco import CocoSource, open_coco
-from podline.data.sources.coco_people import unpacked
+from podline.data.sources.coco import CocoSource
+from podline.data.sources.coco_image import people_of
 from podline.data.sources.coco_records import squares_of
 from podline.errors import SourceError
 
 
-def opened(folder: Path, max_people: int = 20) -> CocoSource:
-    return open_coco("coco", str(folder), 64, max_people, folder / "work")
+@pytest.fixture(autouse=True)
+def _here(request: pytest.FixtureRequest) -> Iterator[None]:
+    if "sandboxed" in request.fixturenames:
+        yield
+        return
+    with parsing_here():
+        yield
+
+
+@pytest.fixture
+def sandboxed() -> None:
+    """The test is about the sandbox."""
+
+
+def opened(folder: Path, **settings: Any) -> CocoSource:
+    return open_coco(folder, folder / "work", **settings)
 
 
 def ids(source: CocoSource) -> dict[str, list[int]]:
@@ -83,23 +99,28 @@ def test_a_damaged_zip_member_is_left_out(tmp_path: Path) -> None:
 
 BROKEN = {
     "wrong keypoint length": ({"keypoints": [1, 2, 2]}, "annotation {}00: its keypoints are 3 numbers vs 51"),
-    "no keypoints": ({"keypoints": None}, "annotation {}00: its keypoints are None vs 51"),
-    "NaN keypoint": ({"keypoints": [float("nan")] * 51}, "annotation {}00: its keypoints are not all finite"),
-    "keypoint beyond all floats": ({"keypoints": [10**400] * 51}, "annotation {}00: its keypoints are not all finite"),
-    "NaN box": ({"bbox": [1, 2, float("nan"), 4]}, "annotation {}00: its box is"),
-    "short box": ({"bbox": [1, 2]}, "annotation {}00: its box is"),
-    "negative box": ({"bbox": [1, 2, -3, 4]}, "annotation {}00: its box has the size -3×4"),
-    "infinite area": ({"area": float("inf")}, "annotation {}00: its area is inf"),
+    "no keypoints": ({"keypoints": None}, "annotation {}00: its keypoints are 0 numbers vs 51"),
+    "NaN keypoint": (
+        {"keypoints": [float("nan")] * 51},
+        "annotation {}00: its keypoints 0 is nan: Input",
+    ),
+    "keypoint beyond all floats": ({"keypoints": [10**400] * 51}, "annotation {}00: its keypoints 0 is 1000"),
+    "keypoint beyond all images": ({"keypoints": [10**9] * 51}, "annotation {}00: its keypoints 0 is 1000000000: Inp"),
+    "NaN box": ({"bbox": [1, 2, float("nan"), 4]}, "annotation {}00: its bbox 2 is nan: Input should be a finite"),
+    "short box": ({"bbox": [1, 2]}, "annotation {}00: its bbox 2 is missing"),
+    "negative box": ({"bbox": [1, 2, -3, 4]}, "annotation {}00: its bbox 2 is -3: Input should be greater than or"),
+    "infinite area": ({"area": float("inf")}, "annotation {}00: its area is inf: Input should be a finite number"),
     "visibility": ({"keypoints": [1, 1, 7] * 17}, "annotation {}00: a keypoint has the visibility 7"),
-    "crowd flag": ({"iscrowd": 2}, "annotation {}00: iscrowd is 2"),
-    "id too long": ({"id": 2**63}, "annotations[12] has the id 9223372036854775808, a whole number of 64 bits"),
+    "crowd flag": ({"iscrowd": 2}, "annotation {}00: its iscrowd is 2: Input should be less than or equal to 1"),
+    "id too long": ({"id": 2**63}, "annotation 9223372036854775808: its id is 9223372036854775808: Input should be"),
     "outline without end": (
         {"num_keypoints": 0, "keypoints": [0] * 51, "segmentation": [[math.inf] * 6]},
-        "annotation {}00: its outline has a corner that is not a finite number",
+        "annotation {}00: its segmentation polygons 0 0 is inf: Input should be a finite number",
     ),
     "id twice": ({"id": 100}, "annotation 100 is there twice"),
     "outline": ({"iscrowd": 1, "segmentation": {"size": [5, 5], "counts": [25]}}, "annotation {}00: run lengths"),
-    "no outline": ({"iscrowd": 1, "segmentation": [7]}, "annotation {}00: its outline is neither"),
+    "no outline": ({"iscrowd": 1, "segmentation": [7]}, "annotation {}00: its segmentation polygons 0 is 7: Input"),
+    "no counts": ({"iscrowd": 1, "segmentation": {"size": [5, 5]}}, "annotation {}00: its segmentation run lengths co"),
 }
 
 
@@ -162,7 +183,7 @@ def test_a_file_that_only_its_decoder_refuses_is_left_out(tmp_path: Path) -> Non
 
 
 def test_what_takes_too_much_is_told_with_the_setting_that_allows_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sandboxed: None
 ) -> None:
     monkeypatch.setenv("PODLINE_PARSE_LIMITS", "0.05")
     files = CocoFiles()
@@ -257,17 +278,20 @@ def test_images_listed_wrongly(tmp_path: Path) -> None:
     files = CocoFiles()
     files.images[0]["width"] = "wide"
     files.images[1]["file_name"] = "../000000000002.jpg"
+    files.images[2].pop("width")
     files.images += [dict(files.images[4]), files.images[5] | {"file_name": "000000000007.jpg"}, 17]
     files.images.append(files.images[3] | {"id": 400})
     found = left_out(both(tmp_path, files))
-    assert "its width is 'wide'" in found["000000000001.jpg (image -1)"]
+    assert "its width is 'wide': Input should be a valid integer" in found["images[0]"]
+    assert found["annotations[0]"] == "there is no image 1"
     assert "leads out of its folder" in found["../000000000002.jpg (image 2)"]
-    assert "listed twice" in found["000000000005.jpg (image 5)"]
-    assert "cannot be told" in found["000000000006.jpg (image 6)"]
-    assert "cannot be told" in found["000000000007.jpg (image 6)"]
-    assert "000000000004.jpg (image 4)" in found
-    assert "as image 4 and as image 400" in found["000000000004.jpg (image 400)"]
-    assert found["images[10]"] == "an object is needed, found int"
+    assert found["images[2]"] == "it has one of width and height vs both or neither"
+    assert "its id is also that of 000000000005.jpg" in found["000000000005.jpg (image 5)"]
+    assert "its id is also that of 000000000007.jpg" in found["000000000006.jpg (image 6)"]
+    assert "its id is also that of 000000000006.jpg" in found["000000000007.jpg (image 6)"]
+    assert "its name is also that of 000000000004.jpg (image 400)" in found["000000000004.jpg (image 4)"]
+    assert "its name is also that of 000000000004.jpg (image 4)" in found["000000000004.jpg (image 400)"]
+    assert found["images[10]"].startswith("Input should be a valid dictionary")
 
 
 def test_annotations_without_an_image_are_in_quarantine(tmp_path: Path) -> None:
@@ -275,8 +299,8 @@ def test_annotations_without_an_image_are_in_quarantine(tmp_path: Path) -> None:
     files.annotations += [person(9000, 9), "nothing", person(9001, 1, category_id=2)]
     source = both(tmp_path, files)
     assert left_out(source) == {
-        "annotation 9000": "there is no image 9",
-        "annotations[9]": "an object is needed, found str",
+        "annotations[8]": "there is no image 9",
+        "annotations[9]": "there is no image 'nothing'",
     }
     assert source.counted == {"annotations of other things than people": 1}
 
@@ -313,15 +337,17 @@ def test_what_is_written_all_the_same_is_counted(tmp_path: Path) -> None:
         "images with an EXIF rotation, left as stored": 1,
         "images without people": 1,
         "labelled joints outside the image": 19,
-        "limbs of no length": 1,
         "people beyond the places of a record": 2,
         "people whose num_keypoints is wrong": 1,
         "people without a labelled joint": 2,
     }
-    assert unpacked(image_of(source, 7).people, 17)["id"].tolist() == [700, 7002]
-    assert [annotation["id"] for annotation in json.loads(image_of(source, 7).ignored)] == [7001, 7000]
-    assert not unpacked(image_of(source, 3).people, 17)["keypoints"][0, :2].any()
-    assert unpacked(image_of(source, 4).people, 17)["bbox"].tolist() == [[5, 3, 33, 17]]
+    (third, _), (fourth, _), (seventh, beyond) = (
+        people_of(image_of(source, number).annotations, WIDTH, HEIGHT, 2, Counter()) for number in (3, 4, 7)
+    )
+    assert [one.id for one in seventh] == [700, 7002]
+    assert [annotation["id"] for annotation in beyond] == [7001, 7000]
+    assert not any(third[0].keypoints[:6])
+    assert fourth[0].bbox == (5, 3, 33, 17)
 
 
 def test_an_image_annotated_as_its_exif_turns_it(tmp_path: Path) -> None:
@@ -364,8 +390,8 @@ def test_places_that_hold_no_coco(tmp_path: Path) -> None:
         opened(folder)
     lost = CocoFiles()
     lost.files = {}
-    with pytest.raises(SourceError, match="none of 8 images can be converted: 000000000001"):
+    with pytest.raises(SourceError, match="none of 8 records can be converted: 000000000001"):
         opened(lost.write(tmp_path / "b"))
     os.truncate(CocoFiles().write(tmp_path / "c", zipped=True) / "train2017.zip", 900)
-    with pytest.raises(SourceError, match=r"train2017\.zip is truncated"):
+    with pytest.raises(SourceError, match=r"train2017\.zip cannot be read as a zip file"):
         opened(tmp_path / "c")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import cv2
 import numpy as np
 import pandas as pd
 import pytest
+from parsing_here import parsing_here
 
 from podline.data.sources.coco import CocoSource
 from podline.data.sources.coco_image import PixelPlace
@@ -69,6 +71,12 @@ def document(places: np.ndarray, prefix: str, name: str) -> dict[str, Any]:
     return {"images": images, "annotations": annotations, "categories": [category]}
 
 
+@pytest.fixture(autouse=True)
+def _here() -> Iterator[None]:
+    with parsing_here():
+        yield
+
+
 def opened(source: Path, work: Path, **settings: Any) -> CocoSource:
     dataset = datasets.find("keypoints")
     given = dataset.settings_of({"side": 64, "max_people": 3, **settings})
@@ -83,7 +91,7 @@ def records(source: CocoSource) -> dict[str, list[Any]]:
         split: [
             (
                 image._replace(place=image.place._replace(path=""), pixels=PixelPlace(0, 0)),
-                squares_of([image], source.rows, source.side).tobytes(),
+                squares_of([image], source.rows, 64).tobytes(),
             )
             for image in images
         ]
@@ -138,12 +146,12 @@ def test_tables_of_several_videos_are_one_set(tmp_path: Path) -> None:
         (lambda text: text.replace("scorer,", "class,"), "no table of DeepLabCut: rows class, bodyparts, coords vs"),
         (lambda text: text.replace("y,x,y\n", "y,x,likelihood\n", 1), "coords are .* give labels, no predictions"),
         (lambda text: text.replace("left ear", "snout"), "a body part has not one x and one y"),
-        (lambda text: f"{text}img999.png,1,2,3,,5,6,7,8\n", "line 16: left ear has one of x and y"),
-        (lambda text: f"{text}img999.png,1,2,x,4,5,6,7,8\n", "line 16, left ear is 'x' vs a number"),
-        (lambda text: f"{text}img999.png,1,2\n", "line 16 has 3 cells vs 9 of the header"),
-        (lambda text: f"{text}img001.png,1,2,3,4,5,6,7,8\n", "line 16: img001.png is there twice"),
+        (lambda text: f"{text}img999.png,1,2,3,,5,6,7,8\n", "img999.png has one of x and y of left ear"),
+        (lambda text: f"{text}img999.png,1,2,x,4,5,6,7,8\n", "could not convert string to float: 'x'"),
+        (lambda text: f"{text}img999.png,1,2\n", "rows of 3 and of 9 cells vs one length"),
+        (lambda text: f"{text}img001.png,1,2,3,4,5,6,7,8\n", "img001.png is there twice"),
         (lambda text: "version https://git-lfs.github.com/spec/v1\n", "git lfs pull"),
-        (lambda text: f'{text}"', "is no CSV in UTF-8"),
+        (lambda text: f'{text}"', "unexpected end of data; restore it"),
     ],
 )
 def test_a_table_that_cannot_be_is_refused_with_file_and_line(tmp_path: Path, change: Any, problem: str) -> None:

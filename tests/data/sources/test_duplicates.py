@@ -8,12 +8,7 @@ import numpy as np
 import pytest
 
 from podline.data.rows import RowBlock, SourceSplit
-from podline.data.sources.duplicates import (
-    contradiction_lines,
-    contradictions,
-    quarantine_shared,
-    repeated_images,
-)
+from podline.data.sources.duplicates import contradiction_lines, image_crcs, same_images, without_repeated
 from podline.data.sources.source import Source
 from podline.errors import SourceError
 
@@ -43,18 +38,18 @@ def test_images_that_differ_in_planes_or_in_one_bit_stay_apart(tmp_path: Path) -
     nearly = images[:1].copy()
     nearly[0, 3] ^= 1
     source = source_of(split_of(tmp_path, "train", nearly), split_of(tmp_path, "test", images))
-    assert quarantine_shared(source) is source
+    assert without_repeated(source)[0] is source
 
 
 def test_splits_that_are_apart_stay_as_they_are(tmp_path: Path) -> None:
     source = source_of(split_of(tmp_path, "train", numbered(1, 2, 2)), split_of(tmp_path, "test", numbered(3, 3)))
-    assert quarantine_shared(source) is source
+    assert without_repeated(source)[0] is source
 
 
 def test_shared_images_are_kept_out_of_training(tmp_path: Path) -> None:
     train = split_of(tmp_path, "train", numbered(*range(100)), numbered(900, 5, 400, 900))
     test = split_of(tmp_path, "test", numbered(*range(1000, 1150)), numbered(*range(800, 950)), numbered(900))
-    source = quarantine_shared(source_of(train, test))
+    source, _ = without_repeated(source_of(train, test))
     assert [record.model_dump() for record in source.quarantined] == [
         {"split": "train", "record": "train_1[0]", "reason": "the same image as test_1[100] of the test split"},
         {"split": "train", "record": "train_1[3]", "reason": "the same image as test_1[100] of the test split"},
@@ -63,15 +58,14 @@ def test_shared_images_are_kept_out_of_training(tmp_path: Path) -> None:
     assert (len(apart), len(source.splits[1])) == (102, 301)
     assert apart.read(np.arange(102))["label"].tolist() == [*range(100), 101, 102]
     assert [apart.record_name(index) for index in (99, 100, 101)] == ["train_0[99]", "train_1[1]", "train_1[2]"]
-    again = quarantine_shared(source)
-    assert again is source, "nothing is left to quarantine"
+    assert without_repeated(source)[0] is source, "nothing is left to quarantine"
 
 
 def test_records_quarantined_before_stay_out(tmp_path: Path) -> None:
     train = split_of(tmp_path, "train", numbered(7, 1, 2, 3))
     kept = SourceSplit("train", train.image_shape, train.blocks, train.labels, np.array([1, 2, 3]))
     test = split_of(tmp_path, "test", numbered(2, *range(100, 200)))
-    source = quarantine_shared(source_of(kept, test))
+    source, _ = without_repeated(source_of(kept, test))
     assert [record.record for record in source.quarantined] == ["train_0[2]"]
     assert source.splits[0].kept is not None
     assert source.splits[0].kept.tolist() == [1, 3]
@@ -80,10 +74,10 @@ def test_records_quarantined_before_stay_out(tmp_path: Path) -> None:
 def test_one_in_a_hundred_is_the_limit(tmp_path: Path) -> None:
     test = split_of(tmp_path, "test", numbered(*range(300)))
     at_limit = split_of(tmp_path, "train", numbered(1000, 10, 20, 20, 30))
-    assert len(quarantine_shared(source_of(at_limit, test)).quarantined) == 4
+    assert len(without_repeated(source_of(at_limit, test))[0].quarantined) == 4
     beyond = split_of(tmp_path, "train", numbered(1000, 10, 20, 30, 40))
     with pytest.raises(SourceError) as caught:
-        quarantine_shared(source_of(beyond, test))
+        without_repeated(source_of(beyond, test))
     message = str(caught.value)
     assert "tiny: 4 of the 300 test images are training images as well" in message
     assert "(train_0[1] and test_0[10] are the first) vs 1% at most" in message
@@ -104,7 +98,7 @@ def test_memory_is_flat(tmp_path: Path) -> None:
     tracemalloc.start()
     try:
         source = source_of(train, test)
-        assert quarantine_shared(source) is source
+        assert without_repeated(source)[0] is source
         assert tracemalloc.get_traced_memory()[1] < 45_000_000  # of 123 MB
     finally:
         tracemalloc.stop()
@@ -117,10 +111,10 @@ def test_an_image_with_two_labels_is_counted_where_it_is_rare_and_refused_where_
     alike = dict(train.labels)
     alike["label"] = np.zeros(403, np.uint8)
     apart = replace(source_of(replace(train, labels=alike), test), class_names=names)
-    assert contradictions(apart, repeated_images(apart)) == {"test": 2}
+    assert without_repeated(apart)[1] == {"test": 2}
     source = replace(apart, splits=(train, test))
     with pytest.raises(SourceError) as caught:
-        contradictions(source, repeated_images(source))
+        without_repeated(source)
     assert "tiny: 5 of the 403 records of the train split have the image of another one and another label" in str(
         caught.value
     )
@@ -133,7 +127,38 @@ def test_an_image_with_two_labels_is_counted_where_it_is_rare_and_refused_where_
 def test_what_is_quarantined_contradicts_nothing(tmp_path: Path) -> None:
     train = split_of(tmp_path, "train", numbered(1000, 1000, 1000, *range(10)))
     test = split_of(tmp_path, "test", numbered(*range(1000, 1200)))
-    source = source_of(train, test)
-    repeated = repeated_images(source)
-    assert contradictions(source, repeated) == {}
-    assert len(quarantine_shared(source, repeated).quarantined) == 3
+    source, contradicting = without_repeated(source_of(train, test))
+    assert contradicting == {}
+    assert len(source.quarantined) == 3
+
+
+def test_groups_of_equal_images_in_order() -> None:
+    images = np.random.default_rng(0).integers(0, 256, (3000, 48), np.uint8)
+    images[2999] = images[5]
+    images[[1000, 70]] = images[2000]
+    assert same_images(image_crcs(images), lambda positions: images[positions]) == [[5, 2999], [70, 1000, 2000]]
+
+
+def test_an_equal_checksum_is_not_enough() -> None:
+    images = np.arange(12, dtype=np.uint8).reshape(4, 3)
+    images[3] = images[0]
+    crcs = np.zeros(4, np.uint32)  # as if all had the same one
+    assert same_images(crcs, lambda positions: images[positions]) == [[0, 3]]
+
+
+def test_only_candidates_are_read() -> None:
+    images = np.random.default_rng(0).integers(0, 256, (500, 48), np.uint8)
+    images[7] = images[300]
+    asked = []
+
+    def read(positions: np.ndarray) -> np.ndarray:
+        asked.extend(positions.tolist())
+        return images[positions]
+
+    same_images(image_crcs(images), read)
+    assert asked == [7, 300]
+
+
+def test_rows_within_frames_are_taken_as_they_are() -> None:
+    frames = np.random.default_rng(0).integers(0, 256, (10, 64), np.uint8)
+    assert (image_crcs(frames[:, 8:56]) == image_crcs(frames[:, 8:56].copy())).all()

@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from coco_files import CocoFiles
+from coco_files import CocoFiles, open_coco
 
 from podline.beam_jobs.conversion import convert
 from podline.data.rows import RowBlock, SourceSplit
-from podline.data.sources.coco import open_coco
-from podline.data.sources.left_out import LeftOut, left_out_of, refuse_left_out
+from podline.data.sources.left_out import LeftOut, refuse_left_out
 from podline.data.sources.source import Source
 from podline.datasets.fingerprint import find_converted
 from podline.errors import SourceError
@@ -20,7 +19,7 @@ from podline.stages.specs import ConvertSpec
 
 def refusal(folder: Path, allowed: float = 0.1) -> str:
     """What is said of a folder of which more is left out than is allowed; nothing where it is not."""
-    source = open_coco("coco", str(folder), 64, 2, folder / "work")
+    source = open_coco(folder, folder / "work", max_people=2)
     try:
         refuse_left_out("coco", source.left_out, allowed)
     except SourceError as error:
@@ -54,7 +53,7 @@ def test_a_split_cannot_hide_behind_a_larger_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"category_id": 0}, "as category_id is not 1"),
+        ({"category_id": 0}, "as of another category_id"),
         ({"keypoints": [1000, 1000, 2] * 17}, "as none of the joints is labelled and in the image"),
         ({"keypoints": [5, 5, 0] * 17}, "as none of the joints is labelled and in the image"),
         ({"keypoints": [0] * 51}, "as nobody has a joint that is labelled"),
@@ -99,7 +98,7 @@ def test_raw_pixels_have_the_limit_too() -> None:
     block = RowBlock("rows", "rows", 90)
     split = SourceSplit("train", (2, 2, 1), (block,), {})
     source = Source("tiny", ("a",), (), (split,))
-    assert [(part.read, part.reasons.total()) for part in left_out_of(source)] == [(90, 0)]
+    assert [(part.read, part.reasons.total()) for part in source.left_out] == [(90, 0)]
     part = LeftOut("records of the train split", 100)
     for number in range(11):
         part.add(f"the same image as test_batch[{number}] of the test split")

@@ -9,30 +9,34 @@ from pathlib import Path
 import pytest
 from published import archive_of, write_cifar10_pickles
 
-from podline.data.official import CIFAR10, OfficialCheck, OtherFile, official_lines
-from podline.data.sources.official_sums import check_official
+from podline.data.official import CIFAR10, OfficialCheck, OtherFile, check_official, official_lines
 from podline.data.sources.opening import open_source
+
+
+def checked(dataset: str, place: Path) -> OfficialCheck:
+    source = open_source(dataset, str(place), place.parent / "work")
+    check = check_official(dataset, source.raw, source.archive)
+    assert check is not None
+    return check
+
 
 WHOLE = {"train": 50_000, "test": 10_000}
 
 
 def test_the_real_mnist_is_the_published_one_and_one_byte_makes_it_another(tmp_path: Path, real_data: Path) -> None:
-    source = open_source("mnist", str(real_data / "mnist"), tmp_path / "work")
-    assert check_official(source) == OfficialCheck(official=True)
     shutil.copytree(real_data / "mnist", tmp_path / "other")
+    assert checked("mnist", tmp_path / "other") == OfficialCheck(official=True)
     labels = tmp_path / "other" / "t10k-labels-idx1-ubyte.gz"
     content = bytearray(gzip.decompress(labels.read_bytes()))
     content[20] = (content[20] + 1) % 10
     labels.write_bytes(gzip.compress(content))
-    check = check_official(open_source("mnist", str(tmp_path / "other"), tmp_path / "work"))
-    assert check is not None
+    check = checked("mnist", tmp_path / "other")
     assert (check.official, [other.file for other in check.others]) == (False, ["t10k-labels-idx1-ubyte"])
 
 
 def test_an_archive_is_compared_as_well(tmp_path: Path) -> None:
     renamed = archive_of(write_cifar10_pickles(tmp_path / "cifar-10-batches-py"), tmp_path / "my.tar.gz")
-    check = check_official(open_source("cifar10", str(renamed), tmp_path / "work"))
-    assert check is not None
+    check = checked("cifar10", renamed)
     assert check.official is False
     assert [other.file for other in check.others][-1] == "cifar-10-python.tar.gz"
     assert check.others[-1].published == CIFAR10.archive_md5("cifar-10-python.tar.gz")

@@ -26,8 +26,6 @@ from podline.errors import SourceError
 
 LAYOUTS: list[tuple[str, str, str, Callable[[Path], Path]]] = [
     ("cifar10", "cifar-10-batches-py", "cifar-10-python.tar.gz", write_cifar10_pickles),
-    ("cifar10", "cifar-10-batches-bin", "cifar-10-binary.tar.gz", write_cifar10_bins),
-    ("cifar100", "cifar-100-python", "cifar-100-python.tar.gz", write_cifar100_pickles),
     ("cifar100", "cifar-100-binary", "cifar-100-binary.tar.gz", write_cifar100_bins),
 ]
 
@@ -97,7 +95,7 @@ def test_hostile_archive_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     archive = write_archive(tmp_path / "in" / "cifar-10-python.tar.gz", {**members, "../x": b"x"})
     for uri in (archive, archive.parent):
-        assert "member '../x' leads out of the folder; nothing was unpacked" in refused("cifar10", uri, tmp_path / "w")
+        assert "OutsideDestinationError: '../x' would be" in refused("cifar10", uri, tmp_path / "w")
     assert [path for path in (tmp_path / "w").rglob("*") if path.is_file()] == []
     assert not any(tmp_path.rglob("x"))
 
@@ -119,7 +117,9 @@ def test_nothing_there(tmp_path: Path) -> None:
     assert "other holds a, b, c, d, e, f … vs train and the other files of CIFAR-100" in refused(
         "cifar100", tmp_path / "other", work
     )
-    assert "a source is a folder, a .tar.gz, or one of these in gs://" in refused("cifar10", "s3://bucket/cifar", work)
+    assert "give a folder or a file as a source, on this machine or in gs://" in refused(
+        "cifar10", "s3://bucket/cifar", work
+    )
 
 
 def test_a_file_that_is_no_archive(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from published import python2
 
-from podline.data.sources.pickles import read_pickle
+from podline.data.sources.pickles import MAKER, read_pickle
 from podline.errors import SourceError
 from podline.sandbox import Limits, Sandbox
 
@@ -72,7 +72,6 @@ def test_every_python_3_protocol(tmp_path: Path, protocol: int) -> None:
         b"labels": [0, 5, 2**40, -(2**70)],
         "array labels": np.array([1, 2, 3]),
         "big end": np.array([1.5, -2.0], ">f4"),
-        "scalars": [np.int64(4), np.uint8(200), np.float32(0.5), np.True_],
         "columns": np.asfortranarray(ROWS),
         "no rows": ROWS[:0],
         "values": (None, True, False, 1.25, "grün", b"", b"\xff\x00", ("a", ()), [[], {}], {1: "one"}),
@@ -82,7 +81,6 @@ def test_every_python_3_protocol(tmp_path: Path, protocol: int) -> None:
     for key in ("data", "array labels", "big end", "columns", "no rows"):
         np.testing.assert_array_equal(found[key], value[key], strict=True)
     assert found["labels"] == value[b"labels"]
-    assert found["scalars"] == [4, 200, 0.5, True]
     assert found["values"] == value["values"]
 
 
@@ -129,8 +127,8 @@ HOSTILE = {
     "persistent id": (b"Psomething\n.", "damaged"),
     "binary persistent id": (b"NQ.", "damaged"),
     "extension": (b"\x82\x01.", "damaged"),
-    "state of a function": (b"c_codecs\nencode\n}b.", "a state for a function"),
-    "attribute of a function": (b"c_codecs\nencode\nN}U\x01xK\x01s\x86b.", "a state for a function"),
+    "state of a function": (b"c_codecs\nencode\n}b.", "damaged"),
+    "attribute of a function": (b"c_codecs\nencode\nN}U\x01xK\x01s\x86b.", "damaged"),
     "fields": (b"cnumpy\ndtype\n(U\x02u1K\x00K\x01tR(K\x03U\x01|NU\x01xNtb.", "a dtype with fields"),
     "call of the array type": (b"cnumpy\nndarray\n(J\xff\xff\xff\x7ftR.", "damaged"),
     "call of a value": (b"K\x01)R.", "damaged"),
@@ -157,9 +155,9 @@ WRONG_ARRAYS = {
     "compound dtype": (DTYPE % b"u1" + b"(K\x03U\x01|NU\x01xNtb.", "fields"),
     "more elements than bytes": (ARRAY + STATE % (b"M\xff\xff\x85", b"U\x02ab"), "needs 65535 bytes vs 2"),
     "negative size": (ARRAY + STATE % (b"J\xff\xff\xff\xff\x85", b"U\x00"), "tuple of up to four sizes"),
-    "list of elements": (ARRAY + STATE % (b"K\x01\x85", b"]"), "elements are a list"),
+    "list of elements": (ARRAY + STATE % (b"K\x01\x85", b"]"), "an array of _Dtype in list"),
     "another codec": (b"c_codecs\nencode\n(U\x01aU\x03zipt" + b"R.", "encoded as zip"),
-    "no scalar": (b"cnumpy.core.multiarray\nscalar\n(" + DTYPE % b"u1" + b"U\x02abtR.", "damaged"),
+    "a scalar": (b"cnumpy.core.multiarray\nscalar\n(NNtR.", "asks for numpy.core.multiarray.scalar"),
 }
 
 
@@ -187,8 +185,8 @@ BOMBS = {
 def test_bombs_end_in_one_line(tmp_path: Path, name: str) -> None:
     path = tmp_path / "pickled"
     path.write_bytes(BOMBS[name])
-    with Sandbox("podline.data.sources.cifar_batches:parser") as sandbox, suppress(SourceError):
-        sandbox.one(("read_names", path, str(path), ["label_names"]), Limits(64_000_000, 1.0), str(path))
+    with Sandbox(MAKER) as sandbox, suppress(SourceError):
+        sandbox.one(("read_names", path, ["label_names"]), Limits(64_000_000, 1.0), str(path))
         assert name in ("memo index", "dictionaries", "a deep key")  # harmless
 
 
@@ -258,5 +256,5 @@ def test_mutated_pickles_give_data_or_a_source_error(
 def test_garbage_gives_data_or_a_source_error(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
     path = tmp_path_factory.getbasetemp() / "garbage"
     path.write_bytes(content)
-    with nothing_runs(), suppress(SourceError):
+    with nothing_runs(), suppress(SourceError, MemoryError):
         read_pickle(path)

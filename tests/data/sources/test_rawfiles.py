@@ -10,9 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from podline.data.rawfiles import RawFile, made_once, raw_file, write_raw_file
+from podline.data.rawfiles import RawFile, made_once, raw_file
 from podline.errors import SourceError, StoreError
 from podline.store import digests
+from podline.store.contract import explained
+
+
+def written(folder: Path, name: str, content: bytes) -> RawFile:
+    with explained("write", folder / name):
+        (folder / name).write_bytes(content)
+    return raw_file(name, folder / name)
 
 
 class Maker:
@@ -23,10 +30,8 @@ class Maker:
 
     def __call__(self, folder: Path) -> list[RawFile]:
         self.calls += 1
-        return [
-            write_raw_file("one", folder / "one", [b"1", b"11"]),
-            write_raw_file("deep/two", folder / "deep" / "two", [b"22"]),
-        ]
+        (folder / "deep").mkdir()
+        return [written(folder, "one", b"111"), written(folder, "deep/two", b"22")]
 
 
 def contents(files: tuple[RawFile, ...]) -> dict[str, bytes]:
@@ -74,7 +79,7 @@ def test_damaged_files_are_made_again(tmp_path: Path, damage: str) -> None:
 
 def test_a_failure_leaves_nothing(tmp_path: Path) -> None:
     def fail(folder: Path) -> list[RawFile]:
-        write_raw_file("one", folder / "one", [b"1"])
+        written(folder, "one", b"1")
         raise SourceError("no good")
 
     with pytest.raises(SourceError, match="no good"):
@@ -86,10 +91,10 @@ def test_a_failure_leaves_nothing(tmp_path: Path) -> None:
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from podline.data.rawfiles import made_once, write_raw_file
+from podline.data.rawfiles import made_once
 
 def make(folder):
-    write_raw_file("one", folder / "one", [b"1"])
+    (folder / "one").write_bytes(b"1")
     os.kill(os.getpid(), signal.SIGKILL)
 
 made_once(Path(sys.argv[1]), "key", make)
@@ -108,14 +113,15 @@ def test_a_killed_process_leaves_nothing_that_looks_whole(tmp_path: Path) -> Non
 RACING = """
 import sys, time
 from pathlib import Path
-from podline.data.rawfiles import made_once, write_raw_file
+from podline.data.rawfiles import made_once, raw_file
 
 def make(folder):
     Path(sys.argv[1], f"started-{sys.argv[2]}").touch()
     deadline = time.monotonic() + 240
     while len(list(Path(sys.argv[1]).glob("started-*"))) < 2 and time.monotonic() < deadline:
         time.sleep(0.01)
-    return [write_raw_file("one", folder / "one", [b"1" * 1000])]
+    (folder / "one").write_bytes(b"1" * 1000)
+    return [raw_file("one", folder / "one")]
 
 (file,) = made_once(Path(sys.argv[1]) / "work", "key", make)
 assert file.path.read_bytes() == b"1" * 1000
@@ -142,7 +148,7 @@ def full_disk() -> Iterator[None]:
 @pytest.mark.usefixtures("full_disk")
 def test_a_full_disk(tmp_path: Path) -> None:
     def make(folder: Path) -> list[RawFile]:
-        return [write_raw_file("one", folder / "one", [bytes(50_000)] * 3)]
+        return [written(folder, "one", bytes(150_000))]
 
     with pytest.raises(StoreError, match=r"cannot write .*one: File too large"):
         made_once(tmp_path, "key", make)

@@ -9,10 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from podline.data.content import same_images
 from podline.data.rows import SourceSplit
 from podline.data.sources import class_names
-from podline.data.sources.duplicates import quarantine_shared, split_crcs
+from podline.data.sources.duplicates import same_images, split_crcs, without_repeated
 from podline.data.sources.opening import open_source
 from podline.data.sources.pickles import read_pickle
 from podline.data.sources.sample import FOLDER, write_sample
@@ -91,7 +90,7 @@ def test_it_is_a_source(drawn: Path, tmp_path: Path) -> None:
 def test_no_image_comes_twice(drawn: Path, tmp_path: Path) -> None:
     source = open_source("sample", str(drawn), tmp_path)
     assert [repeated(split) for split in source.splits] == [[], []]
-    assert quarantine_shared(source) is source
+    assert without_repeated(source)[0] is source
 
 
 def test_pixels_and_colours_say_nothing(drawn: Path, tmp_path: Path) -> None:
@@ -148,10 +147,10 @@ import os, signal, sys
 from pathlib import Path
 from podline.data.sources import sample
 
-def last(folder):
+def last():
     os.kill(os.getpid(), signal.SIGKILL)
 
-sample._write_meta = last
+sample._meta = last
 sample.write_sample(Path(sys.argv[1]), train=10, test=5)
 """
 

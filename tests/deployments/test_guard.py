@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from podline.deployments.guard import Guard, allowed, require_secret, url_of
 from podline.errors import SettingsError
-from podline.tasks.server.guard import Guard, allowed, require_secret, url_of
 
 HERE = ("http://127.0.0.1:4200", "/api", "*", "https://nights.example/api")
 

@@ -10,7 +10,7 @@ import pytest
 from prefect.server.events.ordering import CausalOrdering, EventArrivedEarly, memory
 from prefect.server.events.schemas.events import ReceivedEvent
 
-from podline.tasks.server import event_order
+from podline.deployments import event_order
 
 
 def told(order: type[CausalOrdering], *events: ReceivedEvent) -> list[uuid.UUID]:

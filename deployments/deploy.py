@@ -1,9 +1,9 @@
 """Deploys to a Prefect server: pools, limits, automations, deployments. Idempotent.
 
-What a person set in Prefect's UI stays (:mod:`podline.tasks.server.deployment_merge`): what ``prefect.yaml`` said is
+What a person set in Prefect's UI stays (:mod:`podline.deployments.deployment_merge`): what ``prefect.yaml`` said is
 remembered on the server, a Variable for each deployment, so that a person's change is told from a changed file.
 
-``python -m podline.tasks.server.deploying REQUEST``, a :class:`Request` as JSON, does it on the server that
+``python -m podline.deployments.deploy REQUEST``, a :class:`Request` as JSON, does it on the server that
 ``PREFECT_API_URL`` names, and says what it did, one line of JSON for each thing.
 """
 
@@ -31,14 +31,8 @@ from prefect.flows import load_flow_arguments_from_entrypoint
 from prefect.settings import PREFECT_API_URL
 
 from podline import settings
-from podline.errors import PodlineError, SettingsError
-from podline.frozen import Frozen
-from podline.tasks.node.tpu_lease import LIMIT, make_limit
-from podline.tasks.runs.asking import explained, require_named
-from podline.tasks.runs.tags import TPU_TAG
-from podline.tasks.server import automations, project_file
-from podline.tasks.server.addresses import nights_path
-from podline.tasks.server.deployment_merge import (
+from podline.deployments import automations, project_file
+from podline.deployments.deployment_merge import (
     ABSENT,
     Difference,
     Values,
@@ -48,7 +42,13 @@ from podline.tasks.server.deployment_merge import (
     merged,
     values_of,
 )
-from podline.tasks.server.page_links import address, serves_pages
+from podline.errors import PodlineError, SettingsError
+from podline.frozen import Frozen
+from podline.tasks.addresses import nights_path
+from podline.tasks.node.tpu_lease import LIMIT, make_limit
+from podline.tasks.page_links import address, serves_pages
+from podline.tasks.runs.asking import explained, require_named
+from podline.tasks.runs.tags import TPU_TAG
 
 POOLS = {
     "cpu": "Flows, on a machine without accelerators; or with GPUs.",

@@ -20,10 +20,10 @@ from prefect.events import emit_event
 from prefect.events.related import tags_as_related_resources
 from prefect.states import Crashed, Failed, Pending, Running
 
+from podline.deployments import automations
 from podline.errors import SettingsError
 from podline.tasks.runs.nights import PAUSED
 from podline.tasks.runs.tags import TAG, TPU_TAG
-from podline.tasks.server import automations
 
 
 class Pager(http.server.BaseHTTPRequestHandler):

@@ -18,8 +18,8 @@ from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, get_curre
 
 from podline.errors import PodlineError
 from podline.store.contract import BUCKET_SCHEME, Store
-from podline.tasks.server.addresses import PREFIX, SIGN, Known, deployment_variable, key_of, page_path, store_variable
-from podline.tasks.server.secret import header
+from podline.tasks.addresses import PREFIX, SIGN, Known, deployment_variable, key_of, page_path, store_variable
+from podline.tasks.secret import header
 
 _API = "/api"
 _SECONDS = 10.0

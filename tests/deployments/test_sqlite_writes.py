@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from prefect.server.database.configurations import AioSqliteConfiguration
 from sqlalchemy import event
 
-from podline.tasks.server import sqlite_writes
+from podline.deployments import sqlite_writes
 
 
 @pytest.fixture

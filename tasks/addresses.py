@@ -1,4 +1,4 @@
-"""URLs of the pages of stores; see :mod:`podline.tasks.server.pages`.
+"""URLs of the pages of stores; see :mod:`podline.deployments.pages`.
 
 A run names its store by a Variable on the server, ``podline_store_<key>``, and that of its deployment by
 ``podline_store_of_<deployment>``. So a run may be given any root in its form, and no address has a root in it.

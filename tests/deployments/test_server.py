@@ -8,7 +8,7 @@ import httpx
 import pytest
 from prefect.settings import PREFECT_SERVER_API_AUTH_STRING, temporary_settings
 
-from podline.tasks.server.serving import application
+from podline.deployments.server import application
 
 DESCRIPTIONS = ("/docs", "/redoc", "/openapi.json", "/docs/oauth2-redirect")
 

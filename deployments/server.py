@@ -1,7 +1,7 @@
-"""The server process: Prefect's application behind :mod:`podline.tasks.server.guard`.
+"""The server process: Prefect's application behind :mod:`podline.deployments.guard`.
 
-``python -m podline.tasks.server.serving`` starts it. With ``--host`` and ``--port`` it serves until it is asked to end,
-and the pages of stores as well (:mod:`podline.tasks.server.pages`). With ``--listen-fd N``, a socket of the parent's,
+``python -m podline.deployments.server`` starts it. With ``--host`` and ``--port`` it serves until it is asked to end,
+and the pages of stores as well (:mod:`podline.deployments.pages`). With ``--listen-fd N``, a socket of the parent's,
 it also ends when the parent does: the parent holds the other end of standard input, which then closes.
 """
 
@@ -33,11 +33,11 @@ from prefect.settings import (
 from starlette.routing import Mount
 from starlette.types import ASGIApp
 
+from podline.deployments.guard import Guard, allowed, require_secret, url_of
+from podline.deployments.pages import Pages
+from podline.deployments.sqlite_writes import lock_at_begin
 from podline.errors import SettingsError
 from podline.supervision import processes
-from podline.tasks.server.guard import Guard, allowed, require_secret, url_of
-from podline.tasks.server.pages import Pages
-from podline.tasks.server.sqlite_writes import lock_at_begin
 
 _ANY_PAGE = "*"
 
@@ -91,7 +91,7 @@ def _close_descriptions(app: FastAPI) -> None:
 
 def main() -> None:
     """Serves until SIGTERM, or until the parent is gone."""
-    parser = argparse.ArgumentParser(prog="python -m podline.tasks.server.serving", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m podline.deployments.server", description=__doc__)
     parser.add_argument("--listen-fd", type=int)
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=4200)

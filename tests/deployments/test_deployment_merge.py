@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from podline.tasks.server.deployment_merge import ABSENT, Difference, defaults_of, deployment_of, merged, values_of
+from podline.deployments.deployment_merge import ABSENT, Difference, defaults_of, deployment_of, merged, values_of
 
 A, B, C = {"x": 1}, {"x": 2}, {"x": 3}
 

@@ -13,7 +13,7 @@ from podline import settings
 from podline.errors import PodlineError
 from podline.store.contract import Store, explained
 from podline.supervision import processes
-from podline.tasks.server.secret import new
+from podline.tasks.secret import new
 
 _HOST = "127.0.0.1"
 _STOP_SECONDS = 5.0
@@ -84,7 +84,7 @@ class OwnServer:
         listen_fd = str(self._socket.fileno())
         with self._log.open("ab") as output:
             return subprocess.Popen(  # noqa: S603 (our own module, in our own interpreter)
-                [sys.executable, "-P", "-m", "podline.tasks.server.serving", "--listen-fd", listen_fd],
+                [sys.executable, "-P", "-m", "podline.deployments.server", "--listen-fd", listen_fd],
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=subprocess.STDOUT,

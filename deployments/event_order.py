@@ -4,7 +4,7 @@ A change of a run's state is an event that names the one before it, if that was 
 automations hear of it after that one. Prefect waits a quarter of an hour for one that does not come. It never comes
 where a schedule made the run, which is no event, and where the server was restarted in between, since what was heard is
 kept in memory. A run that crashes soon afterwards would begin again that much later. Each of our automations looks at
-single events (:mod:`podline.tasks.server.automations`), which say the same in any order.
+single events (:mod:`podline.deployments.automations`), which say the same in any order.
 """
 
 from __future__ import annotations

@@ -18,12 +18,12 @@ def deployed(
     overwrite: bool = False,
     forget: Sequence[str] = (),
 ) -> Iterator[dict[str, str]]:
-    """What :mod:`podline.tasks.server.deploying` says that it did, in a process of its own.
+    """What :mod:`podline.deployments.deploy` says that it did, in a process of its own.
 
     Args:
         project: the folder with ``prefect.yaml``; unless that is the installed package, its runs work there.
         environment: of that process; this one's own unless given.
-        overwrite: see :class:`podline.tasks.server.deploying.Request` …
+        overwrite: see :class:`podline.deployments.deploy.Request` …
         forget: … likewise.
 
     Raises:
@@ -31,7 +31,7 @@ def deployed(
     """
     request = json.dumps({"folder": str(project.resolve()), "overwrite": overwrite, "forget": list(forget)})
     with subprocess.Popen(  # noqa: S603 (our own module, in our own interpreter)
-        [sys.executable, "-P", "-m", "podline.tasks.server.deploying", request],
+        [sys.executable, "-P", "-m", "podline.deployments.deploy", request],
         env=environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

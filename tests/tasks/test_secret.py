@@ -6,7 +6,7 @@ import stat
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from podline.tasks.server.secret import header, kept, kept_or_made
+from podline.tasks.secret import header, kept, kept_or_made
 
 
 def test_it_is_made_once_and_nobody_else_reads_it(tmp_path: Path) -> None:

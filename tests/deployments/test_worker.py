@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from podline.tasks.server.working import Plainly
+from podline.deployments.worker import Plainly
 
 
 def record(message: str, run: str) -> logging.LogRecord:

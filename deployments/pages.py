@@ -21,13 +21,13 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from podline.deployments import served_stores
 from podline.errors import ArtifactError, PodlineError
 from podline.store.contract import Store
 from podline.store.folder import FolderStore
 from podline.store.opening import open_store
 from podline.store.sealed_text import INDEX
-from podline.tasks.server import served_stores
-from podline.tasks.server.addresses import PREFIX, SIGN, Known
+from podline.tasks.addresses import PREFIX, SIGN, Known
 
 KINDS = {
     ".html": "text/html; charset=utf-8",
@@ -80,7 +80,7 @@ class _Found(NamedTuple):
 
 
 class Pages:
-    """Answers what begins with :data:`~podline.tasks.server.addresses.PREFIX`, and hands on all else."""
+    """Answers what begins with :data:`~podline.tasks.addresses.PREFIX`, and hands on all else."""
 
     def __init__(self, app: ASGIApp, secret: str, base: str) -> None:
         """An application before another one.
@@ -199,7 +199,7 @@ async def _stores(here: str) -> Response:
     """The way to the index of the only store, or a list of all.
 
     Args:
-        here: the way from the asking page's folder to :data:`~podline.tasks.server.addresses.PREFIX`.
+        here: the way from the asking page's folder to :data:`~podline.tasks.addresses.PREFIX`.
     """
     stores = await served_stores.all_named()
     if not stores:

@@ -8,7 +8,7 @@ from prefect.server import models
 from prefect.server.database.dependencies import provide_database_interface
 from prefect.server.schemas.filters import VariableFilter, VariableFilterName
 
-from podline.tasks.server.addresses import STORE, Known, deployment_variable, is_key, known, store_variable
+from podline.tasks.addresses import STORE, Known, deployment_variable, is_key, known, store_variable
 
 
 async def named(key: str) -> Known | None:

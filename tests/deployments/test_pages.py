@@ -23,13 +23,13 @@ from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, PREFECT_U
 from prefect_servers import wait_until
 from starlette.responses import PlainTextResponse
 
+from podline.deployments import served_stores
+from podline.deployments.pages import Pages
 from podline.store.contract import Store
 from podline.store.folder import FolderStore
 from podline.store.opening import open_store
-from podline.tasks.server import served_stores
-from podline.tasks.server.addresses import Known, key_of, page_path
-from podline.tasks.server.page_links import PageLinks, address, name_store
-from podline.tasks.server.pages import Pages
+from podline.tasks.addresses import Known, key_of, page_path
+from podline.tasks.page_links import PageLinks, address, name_store
 
 SECRET = "night:shift-7421"  # noqa: S105 (of this test's own server)
 REPORT = "runs/sample-0123456789ab/report.html"
@@ -49,7 +49,7 @@ def served(folder: Path, **variables: str) -> Iterator[str]:
         "PREFECT_API_BLOCKS_REGISTER_ON_START": "false",
         **variables,
     }
-    command = [sys.executable, "-m", "podline.tasks.server.serving", "--port", str(port)]
+    command = [sys.executable, "-m", "podline.deployments.server", "--port", str(port)]
     with (folder / "server.log").open("wb") as log:
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
     url = f"http://127.0.0.1:{port}"

@@ -21,17 +21,17 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from podline import settings
+from podline.deployments import project_file
+from podline.deployments.deployment_process import deployed, line_of
+from podline.deployments.guard import LOOPBACK, url_of
+from podline.deployments.started import STOP_SECONDS, Started
 from podline.errors import PodlineError, SettingsError
 from podline.frozen import Frozen
 from podline.settings import Settings
 from podline.store.contract import explained
 from podline.store.opening import open_store
 from podline.supervision import processes
-from podline.tasks.server import project_file
-from podline.tasks.server.deployment_process import deployed, line_of
-from podline.tasks.server.guard import LOOPBACK, url_of
-from podline.tasks.server.secret import header, kept, kept_or_made
-from podline.tasks.server.started import STOP_SECONDS, Started
+from podline.tasks.secret import header, kept, kept_or_made
 
 MARK = "_PODLINE_STANDING"
 POOL = "cpu"
@@ -41,7 +41,7 @@ _ANY_QUESTION = ("GET", "/api/admin/version")
 _POLL = 0.2
 LEAVE_SECONDS = 60.0
 """How long a worker that is asked to end waits for its runs, which save their work."""
-_SERVER, _WORKER = "podline.tasks.server.serving", "podline.tasks.server.working"
+_SERVER, _WORKER = "podline.deployments.server", "podline.deployments.worker"
 # As an earlier release starts a worker.
 _OLD_WORKER = ["worker", "start"]
 

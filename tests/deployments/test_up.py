@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
+from podline.deployments import project_file
+from podline.deployments.deployment_process import deployed
+from podline.deployments.up import MARK, Place, Standing, use_secret
 from podline.errors import PodlineError, SettingsError
 from podline.settings import Settings
 from podline.supervision import processes
-from podline.tasks.server import project_file
-from podline.tasks.server.deployment_process import deployed
-from podline.tasks.server.secret import header
-from podline.tasks.server.standing import MARK, Place, Standing, use_secret
+from podline.tasks.secret import header
 
-PROJECT = Path(__file__).parents[3]
+PROJECT = Path(__file__).parents[2]
 
 
 def free_port() -> int:
@@ -53,7 +53,7 @@ def told(root: Path) -> set[str]:
 
 def workers(root: Path) -> list[int]:
     ours = processes.marked(MARK, str(root / ".podline" / "standing"))
-    return [process for process in ours if "podline.tasks.server.working" in processes.command(process)]
+    return [process for process in ours if "podline.deployments.worker" in processes.command(process)]
 
 
 def project_without_its_flow(folder: Path) -> Path:
@@ -201,7 +201,7 @@ def test_up_twice_and_down(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
         with pytest.raises(PodlineError, match="prefect deploy"):
             place_in(tmp_path).up("127.0.0.1", port, project_without_its_flow(tmp_path), said.append)
         assert workers(tmp_path) == [standing.worker]
-        assert not [command for command in told(tmp_path) if "podline.tasks.server.serving" in command]
+        assert not [command for command in told(tmp_path) if "podline.deployments.server" in command]
         there = place_in(tmp_path).up("127.0.0.1", port, PROJECT, said.append)
         assert there.worker == standing.worker
         assert there.server != standing.server

@@ -1,4 +1,4 @@
-"""A worker of a process pool: Prefect's, with a graceful end. ``python -m podline.tasks.server.working``.
+"""A worker of a process pool: Prefect's, with a graceful end. ``python -m podline.deployments.worker``.
 
 Prefect's worker, asked to end by SIGTERM, kills the processes of its runs, whose work since the last checkpoint is lost
 and which look as if they crashed. This one takes up no further runs, has those that are under way save their work,
@@ -23,10 +23,10 @@ from prefect.exceptions import ObjectNotFound
 from prefect.workers.process import ProcessWorker
 
 from podline import settings
+from podline.deployments import project_file
+from podline.deployments.up import LEAVE_SECONDS
 from podline.supervision import processes
 from podline.tasks.runs.planned_stop import put_back
-from podline.tasks.server import project_file
-from podline.tasks.server.standing import LEAVE_SECONDS
 
 _RUN = "PREFECT__FLOW_RUN_ID"
 _API_SECONDS = 10.0
@@ -56,7 +56,7 @@ class Plainly(logging.Filter):
 
 def main() -> None:
     """Works until SIGTERM."""
-    parser = argparse.ArgumentParser(prog="python -m podline.tasks.server.working", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m podline.deployments.worker", description=__doc__)
     parser.add_argument("--pool", default="cpu", help="whose runs it takes up")
     parser.add_argument("--name", default=f"podline on {socket.gethostname()}", help="what the UI calls it")
     arguments = parser.parse_args()
