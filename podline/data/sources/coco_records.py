@@ -89,7 +89,7 @@ def squares_of(images: Sequence[CocoImage], decoded: Sequence[DecodedRows], side
     parts, rows = np.array([image.pixels for image in images], np.int64).T
     for part in np.unique(parts).tolist():
         chosen = np.flatnonzero(parts == part)
-        decoded[part].read_into(squares, chosen, rows[chosen])
+        squares[chosen] = decoded[part].read(rows[chosen], squares.shape[1])
     return squares.reshape(-1, side, side, 3)
 
 
