@@ -20,7 +20,7 @@ LAYOUTS: dict[str, Callable[..., Path]] = {
     "compressed webdataset": lambda *given: as_webdataset(*given, name="part.tar.gz"),
     "parquet": as_parquet,
 }
-TIMES = 40
+TIMES = 60
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
