@@ -190,8 +190,8 @@ def open_listed(
 class _Part:
     """What becomes of one file of annotations."""
 
-    def __init__(self, listed: Listed, number: int, skeleton: Skeleton, max_people: int) -> None:
-        self.listed, self._number, self._max_people, self._noun = listed, number, max_people, skeleton.noun
+    def __init__(self, listed: Listed, skeleton: Skeleton, max_people: int) -> None:
+        self.listed, self._max_people, self._noun = listed, max_people, skeleton.noun
         self.records = LeftOut(f"records of {listed.place.name}")
         self.people = LeftOut(f"{self._noun.many} of {listed.place.name}")
         self.images: list[CocoImage] = []
