@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 import google_crc32c
 import numpy as np
@@ -20,9 +20,6 @@ from podline.data.rows import SourceSplit
 from podline.documents.manifest import Quarantined
 from podline.errors import SourceError
 from podline.plurals import plural
-
-if TYPE_CHECKING:
-    from podline.data.sources.source import Source
 
 # A test split of which more than this share can also be trained on says nothing about new images.
 MAX_SHARED = 0.01
@@ -69,21 +66,35 @@ def split_crcs(split: SourceSplit) -> npt.NDArray[np.uint32]:
     return crcs if split.kept is None else crcs[split.kept]
 
 
-def without_repeated(source: Source) -> tuple[Source, dict[str, int]]:
+class WithoutRepeated(NamedTuple):
+    """What is left of a training split.
+
+    Attributes:
+        train: the split, without images that the test split has too.
+        quarantined: names each image left out with the test record that it equals.
+        contradicting: split → records that have the image of another one of that split, and another label.
+    """
+
+    train: SourceSplit
+    quarantined: tuple[Quarantined, ...]
+    contradicting: dict[str, int]
+
+
+def without_repeated(
+    dataset: str, class_names: Sequence[str], train: SourceSplit, test: SourceSplit
+) -> WithoutRepeated:
     """Look for images that are there more than once, and leave out training images that the test split has too.
 
     Args:
-        source: what is converted; its raw files are read through once.
-
-    Returns:
-        The source, whose quarantine names each image left out with the test record that it equals; and how many
-        records of each split have the image of another one of that split, and another label.
+        dataset: its name.
+        class_names: of the main label.
+        train: the training split; the raw files are read through once.
+        test: the test split.
 
     Raises:
         SourceError: more than :data:`MAX_SHARED` of the test split are among the training images, or more than
             :data:`MAX_CONTRADICTING` of a split are labelled in two ways.
     """
-    train, test = source.splits
     first = len(train)
 
     def read(positions: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
@@ -94,15 +105,19 @@ def without_repeated(source: Source) -> tuple[Source, dict[str, int]]:
         ([at for at in group if at < first], [at - first for at in group if at >= first])
         for group in same_images(np.concatenate([split_crcs(train), split_crcs(test)]), read)
     ]
+    only_train, of_test = [group[0] for group in groups if not group[1]], [group[1] for group in groups]
     counts = {
-        train.name: _contradicting(source, train, [of_train for of_train, of_test in groups if not of_test]),
-        test.name: _contradicting(source, test, [of_test for _, of_test in groups]),
+        split.name: _contradicting(dataset, class_names, split, equal)
+        for split, equal in ((train, only_train), (test, of_test))
     }
     shared = [group for group in groups if group[0] and group[1]]
-    return _without_shared(source, shared), {name: count for name, count in counts.items() if count}
+    apart, found = _without_shared(dataset, train, test, shared)
+    return WithoutRepeated(apart, found, {name: count for name, count in counts.items() if count})
 
 
-def _contradicting(source: Source, split: SourceSplit, groups: list[list[int]]) -> int:
+def _contradicting(
+    dataset: str, class_names: Sequence[str], split: SourceSplit, groups: Sequence[Sequence[int]]
+) -> int:
     """Count the records of groups of equal images that have more than one label."""
     labels = split.labels[LABEL] if split.kept is None else split.labels[LABEL][split.kept]
     odd = [group for group in groups if len(set(labels[group].tolist())) > 1]
@@ -110,25 +125,26 @@ def _contradicting(source: Source, split: SourceSplit, groups: list[list[int]]) 
     if count > max(MAX_CONTRADICTING * len(split), 2):  # one pair proves nothing, in however small a split
         first = odd[0][0]
         other = next(record for record in odd[0] if labels[record] != labels[first])
-        pair = " and ".join(f"{split.record_name(at)} is {source.class_names[labels[at]]}" for at in (first, other))
+        pair = " and ".join(f"{split.record_name(at)} is {class_names[labels[at]]}" for at in (first, other))
         raise SourceError(
-            f"{source.dataset}: {count:,} of the {len(split):,} records of the {split.name} split have the image "
+            f"{dataset}: {count:,} of the {len(split):,} records of the {split.name} split have the image "
             f"of another one and another label ({pair}, for one) vs {MAX_CONTRADICTING:.0%} at most: labels and "
             "images do not belong together; mend the labels, or leave such images out"
         )
     return count
 
 
-def _without_shared(source: Source, groups: list[tuple[list[int], list[int]]]) -> Source:
-    """Return the source without the training records of groups of equal images, (training, test) records each."""
-    train, test = source.splits
+def _without_shared(
+    dataset: str, train: SourceSplit, test: SourceSplit, groups: list[tuple[list[int], list[int]]]
+) -> tuple[SourceSplit, tuple[Quarantined, ...]]:
+    """Return the training split without the records of groups of equal images, (training, test) records each."""
     twins = {record: of_test[0] for of_train, of_test in groups for record in of_train}
     if not twins:
-        return source
+        return train, ()
     left_out, shared = sorted(twins), sum(len(of_test) for _, of_test in groups)
     if shared > MAX_SHARED * len(test):
         raise SourceError(
-            f"{source.dataset}: {shared:,} of the {len(test):,} test images are training images as well "
+            f"{dataset}: {shared:,} of the {len(test):,} test images are training images as well "
             f"({train.record_name(left_out[0])} and {test.record_name(twins[left_out[0]])} are the first) vs "
             f"{MAX_SHARED:.0%} at most: the evaluation would lie inside the training set; get splits that are apart"
         )
@@ -141,8 +157,7 @@ def _without_shared(source: Source, groups: list[tuple[list[int], list[int]]]) -
         for index in left_out
     ]
     places = np.arange(len(train)) if train.kept is None else train.kept
-    apart = replace(train, kept=np.delete(places, left_out))
-    return replace(source, splits=(apart, test), quarantined=(*source.quarantined, *found))
+    return replace(train, kept=np.delete(places, left_out)), tuple(found)
 
 
 def contradiction_lines(counts: Mapping[str, int]) -> list[str]:

@@ -8,7 +8,7 @@ never travel and memory is one shard a worker.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -228,8 +228,11 @@ class Source:
         Raises:
             SourceError: too many are, or have two labels.
         """
-        apart, contradicting = without_repeated(self)
-        return apart, Remarks(check_official(self.dataset, self.raw, self.archive), contradicting)
+        train, test = self.splits
+        found = without_repeated(self.dataset, self.class_names, train, test)
+        left_out = (*self.quarantined, *found.quarantined)
+        apart = replace(self, splits=(found.train, test), quarantined=left_out) if found.quarantined else self
+        return apart, Remarks(check_official(self.dataset, self.raw, self.archive), found.contradicting)
 
     def publish_truths(self, _store: Store, _folder: str) -> dict[str, FileInfo]:
         """Publish nothing: a class is judged by the record's own label."""

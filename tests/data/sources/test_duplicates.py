@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from podline.data.rows import RowBlock, SourceSplit
-from podline.data.sources.duplicates import contradiction_lines, image_crcs, same_images, without_repeated
+from podline.data.sources.duplicates import contradiction_lines, image_crcs, same_images
 from podline.data.sources.source import Source
 from podline.errors import SourceError
 
@@ -38,18 +38,18 @@ def test_images_that_differ_in_planes_or_in_one_bit_stay_apart(tmp_path: Path) -
     nearly = images[:1].copy()
     nearly[0, 3] ^= 1
     source = source_of(split_of(tmp_path, "train", nearly), split_of(tmp_path, "test", images))
-    assert without_repeated(source)[0] is source
+    assert source.looked_at()[0] is source
 
 
 def test_splits_that_are_apart_stay_as_they_are(tmp_path: Path) -> None:
     source = source_of(split_of(tmp_path, "train", numbered(1, 2, 2)), split_of(tmp_path, "test", numbered(3, 3)))
-    assert without_repeated(source)[0] is source
+    assert source.looked_at()[0] is source
 
 
 def test_shared_images_are_kept_out_of_training(tmp_path: Path) -> None:
     train = split_of(tmp_path, "train", numbered(*range(100)), numbered(900, 5, 400, 900))
     test = split_of(tmp_path, "test", numbered(*range(1000, 1150)), numbered(*range(800, 950)), numbered(900))
-    source, _ = without_repeated(source_of(train, test))
+    source, _ = source_of(train, test).looked_at()
     assert [record.model_dump() for record in source.quarantined] == [
         {"split": "train", "record": "train_1[0]", "reason": "the same image as test_1[100] of the test split"},
         {"split": "train", "record": "train_1[3]", "reason": "the same image as test_1[100] of the test split"},
@@ -58,14 +58,14 @@ def test_shared_images_are_kept_out_of_training(tmp_path: Path) -> None:
     assert (len(apart), len(source.splits[1])) == (102, 301)
     assert apart.read(np.arange(102))["label"].tolist() == [*range(100), 101, 102]
     assert [apart.record_name(index) for index in (99, 100, 101)] == ["train_0[99]", "train_1[1]", "train_1[2]"]
-    assert without_repeated(source)[0] is source, "nothing is left to quarantine"
+    assert source.looked_at()[0] is source, "nothing is left to quarantine"
 
 
 def test_records_quarantined_before_stay_out(tmp_path: Path) -> None:
     train = split_of(tmp_path, "train", numbered(7, 1, 2, 3))
     kept = SourceSplit("train", train.image_shape, train.blocks, train.labels, np.array([1, 2, 3]))
     test = split_of(tmp_path, "test", numbered(2, *range(100, 200)))
-    source, _ = without_repeated(source_of(kept, test))
+    source, _ = source_of(kept, test).looked_at()
     assert [record.record for record in source.quarantined] == ["train_0[2]"]
     assert source.splits[0].kept is not None
     assert source.splits[0].kept.tolist() == [1, 3]
@@ -74,10 +74,10 @@ def test_records_quarantined_before_stay_out(tmp_path: Path) -> None:
 def test_one_in_a_hundred_is_the_limit(tmp_path: Path) -> None:
     test = split_of(tmp_path, "test", numbered(*range(300)))
     at_limit = split_of(tmp_path, "train", numbered(1000, 10, 20, 20, 30))
-    assert len(without_repeated(source_of(at_limit, test))[0].quarantined) == 4
+    assert len(source_of(at_limit, test).looked_at()[0].quarantined) == 4
     beyond = split_of(tmp_path, "train", numbered(1000, 10, 20, 30, 40))
     with pytest.raises(SourceError) as caught:
-        without_repeated(source_of(beyond, test))
+        source_of(beyond, test).looked_at()
     message = str(caught.value)
     assert "tiny: 4 of the 300 test images are training images as well" in message
     assert "(train_0[1] and test_0[10] are the first) vs 1% at most" in message
@@ -98,7 +98,7 @@ def test_memory_is_flat(tmp_path: Path) -> None:
     tracemalloc.start()
     try:
         source = source_of(train, test)
-        assert without_repeated(source)[0] is source
+        assert source.looked_at()[0] is source
         assert tracemalloc.get_traced_memory()[1] < 45_000_000  # of 123 MB
     finally:
         tracemalloc.stop()
@@ -111,10 +111,10 @@ def test_an_image_with_two_labels_is_counted_where_it_is_rare_and_refused_where_
     alike = dict(train.labels)
     alike["label"] = np.zeros(403, np.uint8)
     apart = replace(source_of(replace(train, labels=alike), test), class_names=names)
-    assert without_repeated(apart)[1] == {"test": 2}
+    assert apart.looked_at()[1].contradicting == {"test": 2}
     source = replace(apart, splits=(train, test))
     with pytest.raises(SourceError) as caught:
-        without_repeated(source)
+        source.looked_at()
     assert "tiny: 5 of the 403 records of the train split have the image of another one and another label" in str(
         caught.value
     )
@@ -127,8 +127,8 @@ def test_an_image_with_two_labels_is_counted_where_it_is_rare_and_refused_where_
 def test_what_is_quarantined_contradicts_nothing(tmp_path: Path) -> None:
     train = split_of(tmp_path, "train", numbered(1000, 1000, 1000, *range(10)))
     test = split_of(tmp_path, "test", numbered(*range(1000, 1200)))
-    source, contradicting = without_repeated(source_of(train, test))
-    assert contradicting == {}
+    source, remarks = source_of(train, test).looked_at()
+    assert remarks.contradicting == {}
     assert len(source.quarantined) == 3
 
 

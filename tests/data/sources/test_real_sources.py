@@ -9,7 +9,7 @@ import numpy as np
 from published import CIFAR10_BATCHES, CIFAR10_NAMES
 
 from podline.data.rows import SourceSplit
-from podline.data.sources.duplicates import same_images, split_crcs, without_repeated
+from podline.data.sources.duplicates import same_images, split_crcs
 from podline.data.sources.opening import open_source
 
 
@@ -31,7 +31,7 @@ def test_cifar10(real_data: Path, tmp_path: Path) -> None:
         assert found["label"].tolist() == [label for batch in members for label in batch[b"labels"]]
         assert repeated(split) == []
     assert [len(split) for split in source.splits] == [8068, 1017]
-    assert without_repeated(source)[0] is source
+    assert source.looked_at()[0] is source
 
 
 def test_mnist(real_data: Path, tmp_path: Path) -> None:
@@ -44,4 +44,4 @@ def test_mnist(real_data: Path, tmp_path: Path) -> None:
     mean = np.mean([train.read(np.arange(n, n + 6000))["image"].mean() for n in range(0, 60_000, 6000)])
     assert round(float(mean) / 255, 4) == 0.1307
     assert [repeated(split) for split in source.splits] == [[], []]
-    assert without_repeated(source)[0] is source
+    assert source.looked_at()[0] is source

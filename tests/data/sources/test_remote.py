@@ -23,7 +23,6 @@ from published import (
 from podline.data.sources import remote
 from podline.data.sources.coco import CocoSource
 from podline.data.sources.coco_records import squares_of
-from podline.data.sources.duplicates import without_repeated
 from podline.data.sources.keypoints import open_keypoints
 from podline.data.sources.opening import open_source
 from podline.data.sources.source import Source
@@ -167,7 +166,7 @@ def test_training_images_of_the_test_split_are_found_in_a_bucket(
     test = bytearray((raw / "test_batch.bin").read_bytes())
     test[1:3073] = (raw / "data_batch_3.bin").read_bytes()[3074:6146]
     (raw / "test_batch.bin").write_bytes(test)
-    found, _ = without_repeated(open_source("cifar10", upload(raw, f"{gcs_root}raw"), tmp_path / "work"))
+    found, _ = open_source("cifar10", upload(raw, f"{gcs_root}raw"), tmp_path / "work").looked_at()
     assert [record.record for record in found.quarantined] == ["data_batch_3.bin[1]"]
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from podline.data.rows import SourceSplit
 from podline.data.sources import class_names
-from podline.data.sources.duplicates import same_images, split_crcs, without_repeated
+from podline.data.sources.duplicates import same_images, split_crcs
 from podline.data.sources.opening import open_source
 from podline.data.sources.pickles import read_pickle
 from podline.data.sources.sample import FOLDER, write_sample
@@ -90,7 +90,7 @@ def test_it_is_a_source(drawn: Path, tmp_path: Path) -> None:
 def test_no_image_comes_twice(drawn: Path, tmp_path: Path) -> None:
     source = open_source("sample", str(drawn), tmp_path)
     assert [repeated(split) for split in source.splits] == [[], []]
-    assert without_repeated(source)[0] is source
+    assert source.looked_at()[0] is source
 
 
 def test_pixels_and_colours_say_nothing(drawn: Path, tmp_path: Path) -> None:
