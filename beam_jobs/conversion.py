@@ -32,7 +32,7 @@ from podline.data.shards import ShardFiller, WrittenShard
 from podline.data.sources.decoding import DECODING
 from podline.data.sources.duplicates import contradiction_lines
 from podline.data.sources.left_out import refuse_left_out
-from podline.data.sources.source import RawData, Remarks, Work
+from podline.data.sources.source import RawData, Remarks
 from podline.data.tfds import tfds_files, tfds_names
 from podline.datasets.draft import class_names_of, manifest_of
 from podline.datasets.fingerprint import fingerprint, memory_of, source_of
@@ -158,8 +158,8 @@ class _Conversion:
             table.unlink(missing_ok=True)
 
         with self.store.workspace("plan") as folder:
-            work = Work(elsewhere=self.spec.engine != LOCAL)
-            filler, made = source.shard_tables(plans, self.spec.seed, folder, work)
+            elsewhere = self.spec.engine != LOCAL
+            filler, made = source.shard_tables(plans, self.spec.seed, folder, elsewhere=elsewhere)
             deque(in_order(publish, made, self.store.parallel), maxlen=0)
         return filler
 

@@ -159,9 +159,7 @@ def _hashes(looks: Sequence[Look], becoming: Pictures, folder: Path) -> bytes:
     rows = rows_of(folder, becoming.shape)
 
     def read(wanted: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
-        pixels = np.empty((len(wanted), math.prod(becoming.shape)), np.uint8)
-        rows.read_into(pixels, np.arange(len(wanted)), wanted)
-        return pixels.reshape(-1, *becoming.shape)
+        return rows.read(wanted, math.prod(becoming.shape)).reshape(-1, *becoming.shape)
 
     boxes = np.array([shown_box(look.height, look.width, *becoming) for look in looks], np.int64)
     return hashes(read, boxes).tobytes()

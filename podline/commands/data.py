@@ -26,7 +26,6 @@ from podline.commands.options import (
 )
 from podline.commands.results import result_lines
 from podline.data.sources import download as downloading
-from podline.datasets.validation import count_splits
 from podline.documents.manifest import Manifest
 from podline.errors import SettingsError, SourceError
 from podline.figures import count as number
@@ -195,30 +194,23 @@ def _verify(name: str, fingerprint: str | None, deep: bool, as_json: bool, **opt
 
 @data.command("count")
 @_which
-@click.option("--verify", is_flag=True, help="Read every record, checksums included.")
 @json_option
-def _count(name: str, fingerprint: str | None, verify: bool, as_json: bool, **options: Any) -> None:
-    """How many examples a data set has: a look at its manifest, or with --verify at every record.
+def _count(name: str, fingerprint: str | None, as_json: bool, **options: Any) -> None:
+    """How many examples a data set has.
 
       podline data count cifar10 --root podline-root
 
-    The manifest is written last and counts every record, so a look at it is enough; --verify takes nobody's word.
+    The manifest, which is written last and counts every record, says so.
     """
     with display.shown() as listener:
         store, dataset = _open(name, fingerprint, listener, options)
-        manifest = manifest_of(store, dataset)
-        splits = _splits(manifest)
-        if verify:
-            listener({"event": "start", "stage": "count"})
-            splits = count_splits(store, dataset.folder, manifest, Reporter("count", listener))
-            listener({"event": "result", "stage": "count", "result": {}})
+        splits = _splits(manifest_of(store, dataset))
     total = sum(splits.values())
     if as_json:
         found = {"name": dataset.name, "fingerprint": dataset.fingerprint, "splits": splits}
-        say_json({**found, "total": total, "read": verify})
+        say_json({**found, "total": total})
     else:
-        how = "counted record by record" if verify else "as the manifest says"
-        say([f"{plural(total, 'example')}: {_words(splits)} ({how})"])
+        say([f"{plural(total, 'example')}: {_words(splits)}"])
 
 
 @data.command("check")

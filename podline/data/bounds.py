@@ -46,7 +46,7 @@ OUTLINE_RUNS = 4_000_000
 """Run lengths of an image's unlabelled people together; COCO's crowds have some thousands."""
 
 OUTLINES = 10_000
-"""Outlines of an image's unlabelled people; COCO's have some dozens."""
+"""Polygons of an annotation; COCO's have some dozens."""
 
 
 def unpacked(packed: int) -> int:

@@ -31,16 +31,17 @@ _CRC = struct.Struct("<I")
 class DecodedRows(RowBlock):
     """Decoded images in a file."""
 
-    def read_into(self, out: npt.NDArray[np.uint8], rows: npt.NDArray[np.int64], images: npt.NDArray[np.int64]) -> None:
-        """Read image ``images[i]`` into ``out[rows[i]]``, and check it; see :meth:`RowBlock.read_into`."""
-        size = out.shape[1]
-        for row, found in zip(rows.tolist(), self._found(size + _CRC.size, images), strict=True):
+    def read(self, images: npt.NDArray[np.int64], size: int) -> npt.NDArray[np.uint8]:
+        """Return some images, each checked; see :meth:`RowBlock.read`."""
+        out = np.empty((len(images), size), np.uint8)
+        for row, found in enumerate(self._found(size + _CRC.size, images)):
             pixels = np.frombuffer(found, np.uint8)[:size]
             if len(found) != size + _CRC.size or _CRC.pack(google_crc32c.value(pixels)) != found[size:]:
                 raise SourceError(
                     f"{self.path}: decoded images are damaged there; delete {Path(self.path).parent} and convert again"
                 )
             out[row] = pixels
+        return out
 
     def _found(self, length: int, images: npt.NDArray[np.int64]) -> Iterator[bytes]:
         with self._open() as stream:

@@ -26,27 +26,15 @@ def _mix(values: UInt64) -> UInt64:
     return mixed ^ (mixed >> np.uint64(31))
 
 
-def _key(seed: int, purpose: str, epoch: int) -> np.uint64:
-    """One 64-bit key for a (seed, purpose, epoch)."""
-    digest = hashlib.blake2b(f"{seed}/{purpose}/{epoch}".encode(), digest_size=8).digest()
-    return np.uint64(int.from_bytes(digest, "little"))
-
-
 def random_bits(seed: int, purpose: str, epoch: int, ids: npt.ArrayLike) -> UInt64:
-    """Draw 64 random bits for each id.
+    """Draw 64 random bits for each id, a non-negative integer: uint64, of the shape of ``ids``.
 
-    Args:
-        seed: the run's seed.
-        purpose: what the bits are for ("order", "flip", …); two purposes share nothing.
-        epoch: the pass over the data.
-        ids: non-negative integers, any shape.
-
-    Returns:
-        uint64, of the shape of ``ids``.
+    ``purpose`` is what the bits are for ("order", "flip", …); two purposes share nothing, nor do two epochs.
     """
-    counters = np.asarray(ids).astype(np.uint64)
+    digest = hashlib.blake2b(f"{seed}/{purpose}/{epoch}".encode(), digest_size=8).digest()
+    key, counters = np.uint64(int.from_bytes(digest, "little")), np.asarray(ids).astype(np.uint64)
     with np.errstate(over="ignore"):
-        return _mix(_mix(counters * np.uint64(0x9E3779B97F4A7C15) + _key(seed, purpose, epoch)))
+        return _mix(_mix(counters * np.uint64(0x9E3779B97F4A7C15) + key))
 
 
 def random_uniform(seed: int, purpose: str, epoch: int, ids: npt.ArrayLike) -> npt.NDArray[np.float64]:
@@ -74,10 +62,7 @@ class TrainingOrder:
 
     Attributes:
         count: examples that are trained on.
-        batch_size: examples in a batch of the first epoch, over all replicas.
-        seed: the run's seed.
         ids: the examples' ids in their split, ascending, int64 (count,).
-        first_epoch: the number of the first epoch.
         epochs: where epochs begin, and how large their batches are.
     """
 
@@ -94,8 +79,8 @@ class TrainingOrder:
 
         Args:
             count: examples in the split.
-            batch_size: examples in a batch, over all replicas.
-            seed: the run's seed.
+            batch_size: examples in a batch of the first epoch, over all replicas.
+            seed: the run's.
             without: ids that are not trained on.
             first_epoch: the number of the first epoch, for a run that goes on with the data of an earlier one.
             later_sizes: (epoch from the run's beginning, batch size from then on), in order.
@@ -113,7 +98,7 @@ class TrainingOrder:
         """Whole batches in the first epoch."""
         return self.epochs.steps_per_epoch
 
-    def batch(self, step: int) -> tuple[int, npt.NDArray[np.int64]]:
+    def batch(self, step: int) -> tuple[int, Ids]:
         """Return the epoch of a step (counted from 0) and the ids of its examples, shape (batch_size,).
 
         Threads may share an order: one that is still in the old epoch never sees the new one's permutation.

@@ -18,14 +18,7 @@ SMALL_SHARD_BYTES = 1_000_000
 
 @dataclass(frozen=True)
 class ShardPlan:
-    """One shard to be: records ``first`` … ``first + records - 1`` of its split's order.
-
-    Attributes:
-        split: the split's name.
-        file: the file's name, without a folder.
-        first: the first record's place in the order of the split.
-        records: how many.
-    """
+    """One shard to be, a file: records ``first`` … ``first + records - 1`` of its split's order."""
 
     split: str
     file: str
@@ -43,12 +36,7 @@ class SplitPlan(NamedTuple):
 
 @dataclass(frozen=True)
 class ShardPlans:
-    """All shards of a data set by their number; each is computed when it is asked for: a million take no room.
-
-    Attributes:
-        dataset: with which every file's name starts.
-        splits: in order.
-    """
+    """All shards of a data set, with whose name every file starts; each is computed when it is asked for."""
 
     dataset: str
     splits: tuple[SplitPlan, ...]
@@ -76,13 +64,8 @@ class ShardPlans:
 def shard_count(records: int, frame_length: int, shard_bytes: int, min_shards: int) -> int:
     """Return how many shards a split has.
 
-    As few as ``shard_bytes`` allows, but at least ``min_shards`` as long as even the smallest shard keeps 1 MB.
-
-    Args:
-        records: in the split, at least one.
-        frame_length: bytes of a record in a file.
-        shard_bytes: no shard is larger.
-        min_shards: so that every host and every worker has its own.
+    As few as ``shard_bytes`` allows, but at least ``min_shards`` as long as even the smallest shard keeps 1 MB, so that
+    every host and every worker has its own.
 
     Raises:
         SettingsError: not even one record fits into ``shard_bytes``.
@@ -98,14 +81,7 @@ def shard_count(records: int, frame_length: int, shard_bytes: int, min_shards: i
 def plan_shards(
     dataset: str, splits: Mapping[str, int], frame_length: int, *, shard_bytes: int, min_shards: int
 ) -> ShardPlans:
-    """Plan the shards of a data set.
-
-    Args:
-        dataset: the data set's name without one's own, with which every file's name starts.
-        splits: records in each split.
-        frame_length: bytes of a record in a file.
-        shard_bytes: no shard is larger.
-        min_shards: a split has at least so many, if they reach 1 MB each.
+    """Plan the shards of a data set, with whose base name every file's name starts; see :func:`shard_count`.
 
     Raises:
         SourceError: a split without records.

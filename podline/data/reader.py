@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import math
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -57,13 +55,9 @@ class SplitReader:
     """
 
     def __init__(self, local: Callable[[str], Path], manifest: Manifest, split: str, *, watched: bool = False) -> None:
-        """Open a split.
+        """Open a split of the data set in whose folder ``local`` finds files by their names.
 
-        Args:
-            local: gives a file of the data set's folder by its name.
-            manifest: of the data set.
-            split: ``train`` or ``test``.
-            watched: whether :meth:`require_unchanged` looks at the files.
+        Of those that are ``watched``, :meth:`require_unchanged` compares size and time.
 
         Raises:
             ArtifactError: no such split, or a shard is gone or has another size than the manifest says.
@@ -140,7 +134,9 @@ class SplitReader:
             except PictureError as error:
                 raise damaged_record(*self._found(index), f"has an image that {error}") from error
 
-        list(_decoders().map(decoded, *(column.tolist() for column in (indices, begins, ends, sizes)), images))
+        columns = (column.tolist() for column in (indices, begins, ends, sizes))
+        for _ in in_order(lambda one: decoded(*one), zip(*columns, images, strict=True), usable_cores()):
+            pass
         return images
 
     def _found(self, index: int) -> tuple[str, int, int]:
@@ -189,12 +185,6 @@ def _decode(file: Pixels, field: FieldInfo, size: Sequence[int], out: Pixels) ->
         LetterBox(width, height, out.shape[0]).place(pixels, out=out)
     elif field.fit:
         out[...] = fitted(picture_of(file.tobytes()).pixels, field.shape, field.fit)
-
-
-@functools.cache
-def _decoders() -> ThreadPoolExecutor:
-    """Return threads that decode, as many as there are cores, for all splits together."""
-    return ThreadPoolExecutor(usable_cores(), thread_name_prefix="decode")
 
 
 def _index(path: Path, shard: ShardInfo) -> Ids:

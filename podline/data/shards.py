@@ -44,21 +44,13 @@ class ShardFiller(Protocol):
         ...
 
     def filler(self, plan: ShardPlan, /, layout: RecordLayout, table: Path) -> Fill:
-        """Return what fills a shard's records, for :func:`write_shard`.
-
-        Raises:
-            StoreError: the table cannot be read.
-        """
+        """Return what fills a shard's records; a table that cannot be read is a StoreError."""
         ...
 
 
 @dataclass(frozen=True)
 class RowsByPlace:
-    """Records whose pixels are read where they are, by workers that see the raw files.
-
-    Attributes:
-        images: each split's images, without labels.
-    """
+    """Records whose pixels, each split's, are read where they are, by workers that see the raw files."""
 
     images: Mapping[str, SourceSplit]
 
@@ -123,11 +115,6 @@ class WrittenShard(Frozen):
 def tables_of_places(splits: Iterable[SourceSplit], seed: int, folder: Path) -> Iterator[Path]:
     """Write each split's table for :class:`RowsByPlace`: 9 to 12 bytes a record.
 
-    Args:
-        splits: what is converted.
-        seed: of the order in which records are put into shards.
-        folder: an existing folder for the tables.
-
     Raises:
         StoreError: the folder cannot be written.
     """
@@ -141,7 +128,7 @@ def tables_of_places(splits: Iterable[SourceSplit], seed: int, folder: Path) -> 
 def tables_of_rows(
     splits: Iterable[SourceSplit], plans: Iterable[ShardPlan], seed: int, folder: Path
 ) -> Iterator[Path]:
-    """Write each shard's table for :class:`RowsInTables`, one after another; see :func:`tables_of_places`.
+    """Write each shard's table for :class:`RowsInTables`, one after another.
 
     Raises:
         SourceError: a raw file cannot be read.
@@ -158,15 +145,7 @@ def tables_of_rows(
 
 
 def write_rows(table: Path, columns: Mapping[str, np.ndarray], files: Sequence[bytes]) -> Path:
-    """Write a shard's table for :class:`RowsInTables`.
-
-    Args:
-        table: where to.
-        columns: feature → the records' values.
-        files: of the records' images, where records hold these.
-
-    Returns:
-        The table.
+    """Write a shard's table for :class:`RowsInTables`: its features' values, and the files of images that it holds.
 
     Raises:
         StoreError: it cannot be written.
@@ -204,7 +183,7 @@ def write_shard(
         path: where to; it must not matter if this ends in the middle.
         plan: what the shard is.
         layout: of its records as they are in the file.
-        classes: how many classes the main label has.
+        classes: how many the main label has.
         fill: makes the records.
 
     Raises:

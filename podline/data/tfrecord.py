@@ -84,13 +84,7 @@ def count_records(path: Path) -> int:
 
 
 def require_sound(path: str | Path, record: int, byte: int, frame: Bytes) -> None:
-    """Check both checksums of a record.
-
-    Args:
-        path: its shard, for the error.
-        record: its number there, likewise.
-        byte: at which it starts, likewise.
-        frame: uint8, (n,): its bytes, from the first of its length to the last of its checksum.
+    """Check both checksums of a record, all of whose bytes are ``frame``, uint8 (n,); the error says where it is.
 
     Raises:
         ArtifactError: one is wrong.

@@ -93,8 +93,8 @@ def _take(store: Store, folder: str, manifest: Manifest, split: str) -> SplitCen
     census = np.full(len(reader), -1, COLUMNS)
     for first, records in reader.chunks():
         part = census[first : first + len(records[IMAGE])]
-        part["images"] = _hashes([records[IMAGE]])
-        part["answers"] = _hashes([records[name] for name in others])
+        part["images"] = hashes_of([records[IMAGE]])
+        part["answers"] = hashes_of([records[name] for name in others])
         if IMAGE_ID in records:
             part["ids"] = records[IMAGE_ID].reshape(-1)
         else:
@@ -103,7 +103,7 @@ def _take(store: Store, folder: str, manifest: Manifest, split: str) -> SplitCen
     return census
 
 
-def _hashes(columns: list[np.ndarray]) -> npt.NDArray[np.uint64]:
+def hashes_of(columns: list[np.ndarray]) -> npt.NDArray[np.uint64]:
     """Hash each record's values; of a million different records hardly ever two have one hash."""
     rows = [np.ascontiguousarray(values).reshape(len(values), -1).view(np.uint8) for values in columns]
 

@@ -21,14 +21,7 @@ def class_names_of(source: RawData) -> dict[str, tuple[str, ...]]:
 def manifest_of(
     spec: ConvertSpec, source: RawData, truths: Mapping[str, FileInfo], shards: Sequence[WrittenShard]
 ) -> Manifest:
-    """Return the manifest of a source's data set.
-
-    Args:
-        spec: of the conversion.
-        source: what was converted.
-        truths: split → the file that its people are judged by.
-        shards: what was written, in any order.
-    """
+    """Return the manifest of a source's data set: shards in any order, split → the file that people are judged by."""
     layout = stored_layout(source.features)
     splits = tuple(_split(name, shards, truths.get(name)) for name in source.sizes)
     return Manifest(

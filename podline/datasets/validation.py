@@ -19,12 +19,11 @@ from podline.data.pixels import PixelSums, add_up, pixel_sums
 from podline.data.reader import HASHED_AT_ONCE, REMEDY, SplitReader, open_split, require_content
 from podline.data.records import IMAGE, IMAGE_ID, LABEL, stored_layout
 from podline.data.sources.coco_truth import read_truth, truth_name
-from podline.data.sources.duplicates import image_crcs, same_images
 from podline.data.tfrecord import count_records
+from podline.datasets.census import hashes_of
 from podline.documents.completion import Artifact
 from podline.documents.manifest import MANIFEST, FileInfo, Manifest, ShardInfo, SplitInfo, read_manifest
 from podline.errors import ArtifactError
-from podline.plurals import plural
 from podline.progress import Reporter
 from podline.stages.completed import complete, manifest_sha256
 from podline.stages.specs import ValidateResult, ValidateSpec
@@ -91,23 +90,6 @@ def check_files(store: Store, folder: str, manifest: Manifest, reporter: Reporte
     return files
 
 
-def count_splits(store: Store, folder: str, manifest: Manifest, reporter: Reporter) -> dict[str, int]:
-    """Count the records of each split in its files; both checksums of each record are checked.
-
-    Raises:
-        ArtifactError: a damaged record, or a file with another number of records than the manifest says.
-        StoreError: a file cannot be read.
-    """
-    shards = [(split, shard) for split in manifest.splits for shard in split.shards]
-    for done, (_split, shard) in enumerate(shards, start=1):
-        path = store.local(f"{folder}/{shard.file}")
-        found = count_records(path)
-        if found != shard.records:
-            raise ArtifactError(f"{path} holds {plural(found, 'record')} vs {shard.records} in the manifest; {REMEDY}")
-        reporter.progress(done, len(shards), "shards")
-    return {split.name: sum(shard.records for shard in split.shards) for split in manifest.splits}
-
-
 def check_records(store: Store, folder: str, manifest: Manifest, reporter: Reporter) -> int:
     """Decode every record, compute all that a manifest says again, and compare its splits with each other.
 
@@ -123,23 +105,24 @@ def check_records(store: Store, folder: str, manifest: Manifest, reporter: Repor
     if (layout.fields, layout.record_length) != (manifest.fields, manifest.record_length):
         raise ArtifactError(f"{where}: fields and record length are not those of one layout; {REMEDY}")
     readers = [open_split(store, folder, manifest, split.name) for split in manifest.splits]
-    done, started, crcs = 0, time.monotonic(), []
+    done, started, hashes = 0, time.monotonic(), []
     for split, reader in zip(manifest.splits, readers, strict=True):
-        pixels, labels, ids = [], [], []
+        pixels, labels, ids, of_images = [], [], [], []
         for first, records in reader.chunks():
             images = records[IMAGE]
             _check_labels(store.where(folder), manifest, reader, first, records[LABEL])
             pixels.append(pixel_sums(images))
             labels.append(records[LABEL])
             ids += records[IMAGE_ID].ravel().tolist() if IMAGE_ID in records else []
-            crcs.append(image_crcs(images.reshape(len(images), -1)))
+            of_images.append(hashes_of([images]))
             done += len(images)
             rate = done / (time.monotonic() - started)
             reporter.progress(done, manifest.written, "records", {"records/s": rate})
+        hashes.append(np.concatenate(of_images))
         _check_split(where, split, add_up(pixels), np.concatenate(labels))
         if split.truth:
             _check_truth(store, folder, manifest, split.name, set(ids))
-    return _check_images(store.where(folder), readers, np.concatenate(crcs))
+    return _check_images(store.where(folder), readers, hashes)
 
 
 def _check_labels(where: str, manifest: Manifest, reader: SplitReader, first: int, labels: Labels) -> None:
@@ -183,29 +166,18 @@ def _check_truth(store: Store, folder: str, manifest: Manifest, split: str, writ
         raise ArtifactError(f"{where}: image {odd[0]} is in {there}, but not in {lacking}; {REMEDY}")
 
 
-def _check_images(where: str, readers: Sequence[SplitReader], crcs: npt.NDArray[np.uint32]) -> int:
-    """Count the images that are there more than once; between splits, one is an error."""
-    edges = np.cumsum([0, *map(len, readers)])
-
-    def read(positions: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
-        parts = [
-            reader.gather(positions[(positions >= start) & (positions < stop)] - start, [IMAGE])[IMAGE]
-            for reader, (start, stop) in zip(readers, itertools.pairwise(edges), strict=True)
-        ]
-        return np.concatenate(parts)  # in the order asked for, which is ascending
-
-    def place(position: int, owner: int) -> str:
-        file, record, _byte = readers[owner].locate(position - int(edges[owner]))
-        return f"record {record} of {file}"
-
-    repeated = 0
-    for positions in same_images(crcs, read):
-        owners = (np.searchsorted(edges, positions, side="right") - 1).tolist()
-        if owners[0] != owners[-1]:
-            places = place(positions[0], owners[0]), place(positions[-1], owners[-1])
+def _check_images(where: str, readers: Sequence[SplitReader], hashes: Sequence[npt.NDArray[np.uint64]]) -> int:
+    """Count the images that are there more than once, by each split's hashes; between splits, one is an error."""
+    for (one, ours), (other, theirs) in itertools.combinations(zip(readers, hashes, strict=True), 2):
+        shared = np.intersect1d(ours, theirs)
+        if len(shared):
+            at = [
+                "record {1} of {0}".format(*reader.locate(int(np.flatnonzero(split == shared[0])[0])))
+                for reader, split in ((one, ours), (other, theirs))
+            ]
             raise ArtifactError(
-                f"{where}: one image is in two splits, as {places[0]} and as {places[1]}: what is tested "
-                "was trained on; delete this folder and convert again"
+                f"{where}: one image is in two splits, as {at[0]} and as {at[1]}: what is tested was trained on; "
+                "delete this folder and convert again"
             )
-        repeated += len(positions)
-    return repeated
+    _, counts = np.unique(np.concatenate(hashes), return_counts=True)
+    return int(counts[counts > 1].sum())

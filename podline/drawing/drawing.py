@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import matplotlib as mpl
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -59,14 +59,13 @@ _STYLE: dict[Any, Any] = {
 class Drawing:
     """A figure that becomes SVG text when it is finished."""
 
-    def __init__(self, name: str, width: float, height: float) -> None:
-        self.name = name
+    def __init__(self, width: float, height: float) -> None:
         self.figure = Figure(figsize=(width, height), layout="constrained")
         self.figure.patch.set_alpha(0)
         self.svg = Markup()
 
     def axes(self, rows: int = 1, heights: Sequence[float] | None = None) -> list[Axes]:
-        """One column of axes that share what lies below them."""
+        """Return one column of axes that share what lies below them."""
         grid = self.figure.subplots(rows, 1, sharex=True, squeeze=False, height_ratios=heights)
         for axes in grid[:, 0]:
             axes.patch.set_alpha(0)
@@ -79,7 +78,7 @@ def chart(name: str, alt: str, width: float = 4.6, height: float = 2.9) -> Itera
     # The salt makes the ids within a chart the same every time and different from another chart's.
     style: dict[Any, Any] = {**_STYLE, "svg.hashsalt": name}
     with mpl.rc_context(style):
-        drawing = Drawing(name, width, height)
+        drawing = Drawing(width, height)
         yield drawing
         buffer = io.StringIO()
         drawing.figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
@@ -87,12 +86,9 @@ def chart(name: str, alt: str, width: float = 4.6, height: float = 2.9) -> Itera
 
 
 def png(draw: Callable[[Figure], None], width: float, height: float) -> bytes:
-    """Draw a picture on white paper, as a PNG file.
+    """Draw a picture on white paper, as a PNG file of a size in inches, 150 pixels each.
 
-    Args:
-        draw: draws into a figure, with no colours of the page's but those that are the style's own.
-        width: in inches, of 150 pixels each.
-        height: likewise.
+    ``draw`` takes a figure, and uses no colours of the page but the style's own.
     """
     colours = {_ROLES[role]: colour for role, colour in ON_PAPER.items()}
     style = {key: colours.get(value, value) if isinstance(value, str) else value for key, value in _STYLE.items()}
@@ -105,7 +101,7 @@ def png(draw: Callable[[Figure], None], width: float, height: float) -> bytes:
 
 
 def _for_page(svg: str, alt: str) -> str:
-    """Matplotlib's file as an element of the page: no prologue, the page's colours and font, a name for readers."""
+    """Return matplotlib's file as an element of the page: without prologue, in the page's colours and font, named."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.DOTALL)
     for role, colour in _ROLES.items():
@@ -118,11 +114,7 @@ def _for_page(svg: str, alt: str) -> str:
     svg = svg.replace("xlink:href", "href")
     width, height = re.findall(r"(?:width|height)=\"([\d.]+)pt\"", svg[: svg.index(">")])[:2]
     opening = (
-        f'<svg class="chart" role="img" aria-label="{_escaped(alt)}" viewBox="0 0 {width} {height}" '
+        f'<svg class="chart" role="img" aria-label="{escape(alt)}" viewBox="0 0 {width} {height}" '
         f'style="max-width: {1.5 * float(width):.0f}px">'
     )
     return opening + svg[svg.index(">") + 1 :].strip()
-
-
-def _escaped(text: str) -> str:
-    return text.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import matplotlib as mpl
 import numpy as np
 import numpy.typing as npt
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import TextPath
@@ -57,7 +58,7 @@ class Sheet(Figure):
 
 
 def sheet(blocks: Sequence[Block], side: float = SMALL) -> Sheet:
-    """Blocks below each other, as a figure; pictures have this side, in inches."""
+    """Draw blocks below each other, as a figure; pictures have this side, in inches."""
     columns = max(len(row.pictures) for block in blocks for row in block.rows)
     pictures = _LABEL + columns * (side + _GAP)
     width = 2 * _MARGIN + max(pictures, *map(_width_of_words, blocks))
@@ -65,15 +66,18 @@ def sheet(blocks: Sequence[Block], side: float = SMALL) -> Sheet:
     # A class may be called anything, "$x$" included.
     with mpl.rc_context({"text.parse_math": False, "font.size": _FONT, "text.color": INK}):
         figure = Sheet(figsize=(width, height), dpi=_DPI, facecolor="white")
+        axes = figure.add_axes((0, 0, 1, 1))
+        axes.axis("off")
         top = height - _MARGIN
         for block in blocks:
-            _draw(figure, block, top, side)
+            _draw(axes, block, top, side)
             top -= _height(block, side)
+        axes.axis((0, width, 0, height))  # in inches
     return figure
 
 
 def _width_of_words(block: Block) -> float:
-    """Of heading and explanation, in inches."""
+    """Return the width of heading and explanation, in inches."""
     heading = TextPath((0, 0), block.heading, _HEADING, prop=FontProperties(weight="bold"))
     about = TextPath((0, 0), block.about, _FONT)
     return max(words.get_extents().width for words in (heading, about)) / 72
@@ -91,35 +95,24 @@ def _caption_lines(row: PictureRow) -> int:
     return max(len(picture.caption.splitlines()) for picture in row.pictures)
 
 
-def _draw(figure: Figure, block: Block, top: float, side: float) -> None:
-    width, height = figure.get_size_inches()
-
-    def write(x: float, y: float, text: str, **style: Any) -> None:
-        figure.text(x / width, y / height, text, **style)
-
-    write(_MARGIN, top - 0.2, block.heading, fontsize=_HEADING, fontweight="bold")
-    write(_MARGIN, top - 0.42, block.about, color=MUTED)
+def _draw(axes: Axes, block: Block, top: float, side: float) -> None:
+    axes.text(_MARGIN, top - 0.2, block.heading, fontsize=_HEADING, fontweight="bold")
+    axes.text(_MARGIN, top - 0.42, block.about, color=MUTED)
     y = top - 0.6
     for row in block.rows:
-        bottom = y - _LINE * _caption_lines(row) - side
-        write(_MARGIN, bottom + side / 2, row.label, color=MUTED, va="center")
+        upper = y - _LINE * _caption_lines(row)
+        axes.text(_MARGIN, upper - side / 2, row.label, color=MUTED, va="center")
         for number, picture in enumerate(row.pictures):
             left = _MARGIN + _LABEL + number * (side + _GAP)
-            axes = figure.add_axes((left / width, bottom / height, side / width, side / height))
+            height, width = (side * length / max(picture.image.shape[:2]) for length in picture.image.shape[:2])
             grey = picture.image.shape[-1] == 1
             shown = picture.image[..., 0] if grey else picture.image
-            axes.imshow(shown, cmap="gray", vmin=0, vmax=255, interpolation="nearest")
-            axes.set_anchor("NW")  # below its caption
-            axes.set_xticks([])
-            axes.set_yticks([])
-            for spine in axes.spines.values():
-                spine.set(color="#c8c8c8", linewidth=0.6)
-            if picture.caption:
-                style = {"color": picture.colour, "fontsize": _font_size(picture, side)}
-                write(left, bottom + side + 0.07, picture.caption, **style)
+            extent = (left, left + width, upper - height, upper)
+            axes.imshow(shown, cmap="gray", vmin=0, vmax=255, interpolation="nearest", extent=extent)
+            axes.text(left, upper + 0.07, picture.caption, color=picture.colour, fontsize=_font_size(picture, side))
         y -= _row_height(row, side)
 
 
 def _font_size(picture: Picture, side: float) -> float:
-    """So small that a long name does not run into the picture beside it."""
-    return _FONT * min(1.0, _CHARACTERS * side / max(map(len, picture.caption.splitlines())))
+    """Return a size so small that a long name does not run into the picture beside it."""
+    return _FONT * min(1.0, _CHARACTERS * side / max(map(len, picture.caption.splitlines()), default=1))

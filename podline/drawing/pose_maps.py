@@ -23,14 +23,7 @@ _HUES = np.array([colorsys.hsv_to_rgb(hue / 360, 0.85, 1) for hue in range(360)]
 
 
 class PoseMaps(NamedTuple):
-    """A network's last answers for one image, beside what it should have answered.
-
-    Attributes:
-        heatmaps: (height, width, joints).
-        pafs: (height, width, 2 × limbs).
-        wanted_heatmaps: likewise.
-        wanted_pafs: likewise.
-    """
+    """A network's last answers for one image, (height, width, joints) and (height, width, 2 × limbs), and targets."""
 
     heatmaps: Floats
     pafs: Floats
@@ -57,24 +50,13 @@ def maps_from_bytes(data: bytes) -> PoseMaps:
 
 
 def heatmap_picture(image: Image, heatmaps: Floats, skeleton: Skeleton) -> Image:
-    """Draw all heatmaps at once over the dimmed image: each joint in its skeleton's colour.
-
-    Args:
-        image: uint8 (side, side, 3).
-        heatmaps: (cells, cells, joints).
-        skeleton: whose joints they are of.
-    """
+    """Draw all heatmaps, (cells, cells, joints), over the dimmed image: each joint in its skeleton's colour."""
     colours = np.array([colour_of(name) for name in skeleton.joints], np.float32)
     return _over(image, (np.clip(heatmaps, 0, 1)[..., None] * colours).max(axis=-2))
 
 
 def paf_picture(image: Image, pafs: Floats) -> Image:
-    """Draw the strongest field in each cell over the dimmed image: direction as hue, strength as brightness.
-
-    Args:
-        image: uint8 (side, side, 3).
-        pafs: (cells, cells, 2 × limbs).
-    """
+    """Draw the strongest of fields, (cells, cells, 2 × limbs), over the dimmed image: direction as hue."""
     vectors = pafs.reshape(*pafs.shape[:2], -1, 2)
     lengths = np.linalg.norm(vectors, axis=-1)
     strongest = lengths.argmax(axis=-1)[..., None]

@@ -47,12 +47,8 @@ def poses_of(results: Sequence[Mapping[str, Any]], skeleton: Skeleton) -> npt.ND
 def with_skeletons(image: Image, poses: npt.NDArray[np.float32], skeleton: Skeleton, scale: float = 1.0) -> Image:
     """Draw people's skeletons onto a copy of a picture.
 
-    Args:
-        image: uint8 (height, width, 3), red, green, blue.
-        poses: (n, joints, 3) in pixels of the image, an integer is a pixel's centre; of joints with a third number
-            above zero each is drawn, and each limb between two of them. The first person is on top.
-        skeleton: whose joints and limbs they are.
-        scale: how much the picture is enlarged before anything is drawn on it.
+    Poses are (n, joints, 3) in pixels of the image, where an integer is a pixel's centre. Joints with a third number
+    above zero are drawn, and each limb between two of them; the first person is on top. The picture is first scaled.
     """
     size = tuple(max(1, round(length * scale)) for length in image.shape[1::-1])
     drawn: Any = cv2.resize(image, size, interpolation=cv2.INTER_AREA if scale < 1 else cv2.INTER_CUBIC)
@@ -62,7 +58,7 @@ def with_skeletons(image: Image, poses: npt.NDArray[np.float32], skeleton: Skele
 
 
 def _draw(picture: Image, places: npt.NDArray[np.float32], found: npt.NDArray[np.bool_], skeleton: Skeleton) -> None:
-    """One person, on the picture itself: limbs first, joints on top, both with a dark outline."""
+    """Draw one person, on the picture itself: limbs first, joints on top, both with a dark outline."""
     if not found.any():
         return
     joints = skeleton.joints

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from podline import entry_points
-from podline.data.order import random_below
+from podline.data.order import random_below, random_uniform
 from podline.data.records import IMAGE
 from podline.documents.manifest import Manifest
 from podline.errors import SettingsError
@@ -38,15 +38,12 @@ def augment(
     """Crop, flip, cut out, and what installed packages add, each as the settings say.
 
     Args:
-        images: uint8, shape (n, height, width, channels); not changed.
-        ids: the examples' ids in their split, shape (n,).
+        images: uint8, (n, height, width, channels); not changed.
+        ids: the examples' ids in their split, (n,).
         settings: what to do.
-        seed: the run's seed.
+        seed: the run's.
         epoch: the pass over the data.
-        fill: colour of the cut-out squares, uint8, shape (channels,).
-
-    Returns:
-        A new array, uint8, of the shape of ``images``.
+        fill: colour of the cut-out squares, uint8, (channels,).
 
     Raises:
         SettingsError: a border or a square that is as large as the images; an installed augmentation that is not
@@ -91,23 +88,23 @@ def require_room(recipe: Recipe, manifest: Manifest) -> None:
 
 @dataclass(frozen=True)
 class Chance:
-    """The draws of some examples: the same for an example in whatever batch it is.
+    """The draws of some examples, by their ids in their split, (n,): the same in whatever batch they are.
 
-    Attributes:
-        seed: the run's.
-        epoch: the pass over the data.
-        ids: the examples' ids in their split, shape (n,).
-        prefix: of the names of all draws.
+    ``prefix`` is that of the names of all draws.
     """
 
     seed: int
     epoch: int
-    ids: Ids
+    ids: npt.ArrayLike
     prefix: str = ""
 
     def below(self, purpose: str, bound: int) -> npt.NDArray[np.int64]:
         """Draw an integer in [0, bound) for each example, int64, shape (n,); purposes are independent."""
         return random_below(self.seed, self.prefix + purpose, self.epoch, self.ids, bound)
+
+    def between(self, purpose: str, low: float, high: float) -> npt.NDArray[np.float64]:
+        """Draw a number in [low, high) for each example, float64, shape (n,)."""
+        return low + (high - low) * random_uniform(self.seed, self.prefix + purpose, self.epoch, self.ids)
 
 
 @functools.cache
@@ -145,24 +142,12 @@ def _require_room(settings: AugmentationSettings, shape: tuple[int, ...]) -> Non
 def _cropped(images: Images, pad: int, chance: Chance) -> Images:
     """Cut a window of the original size, anywhere with equal probability, from each image with a reflected border."""
     count, height, width, channels = images.shape
-    lines = _padded(images, pad).reshape(count, height + 2 * pad, -1)
+    padded = np.pad(images, ((0, 0), (pad, pad), (pad, pad), (0, 0)), mode="reflect")
+    lines = padded.reshape(count, height + 2 * pad, -1)
     windows = np.lib.stride_tricks.sliding_window_view(lines, (height, width * channels), axis=(1, 2))
     tops = chance.below("crop top", 2 * pad + 1)
     lefts = chance.below("crop left", 2 * pad + 1)
     return windows[np.arange(count), tops, lefts * channels].reshape(images.shape)
-
-
-def _padded(images: Images, pad: int) -> Images:
-    """``numpy.pad(…, mode="reflect")`` of height and width, in two thirds of its time."""
-    count, height, width, channels = images.shape
-    padded = np.empty((count, height + 2 * pad, width + 2 * pad, channels), np.uint8)
-    rows = padded[:, pad:-pad]
-    rows[:, :, pad:-pad] = images
-    rows[:, :, :pad] = images[:, :, pad:0:-1]
-    rows[:, :, -pad:] = images[:, :, -2 : -pad - 2 : -1]
-    padded[:, :pad] = padded[:, 2 * pad : pad : -1]
-    padded[:, -pad:] = padded[:, -pad - 2 : -2 * pad - 2 : -1]
-    return padded
 
 
 def _mirrored(chance: Chance, *, alternate: bool) -> npt.NDArray[np.bool_]:

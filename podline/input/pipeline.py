@@ -18,9 +18,9 @@ replicas and nothing else. So the examples of step k are the same, whatever the 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,7 @@ import tensorflow as tf
 
 from podline import entry_points
 from podline.data.order import TrainingOrder
+from podline.data.reader import SplitReader
 from podline.documents.manifest import Manifest
 from podline.recipes.augmentations import Augmentation
 from podline.recipes.changes import ByEpoch
@@ -44,23 +45,11 @@ _PREFETCHED = 4
 _GATHERING_CALLS, _AUGMENTING_CALLS = 1, 2
 
 
-class Reader(Protocol):
-    """What batches are read from: :class:`podline.data.reader.SplitReader` of one split."""
-
-    def __len__(self) -> int:
-        """How many records there are."""
-        ...
-
-    def gather(self, indices: npt.NDArray[np.int64], fields: Sequence[str]) -> Arrays:
-        """Return the fields of some records, in the order of the indices."""
-        ...
-
-
 @dataclass(frozen=True)
 class _Batches:
     """Batches by number; ``failures`` holds what went wrong in Python since the latest data set was made of them."""
 
-    reader: Reader
+    reader: SplitReader
     manifest: Manifest
     fields: tuple[str, ...]
     failures: list[Exception] = field(default_factory=list, kw_only=True, compare=False, repr=False)
@@ -90,13 +79,8 @@ class _Batches:
     ) -> tf.data.Dataset:
         """Return the parts that this host's replicas have of batches ``first`` to ``end - 1``, in order.
 
-        Args:
-            part: gives the arrays of a batch's number, a replica's number, and how many replicas there are.
-            spec: of such a part.
-            first: the first batch.
-            end: the first batch that is not wanted any more.
-            parallel_calls: how many parts may be made at once.
-            context: which host this is, and how many replicas there are.
+        ``part`` gives the arrays, of the shapes in ``spec``, of a batch's number, a replica's number, and how many
+        replicas there are; so many calls of it at once.
         """
         self.failures.clear()  # of data sets that nothing reads any more
         names, types = list(spec), [tensor.dtype for tensor in spec.values()]
@@ -136,8 +120,6 @@ class TrainingInput(_Batches):
     """The batches of a training run.
 
     Attributes:
-        reader: the training split.
-        manifest: of the data set.
         fields: the fields that the model and the loss need; ``image`` is what is augmented.
         order: which examples make which batch.
         augmentation: what chance does to them; to images alone, or to people as well.
@@ -175,38 +157,18 @@ class TrainingInput(_Batches):
         self,
         first: int,
         end: int,
-        parallel_calls: int | None = None,
         context: tf.distribute.InputContext = ALONE,
+        part: Callable[[int, int, int], Arrays] | None = None,
     ) -> tf.data.Dataset:
         """Batches ``first`` to ``end - 1``, all of one size, as dictionaries of host tensors of static shape.
 
-        Args:
-            first: the first batch.
-            end: the first batch that is not wanted any more.
-            parallel_calls: how many batches may be made at once; it changes nothing but the speed.
-            context: with more replicas than one, elements are the parts of those of this host, in turn; the number of
-                replicas divides the batch.
+        With more replicas than one, elements are the parts of those of this host, in turn; the number of replicas
+        divides the batch. ``part`` gives other arrays than :meth:`batch` does, to measure what these cost.
         """
-        return self._parts(self.batch, first, end, parallel_calls, context)
-
-    def dataset_of(
-        self, batch: Callable[[int], Arrays], first: int, end: int, parallel_calls: int | None = None
-    ) -> tf.data.Dataset:
-        """Like :meth:`dataset`, of the arrays that another function gives for a batch's number: to measure parts."""
-        return self._parts(lambda number, _replica, _replicas: batch(number), first, end, parallel_calls, ALONE)
-
-    def _parts(
-        self,
-        part: Callable[[int, int, int], Arrays],
-        first: int,
-        end: int,
-        parallel_calls: int | None,
-        context: tf.distribute.InputContext,
-    ) -> tf.data.Dataset:
         augments = self.later or self.augmentation != type(self.augmentation)()
-        calls = parallel_calls or (_AUGMENTING_CALLS if augments else _GATHERING_CALLS)
+        calls = _AUGMENTING_CALLS if augments else _GATHERING_CALLS
         spec = self._spec(self.order.epochs.place(first).batch_size // context.num_replicas_in_sync)
-        return self._dataset(part, spec, first, end, calls, context)
+        return self._dataset(part or self.batch, spec, first, end, calls, context)
 
 
 @dataclass(frozen=True)
@@ -214,9 +176,6 @@ class EvaluationInput(_Batches):
     """Records of a split, each once, in order; the last batch is padded, and a mask tells the padding from examples.
 
     Attributes:
-        reader: the split.
-        manifest: of the data set.
-        fields: the fields that are needed.
         batch_size: examples in a batch, padding included; rounded up to a multiple of the replicas that share it.
         ids: which records to take, int64 (n,); all of them by default.
     """

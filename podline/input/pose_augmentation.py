@@ -16,10 +16,10 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from podline.data.order import random_uniform
 from podline.documents.manifest import Manifest
 from podline.documents.skeleton import Skeleton
 from podline.errors import SettingsError
+from podline.input.augmentation import Chance
 from podline.recipes.pose_settings import PoseAugmentationSettings
 from podline.recipes.settings import Recipe
 
@@ -40,76 +40,43 @@ def augmented(
     epoch: int,
     manifest: Manifest,
 ) -> dict[str, npt.NDArray[Any]]:
-    """Augment a batch of a data set; see :func:`augment_poses`."""
-    return augment_poses(arrays, ids, settings, seed, epoch, manifest.mean_colour, manifest.skeleton)
+    """Augment a batch; the given arrays are not changed, and what comes in from outside an image has the mean colour.
 
-
-def augment_poses(
-    arrays: Mapping[str, npt.NDArray[Any]],
-    ids: npt.ArrayLike,
-    settings: PoseAugmentationSettings,
-    seed: int,
-    epoch: int,
-    fill: npt.ArrayLike,
-    skeleton: Skeleton,
-) -> dict[str, npt.NDArray[Any]]:
-    """Augment a batch; the given arrays are not changed.
-
-    Args:
-        arrays: ``image`` uint8 (n, side, side, 3), RGB; ``keypoints`` float32 (n, people, joints, 3); ``ignored``
-            uint8 (n, m, m); if there, ``boxes`` float32 (n, people, 4); whatever else there is stays as it is.
-        ids: of the examples, (n,).
-        settings: what may happen.
-        seed: the run's seed.
-        epoch: the pass over the data.
-        fill: the colour of what comes in from outside the image, (3,).
-        skeleton: the joints.
+    The arrays are ``image`` uint8 (n, side, side, 3), RGB; ``keypoints`` float32 (n, people, joints, 3); ``ignored``
+    uint8 (n, m, m); if there, ``boxes`` float32 (n, people, 4); whatever else there is stays as it is.
     """
-    changed = dict(arrays)
-    colours = draw_colours(ids, settings, seed, epoch) if settings.recolours else None
+    changed, chance = dict(arrays), Chance(seed, epoch, ids)
     if settings.moves:
         side = arrays["image"].shape[1]
-        maps, flips = draw_maps(ids, settings, seed, epoch, side)
-        changed["image"] = moved_images(arrays["image"], maps, fill, colours)
-        changed["keypoints"] = moved_joints(arrays["keypoints"], maps, flips, side, skeleton)
+        maps, flips = draw_maps(chance, settings, side)
+        changed["image"] = moved_images(arrays["image"], maps, manifest.mean_colour)
+        changed["keypoints"] = moved_joints(arrays["keypoints"], maps, flips, side, manifest.skeleton)
         changed["ignored"] = moved_masks(arrays["ignored"], maps, side)
         if "boxes" in arrays:
             changed["boxes"] = moved_boxes(arrays["boxes"], maps, side)
-    elif colours is not None:
-        changed["image"] = recoloured(arrays["image"], colours)
+    if settings.recolours:
+        changed["image"] = recoloured(changed["image"], draw_colours(chance, settings))
     return changed
 
 
-def draw_maps(
-    ids: npt.ArrayLike, settings: PoseAugmentationSettings, seed: int, epoch: int, side: int
-) -> tuple[Doubles, npt.NDArray[np.bool_]]:
-    """Each example's affine map, and whether it mirrors.
+def draw_maps(chance: Chance, settings: PoseAugmentationSettings, side: int) -> tuple[Doubles, npt.NDArray[np.bool_]]:
+    """Draw each example's affine map, (n, 2, 3), and whether it mirrors, (n,).
 
-    Mirrored, scaled and turned about the image's centre, then shifted.
-
-    Returns:
-        Maps (n, 2, 3) from places in the given image to places in the new one; flips (n,).
+    A map leads from places in the given image to places in the new one: mirrored, scaled and turned about the image's
+    centre, then shifted.
     """
-
-    def draw(purpose: str, low: float, high: float) -> Doubles:
-        return low + (high - low) * random_uniform(seed, f"pose {purpose}", epoch, ids)
-
-    flips = draw("flip", 0, 1) < (0.5 if settings.flip else 0)
-    angles = np.radians(draw("rotation", -settings.rotation, settings.rotation))
-    scales = np.exp(draw("scale", np.log(settings.smallest), np.log(settings.largest)))
-    shifts = np.stack([draw(f"shift {axis}", -settings.shift, settings.shift) for axis in "xy"], axis=-1)
+    flips = chance.between("pose flip", 0, 1) < (0.5 if settings.flip else 0)
+    angles = np.radians(chance.between("pose rotation", -settings.rotation, settings.rotation))
+    scales = np.exp(chance.between("pose scale", np.log(settings.smallest), np.log(settings.largest)))
+    shifts = np.stack([chance.between(f"pose shift {axis}", -settings.shift, settings.shift) for axis in "xy"], axis=-1)
     return affine_maps(flips, angles, scales, shifts * side, side), flips
 
 
 def affine_maps(flips: npt.NDArray[np.bool_], angles: Doubles, scales: Doubles, shifts: Doubles, side: int) -> Doubles:
-    """Affine maps about an image's centre, (n, 2, 3).
+    """Compute affine maps about an image's centre, (n, 2, 3).
 
-    Args:
-        flips: whether to mirror left and right, (n,).
-        angles: in radians, clockwise as one looks at the image, (n,).
-        scales: factors, (n,).
-        shifts: in pixels, right and down, (n, 2).
-        side: of the image.
+    Flips mirror left and right; angles are in radians, clockwise as one looks at the image; shifts, (n, 2), are in
+    pixels, right and down.
     """
     cosines, sines = np.cos(angles) * scales, np.sin(angles) * scales
     mirror = np.where(flips, -1.0, 1.0)
@@ -119,35 +86,24 @@ def affine_maps(flips: npt.NDArray[np.bool_], angles: Doubles, scales: Doubles, 
     return np.concatenate([linear, offset[..., None]], axis=-1)
 
 
-def moved_images(images: Pixels, maps: Doubles, fill: npt.ArrayLike, colours: Doubles | None = None) -> Pixels:
-    """Images resampled linearly; places from outside the image have the colour ``fill``.
-
-    Args:
-        images: uint8 (n, side, side, 3).
-        maps: of each, (n, 2, 3).
-        fill: (3,), or one number for all channels.
-        colours: by which each is recoloured afterwards, (n, 3, 4); see :func:`recoloured`.
-    """
+def moved_images(images: Pixels, maps: Doubles, fill: npt.ArrayLike) -> Pixels:
+    """Resample images, uint8 (n, side, side, 3), linearly; places from outside an image have the colour ``fill``."""
     moved = np.empty_like(images)
     border = [*(float(value) for value in np.broadcast_to(fill, 3)), 0.0]
     size = images.shape[2], images.shape[1]
-    # With a fourth channel OpenCV moves an image in half the time. The steps follow one another image by image, while
-    # it is in the processor's cache.
+    # With a fourth channel OpenCV moves an image in half the time.
     given, turned = (np.empty((*images.shape[1:3], 4), np.uint8) for _ in range(2))
-    narrow = np.empty(images.shape[1:], np.uint8)
-    for number, (image, target) in enumerate(zip(images, moved, strict=True)):
+    for image, affine, target in zip(images, maps, moved, strict=True):
         cv2.cvtColor(image, cv2.COLOR_RGB2RGBA, dst=given)
-        cv2.warpAffine(given, maps[number], size, dst=turned, flags=cv2.INTER_LINEAR, borderValue=border)
-        cv2.cvtColor(turned, cv2.COLOR_RGBA2RGB, dst=target if colours is None else narrow)
-        if colours is not None:
-            cv2.transform(narrow, colours[number], dst=target)
+        cv2.warpAffine(given, affine, size, dst=turned, flags=cv2.INTER_LINEAR, borderValue=border)
+        cv2.cvtColor(turned, cv2.COLOR_RGBA2RGB, dst=target)
     return moved
 
 
 def moved_joints(
     keypoints: npt.NDArray[np.float32], maps: Doubles, flips: npt.NDArray[np.bool_], side: int, skeleton: Skeleton
 ) -> npt.NDArray[np.float32]:
-    """Joints (n, people, joints, 3) where the maps put them; right and left change places in a mirrored image.
+    """Move joints (n, people, joints, 3) by maps; right and left change places in a mirrored image.
 
     Joints that leave the image are no longer labelled: all zeros.
     """
@@ -173,7 +129,7 @@ def moved_boxes(boxes: npt.NDArray[np.float32], maps: Doubles, side: int) -> npt
 
 
 def moved_masks(masks: Pixels, maps: Doubles, side: int) -> Pixels:
-    """Masks (n, m, m), each value of which stands for a square of pixels; 0 comes in from outside the image."""
+    """Move masks (n, m, m), each value of which stands for a square of pixels; 0 comes in from outside the image."""
     cell = side / masks.shape[1]
     centre = (cell - 1) / 2  # of the first square, in pixels
     in_cells = maps.copy()
@@ -185,29 +141,29 @@ def moved_masks(masks: Pixels, maps: Doubles, side: int) -> Pixels:
 
 
 def _mapped(places: npt.NDArray[np.floating], maps: Doubles) -> Doubles:
-    """Places (n, …, 2) where the maps put them; exact for mirror images of multiples of 1/64."""
+    """Move places (n, …, 2) by maps; exact for mirror images of multiples of 1/64."""
     between = (1,) * (places.ndim - 2)
     linear, offset = maps[..., :2], maps[..., 2].reshape(-1, *between, 2)
     x, y = places[..., :1].astype(np.float64), places[..., 1:].astype(np.float64)
     return x * linear[..., 0].reshape(-1, *between, 2) + y * linear[..., 1].reshape(-1, *between, 2) + offset
 
 
-def draw_colours(ids: npt.ArrayLike, settings: PoseAugmentationSettings, seed: int, epoch: int) -> Doubles:
-    """Each example's colour matrix (n, 3, 4): a new colour is the matrix times (red, green, blue, 1)."""
+def draw_colours(chance: Chance, settings: PoseAugmentationSettings) -> Doubles:
+    """Draw each example's colour matrix (n, 3, 4): a new colour is the matrix times (red, green, blue, 1)."""
 
     def draw(purpose: str, reach: float) -> Doubles:
-        return reach * (2 * random_uniform(seed, f"pose {purpose}", epoch, ids) - 1)
+        return reach * chance.between(f"pose {purpose}", -1, 1)[:, None, None]
 
-    saturation = 1 + draw("saturation", settings.saturation)[:, None, None]
-    contrast = 1 + draw("contrast", settings.contrast)[:, None, None]
-    brightness = 255 * draw("brightness", settings.brightness)[:, None, None]
+    saturation = 1 + draw("saturation", settings.saturation)
+    contrast = 1 + draw("contrast", settings.contrast)
+    brightness = 255 * draw("brightness", settings.brightness)
     mixed = contrast * (saturation * np.eye(3) + (1 - saturation) * _LUMA)
     offset = np.broadcast_to(_MIDDLE_GREY * (1 - contrast) + brightness, (len(mixed), 3, 1))
     return np.concatenate([mixed, offset], axis=-1)
 
 
 def recoloured(images: Pixels, matrices: Doubles) -> Pixels:
-    """Images (n, side, side, 3) with other colours, rounded, cut at 0 and 255."""
+    """Give images (n, side, side, 3) other colours, rounded, cut at 0 and 255."""
     changed = np.empty_like(images)
     for image, matrix, target in zip(images, matrices, changed, strict=True):
         cv2.transform(image, matrix, dst=target)

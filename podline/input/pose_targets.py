@@ -10,7 +10,6 @@ the batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -61,16 +60,6 @@ def pose_targets(
         _heatmaps(places, labelled, people, cells, settings.joint_sigma / settings.stride),
         _pafs(places, labelled, people, cells, settings, skeleton),
         _weights(ignored, cells),
-    )
-
-
-def compiled_targets(side: int, settings: PoseTargetSettings, skeleton: Skeleton) -> Callable[[Any, Any], PoseTargets]:
-    """:func:`pose_targets` for one size, compiled by XLA into a few loops; it needs inputs of static shape.
-
-    The same values up to float32 rounding. On a CPU it took a quarter of the time, after some seconds of compiling.
-    """
-    return tf.function(
-        lambda keypoints, ignored: pose_targets(keypoints, ignored, side, settings, skeleton), jit_compile=True
     )
 
 

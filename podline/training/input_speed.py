@@ -88,7 +88,7 @@ def stages_of(source: TrainingInput, strategy: tf.distribute.Strategy) -> Stages
     return Stages(
         read=source.read,
         augment=lambda raw: source.augmented(*raw),
-        batch=lambda take: source.dataset_of(take, 0, _ENDLESS),
+        batch=lambda take: source.dataset(0, _ENDLESS, part=lambda number, _replica, _replicas: take(number)),
         hand_over=handed_over,
     )
 

@@ -23,7 +23,7 @@ from podline.store.opening import open_store
 LAYOUTS = {
     "folders": as_folders,
     "parquet": as_parquet,
-    "tar.gz": lambda folder, classes: as_webdataset(folder, classes, "part-000.tar.gz"),
+    "webdataset": as_webdataset,
 }
 
 
@@ -41,7 +41,7 @@ def gathered(tmp_path: Path, manifest: Manifest, split: str) -> dict[str, np.nda
 
 
 @pytest.mark.parametrize(
-    ("layout", "fit", "channels"), [("folders", "letterbox", 3), ("parquet", "crop", 1), ("tar.gz", "squeeze", 3)]
+    ("layout", "fit", "channels"), [("folders", "letterbox", 3), ("parquet", "crop", 1), ("webdataset", "squeeze", 3)]
 )
 def test_the_pixels_are_those_of_records_with_pixels(tmp_path: Path, layout: str, fit: str, channels: int) -> None:
     source = LAYOUTS[layout](tmp_path / "raw", images())

@@ -229,22 +229,19 @@ def test_the_data_commands_on_a_converted_sample(podline, converted: Path) -> No
 
     (listed,) = json.loads(podline("data", "list", "--root", root, "--json").out)
     assert (listed["name"], listed["splits"]) == ("sample", {"train": 50, "test": 20})
-    for options, read in ([], False), (["--verify"], True):
-        counted = json.loads(podline("data", "count", "sample", "--root", root, "--json", *options).out)
-        assert (counted["total"], counted["read"]) == (70, read)
+    assert json.loads(podline("data", "count", "sample", "--root", root, "--json").out)["total"] == 70
     assert "50 train, 20 test" in podline("data", "list", "--root", root).out
     assert "split train: 50 examples" in podline("data", "show", "sample", "--root", root).out
     for options in ([], ["--deep"]):
         assert podline("data", "verify", "sample", "--root", root, *options).code == 0
 
 
-@pytest.mark.parametrize("command", [["verify", "sample"], ["count", "sample", "--verify"]])
-def test_a_flipped_bit_is_exit_code_4_and_names_the_shard(podline, converted: Path, command: list[str]) -> None:
+def test_a_flipped_bit_is_exit_code_4_and_names_the_shard(podline, converted: Path) -> None:
     shard = next((converted / "root").glob("datasets/sample/*/*-test.tfrecord-*"))
     content = bytearray(shard.read_bytes())
     content[100] ^= 1
     shard.write_bytes(content)
-    answer = podline("data", *command, "--root", converted / "root")
+    answer = podline("data", "verify", "sample", "--root", converted / "root")
     assert answer.code == 4
     assert shard.name in answer.err.splitlines()[-1]
 

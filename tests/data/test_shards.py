@@ -18,7 +18,7 @@ from podline.data.planning import ShardPlan, plan_shards, shard_order
 from podline.data.records import Feature, layout_of
 from podline.data.shards import write_shard
 from podline.data.sources.opening import open_source
-from podline.data.sources.source import Source, Work
+from podline.data.sources.source import Source
 from podline.data.tfrecord import Bytes
 from podline.errors import SourceError, StoreError
 from podline.store import digests
@@ -82,7 +82,7 @@ def raw_rows(folder: Path) -> np.ndarray:
 def test_a_worker_reads_the_records_of_the_order(tmp_path: Path, source: Source) -> None:
     rows, order = raw_rows(tmp_path / "raw"), shard_order(3, "train", 100)
     plans = plan_shards("cifar10", {"train": 100, "test": 20}, 3126, shard_bytes=50_000, min_shards=1)
-    filler, tables = source.shard_tables(plans, 3, tmp_path, Work())
+    filler, tables = source.shard_tables(plans, 3, tmp_path, elsewhere=False)
     assert [table.name for table in tables] == ["train.npy", "test.npy"]
     seen = 0
     for plan in plans:
@@ -102,7 +102,7 @@ def test_a_worker_elsewhere_makes_the_same_records_of_a_table_alone(tmp_path: Pa
     plans = plan_shards("cifar10", source.sizes, layout.frame_length, shard_bytes=50_000, min_shards=1)
     shards: list[dict[str, bytes]] = []
     for elsewhere in (False, True):
-        filler, tables = source.shard_tables(plans, 3, tmp_path, Work(elsewhere=elsewhere))
+        filler, tables = source.shard_tables(plans, 3, tmp_path, elsewhere=elsewhere)
         assert len(list(tables)) == (len(plans) if elsewhere else 2)
         found = {}
         for plan in plans:
@@ -120,14 +120,14 @@ def test_what_travels_is_small_whatever_the_number_of_records_and_shards(tmp_pat
     plans = plan_shards("x", {"train": 10**9}, 3126, shard_bytes=3_126_000, min_shards=1)
     assert len(plans) == 10**6
     assert plans[999_999] == ShardPlan("train", "x-train.tfrecord-999999-of-1000000", 999_999_000, 1000)
-    filler, tables = source.shard_tables(plans, 0, tmp_path, Work())
+    filler, tables = source.shard_tables(plans, 0, tmp_path, elsewhere=False)
     assert len(pickle.dumps((filler, plans))) < 3_000  # six files' names, above all
     assert max(table.stat().st_size for table in tables) < 2000 * 9 + 500
 
 
 def test_a_file_of_pixels_that_shrinks_is_named(tmp_path: Path, source: Source) -> None:
     plans = plan_shards("x", {"train": 100}, 3126, shard_bytes=10**9, min_shards=1)
-    filler, tables = source.shard_tables(plans, 0, tmp_path, Work())
+    filler, tables = source.shard_tables(plans, 0, tmp_path, elsewhere=False)
     os.truncate(source.splits[0].blocks[2].path, 3072)
     with pytest.raises(SourceError, match=r"data_batch_3\.bin was changed while it was converted"):
         filler.filler(plans[0], LAYOUT, next(tables))(LAYOUT.frames(100), 0)

@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import subprocess
-import sys
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +11,24 @@ import pytest
 from scipy.io import loadmat, savemat
 from support.extending import code_of, install
 
+from podline import cli
+from podline.beam_jobs.conversion import convert
 from podline.data.reader import open_split
+from podline.datasets.fingerprint import source_of
+from podline.datasets.validation import validate
 from podline.documents.manifest import read_manifest
-from podline.recipes import datasets
+from podline.errors import SourceError
+from podline.evaluation.evaluate import evaluate
+from podline.progress import silent
+from podline.recipes import datasets, registry
+from podline.reporting.report import report
+from podline.stages.completed import manifest_sha256
+from podline.stages.specs import ConvertSpec, EvaluateSpec, ReportSpec, TrainResult, TrainSpec, ValidateSpec
 from podline.store.opening import open_store
 from podline.tasks.parameters import TrainingForm
+from podline.training.train import train
 
-Podline = Callable[..., str]
-SHORT = ("--steps", "80", "--batch-size", "32", "--set", "model.width=0.25")
+SHORT = {"duration.steps": 80, "batch_size": 32, "model.width": 0.25}
 
 
 @pytest.fixture(scope="module")
@@ -51,19 +55,17 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def podline(folder: Path, site: Path | None, *words: str, code: int = 0) -> str:
-    """What a command prints, of its errors if it is to end with another code than 0; with or without the package."""
-    environment = {**os.environ, "PYTHONPATH": str(site)} if site else dict(os.environ)
-    command = [sys.executable, "-m", "podline.cli", *words]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, env=environment)
-    assert done.returncode == code, done.stderr
-    return done.stderr if code else done.stdout
-
-
 @pytest.fixture(scope="module")
-def answer(package: Path, work: Path) -> dict[str, Any]:
-    """What the whole flow answers."""
-    return json.loads(podline(work, package, "run", "svhn", "--source", "raw", *SHORT, "--json"))
+def made(package: Path, work: Path) -> tuple[TrainSpec, TrainResult]:
+    """A run on the data set, converted and trained where the package is installed."""
+    with pytest.MonkeyPatch.context() as installed:
+        installed.syspath_prepend(package)
+        installed.setenv("PYTHONPATH", str(package))  # for the children that read files
+        root = str(work / "root")
+        found = convert(ConvertSpec(root=root, dataset="svhn", source=str(work / "raw")), silent())
+        recipe = registry.override(registry.get("svhn"), SHORT)
+        spec = TrainSpec(root=root, recipe=recipe, fingerprint=found.fingerprint)
+        return spec, train(spec, silent())
 
 
 def records(root: Path, folder: str, split: str) -> list[tuple[bytes, int]]:
@@ -74,9 +76,8 @@ def records(root: Path, folder: str, split: str) -> list[tuple[bytes, int]]:
     return sorted((image.tobytes(), int(label)) for image, label in zip(found["image"], found["label"], strict=True))
 
 
-def test_every_record_has_the_pixels_and_the_label_of_its_file(answer: dict[str, Any], work: Path) -> None:
-    root = work / "podline-root"
-    [folder] = [f"datasets/svhn/{path.name}" for path in (root / "datasets/svhn").iterdir()]
+def test_every_record_has_the_pixels_and_the_label_of_its_file(made: tuple[TrainSpec, TrainResult], work: Path) -> None:
+    root, folder = work / "root", made[0].dataset_folder
     for split, left_out in {"train": [3], "test": []}.items():
         content = loadmat(work / "raw" / f"{split}_32x32.mat")
         pairs = [
@@ -91,32 +92,45 @@ def test_every_record_has_the_pixels_and_the_label_of_its_file(answer: dict[str,
     ]
     assert manifest.converter["version"] == 1
     assert [file.name for file in manifest.source] == ["train_32x32.mat", "test_32x32.mat"]
-    assert re.fullmatch(r"svhn-[0-9a-f]{12}", answer["run"])
+    assert re.fullmatch(r"svhn-[0-9a-f]{12}", made[0].run)
 
 
-def test_without_the_package_what_was_made_is_still_there(answer: dict[str, Any], work: Path) -> None:
-    without: Podline = partial(podline, work, None)
-    run = answer["run"]
-    assert "svhn" in without("data", "list")
-    assert "not the official" not in without("data", "show", "svhn")
-    for stage in ("evaluate", "report"):
-        (work / "podline-root" / "runs" / run / "stages" / f"{stage}.json").unlink()
-        assert json.loads(without(stage, run, "--json"))["reused"] is False
-    assert json.loads(without("validate", "svhn", "--json"))["records"] == 299
-    assert run in without("runs", "list")
-    without("store", "verify")
-    error = without("convert", "svhn", "--source", "raw", code=2)
-    assert "there is no data set 'svhn'" in error
+def test_without_the_package_what_was_made_is_still_there(
+    made: tuple[TrainSpec, TrainResult], work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def podline(*words: str, code: int = 0) -> str:
+        with pytest.raises(SystemExit) as ended:
+            cli.main([*words, "--root", str(work / "root")])
+        printed = capsys.readouterr()
+        assert ended.value.code == code, printed.err
+        return printed.err if code else printed.out
+
+    assert "svhn" in podline("data", "list")
+    assert "not the official" not in podline("data", "show", "svhn")
+    spec, trained = made
+    common: dict[str, Any] = {"root": spec.root, "run": spec.run, "dataset": "svhn", "fingerprint": spec.fingerprint}
+    judged = evaluate(EvaluateSpec(**common, weights_sha256=trained.weights_sha256), silent())
+    assert report(ReportSpec(**common, evaluation_sha256=judged.evaluation_sha256), silent()).html
+    manifest = manifest_sha256(open_store(spec.root), spec.dataset_folder)
+    validating = ValidateSpec(
+        root=spec.root, dataset="svhn", fingerprint=spec.fingerprint, manifest_sha256=manifest, deep=True
+    )
+    assert validate(validating, silent()).records == 299
+    assert spec.run in podline("runs", "list", "--unrecorded")
+    podline("store", "verify")
+    assert "there is no data set 'svhn'" in podline("convert", "svhn", "--source", str(work / "raw"), code=2)
 
 
-def test_a_damaged_file_is_one_line(package: Path, work: Path, tmp_path: Path) -> None:
+def test_a_damaged_file_is_one_line(package: Path, work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(package)
+    monkeypatch.setenv("PYTHONPATH", str(package))  # for the children that read files
     whole = (work / "raw" / "train_32x32.mat").read_bytes()
     (tmp_path / "test_32x32.mat").write_bytes((work / "raw" / "test_32x32.mat").read_bytes())
+    spec = ConvertSpec(root=str(tmp_path / "root"), dataset="svhn", source=str(tmp_path))
     for damaged in (whole[:5000], b"no MATLAB" * 100, b""):
         (tmp_path / "train_32x32.mat").write_bytes(damaged)
-        error = podline(tmp_path, package, "convert", "svhn", "--source", str(tmp_path), code=3)
-        assert re.search(r"train_32x32\.mat cannot be read as images: .+; restore the file", " ".join(error.split()))
-        assert "Traceback" not in error
+        with pytest.raises(SourceError, match=r"train_32x32\.mat cannot be read as images: .+; restore the file$"):
+            source_of(spec, open_store(spec.root))
 
 
 def test_it_is_in_the_form_of_its_kind(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:

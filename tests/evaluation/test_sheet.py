@@ -59,12 +59,12 @@ def trained(root: Path) -> str:
 
 def images(figure: Figure) -> list[np.ndarray]:
     """The pictures, row by row."""
-    return [np.asarray(axes.images[0].get_array()) for axes in figure.axes]
+    return [np.asarray(image.get_array()) for image in figure.axes[0].images]
 
 
 def texts(figure: Figure) -> list[tuple[str, str]]:
     """The texts of the sheet, those above pictures among them, and their colours."""
-    return [(text.get_text(), to_hex(text.get_color())) for text in figure.texts]
+    return [(text.get_text(), to_hex(text.get_color())) for text in figure.axes[0].texts if text.get_text()]
 
 
 def test_pictures_are_the_first_batch_as_stored_and_as_each_epoch_augments_it(root: Path) -> None:
@@ -87,8 +87,8 @@ def test_labels_are_those_of_the_pictures(root: Path) -> None:
 
 def test_without_augmentation_there_is_one_row_and_it_says_so(root: Path) -> None:
     figure = notebook.show(RECIPE.model_copy(update={"augmentation": AugmentationSettings()}), str(root))
-    assert len(figure.axes) == 8
-    assert any("no augmentation" in text.get_text() for text in figure.texts)
+    assert len(figure.axes[0].images) == 8
+    assert any("no augmentation" in text.get_text() for text in figure.axes[0].texts)
 
 
 def test_a_batch_that_is_to_fit_is_no_larger_than_the_split(root: Path) -> None:
@@ -144,8 +144,8 @@ def test_grey_images_are_shown_as_grey(tmp_path: Path) -> None:
     }
     publish_dataset(tmp_path, splits=splits)
     figure = notebook.show(RECIPE, str(tmp_path), draws=1)
-    assert {axes.images[0].get_cmap().name for axes in figure.axes} == {"gray"}
-    assert {axes.images[0].get_clim() for axes in figure.axes} == {(0, 255)}
+    assert {image.get_cmap().name for image in figure.axes[0].images} == {"gray"}
+    assert {image.get_clim() for image in figure.axes[0].images} == {(0, 255)}
     _, ids = TrainingOrder(12, 8, seed=0).batch(0)
     assert np.array_equal(images(figure)[:8], splits["train"]["image"][ids][..., 0])
 

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import cast
+
 import cv2
 import numpy as np
 import pytest
@@ -8,10 +11,12 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from podline.data.keypoints import mirrored
+from podline.documents.manifest import Manifest
 from podline.documents.skeleton import COCO
+from podline.input.augmentation import Chance
 from podline.input.pose_augmentation import (
     affine_maps,
-    augment_poses,
+    augmented,
     draw_colours,
     draw_maps,
     moved_boxes,
@@ -28,6 +33,8 @@ STRONG = PoseAugmentationSettings(
     flip=True, rotation=40, smallest=0.5, largest=1.5, shift=0.2, brightness=0.2, contrast=0.3, saturation=0.5
 )
 FILL = (1, 2, 3)
+CHANCE = Chance(0, 0, [0, 1, 2])
+MANIFEST = cast(Manifest, SimpleNamespace(mean_colour=FILL, skeleton=COCO))
 
 
 def batch(count=6, seed=0, people=3):
@@ -65,7 +72,7 @@ def same(first, second):
 
 def test_all_off_changes_nothing():
     arrays = batch()
-    changed = augment_poses(arrays, np.arange(6), PoseAugmentationSettings(), 0, 0, FILL, COCO)
+    changed = augmented(arrays, np.arange(6), PoseAugmentationSettings(), 0, 0, MANIFEST)
     assert same(changed.values(), arrays.values())
 
 
@@ -164,18 +171,18 @@ def test_boxes_are_cut_at_the_border_and_empty_ones_stay_empty():
 def test_an_example_depends_on_seed_epoch_and_id_only():
     arrays = batch(6)
     ids = np.array([3, 141, 59, 26, 5, 35])
-    whole = augment_poses(arrays, ids, STRONG, 7, 2, FILL, COCO)
+    whole = augmented(arrays, ids, STRONG, 7, 2, MANIFEST)
     chosen = [4, 1]
-    part = augment_poses({key: values[chosen] for key, values in arrays.items()}, ids[chosen], STRONG, 7, 2, FILL, COCO)
+    part = augmented({key: values[chosen] for key, values in arrays.items()}, ids[chosen], STRONG, 7, 2, MANIFEST)
     assert same(part.values(), (values[chosen] for values in whole.values()))
     for seed, epoch in ((8, 2), (7, 3)):
-        other = augment_poses(arrays, ids, STRONG, seed, epoch, FILL, COCO)
+        other = augmented(arrays, ids, STRONG, seed, epoch, MANIFEST)
         assert all((a != b).any() for a, b in zip(other["image"], whole["image"], strict=True))
 
 
 def test_the_given_arrays_stay_as_they_are():
     arrays, before = batch(), batch()
-    changed = augment_poses(arrays, np.arange(6), STRONG, 0, 0, FILL, COCO)
+    changed = augmented(arrays, np.arange(6), STRONG, 0, 0, MANIFEST)
     assert same(arrays.values(), before.values())
     assert changed["image_id"] is arrays["image_id"]
     assert {key: (values.shape, values.dtype) for key, values in changed.items()} == {
@@ -185,7 +192,7 @@ def test_the_given_arrays_stay_as_they_are():
 
 def test_draws_fill_their_ranges():
     ids = np.arange(4000)
-    maps, flips = draw_maps(ids, STRONG, 0, 0, SIDE)
+    maps, flips = draw_maps(Chance(0, 0, ids), STRONG, SIDE)
     scales = np.sqrt(np.abs(np.linalg.det(maps[..., :2])))
     angles = np.degrees(np.arctan2(-maps[:, 0, 1], maps[:, 1, 1]))
     assert 0.47 < flips.mean() < 0.53
@@ -203,21 +210,21 @@ def test_draws_fill_their_ranges():
 
 def test_flips_do_not_shift_when_other_draws_are_switched_on():
     ids = np.arange(100)
-    alone = draw_maps(ids, PoseAugmentationSettings(flip=True), 0, 0, SIDE)[1]
-    assert alone.tolist() == draw_maps(ids, STRONG, 0, 0, SIDE)[1].tolist()
+    alone = draw_maps(Chance(0, 0, ids), PoseAugmentationSettings(flip=True), SIDE)[1]
+    assert alone.tolist() == draw_maps(Chance(0, 0, ids), STRONG, SIDE)[1].tolist()
 
 
 def test_colours():
     grey = np.full((3, 4, 4, 3), 100, np.uint8)
-    colours = draw_colours([0, 1, 2], PoseAugmentationSettings(brightness=0.2), 0, 0)
+    colours = draw_colours(CHANCE, PoseAugmentationSettings(brightness=0.2))
     shifts = colours[:, 0, 3]
     assert recoloured(grey, colours)[:, 0, 0].tolist() == [[round(100 + shift)] * 3 for shift in shifts]
     red = np.zeros((3, 4, 4, 3), np.uint8) + np.uint8([200, 0, 0])
-    saturated = recoloured(red, draw_colours([0, 1, 2], PoseAugmentationSettings(saturation=1), 0, 0))
+    saturated = recoloured(red, draw_colours(CHANCE, PoseAugmentationSettings(saturation=1)))
     luma = saturated[:, 0, 0].astype(float) @ [0.299, 0.587, 0.114]
     # Less saturation keeps a pixel's grey; more is cut at 0.
     assert all((np.abs(luma - 0.299 * 200) < 1) | (saturated[:, 0, 0].min(axis=-1) == 0))
-    middle = recoloured(grey + np.uint8(27), draw_colours([0, 1, 2], PoseAugmentationSettings(contrast=0.5), 0, 0))
+    middle = recoloured(grey + np.uint8(27), draw_colours(CHANCE, PoseAugmentationSettings(contrast=0.5)))
     assert (np.abs(middle.astype(int) - 127) <= 1).all()
 
 

@@ -10,7 +10,6 @@ from podline.data.planning import plan_shards
 from podline.data.records import layout_of
 from podline.data.shards import write_shard
 from podline.data.sources.opening import open_source
-from podline.data.sources.source import Work
 from podline.datasets.draft import manifest_of
 from podline.datasets.fingerprint import fingerprint
 from podline.documents.manifest import MANIFEST, Manifest, dataset_folder
@@ -46,7 +45,7 @@ def convert_plainly(spec: ConvertSpec) -> Manifest:
     plans = plan_shards(spec.dataset, sizes, layout.frame_length, shard_bytes=spec.shard_bytes, min_shards=1)
     written = []
     store.local(folder).mkdir(parents=True)
-    filler, tables = source.shard_tables(plans, spec.seed, store.root, Work())
+    filler, tables = source.shard_tables(plans, spec.seed, store.root, elsewhere=False)
     list(tables)
     for plan in plans:
         path = store.local(folder) / plan.file

@@ -35,7 +35,7 @@ from podline.data.rows import EDGES, FileOfFiles, FilesByRow, SourceSplit
 from podline.data.shown import printable
 from podline.data.sources.decoding import DECODING, Decoding, Look, Pictures, Request
 from podline.data.sources.left_out import LeftOut
-from podline.data.sources.source import Remarks, ShardTables, Source, Work
+from podline.data.sources.source import Remarks, ShardTables, Source
 from podline.documents.manifest import Quarantined, SourceFile
 from podline.errors import SourceError
 from podline.plurals import plural
@@ -111,9 +111,9 @@ class ImagesSource(Source):
         refuse_near(self.near, self.sizes[TEST], self.settings.near_share)
         return self, Remarks(notes=(*self.words, *self.near_lines()))
 
-    def shard_tables(self, plans: ShardPlans, seed: int, folder: Path, work: Work) -> ShardTables:
+    def shard_tables(self, plans: ShardPlans, seed: int, folder: Path, elsewhere: bool) -> ShardTables:  # noqa: ARG002
         """See :meth:`RawData.shard_tables`; decoded images are where workers see them, wherever these are."""
-        return super().shard_tables(plans, seed, folder, work._replace(elsewhere=False))
+        return super().shard_tables(plans, seed, folder, elsewhere=False)
 
     def near_lines(self) -> list[str]:
         """How many test images have a near-duplicate, in words."""

@@ -39,32 +39,6 @@ _OFFICIAL_ROWS = 10_000  # of each of CIFAR-10's files
 _FORMAT = 3  # of the files in the cache; another one when they change
 
 
-class LabelKind(NamedTuple):
-    """One label of every image.
-
-    Attributes:
-        feature: its name in the records.
-        key: its key in a pickled batch.
-        names: the official class names.
-        names_file: the file of class names beside the ``.bin`` files.
-    """
-
-    feature: str
-    key: str
-    names: tuple[str, ...]
-    names_file: str
-
-    @property
-    def names_key(self) -> str:
-        """The key of the class names in the pickled meta file."""
-        return f"{self.key.removesuffix('s')}_names"
-
-    @property
-    def label(self) -> Label:
-        """What a batch is parsed by."""
-        return Label(self.key, len(self.names))
-
-
 class Family(NamedTuple):
     """What CIFAR-10 or CIFAR-100 is made of.
 
@@ -76,7 +50,7 @@ class Family(NamedTuple):
     """
 
     title: str
-    labels: tuple[LabelKind, ...]
+    labels: tuple[Label, ...]
     splits: Mapping[str, tuple[str, ...]]
     meta: str
 
@@ -88,15 +62,15 @@ class Family(NamedTuple):
 
 CIFAR10 = Family(
     "CIFAR-10",
-    (LabelKind("label", "labels", class_names.CIFAR10, "batches.meta.txt"),),
+    (Label("label", "labels", class_names.CIFAR10, "batches.meta.txt"),),
     {"train": tuple(f"data_batch_{number}" for number in range(1, 6)), "test": ("test_batch",)},
     "batches.meta",
 )
 CIFAR100 = Family(
     "CIFAR-100",
     (
-        LabelKind("label", "fine_labels", class_names.CIFAR100_FINE, "fine_label_names.txt"),
-        LabelKind("coarse_label", "coarse_labels", class_names.CIFAR100_COARSE, "coarse_label_names.txt"),
+        Label("label", "fine_labels", class_names.CIFAR100_FINE, "fine_label_names.txt"),
+        Label("coarse_label", "coarse_labels", class_names.CIFAR100_COARSE, "coarse_label_names.txt"),
     ),
     {"train": ("train",), "test": ("test",)},
     "meta",
@@ -107,16 +81,7 @@ _FAMILIES = {"cifar10": CIFAR10, "cifar100": CIFAR100, "sample": _SAMPLE}
 
 
 def open_pickled(dataset: str, files: Mapping[str, RawFile], work: Path) -> Source:
-    """Return the python layout.
-
-    Args:
-        dataset: ``cifar10``, ``cifar100`` or ``sample``.
-        files: every batch by name, and the meta file if there is one.
-        work: the cache folder for pixels.
-
-    Raises:
-        SourceError: a file is not what it should be.
-    """
+    """Open the python layout: see ``podline.data.sources.opening.Layout.open``."""
     family = _FAMILIES[dataset]
     with Sandboxes(MAKER) as sandboxes:
         meta = _meta(family, files[family.meta], sandboxes) if family.meta in files else {}
@@ -128,15 +93,7 @@ def open_pickled(dataset: str, files: Mapping[str, RawFile], work: Path) -> Sour
 
 
 def open_binary(dataset: str, files: Mapping[str, RawFile], _work: Path) -> Source:
-    """Return the binary layout.
-
-    Args:
-        dataset: ``cifar10``, ``cifar100`` or ``sample``.
-        files: every ``.bin`` file by name, and the files of class names that there are.
-
-    Raises:
-        SourceError: a file is not what it should be.
-    """
+    """Open the binary layout: see ``podline.data.sources.opening.Layout.open``."""
     family, names = _FAMILIES[dataset], {}
     for kind in family.labels:
         file = files.get(kind.names_file)
@@ -205,20 +162,21 @@ def _binary(family: Family, file: RawFile) -> CachedImages:
     with reading(file.path), file.path.open("rb") as stream:
         parts = (np.fromfile(stream, np.uint8, _ROWS * stride) for _ in range(0, rows, _ROWS))
         table = np.concatenate([part.reshape(-1, stride)[:, kinds - 1 :: -1].copy() for part in parts])
-    labels = [checked_labels(table[:, at], rows, kind.label, file.path) for at, kind in enumerate(family.labels)]
+    labels = [checked_labels(table[:, at], rows, kind, file.path) for at, kind in enumerate(family.labels)]
     block = RowBlock(file.name, file.place, rows, kinds, stride, _CHANNELS, file.modified)
     return CachedImages(block, np.stack(labels, axis=1), _IMAGE_SHAPE)
 
 
 def _pickled(family: Family, work: Path, sandboxes: Sandboxes, file: RawFile) -> CachedImages:
     """Return a batch's images and labels; the child parses it if it is not in the cache."""
-    labels = tuple(kind.label for kind in family.labels)
 
     def parse(folder: Path) -> None:
         with reading(file.path), sandboxes.lent() as sandbox:
-            sandbox.one(("write_batch", file.path, family.title, labels, folder), limits_of(file.bytes), file.place)
+            sandbox.one(
+                ("write_batch", file.path, family.title, family.labels, folder), limits_of(file.bytes), file.place
+            )
 
-    key = digests.of_json([_FORMAT, file.name, labels, file.sha256])
+    key = digests.of_json([_FORMAT, file.name, family.labels, file.sha256])
     return cached_images(work, key, file.name, parse, planes=_CHANNELS)
 
 
@@ -244,7 +202,7 @@ def _lines(file: RawFile) -> list[str]:
     return [line.strip() for line in text.splitlines() if line.strip()]
 
 
-def _class_names(names: Sequence[str] | None, kind: LabelKind, file: RawFile | None) -> tuple[str, ...]:
+def _class_names(names: Sequence[str] | None, kind: Label, file: RawFile | None) -> tuple[str, ...]:
     """Return the class names that a source brings, once they are text and as many as there are classes."""
     if names is None or file is None:
         return kind.names

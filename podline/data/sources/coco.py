@@ -10,7 +10,7 @@ import re
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from podline.data.decoded_rows import DecodedRows
@@ -18,17 +18,16 @@ from podline.data.planning import ShardPlans
 from podline.data.records import Feature
 from podline.data.sources.coco_annotations import PERSON, ImageEntry, Listed, read_annotations
 from podline.data.sources.coco_decoding import decoded
-from podline.data.sources.coco_files import find_coco
-from podline.data.sources.coco_image import MASK_STRIDE, CocoImage, PixelPlace
+from podline.data.sources.coco_files import ImagePlace, find_coco
+from podline.data.sources.coco_image import BEYOND, MASK_STRIDE, CocoImage, PixelPlace, people_of
 from podline.data.sources.coco_masks import check_outlines
-from podline.data.sources.coco_people import BEYOND, people_of
 from podline.data.sources.coco_records import PeopleByPlace, tables_of_people
 from podline.data.sources.coco_settings import CocoSettings
 from podline.data.sources.coco_truth import publish_truths
 from podline.data.sources.decoding import Look
 from podline.data.sources.left_out import LeftOut
 from podline.data.sources.remote import on_this_machine
-from podline.data.sources.source import Remarks, ShardTables, Work
+from podline.data.sources.source import Remarks, ShardTables
 from podline.documents.manifest import FileInfo, Quarantined, SourceFile
 from podline.documents.skeleton import COCO, Skeleton
 from podline.errors import SourceError
@@ -59,7 +58,7 @@ class CocoSource:
         counted: how often each rule applied.
         left_out: records of each file of annotations, and people in it that have a joint.
         settings: what records hold.
-        decoded: the images of each file of annotations.
+        rows: decoded images, of each file of annotations.
         skeleton: of the people.
         notes: what there is to say of how the annotations were understood.
     """
@@ -71,19 +70,11 @@ class CocoSource:
     counted: dict[str, int]
     left_out: tuple[LeftOut, ...]
     settings: CocoSettings
-    decoded: tuple[DecodedRows, ...]
+    rows: tuple[DecodedRows, ...]
     skeleton: Skeleton = COCO
     notes: tuple[str, ...] = ()
-
-    @property
-    def class_names(self) -> tuple[str, ...]:
-        """What the label says."""
-        return CLASS_NAMES
-
-    @property
-    def extra_class_names(self) -> dict[str, tuple[str, ...]]:
-        """There is no further label."""
-        return {}
+    class_names: tuple[str, ...] = CLASS_NAMES
+    extra_class_names: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def features(self) -> tuple[Feature, ...]:
@@ -128,10 +119,10 @@ class CocoSource:
         """See :func:`podline.data.sources.coco_truth.publish_truths`."""
         return publish_truths(store, folder, self.dataset, self.splits, self.skeleton)
 
-    def shard_tables(self, plans: ShardPlans, seed: int, folder: Path, _work: Work) -> ShardTables:
+    def shard_tables(self, plans: ShardPlans, seed: int, folder: Path, elsewhere: bool) -> ShardTables:  # noqa: ARG002
         """See :meth:`podline.data.sources.source.RawData.shard_tables`; decoded images are where workers see them."""
-        given = self.settings
-        filler = PeopleByPlace(self.decoded, given.side, given.max_people, given.keep_files, self.skeleton)
+        settings = self.settings
+        filler = PeopleByPlace(self.rows, settings.side, settings.max_people, settings.keep_files, self.skeleton)
         return filler, tables_of_people(self.splits, plans, seed, folder)
 
 
@@ -181,10 +172,11 @@ def open_listed(
         SourceError: nothing can be converted.
         StoreError: the cache folder cannot be written.
     """
-    parts = [_Part(one, number, skeleton, settings.max_people) for number, one in enumerate(listed)]
-    found = [decoded(one, settings.side, work) for one in listed]
-    decided = zip(parts, found, strict=True)
-    files = [file for part, images in decided for file in (part.listed.file, part.decide(images.looks))]
+    parts, files, rows = [_Part(one, skeleton, settings.max_people) for one in listed], [], []
+    for number, part in enumerate(parts):
+        found = decoded(part.listed, settings.side, work)
+        files += [part.listed.file, part.decide(number, found.looks)]
+        rows.append(found.rows)
     if len(parts) == 1:
         splits = _cut(parts[0].images)
     else:
@@ -201,7 +193,7 @@ def open_listed(
         {rule: counted[rule] for rule in sorted(counted) if counted[rule]},
         tuple(left_out for part in parts for left_out in (part.records, part.people)),
         settings,
-        tuple(images.rows for images in found),
+        tuple(rows),
         skeleton,
         notes,
     )
@@ -210,8 +202,8 @@ def open_listed(
 class _Part:
     """What becomes of one file of annotations."""
 
-    def __init__(self, listed: Listed, number: int, skeleton: Skeleton, max_people: int) -> None:
-        self.listed, self._number, self._max_people, self._noun = listed, number, max_people, skeleton.noun
+    def __init__(self, listed: Listed, skeleton: Skeleton, max_people: int) -> None:
+        self.listed, self._max_people, self._noun = listed, max_people, skeleton.noun
         self.records = LeftOut(f"records of {listed.place.name}")
         self.people = LeftOut(f"{self._noun.many} of {listed.place.name}")
         self.images: list[CocoImage] = []
@@ -224,10 +216,10 @@ class _Part:
         self.records.add(reason)
         self.people.add("the image is left out", people)
 
-    def decide(self, looks: Sequence[Look]) -> SourceFile:
-        """Decide about every image; return what there is to say of their files."""
-        listed = self.listed
-        digest, size, there, annotations = hashlib.sha256(), 0, 0, 0
+    def decide(self, number: int, looks: Sequence[Look]) -> SourceFile:
+        """Decide about every image of this part, whose number is given; return what there is to say of their files."""
+        listed, digest = self.listed, hashlib.sha256()
+        size = there = annotations = 0
         for entry in listed.entries():
             self.records.read += 1
             self.people.read += entry.people
@@ -236,10 +228,10 @@ class _Part:
             if entry.file is not None:
                 look = looks[there]
                 digest.update(f"{entry.name} {look.bytes} {look.crc}\n".encode())
-                pixels = PixelPlace(self._number, there)
+                pixels = PixelPlace(number, there)
                 size, there = size + look.bytes, there + 1
                 reason = f"the file {look.reason}" if look.reason else ""
-                problem = problem or reason or self._convert(entry, look, pixels)
+                problem = problem or reason or self._convert(entry, entry.file, look, pixels)
             if problem:
                 self.leave_out(entry.record, problem, entry.people)
         if not self.images:
@@ -256,11 +248,8 @@ class _Part:
         name = listed.place.images.name.removesuffix(".zip")
         return SourceFile(name=f"{name}/*.jpg", bytes=size, sha256=digest.hexdigest())
 
-    def _convert(self, entry: ImageEntry, look: Look, pixels: PixelPlace) -> str:
+    def _convert(self, entry: ImageEntry, file: ImagePlace, look: Look, pixels: PixelPlace) -> str:
         """Add a decoded image to those that are converted; return why it cannot be, or nothing."""
-        file = entry.file
-        if file is None:
-            return "the file cannot be decoded"
         width, height = (entry.width, entry.height) if entry.width else (look.width, look.height)
         counted: Counter[str] = Counter()
         people, ignored = people_of(entry.annotations, width, height, self._max_people, counted)

@@ -160,10 +160,7 @@ class ImageEntry:
 
     Attributes:
         record: how quarantine and errors call it.
-        id: COCO's.
-        name: of its file.
         width: of the image that was annotated; 0 if it is not listed: then it is the file's.
-        height: likewise.
         problem: why it cannot be converted; empty if it can.
         people: annotations with a joint.
         annotations: of people in it, each an :class:`Annotation` as JSON.
@@ -200,11 +197,7 @@ class Listed(NamedTuple):
     """A file of annotations that was read and checked.
 
     Attributes:
-        place: where it is, and its images.
         path: of the file with its entries.
-        bytes: of the file of annotations.
-        sha256: likewise.
-        entries_sha256: of its entries.
         others: annotations of other things than people, which are passed over.
         strays: those among them that have joints.
         image_files: how many image files there are, listed or not.
@@ -272,7 +265,7 @@ def list_images(place: AnnotationFile, path: Path, ids: Collection[int], joints:
     Returns:
         The members of :class:`Listed` from ``bytes`` on.
     """
-    images = images_in(place.images)
+    find, files = images_in(place.images)
     data = content_of(place.path, place.member)
     document = document_of(data, place.shown, "fetch the official annotations again")
     if document is None:
@@ -283,7 +276,7 @@ def list_images(place: AnnotationFile, path: Path, ids: Collection[int], joints:
     digest = hashlib.sha256()
     with path.open("wb") as stream:
         for entry in entries:
-            found = images.find(entry.name) if entry.name else None
+            found = find(entry.name) if entry.name else None
             if isinstance(found, str):
                 entry.refuse(found)
             else:
@@ -291,7 +284,7 @@ def list_images(place: AnnotationFile, path: Path, ids: Collection[int], joints:
             line = f"{entry.to_json()}\n".encode()
             digest.update(line)
             stream.write(line)
-    return len(data), hashlib.sha256(data).hexdigest(), digest.hexdigest(), others, strays, images.files
+    return len(data), hashlib.sha256(data).hexdigest(), digest.hexdigest(), others, strays, files
 
 
 def content_of(path: Path, member: str = "") -> bytes:

@@ -166,20 +166,12 @@ class ImagePlace(NamedTuple):
         return data
 
 
-class Images(NamedTuple):
-    """The images of a folder or a zip file.
+def images_in(place: Path) -> tuple[Callable[[str], ImagePlace | str], int]:
+    """Find the images of a folder or a zip file; runs in a sandbox.
 
-    Attributes:
-        find: a file's name → its place, or why it cannot be read: a phrase that follows the image.
-        files: how many image files there are.
-    """
-
-    find: Callable[[str], ImagePlace | str]
-    files: int
-
-
-def images_in(place: Path) -> Images:
-    """Return the images of a folder or a zip file; runs in a sandbox.
+    Returns:
+        A function of a file's name that returns its place, or why it cannot be read: a phrase that follows the image.
+        How many image files there are.
 
     Raises:
         SourceError: it cannot be read.
@@ -187,7 +179,7 @@ def images_in(place: Path) -> Images:
     if place.is_dir():
         with reading(place):
             count = sum(name.lower().endswith(_SUFFIXES) for name in os.listdir(place))  # noqa: PTH208 (names alone)
-        return Images(lambda name: _in_folder(place, name), count)
+        return lambda name: _in_folder(place, name), count
     with parsing(place, "a zip file", "fetch it again"), zipfile.ZipFile(place) as archive:
         members = [member for member in archive.infolist() if member.filename.lower().endswith(_SUFFIXES)]
         found = place.stat()
@@ -198,7 +190,7 @@ def images_in(place: Path) -> Images:
     def find(name: str) -> ImagePlace | str:
         return _in_zip(place, found, named[name]) if name in named else f"{place.name} has no such file"
 
-    return Images(find, len(members))
+    return find, len(members)
 
 
 def _in_folder(folder: Path, name: str) -> ImagePlace | str:

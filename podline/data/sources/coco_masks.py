@@ -65,7 +65,7 @@ def check_outlines(annotations: Iterable[Mapping[str, Any]], width: int, height:
 
 def _outlines(annotations: Iterable[Mapping[str, Any]], shape: tuple[int, int]) -> Iterator[Runs | list[float]]:
     """Yield what is to be drawn of some annotations: runs, or a polygon's x and y one after another."""
-    count = length = runs = 0
+    length = runs = 0
     for annotation in annotations:
         segmentation = annotation.get("segmentation")
         for outline in [segmentation] if isinstance(segmentation, Mapping) else _polygons(annotation):
@@ -76,14 +76,11 @@ def _outlines(annotations: Iterable[Mapping[str, Any]], shape: tuple[int, int]) 
                 # COCO's integers do not hold any number.
                 found = np.clip(np.reshape(outline, (-1, 2)), -1, np.array(shape[::-1]) + 1).ravel().tolist()
                 length += _length(found)
-            count += 1
-            for what, has, most in (
-                ("outlines", count, bounds.OUTLINES),
-                ("runs", runs, bounds.OUTLINE_RUNS),
-                ("pixels of outlines", length, bounds.OUTLINE_PIXELS),
-            ):
-                if has > most:
-                    raise SourceError(f"its unlabelled people have {has:,} {what} or more vs {most:,} at most")
+            if runs > bounds.OUTLINE_RUNS or length > bounds.OUTLINE_PIXELS:
+                raise SourceError(
+                    f"outlines of its unlabelled people have {runs:,} runs and {length:,} pixels or more vs "
+                    f"{bounds.OUTLINE_RUNS:,} and {bounds.OUTLINE_PIXELS:,} at most"
+                )
             yield found
 
 

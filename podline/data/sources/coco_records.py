@@ -18,9 +18,8 @@ from podline.data.keypoints import from_annotated
 from podline.data.planning import ShardPlan, shard_order
 from podline.data.records import IMAGE, RecordLayout
 from podline.data.shards import Fill
-from podline.data.sources.coco_image import MASK_STRIDE, CocoImage
+from podline.data.sources.coco_image import MASK_STRIDE, CocoImage, people_of
 from podline.data.sources.coco_masks import ignored_mask
-from podline.data.sources.coco_people import people_of
 from podline.data.tfrecord import Bytes
 from podline.documents.skeleton import Skeleton
 from podline.store.contract import explained
@@ -85,7 +84,7 @@ def squares_of(images: Sequence[CocoImage], decoded: Sequence[DecodedRows], side
     parts, rows = np.array([image.pixels for image in images], np.int64).T
     for part in np.unique(parts).tolist():
         chosen = np.flatnonzero(parts == part)
-        decoded[part].read_into(squares, chosen, rows[chosen])
+        squares[chosen] = decoded[part].read(rows[chosen], squares.shape[1])
     return squares.reshape(-1, side, side, 3)
 
 

@@ -19,14 +19,11 @@ from podline.progress import Reporter, silent
 from podline.recipes import datasets
 from podline.store.contract import explained
 
-RETRY_DELAYS = (2.0, 10.0, 30.0, 60.0)
+RETRY_DELAYS = (2.0, 10.0, 30.0, 60.0)  # seconds before the second, third, … try
 _TIMEOUT = 30.0
 _BLOCK = 1 << 18
 # Answers that say "not now": too many requests, and the server's own troubles.
 _BUSY = frozenset({408, 425, 429, 500, 502, 503, 504})
-
-Tell = Callable[[int], object]
-"""Is called with the bytes of the present file that are there."""
 
 
 def download(dataset: str, folder: Path, reporter: Reporter | None = None, base_url: str | None = None) -> Path:
@@ -57,25 +54,8 @@ def download(dataset: str, folder: Path, reporter: Reporter | None = None, base_
     return fetch_all(official.downloads, base_url or official.url, folder, reporter or silent("download"))
 
 
-def fetch_all(
-    files: Sequence[RemoteFile],
-    base_url: str,
-    folder: Path,
-    reporter: Reporter,
-    *,
-    delays: Sequence[float] = RETRY_DELAYS,
-    sleep: Callable[[float], None] = time.sleep,
-) -> Path:
-    """Fetch files from one place into a folder, one after the other; see :func:`download`.
-
-    Args:
-        files: what to fetch.
-        base_url: what their names are appended to.
-        folder: where to.
-        reporter: is told how many bytes of all files are there.
-        delays: seconds before the second, third, … try; a try that brought something forward starts them anew.
-        sleep: waits for so many seconds.
-    """
+def fetch_all(files: Sequence[RemoteFile], base_url: str, folder: Path, reporter: Reporter) -> Path:
+    """Fetch files from one place into a folder, one after the other; see :func:`download`."""
     if not base_url.startswith(("http://", "https://")):
         raise SettingsError(f"{base_url}: give an address that starts with http:// or https://")
     with explained("make the folder", folder):
@@ -90,12 +70,10 @@ def fetch_all(
         if not target.exists():
             reporter.log(f"fetching {url}")
             with _locked(folder / f"{file.name}.part") as stream:
-                _fetch(file, url, stream, tell, reporter, delays, sleep)
+                _fetch(file, url, stream, tell, reporter)
                 _publish(file, url, stream, target)
         elif (found := md5_of(target)) != file.md5:
-            raise SourceError(
-                f"{target} is there with md5 {found} vs {file.md5} published; delete it to fetch it again"
-            )
+            raise SourceError(f"{target} is there with md5 {found} vs {file.md5} published; delete it to fetch again")
         tell(file.bytes)
         finished += file.bytes
     return folder
@@ -116,29 +94,22 @@ def _locked(part: Path) -> Iterator[IO[bytes]]:
         yield stream
 
 
-def _fetch(
-    file: RemoteFile,
-    url: str,
-    stream: IO[bytes],
-    tell: Tell,
-    reporter: Reporter,
-    delays: Sequence[float],
-    sleep: Callable[[float], None],
-) -> None:
-    waits = iter(delays)
+def _fetch(file: RemoteFile, url: str, stream: IO[bytes], tell: Callable[[int], None], reporter: Reporter) -> None:
+    """Fetch what is missing of a file, in several tries; one that brought something forward starts the delays anew."""
+    waits = iter(RETRY_DELAYS)
     while (before := stream.tell()) < file.bytes:
         try:
             _fetch_rest(file, url, stream, tell)
         except SourceUnavailableError as error:
-            waits = iter(delays) if stream.tell() > before else waits
+            waits = iter(RETRY_DELAYS) if stream.tell() > before else waits
             wait = next(waits, None)
             if wait is None:
                 raise
             reporter.warn(f"{error}; trying again in {wait:g} s, from byte {stream.tell():,}")
-            sleep(wait)
+            time.sleep(wait)
 
 
-def _fetch_rest(file: RemoteFile, url: str, stream: IO[bytes], tell: Tell) -> None:
+def _fetch_rest(file: RemoteFile, url: str, stream: IO[bytes], tell: Callable[[int], None]) -> None:
     """Ask once for what is missing, and append it.
 
     Raises:

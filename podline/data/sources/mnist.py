@@ -30,15 +30,7 @@ _REMEDY = "fetch the official file again with `podline data download mnist`"
 
 
 def open_mnist(dataset: str, files: Mapping[str, RawFile], _work: Path) -> Source:
-    """Return the four files as a source.
-
-    Args:
-        dataset: what the source is called.
-        files: the files by official name.
-
-    Raises:
-        SourceError: a file is not what it should be.
-    """
+    """Open the four files: see ``podline.data.sources.opening.Layout.open``."""
     splits = tuple(_split(split, files[images], files[labels]) for split, (images, labels) in SPLITS.items())
     infos = tuple(file.info for file in files.values())
     return Source(dataset, class_names.MNIST, infos, splits, raw=tuple(files.values()))
@@ -57,7 +49,7 @@ def _split(name: str, images: RawFile, labels: RawFile) -> SourceSplit:
         raise SourceError(f"{images.path} holds no image: 0 vs 1 at least; {_REMEDY}")
     with reading(labels.path):
         values: npt.NDArray[np.uint8] = np.fromfile(labels.path, np.uint8, offset=first)
-    column = checked_labels(values, count, Label("labels", len(class_names.MNIST)), labels.path)
+    column = checked_labels(values, count, Label("label", "labels", class_names.MNIST), labels.path)
     block = RowBlock(images.name, images.place, count, start, modified=images.modified)
     return SourceSplit(name, (*_SIDES, 1), (block,), {"label": column})
 

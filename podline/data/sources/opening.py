@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -12,7 +13,7 @@ from podline.data.official import official_name
 from podline.data.rawfiles import RawFile, made_once, raw_file, reading, renaming
 from podline.data.sources import class_names
 from podline.data.sources.archives import GZIP_MAGIC, in_child
-from podline.data.sources.cifar import CIFAR10, CIFAR100, open_binary, open_pickled
+from podline.data.sources.cifar import CIFAR10, CIFAR100, Family, open_binary, open_pickled
 from podline.data.sources.mnist import SPLITS, open_mnist
 from podline.data.sources.remote import on_this_machine
 from podline.data.sources.source import Source
@@ -20,6 +21,8 @@ from podline.errors import SourceError
 from podline.recipes.datasets import ConverterSettings, DataSet
 from podline.store import digests
 from podline.store.prefetch import in_order
+
+_TORCHVISION = "MNIST/raw"  # where it puts MNIST
 
 
 class Layout(NamedTuple):
@@ -32,7 +35,8 @@ class Layout(NamedTuple):
         archive: the official archive's name; empty where there is none.
         required: official names of the files that must be there.
         optional: the files that are read where they are there.
-        open: makes a source of a data set's name, its files by official name, and the cache folder.
+        open: makes a source of a data set's name, its files by official name, and the cache folder for pixels; or
+            raises a :class:`SourceError` if a file is not what it should be.
     """
 
     title: str
@@ -56,52 +60,24 @@ class Find(NamedTuple):
         return [name for name in self.layout.required if name not in self.files]
 
 
+def _cifar(family: Family, datasets: tuple[str, ...], python: str, binary: str) -> tuple[Layout, Layout]:
+    """Return the two layouts of CIFAR-10 or CIFAR-100, by the folders that their archives unpack to."""
+    title, archive = family.title, family.title.lower()
+    bins = tuple(f"{name}.bin" for name in family.batches)
+    names = tuple(kind.names_file for kind in family.labels)
+    return (
+        Layout(
+            f"{title} in python layout", datasets, python, f"{archive}-python.tar.gz",
+            family.batches, (family.meta,), open_pickled,
+        ),
+        Layout(f"{title} in binary layout", datasets, binary, f"{archive}-binary.tar.gz", bins, names, open_binary),
+    )  # fmt: skip
+
+
 LAYOUTS = (
-    Layout(
-        title="CIFAR-10 in python layout",
-        datasets=("cifar10", "sample"),
-        folder="cifar-10-batches-py",
-        archive="cifar-10-python.tar.gz",
-        required=CIFAR10.batches,
-        optional=(CIFAR10.meta,),
-        open=open_pickled,
-    ),
-    Layout(
-        title="CIFAR-10 in binary layout",
-        datasets=("cifar10", "sample"),
-        folder="cifar-10-batches-bin",
-        archive="cifar-10-binary.tar.gz",
-        required=tuple(f"{name}.bin" for name in CIFAR10.batches),
-        optional=tuple(kind.names_file for kind in CIFAR10.labels),
-        open=open_binary,
-    ),
-    Layout(
-        title="CIFAR-100 in python layout",
-        datasets=("cifar100",),
-        folder="cifar-100-python",
-        archive="cifar-100-python.tar.gz",
-        required=CIFAR100.batches,
-        optional=(CIFAR100.meta,),
-        open=open_pickled,
-    ),
-    Layout(
-        title="CIFAR-100 in binary layout",
-        datasets=("cifar100",),
-        folder="cifar-100-binary",
-        archive="cifar-100-binary.tar.gz",
-        required=tuple(f"{name}.bin" for name in CIFAR100.batches),
-        optional=tuple(kind.names_file for kind in CIFAR100.labels),
-        open=open_binary,
-    ),
-    Layout(
-        title="MNIST",
-        datasets=("mnist",),
-        folder="MNIST/raw",  # where torchvision puts them
-        archive="",
-        required=tuple(name for pair in SPLITS.values() for name in pair),
-        optional=(),
-        open=open_mnist,
-    ),
+    *_cifar(CIFAR10, ("cifar10", "sample"), "cifar-10-batches-py", "cifar-10-batches-bin"),
+    *_cifar(CIFAR100, ("cifar100",), "cifar-100-python", "cifar-100-binary"),
+    Layout("MNIST", ("mnist",), _TORCHVISION, "", tuple(chain(*SPLITS.values())), (), open_mnist),
 )
 _WANTED = frozenset(name for layout in LAYOUTS for name in (*layout.required, *layout.optional))
 
@@ -138,7 +114,7 @@ def open_source(dataset: str, uri: str, work: Path) -> Source:
         if not place.exists():
             raise SourceError(f"{place} does not exist; {_fetch(dataset, place)}")
         if place.is_file() and official_name(place.name) in _WANTED:
-            raise SourceError(_one_of_several(dataset, place))
+            raise SourceError(f"{place} is one of the files of a data set vs the folder that has them all; give that")
         return _open_place(dataset, place, work, unpacked)
 
 
@@ -214,16 +190,6 @@ def _refuse_other_names(source: Source, place: Path) -> None:
                 f"{place} has the classes of {other} ({names[0]}, {names[1]}, …) vs {source.dataset} asked for; "
                 f"use `podline run {other} --source {place}`"
             )
-
-
-def _one_of_several(dataset: str, place: Path) -> str:
-    """Return what to give in place of one file of a data set."""
-    layout = next(layout for layout in LAYOUTS if official_name(place.name) in (*layout.required, *layout.optional))
-    used = dataset if dataset in layout.datasets else layout.datasets[0]
-    return (
-        f"{place} is one of the files of {layout.title} vs the folder that has them all; "
-        f"use `podline run {used} --source {place.parent}`"
-    )
 
 
 def _nothing_fits(dataset: str, place: Path, finds: list[Find]) -> str:

@@ -34,10 +34,24 @@ Labels = npt.NDArray[np.uint8]
 
 
 class Label(NamedTuple):
-    """One label of every image: its key in a pickled batch, and how many classes there are."""
+    """One label of every image.
 
+    Attributes:
+        feature: its name in the records.
+        key: its key in a pickled batch.
+        names: the official class names.
+        names_file: the file of class names beside the ``.bin`` files.
+    """
+
+    feature: str
     key: str
-    classes: int
+    names: tuple[str, ...]
+    names_file: str = ""
+
+    @property
+    def names_key(self) -> str:
+        """The key of the class names in the pickled meta file."""
+        return f"{self.key.removesuffix('s')}_names"
 
 
 def parser() -> Callable[[tuple[Any, ...]], Any]:
@@ -95,10 +109,11 @@ def checked_labels(values: list[int] | npt.NDArray[Any], rows: int, label: Label
     """
     if len(values) != rows:
         raise SourceError(f"{path}: {len(values):,} {label.key} vs {plural(rows, 'image')}; {REMEDY}")
-    if rows and not 0 <= min(values) <= max(values) < label.classes:
-        row, value = next((row, int(value)) for row, value in enumerate(values) if not 0 <= value < label.classes)
+    classes = len(label.names)
+    if rows and not 0 <= min(values) <= max(values) < classes:
+        row, value = next((row, int(value)) for row, value in enumerate(values) if not 0 <= value < classes)
         what = str(value) if value.bit_length() < _LONGEST else f"a number of {value.bit_length():,} bits"
-        raise SourceError(f"{path}: {label.key}[{row}] is {what} vs 0 to {label.classes - 1}; {REMEDY}")
+        raise SourceError(f"{path}: {label.key}[{row}] is {what} vs 0 to {classes - 1}; {REMEDY}")
     return np.array(values, np.uint8)
 
 

@@ -32,26 +32,9 @@ def _radius(u: Floats, v: Floats) -> Floats:
     return np.sqrt(u * u + v * v)
 
 
-def _disc(u: Floats, v: Floats) -> Floats:
-    return _radius(u, v) - 0.85
-
-
-def _ring(u: Floats, v: Floats) -> Floats:
-    return np.abs(_radius(u, v) - 0.75) - 0.2
-
-
-def _square(u: Floats, v: Floats) -> Floats:
-    return np.maximum(np.abs(u), np.abs(v)) - 0.78
-
-
 def _triangle(u: Floats, v: Floats) -> Floats:
     sides = [-(a * u + b * v) - 0.5 for a, b in _TRIANGLE]
     return np.maximum(np.maximum(sides[0], sides[1]), sides[2])
-
-
-def _cross(u: Floats, v: Floats) -> Floats:
-    across, along = np.abs(u), np.abs(v)
-    return np.minimum(np.maximum(across - 0.27, along - 0.95), np.maximum(across - 0.95, along - 0.27))
 
 
 def _star(u: Floats, v: Floats) -> Floats:
@@ -60,41 +43,36 @@ def _star(u: Floats, v: Floats) -> Floats:
     return np.sort(beyond, axis=0)[-2]
 
 
-def _crescent(u: Floats, v: Floats) -> Floats:
-    return np.maximum(_radius(u, v) - 0.9, 0.75 - _radius(u - 0.4, v))
+def _square(u: Floats, v: Floats) -> Floats:
+    return np.maximum(np.abs(u), np.abs(v)) - 0.78
+
+
+def _bar(u: Floats, v: Floats) -> Floats:
+    return np.maximum(np.abs(u) - 0.27, np.abs(v) - 0.95)
+
+
+def _to_nearest(u: Floats) -> Floats:
+    """Return how far it is to the nearest whole number."""
+    return u - np.rint(u)
 
 
 def _wave(u: Floats) -> Floats:
     """Return a triangle wave of period 1 between -0.25 and 0.25."""
-    return np.abs(u - np.rint(u)) - 0.25
-
-
-def _stripes(u: Floats, v: Floats) -> Floats:
-    return np.maximum(_square(u, v), _wave(u * 1.6) / 1.6)
-
-
-def _checks(u: Floats, v: Floats) -> Floats:
-    return np.maximum(_square(u, v), _wave(u * 1.3) * _wave(v * 1.3) * 3.0)
-
-
-def _dots(u: Floats, v: Floats) -> Floats:
-    across, along = u * 1.5, v * 1.5
-    nearest = _radius(across - np.rint(across), along - np.rint(along)) - 0.3
-    return np.maximum(_square(u, v), nearest / 1.5)
+    return np.abs(_to_nearest(u)) - 0.25
 
 
 # Class → how far outside the figure a point is, negative inside; the figure lies in the unit disc, more or less.
 _FIGURES: dict[str, Callable[[Floats, Floats], Floats]] = {
-    "disc": _disc,
-    "ring": _ring,
+    "disc": lambda u, v: _radius(u, v) - 0.85,
+    "ring": lambda u, v: np.abs(_radius(u, v) - 0.75) - 0.2,
     "square": _square,
     "triangle": _triangle,
-    "cross": _cross,
+    "cross": lambda u, v: np.minimum(_bar(u, v), _bar(v, u)),
     "star": _star,
-    "crescent": _crescent,
-    "stripes": _stripes,
-    "checks": _checks,
-    "dots": _dots,
+    "crescent": lambda u, v: np.maximum(_radius(u, v) - 0.9, 0.75 - _radius(u - 0.4, v)),
+    "stripes": lambda u, v: np.maximum(_square(u, v), _wave(u * 1.6) / 1.6),
+    "checks": lambda u, v: np.maximum(_square(u, v), _wave(u * 1.3) * _wave(v * 1.3) * 3.0),
+    "dots": lambda u, v: np.maximum(_square(u, v), (_radius(_to_nearest(u * 1.5), _to_nearest(v * 1.5)) - 0.3) / 1.5),
 }
 
 

@@ -38,16 +38,6 @@ if TYPE_CHECKING:
     from podline.store.contract import Store
 
 
-class Work(NamedTuple):
-    """What is known of the workers that write shards.
-
-    Attributes:
-        elsewhere: whether they are on other machines, which see the store and no file of this one.
-    """
-
-    elsewhere: bool = False
-
-
 ShardTables = tuple[ShardFiller, Iterator[Path]]
 """How workers make the records of shards, and the tables that they need for it."""
 
@@ -125,14 +115,14 @@ class RawData(Protocol):
         """
         ...
 
-    def shard_tables(self, plans: ShardPlans, seed: int, folder: Path, work: Work) -> ShardTables:
+    def shard_tables(self, plans: ShardPlans, seed: int, folder: Path, elsewhere: bool) -> ShardTables:
         """How workers make the records of shards, and the tables that they need for it.
 
         Args:
             plans: the shards.
             seed: of the order in which records are put into shards.
             folder: an existing folder, into which a table is written when it is asked for.
-            work: what is known of the workers.
+            elsewhere: whether the workers are on other machines, which see the store and no file of this one.
 
         Raises:
             StoreError: the folder cannot be written.
@@ -245,8 +235,8 @@ class Source:
         """Publish nothing: a class is judged by the record's own label."""
         return {}
 
-    def shard_tables(self, plans: ShardPlans, seed: int, folder: Path, work: Work) -> ShardTables:
+    def shard_tables(self, plans: ShardPlans, seed: int, folder: Path, elsewhere: bool) -> ShardTables:
         """See :meth:`RawData.shard_tables`; to other machines pixels go in the tables."""
-        if work.elsewhere:
+        if elsewhere:
             return RowsInTables(), tables_of_rows(self.splits, plans, seed, folder)
         return RowsByPlace(without_labels(self.splits)), tables_of_places(self.splits, seed, folder)

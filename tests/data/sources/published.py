@@ -60,6 +60,15 @@ def cifar10_batch(name: str, rows: int) -> dict[str, Any]:
     return {"batch_label": name, "labels": labels_of(name, rows), "data": noise(name, rows)}
 
 
+def cifar100_batch(name: str, rows: int) -> dict[str, Any]:
+    return {
+        "filenames": [f"{name}_{row}.png" for row in range(rows)],
+        "fine_labels": labels_of(name, rows, 100),
+        "coarse_labels": labels_of(name, rows, 20),
+        "data": noise(name, rows),
+    }
+
+
 def write_cifar10_pickles(folder: Path, rows: int = 4, names: Sequence[str] = CIFAR10_NAMES) -> Path:
     """The python layout; batch k has ``rows + k`` rows."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -82,13 +91,7 @@ def write_cifar10_bins(folder: Path, rows: int = 4) -> Path:
 def write_cifar100_pickles(folder: Path, rows: int = 4) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     for name in ("train", "test"):
-        batch = {
-            "filenames": [f"{name}_{row}.png" for row in range(rows)],
-            "fine_labels": labels_of(name, rows, 100),
-            "coarse_labels": labels_of(name, rows, 20),
-            "data": noise(name, rows),
-        }
-        (folder / name).write_bytes(python2(batch))
+        (folder / name).write_bytes(python2(cifar100_batch(name, rows)))
     return folder
 
 

@@ -13,8 +13,8 @@ from reading_case import changed, counted, read
 
 from podline.data.planning import plan_shards
 from podline.data.records import layout_of
-from podline.data.sources.decoded import decoded_source
-from podline.data.sources.source import Source, Work
+from podline.data.sources.decoded import decoded_source, decoder
+from podline.data.sources.source import Source
 from podline.errors import SourceError
 from podline.recipes.datasets import DataSet
 from podline.store.opening import open_store
@@ -60,7 +60,7 @@ def test_labels_of_many_classes_reach_the_records(raw: Path) -> None:
     source = decoded_source(TOYS, str(raw), SPLITS, names, backwards, raw.parent / "work")
     layout = layout_of(source.features)
     plans = plan_shards("toys", source.sizes, layout.frame_length, shard_bytes=1 << 20, min_shards=1)
-    filler, tables = source.shard_tables(plans, 0, raw, Work())
+    filler, tables = source.shard_tables(plans, 0, raw, elsewhere=False)
     paths, pairs = {table.name: table for table in tables}, []
     for plan in plans:
         frames = layout.frames(plan.records)
@@ -103,21 +103,29 @@ def test_a_file_is_decoded_once_until_its_reader_has_another_version(raw: Path) 
         (partial(changed, None, -1), r"a.npz: image 3 has the label -1 vs 0 to 2"),
         (partial(changed, None, "cat"), r"a.npz cannot be read as images: ValueError: invalid literal"),
         (reading_case.nothing, r"a.npz holds no image: 0 vs 1 at least"),
-        (
-            reading_case.failing,
-            r"a.npz cannot be read as images: ZeroDivisionError: division by zero; restore",
-        ),
+        (reading_case.failing, r"a.npz cannot be read as images: ZeroDivisionError: division by zero; restore"),
+    ],
+)
+def test_what_cannot_be_is_one_line(raw: Path, tmp_path: Path, reader: Any, message: str) -> None:
+    with pytest.raises(SourceError, match=message) as caught:
+        decoder(reader, 3)((raw / "a.npz", tmp_path))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("reader", "message"),
+    [
         (reading_case.crashing, r"a.npz crashes its parser \(SIGSEGV\)"),
         (reading_case.hungry, r"a.npz takes more than .* MB of memory to read"),
         (reading_case.endless, r"a.npz takes more than .* s of CPU time to read"),
         (lambda _file: [], "give a function of a module"),
     ],
 )
-def test_what_cannot_be_is_one_line_and_leaves_nothing_behind(raw: Path, reader: Any, message: str) -> None:
+def test_a_reader_that_takes_too_much_leaves_nothing_behind(raw: Path, reader: Any, message: str) -> None:
     with pytest.raises(SourceError, match=message) as caught:
         opened(raw, reader)
     assert "\n" not in str(caught.value)
-    assert opened(raw).sizes == {"train": 10, "test": 5}
+    assert not list((raw.parent / "work").glob("*/files.json"))
 
 
 def test_files_that_are_missing_are_named(raw: Path) -> None:

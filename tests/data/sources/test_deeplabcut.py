@@ -91,7 +91,7 @@ def records(source: CocoSource) -> dict[str, list[Any]]:
         split: [
             (
                 image._replace(place=image.place._replace(path=""), pixels=PixelPlace(0, 0)),
-                squares_of([image], source.decoded, source.settings.side).tobytes(),
+                squares_of([image], source.rows, 64).tobytes(),
             )
             for image in images
         ]

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from podline.data.official import RemoteFile, published
+from podline.data.sources import download as downloading
 from podline.data.sources.download import download, fetch_all
 from podline.data.sources.opening import open_source
 from podline.errors import SettingsError, SourceError, SourceUnavailableError, StoreError, is_transient
@@ -90,9 +91,10 @@ class Listener:
         self.reporter = Reporter("download", self.events.append)
 
     def fetch(self, mirror: Mirror, folder: Path, *files: RemoteFile) -> Path:
-        return fetch_all(
-            files or (REMOTE,), mirror.url, folder, self.reporter, delays=(1, 2, 3), sleep=self.waits.append
-        )
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(downloading, "RETRY_DELAYS", (1, 2, 3))
+            patch.setattr(downloading.time, "sleep", self.waits.append)
+            return fetch_all(files or (REMOTE,), mirror.url, folder, self.reporter)
 
     def warnings(self) -> list[str]:
         return [event["message"] for event in self.events if event.get("level") == "warning"]
@@ -182,12 +184,13 @@ def test_a_busy_server_is_asked_again(mirror: Mirror, tmp_path: Path) -> None:
         Listener().fetch(mirror, tmp_path / "again")
 
 
-def test_no_server(tmp_path: Path) -> None:
+def test_no_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(downloading, "RETRY_DELAYS", ())
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}"
         with pytest.raises(SourceUnavailableError, match="did not answer or broke off"):
-            fetch_all([REMOTE], url, tmp_path, silent(), delays=(), sleep=lambda _seconds: None)
+            fetch_all([REMOTE], url, tmp_path, silent())
 
 
 @pytest.mark.parametrize("status", [403, 404, 410])

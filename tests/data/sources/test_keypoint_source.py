@@ -21,7 +21,7 @@ from podline.cli import cli
 from podline.data.coco_letterbox import LetterBox
 from podline.data.reader import SplitReader
 from podline.data.sources.coco import CocoSource
-from podline.data.sources.coco_people import people_of
+from podline.data.sources.coco_image import people_of
 from podline.data.sources.coco_truth import read_truth
 from podline.data.sources.source import open_raw
 from podline.documents.manifest import read_manifest

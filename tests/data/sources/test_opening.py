@@ -26,8 +26,6 @@ from podline.errors import SourceError
 
 LAYOUTS: list[tuple[str, str, str, Callable[[Path], Path]]] = [
     ("cifar10", "cifar-10-batches-py", "cifar-10-python.tar.gz", write_cifar10_pickles),
-    ("cifar10", "cifar-10-batches-bin", "cifar-10-binary.tar.gz", write_cifar10_bins),
-    ("cifar100", "cifar-100-python", "cifar-100-python.tar.gz", write_cifar100_pickles),
     ("cifar100", "cifar-100-binary", "cifar-100-binary.tar.gz", write_cifar100_bins),
 ]
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gzip
 import os
-import pickle
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,11 +13,8 @@ import pytest
 from coco_files import CocoFiles, open_coco
 from gcs_emulator import upload
 from published import (
-    MNIST_NAMES,
     archive_of,
-    cifar10_batch,
     write_cifar10_bins,
-    write_cifar10_pickles,
     write_cifar100_pickles,
     write_mnist,
 )
@@ -52,22 +47,9 @@ def same(found: Source, expected: Source) -> None:
         np.testing.assert_array_equal(column, expected_columns[name])
 
 
-def python3_pickles(folder: Path) -> Path:
-    """Pixels that cannot be read by position: Python 3's protocol 0 writes them as text."""
-    write_cifar10_pickles(folder)
-    (folder / "data_batch_2").write_bytes(pickle.dumps(cifar10_batch("data_batch_2", 5), 0))
-    return folder
-
-
 @pytest.mark.parametrize(
     ("dataset", "write"),
-    [
-        ("cifar10", write_cifar10_bins),
-        ("cifar10", write_cifar10_pickles),
-        ("cifar10", python3_pickles),
-        ("cifar100", write_cifar100_pickles),
-        ("mnist", write_mnist),
-    ],
+    [("cifar10", write_cifar10_bins), ("cifar100", write_cifar100_pickles), ("mnist", write_mnist)],
 )
 def test_plain_files_are_downloaded_once(
     tmp_path: Path,
@@ -77,9 +59,6 @@ def test_plain_files_are_downloaded_once(
     write: Callable[[Path], Path],
 ) -> None:
     raw = write(tmp_path / "raw")
-    for path in raw.glob("*.gz"):
-        (raw / path.stem).write_bytes(gzip.decompress(path.read_bytes()))
-        path.unlink()
     uri = upload(raw, f"{gcs_root}raw data")
     source = open_source(dataset, uri, tmp_path / "work")
     same(source, open_source(dataset, str(raw), tmp_path / "work2"))
@@ -89,30 +68,16 @@ def test_plain_files_are_downloaded_once(
     assert not proxy.downloaded
 
 
-def test_what_is_compressed_is_copied_once_and_unpacked(
+def test_an_archive_is_downloaded_once_and_unpacked(
     tmp_path: Path, gcs_root: str, proxy: fault_proxy.FaultProxy
 ) -> None:
-    folder = write_cifar10_pickles(tmp_path / "raw" / "cifar-10-batches-py")
+    folder = write_cifar100_pickles(tmp_path / "raw" / "cifar-100-python")
     (tmp_path / "packed").mkdir()
-    archive = archive_of(folder, tmp_path / "packed" / "cifar-10-python.tar.gz")
-    mnist = write_mnist(tmp_path / "mnist")
-    for name in MNIST_NAMES:
-        if (mnist / name).exists():
-            (mnist / f"{name}.gz").write_bytes(gzip.compress((mnist / name).read_bytes()))
-            (mnist / name).unlink()
-    for dataset, place in (("cifar10", archive.parent), ("mnist", mnist)):
-        uri = upload(place, f"{gcs_root}{dataset}")
-        for _ in range(2):
-            same(open_source(dataset, uri, tmp_path / "work"), open_source(dataset, str(place), tmp_path / "work2"))
-    same(
-        open_source("cifar10", f"{gcs_root}cifar10/{archive.name}", tmp_path / "work"),
-        open_source("cifar10", str(archive), tmp_path / "work2"),
-    )
-    sizes = {path.name: path.stat().st_size for path in (archive, *mnist.iterdir())}
-    assert {
-        Path(name).name: sent - 4 * name.endswith("gz") for name, sent in proxy.downloaded.items()
-    }.keys() == sizes.keys()
-    assert proxy.downloaded[f"{gcs_root.partition('podline-test/')[2]}cifar10/{archive.name}"] == sizes[archive.name]
+    archive = archive_of(folder, tmp_path / "packed" / "cifar-100-python.tar.gz")
+    uri, work, expected = upload(archive.parent, f"{gcs_root}packed"), tmp_path / "work", tmp_path / "work2"
+    same(open_source("cifar100", uri, work), open_source("cifar100", str(archive.parent), expected))
+    same(open_source("cifar100", f"{uri}/{archive.name}", work), open_source("cifar100", str(archive), expected))
+    assert sum(proxy.downloaded.values()) == archive.stat().st_size
 
 
 def coco(tmp_path: Path, gcs_root: str, *, zipped: bool) -> tuple[str, Path]:
@@ -126,7 +91,7 @@ def coco(tmp_path: Path, gcs_root: str, *, zipped: bool) -> tuple[str, Path]:
 
 def pictures(source: CocoSource) -> dict[str, list[tuple[bytes, bytes]]]:
     return {
-        name: [(image.place.read_same(), squares_of([image], source.decoded, 64).tobytes()) for image in images]
+        name: [(image.place.read_same(), squares_of([image], source.rows, 64).tobytes()) for image in images]
         for name, images in source.splits.items()
     }
 
@@ -147,17 +112,17 @@ def test_images_and_annotations_are_downloaded_once(
     assert not proxy.downloaded
 
 
-@pytest.mark.parametrize("faults", [(fault_proxy.DAMAGE,), fault_proxy.ALL])
-def test_what_arrives_damaged_is_asked_for_again(
-    tmp_path: Path, gcs_root: str, proxy: fault_proxy.FaultProxy, faults: tuple[str, ...]
-) -> None:
-    raw = write_cifar10_pickles(tmp_path / "raw")
-    uri = upload(raw, f"{gcs_root}raw")
-    coco_uri, coco_raw = coco(tmp_path, gcs_root, zipped=False)
-    proxy.share, proxy.faults = 0.2, faults
-    same(open_source("cifar10", uri, tmp_path / "work"), open_source("cifar10", str(raw), tmp_path / "work2"))
-    ours, theirs = open_coco(coco_uri, tmp_path), open_coco(coco_raw, tmp_path)
-    assert pictures(ours) == pictures(theirs)
+def test_what_arrives_damaged_is_asked_for_again(tmp_path: Path, gcs_root: str, proxy: fault_proxy.FaultProxy) -> None:
+    (tmp_path / "raw").mkdir()
+    content = {f"{number}.bin": np.random.default_rng(number).bytes(5_000) for number in range(50)}
+    for name, data in content.items():
+        (tmp_path / "raw" / name).write_bytes(data)
+    uri = upload(tmp_path / "raw", f"{gcs_root}raw")
+    proxy.share, proxy.faults = 0.2, fault_proxy.ALL
+    place, files = remote.downloaded(uri, tmp_path / "work", lambda name: name != "7.bin")
+    assert {path.relative_to(place).as_posix(): path.read_bytes() for _, path in files} == {
+        name: data for name, data in content.items() if name != "7.bin"
+    }
     assert proxy.happened.total() > 1
 
 
