@@ -29,13 +29,7 @@ GRID = 64
 
 @dataclass(frozen=True)
 class LetterBox:
-    """An image scaled to fit into a square and centred there.
-
-    Attributes:
-        width: of the image, in pixels, from 1.
-        height: likewise.
-        side: of the square.
-    """
+    """An image of a width and a height, in pixels, scaled to fit into a square of a side and centred there."""
 
     width: int
     height: int

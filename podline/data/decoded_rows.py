@@ -32,16 +32,16 @@ class DecodedRows(RowBlock):
     """Decoded images in a file."""
 
     def read(self, images: npt.NDArray[np.int64], size: int) -> npt.NDArray[np.uint8]:
-        """Return some images, each checked; see :meth:`RowBlock.read`."""
-        out = np.empty((len(images), size), np.uint8)
-        for row, found in enumerate(self._found(size + _CRC.size, images)):
+        """Read some images of ``size`` bytes, (n, size), and check them; see :meth:`RowBlock.read`."""
+        stored = np.empty((len(images), size), np.uint8)
+        for row, found in zip(stored, self._found(size + _CRC.size, images), strict=True):
             pixels = np.frombuffer(found, np.uint8)[:size]
             if len(found) != size + _CRC.size or _CRC.pack(google_crc32c.value(pixels)) != found[size:]:
                 raise SourceError(
                     f"{self.path}: decoded images are damaged there; delete {Path(self.path).parent} and convert again"
                 )
-            out[row] = pixels
-        return out
+            row[:] = pixels
+        return stored
 
     def _found(self, length: int, images: npt.NDArray[np.int64]) -> Iterator[bytes]:
         with self._open() as stream:

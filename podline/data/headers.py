@@ -27,14 +27,8 @@ _PNG = b"\x89PNG\r\n\x1a\n"
 _FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF")
 _KINDS = "JPEG, PNG, WebP, BMP, TIFF or GIF"
 _SIGNS = (JPEG, _PNG, b"RIFF", b"BM", b"GIF8", b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
-# The other kinds' first bytes, or the last of the first twelve.
-_UNDECODED = {
-    **dict.fromkeys((b"ftypheic", b"ftypheix", b"ftypmif1", b"ftypmsf1", b"ftyphevc"), "HEIC"),
-    b"ftypavif": "AVIF",
-    b"\0\0\0\x0cjP  \r\n\x87\n": "JPEG 2000",
-    b"\0\0\0\x0cJXL \r\n\x87\n": "JPEG XL",
-    b"8BPS": "PSD",
-}
+# Pictures that phones take and that are not decoded, by their brand after "ftyp".
+_UNDECODED = {**dict.fromkeys((b"heic", b"heix", b"mif1", b"msf1", b"hevc"), "HEIC"), b"avif": "AVIF"}
 
 _EOI, _SOS, _APP1 = 0xD9, 0xDA, 0xE1
 # Baseline, extended sequential and progressive, Huffman-coded: what every decoder reads.
@@ -126,7 +120,7 @@ def looks_like_picture(data: bytes) -> bool:
 
 def _undecoded(data: bytes) -> str:
     """Return the name of a picture's kind that is not decoded; empty of other files."""
-    return next((kind for sign, kind in _UNDECODED.items() if data[:12].endswith(sign) or data.startswith(sign)), "")
+    return _UNDECODED.get(data[8:12], "") if data[4:8] == b"ftyp" else ""
 
 
 def _unidentified(data: bytes) -> str:

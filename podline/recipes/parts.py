@@ -139,7 +139,6 @@ LAYOUTS = Registry(
         "folders": "podline.data.images.layouts.folders:Folders",
         "table": "podline.data.images.layouts.table:Tables",
         "webdataset": "podline.data.images.layouts.webdataset:WebDataset",
-        "parquet": "podline.data.images.layouts.parquet:ParquetImages",
         "tfds": "podline.data.images.layouts.tfds:Prepared",
     },
 )

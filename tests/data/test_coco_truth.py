@@ -5,14 +5,12 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from coco_files import CocoFiles, open_coco
-from parsing_here import parsing_here
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
@@ -24,13 +22,8 @@ from podline.documents.manifest import FileInfo, Manifest, SplitInfo
 from podline.errors import ArtifactError
 from podline.store.folder import FolderStore
 
+pytestmark = pytest.mark.usefixtures("parsed_here")
 CROWD = {"iscrowd": 1, "num_keypoints": 0, "segmentation": {"size": [32, 48], "counts": [100, 36, 1400]}}
-
-
-@pytest.fixture(autouse=True)
-def _here() -> Iterator[None]:
-    with parsing_here():
-        yield
 
 
 def manifest_of(source: CocoSource, truths: dict[str, FileInfo]) -> Manifest:

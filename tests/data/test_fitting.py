@@ -40,6 +40,7 @@ def test_fine_lines_do_not_alias():
     assert np.ptp(fitted(lines, (16, 16, 3), "squeeze")) == 0
 
 
+@pytest.mark.usefixtures("parsed_here")
 @pytest.mark.parametrize("fit", ["letterbox", "crop", "squeeze"])
 def test_prediction_fits_a_picture_as_the_conversion_did(fit, tmp_path: Path):
     raw = as_folders(tmp_path / "raw", images(12))

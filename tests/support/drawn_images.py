@@ -20,6 +20,7 @@ from podline.data.images.listing import source_files
 from podline.data.images.opening import ImagesSource, open_images
 from podline.data.images.parsing import found_layout
 from podline.data.images.settings import ImagesSettings
+from podline.data.sources.remote import on_this_machine
 from podline.recipes.datasets import SHIPPED
 
 KINDS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF")
@@ -73,7 +74,8 @@ def opened(folder: Path, **settings: Any) -> ImagesSource:
 def items(source: str, work: Path) -> list[Item]:
     """What the layout of a source lists, in this process."""
     settings = ImagesSettings()
-    return list(found_layout(source, source_files(source, settings, work), settings)[1].items())
+    with on_this_machine(source, work) as place:
+        return list(found_layout(source, source_files(place, settings), settings)[1].items())
 
 
 def reasons(source: ImagesSource) -> dict[str, str]:

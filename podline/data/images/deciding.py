@@ -43,15 +43,15 @@ class Image:
     label: str | None
     split: str
     group: str
-    reason: str
-    stray: bool
-    row: int
-    sha256: str
-    pixels_sha256: str
-    bytes: int
-    width: int
-    height: int
-    turned: bool
+    reason: str = ""
+    stray: bool = False
+    row: int = -1
+    sha256: str = ""
+    pixels_sha256: str = ""
+    bytes: int = 0
+    width: int = 0
+    height: int = 0
+    turned: bool = False
 
 
 def kept(images: Iterable[Image], split: str | None = None) -> list[Image]:

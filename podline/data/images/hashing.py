@@ -53,20 +53,20 @@ def hashes(read: Read, boxes: Numbers) -> Hashed:
     Returns:
         :data:`HASHED`, (n,); all zeros where the box is less than 8 pixels high or wide.
     """
-    found = np.zeros(len(boxes), HASHED)
-    for rows, shown in _shown(read, np.flatnonzero(np.min(boxes, axis=1, initial=_SIDE) >= _LOW), boxes):
-        grey = _grey(shown)
-        found["hash"][rows] = _signs(_frequencies(grey, _LOW))
+    found, low = np.zeros(len(boxes), HASHED), _cosines(_LOW, _SIDE)
+    large = np.flatnonzero(boxes.min(axis=1, initial=_SIDE) >= _LOW)
+    for rows, grey, _means in _greys(read, boxes, large):
+        found["hash"][rows] = _signs((low @ grey @ low.T).reshape(len(rows), -1)[:, 1:])
         found["contrast"][rows] = grey.std(axis=(1, 2))
     return found
 
 
 def agreement(read: Read, boxes: Numbers, ones: Numbers, others: Numbers) -> tuple[Floats, Floats]:
-    """How well pairs of images agree.
+    """Return how well pairs of images agree.
 
     Args:
         read: see :func:`hashes`.
-        boxes: likewise.
+        boxes: see there.
         ones: (n,): rows of images.
         others: the other image of each pair.
 
@@ -75,12 +75,11 @@ def agreement(read: Read, boxes: Numbers, ones: Numbers, others: Numbers) -> tup
         hundredths of a side; and the largest difference between the means of a channel, 0 … 255; (n,).
     """
     rows, places = np.unique(np.concatenate([ones, others]), return_inverse=True)
-    smooth = np.zeros((len(rows), _SMOOTH, _SMOOTH), np.float32)
-    means = np.zeros((len(rows), 3), np.float32)
-    for chosen, shown in _shown(read, rows, boxes):
-        at, grey = np.searchsorted(rows, chosen), _grey(shown)
-        smooth[at] = _smoothing(grey.shape[1]) @ grey @ _smoothing(grey.shape[2]).T
-        means[at] = shown.mean(axis=(1, 2), dtype=np.float32)
+    # Through the lowest 16 frequencies; higher ones count less, as after a blur.
+    less = np.exp(-0.0042 * np.arange(_LOOKED_AT) ** 2).astype(np.float32)
+    smoothing = (_cosines(_LOOKED_AT, _SMOOTH).T * less) @ _cosines(_LOOKED_AT, _SIDE) * np.sqrt(_SMOOTH / _SIDE)
+    parts = [(smoothing @ grey @ smoothing.T, means) for _, grey, means in _greys(read, boxes, rows)]
+    smooth, means = (np.concatenate(part).astype(np.float32) for part in zip(*parts, strict=True))
     first, second = np.split(places, 2)
     return _aligned(smooth[first], smooth[second]), np.abs(means[first] - means[second]).max(axis=1, initial=0.0)
 
@@ -107,54 +106,30 @@ def _aligned(first: Floats, second: Floats) -> Floats:
     return np.where(factors[:, 0, 0] > 0, np.sqrt(np.maximum(1 - rest / np.maximum(total, 1e-6), 0)), 0)
 
 
-def _shown(read: Read, rows: Numbers, boxes: Numbers) -> Iterator[tuple[Numbers, Pixels]]:
-    """Yield what some images show, a part at a time: rows of equal boxes, and uint8 (n, height, width, channels)."""
-    order = rows[np.lexsort(boxes[rows].T)]
-    for same in np.split(order, np.flatnonzero(np.diff(boxes[order], axis=0).any(axis=1)) + 1):
-        height, width = boxes[same[:1]].max(axis=0, initial=1).tolist()
-        step = max(1, _CHUNK_BYTES // (3 * max(height, width) ** 2))
-        for first in range(0, len(same), step):
-            pixels = read(same[first : first + step])
-            top, left = (pixels.shape[1] - height) // 2, (pixels.shape[2] - width) // 2
-            yield same[first : first + step], pixels[:, top : top + height, left : left + width]
-
-
-def _grey(shown: Pixels) -> Floats:
-    """Grey values, averaged over areas to 32 pixels at most; images lie below each other for OpenCV."""
-    count, height, width, channels = shown.shape
-    tall: Any = np.ascontiguousarray(shown).reshape(count * height, width, channels)
-    if channels == 3:
-        tall = cv2.cvtColor(tall, cv2.COLOR_RGB2GRAY)
-    rows, columns = min(height, _SIDE), min(width, _SIDE)
-    if (rows, columns) != (height, width):
-        tall = cv2.resize(tall, (columns, count * rows), interpolation=cv2.INTER_AREA)
-    return tall.reshape(count, rows, columns).astype(np.float32)
-
-
-def _frequencies(grey: Floats, count: int) -> Floats:
-    """Return the lowest so many frequencies of each direction without the constant one, (n, count² - 1)."""
-    rows, columns = grey.shape[1:]
-    waves = _cosines(count, rows) @ (grey @ _cosines(count, columns).T)
-    return waves.reshape(len(grey), -1)[:, 1:].astype(np.float32, copy=False)
+def _greys(read: Read, boxes: Numbers, rows: Numbers) -> Iterator[tuple[Numbers, Floats, Floats]]:
+    """Yield rows with what their images show: grey, averaged over areas to 32 × 32, and the means of their channels."""
+    step = max(1, _CHUNK_BYTES // (3 * int(boxes.max(initial=1)) ** 2))
+    for first in range(0, len(rows), step):
+        some = rows[first : first + step]
+        grey, means = np.empty((len(some), _SIDE, _SIDE), np.float32), np.zeros((len(some), 3), np.float32)
+        for at, (pixels, (height, width)) in enumerate(zip(read(some), boxes[some].tolist(), strict=True)):
+            top, left = (pixels.shape[0] - height) // 2, (pixels.shape[1] - width) // 2
+            shown: Any = pixels[top : top + height, left : left + width]
+            means[at] = cv2.mean(shown)[:3]
+            one = cv2.cvtColor(shown, cv2.COLOR_RGB2GRAY) if shown.shape[2] == 3 else shown[..., 0]
+            grey[at] = cv2.resize(one, (_SIDE, _SIDE), interpolation=cv2.INTER_AREA)
+        yield some, grey, means
 
 
 @functools.cache
 def _cosines(count: int, size: int) -> Floats:
-    """Return the cosine transform as a matrix, (count, size); zeros for frequencies that so few pixels do not have."""
+    """Return the lowest frequencies of the cosine transform as a matrix, (count, size)."""
     number, pixel = np.arange(count)[:, np.newaxis], np.arange(size)
-    waves = np.cos(np.pi * number * (2 * pixel + 1) / (2 * size)) * np.where(number, np.sqrt(2), 1) * (number < size)
+    waves = np.cos(np.pi * number * (2 * pixel + 1) / (2 * size)) * np.where(number, np.sqrt(2), 1)
     return (waves / np.sqrt(size)).astype(np.float32)
 
 
-@functools.cache
-def _smoothing(size: int) -> Floats:
-    """Brings so many pixels to 24, through their lowest 16 frequencies; higher ones count less, as after a blur."""
-    less = np.exp(-0.0042 * np.arange(_LOOKED_AT) ** 2)
-    smoothed = (_cosines(_LOOKED_AT, _SMOOTH).T * less) @ _cosines(_LOOKED_AT, size)
-    return (smoothed * np.sqrt(_SMOOTH / size)).astype(np.float32)
-
-
-def _signs(waves: Floats) -> npt.NDArray[np.uint64]:
+def _signs(waves: npt.NDArray[np.floating]) -> npt.NDArray[np.uint64]:
     bits = np.zeros((len(waves), BITS + 1), np.bool_)
     bits[:, :BITS] = waves > np.partition(waves, BITS // 2, axis=1)[:, BITS // 2, np.newaxis]
     return np.packbits(bits, axis=1, bitorder="little").view("<u8")[:, 0]

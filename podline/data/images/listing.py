@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 from podline.data.images.settings import ImagesSettings
 from podline.data.rawfiles import reading
-from podline.data.sources.remote import downloaded, is_remote
 from podline.errors import SourceError
 
 _ARCHIVES = (".tar", ".tgz", ".gz", ".zip")  # whatever lies beside one is not meant
@@ -94,35 +93,26 @@ class Files:
         return [file for file in self.readable if file.name.endswith(endings)]
 
 
-def source_files(source: str, settings: ImagesSettings, work: Path) -> Files:
+def source_files(place: Path, settings: ImagesSettings) -> Files:
     """Return the files of a source; none is opened.
 
     Args:
-        source: a folder or a file, here or in ``gs://``.
+        place: a folder or a file.
         settings: may name a folder of images.
-        work: the cache folder, for what is in a bucket.
 
     Raises:
         SourceError: nothing is there.
-        StoreError: the bucket cannot be read.
     """
-    if is_remote(source):
-        files = listed_in_bucket(source, work)
-        return Files(files, files)
-    place = Path(source).expanduser().absolute()
     if not place.exists():
-        raise SourceError(f"{source} does not exist; give an existing folder or file")
+        raise SourceError(f"{place} does not exist; give an existing folder or file")
     asked = [one(place)] if place.is_file() else listing(place)
     folder = place.parent if place.is_file() else place
     if settings.images:
-        return Files(asked, _images(folder / Path(settings.images).expanduser()))
+        images = folder / Path(settings.images).expanduser()
+        if not images.is_dir():
+            raise SourceError(f"{images} is no folder vs one with a table's images, as --set conversion.images says")
+        return Files(asked, listing(images))
     return Files(asked, listing(folder) if place.is_file() and place.suffix not in _ARCHIVES else asked)
-
-
-def _images(folder: Path) -> list[Found]:
-    if not folder.is_dir():
-        raise SourceError(f"{folder} is no folder vs one with a table's images, as --set conversion.images says")
-    return listing(folder)
 
 
 def listing(folder: Path) -> list[Found]:
@@ -143,21 +133,6 @@ def one(path: Path) -> Found:
     with reading(path):
         status = path.stat()
     return Found(path.name, str(path), status.st_size, status.st_ctime_ns)
-
-
-def listed_in_bucket(uri: str, work: Path) -> list[Found]:
-    """Every object below a prefix, or the object of that name, copied to this machine.
-
-    Args:
-        uri: ``gs://bucket/prefix``.
-        work: where links to the copies go.
-
-    Raises:
-        SourceError: nothing is there.
-        StoreError: the bucket cannot be read.
-    """
-    _place, files = downloaded(uri, work)
-    return sorted(Found(found.name, str(path), found.bytes, int(found.version)) for found, path in files)
 
 
 def _below(

@@ -73,7 +73,8 @@ def near_pairs(
     """
     boxes = np.zeros((1 + max(image.row for image in images), 2), np.int64)
     for image in images:
-        boxes[image.row] = shown_box(image.height, image.width, settings.shape, settings.fit)
+        if image.row >= 0:
+            boxes[image.row] = shown_box(image.height, image.width, settings.shape, settings.fit)
     test, train = kept(images, TEST), kept(images, TRAIN)
     rows = (np.array([image.row for image in some], np.int64) for some in (test, train))
     found = zip(*(column.tolist() for column in near_duplicates(read, boxes, *rows, known=known)), strict=True)

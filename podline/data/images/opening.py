@@ -7,8 +7,8 @@ the images' files, so that the same images in any layout become the same records
 from __future__ import annotations
 
 import json
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from operator import attrgetter
@@ -23,7 +23,7 @@ from podline.data.decoded_rows import HASHES, DecodedRows, StoredRows
 from podline.data.images.deciding import Image, decide, in_general, kept
 from podline.data.images.decoders import pixels_digest
 from podline.data.images.hashing import HASHED
-from podline.data.images.items import TEST, TRAIN, Item, Place, test_split_of, unread_splits
+from podline.data.images.items import TEST, TRAIN, Place, test_split_of, unread_splits
 from podline.data.images.listing import source_files
 from podline.data.images.near import NearPair, near_lines, near_pairs, refuse_near
 from podline.data.images.parsing import Parsed, delete_parsed, parsed
@@ -33,8 +33,9 @@ from podline.data.rawfiles import RawFile, made_once, raw_file, reading
 from podline.data.records import LABEL, Feature
 from podline.data.rows import EDGES, FileOfFiles, FilesByRow, SourceSplit
 from podline.data.shown import printable
-from podline.data.sources.decoding import DECODING, Decoding, Look, Pictures, Request
+from podline.data.sources.decoding import DECODING, Decoding, Pictures, Request
 from podline.data.sources.left_out import LeftOut
+from podline.data.sources.remote import on_this_machine
 from podline.data.sources.source import Remarks, ShardTables, Source
 from podline.documents.manifest import Quarantined, SourceFile
 from podline.errors import SourceError
@@ -131,9 +132,14 @@ def open_images(dataset: DataSet, source: str, settings: ImagesSettings, work: P
 
     Raises:
         SourceError: nothing is there that is known, fewer than two classes, or a split without an image.
-        StoreError: the cache folder cannot be written.
+        StoreError: the cache folder cannot be written, or a bucket not be read.
     """
-    files = source_files(source, settings, work)
+    with on_this_machine(source, work) as place:
+        return _opened(dataset, place, settings, work)
+
+
+def _opened(dataset: DataSet, place: Path, settings: ImagesSettings, work: Path) -> ImagesSource:
+    files, source = source_files(place, settings), str(place)
     becoming = settings.model_dump(mode="json", exclude={"near_share", "test_share"})
     limits, decoding = machine.load().parse_limits, DECODING.get()  # higher limits may decode what was left out
     form = [_FORM, dataset.base, dataset.version, becoming, pixels_digest(), limits, settings.code, decoding.key]
@@ -175,17 +181,25 @@ def _decode(read: Callable[..., Parsed], settings: ImagesSettings, decoding: Dec
     layout = read(folder=folder)
     images: list[Image] = []
     places: list[Place] = []
+    same: dict[int, int] = {}
     with explained("write", folder):
         becoming, copied = Pictures(settings.shape, settings.fit), settings.keep_files and not decoding.key
-        for item, row, look in looks(layout.items, lambda requests: decoding.looks(becoming, requests, folder)):
-            own = item.key, item.label, item.split, item.group
+        for item in layout.items:
+            image = Image(item.key, item.label, item.split, item.group, item.reason, item.stray)
             if item.same >= 0:
-                images.append(Image(*own, *_columns(images[item.same])[len(own) :]))
-            else:
-                stray = item.stray and not look.picture
-                images.append(Image(*own, item.reason or look.reason, stray, row, *look[:6]))
-            if row >= 0 and isinstance(item.data, Place):
+                same[len(images)] = item.same
+            elif isinstance(item.data, Place):
+                image.row = len(places)
                 places.append(item.data)
+            images.append(image)
+        decoded = (image for image in images if image.row >= 0)
+        for image, look in zip(decoded, decoding.looks(becoming, map(Request, places), folder), strict=True):
+            image.reason, image.stray = image.reason or look.reason, image.stray and not look.picture
+            image.sha256, image.pixels_sha256, image.bytes = look.sha256, look.pixels, look.bytes
+            image.width, image.height, image.turned = look.width, look.height, look.turned
+        for at, first in same.items():
+            one = images[at]
+            images[at] = replace(images[first], key=one.key, label=one.label, split=one.split, group=one.group)
         if copied:
             _copy_files(places, images, folder / _FILES)
         delete_parsed(folder)
@@ -194,34 +208,6 @@ def _decode(read: Callable[..., Parsed], settings: ImagesSettings, decoding: Dec
         (folder / _IMAGES).write_text(json.dumps(known))
     beside = (_FILES, f"{_FILES}{EDGES}") if copied else ()
     return [raw_file(name, folder / name) for name in (_IMAGES, *beside)]
-
-
-def looks(
-    items: Iterable[Item], decode: Callable[[Iterable[Request]], Iterator[Look]]
-) -> Iterator[tuple[Item, int, Look]]:
-    """Yield each item, the row of its pixels (-1 of one that is not looked at), and what it is.
-
-    One that has a reason already is looked at if its data are known; of items with the same data the first is.
-    """
-    waiting: deque[tuple[Item, int]] = deque()
-
-    def requests() -> Iterator[Request]:
-        row = 0
-        for item in items:
-            wanted = item.data if isinstance(item.data, Place) and item.same < 0 else None
-            waiting.append((item, -1 if wanted is None else row))
-            if wanted is not None:
-                yield Request(wanted)
-                row += 1
-
-    def unasked() -> Iterator[tuple[Item, int, Look]]:
-        while waiting and waiting[0][1] < 0:
-            yield (*waiting.popleft(), Look())
-
-    for look in decode(requests()):
-        yield from unasked()
-        yield (*waiting.popleft(), look)
-    yield from unasked()
 
 
 def _copy_files(places: Sequence[Place], images: Sequence[Image], path: Path) -> None:

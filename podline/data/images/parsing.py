@@ -22,7 +22,6 @@ from podline.data.images.listing import Files, Found
 from podline.data.images.settings import AUTO, ImagesSettings
 from podline.data.lfs import refuse_lfs_pointer
 from podline.data.rawfiles import parsing
-from podline.data.sources.remote import is_remote
 from podline.data.sources.unpacking import unpacking
 from podline.errors import SettingsError, SourceError
 from podline.recipes.parts import LAYOUTS
@@ -191,18 +190,13 @@ def others(layout: Layout, files: Files) -> list[Found]:
     return found
 
 
-def _accepted() -> str:
-    return ", ".join(LAYOUTS.load(name).accepts for name in LAYOUTS.names()) + "; see docs/images.md"
-
-
 def _remedy(files: Files) -> str:
     """Return what to do where nothing fits: unpack an archive, or give what is accepted."""
     for file in files.ending(".zip", ".gz", ".tgz"):
         refuse_lfs_pointer(Path(file.path), file.path)
-    remedy = unpacking([file.name if is_remote(file.path) else file.path for file in files.asked if not file.hidden])
-    if remedy:
+    if remedy := unpacking([file.path for file in files.asked if not file.hidden]):
         return f"of archives only tar files of a WebDataset (photo.jpg beside photo.cls) are read as they are: {remedy}"
-    return f"accepted are {_accepted()}"
+    return f"accepted are {', '.join(LAYOUTS.load(name).accepts for name in LAYOUTS.names())}; see docs/images.md"
 
 
 def _summary(files: Sequence[Found]) -> str:

@@ -51,15 +51,12 @@ class CocoSource:
     """A source of COCO's kind, looked through.
 
     Attributes:
-        dataset: ``coco``, ``coco_sample`` or a name of one's own.
         files: the annotation files, and a line for each place with images: a hash of all their names and checksums.
         splits: ``train`` and ``test``; each image once, ascending by id.
         quarantined: images, and annotations without an image, that are left out.
         counted: how often each rule applied.
         left_out: records of each file of annotations, and people in it that have a joint.
-        settings: what records hold.
         rows: decoded images, of each file of annotations.
-        skeleton: of the people.
         notes: what there is to say of how the annotations were understood.
     """
 
@@ -121,8 +118,7 @@ class CocoSource:
 
     def shard_tables(self, plans: ShardPlans, seed: int, folder: Path, elsewhere: bool) -> ShardTables:  # noqa: ARG002
         """See :meth:`podline.data.sources.source.RawData.shard_tables`; decoded images are where workers see them."""
-        settings = self.settings
-        filler = PeopleByPlace(self.rows, settings.side, settings.max_people, settings.keep_files, self.skeleton)
+        filler = PeopleByPlace(self.rows, self.settings, self.skeleton)
         return filler, tables_of_people(self.splits, plans, seed, folder)
 
 
@@ -158,15 +154,7 @@ def open_listed(
     skeleton: Skeleton = COCO,
     notes: tuple[str, ...] = (),
 ) -> CocoSource:
-    """Decode the images of annotations that were read, and decide about each.
-
-    Args:
-        dataset: what it is called.
-        listed: the files of annotations, of training first.
-        settings: what records hold.
-        work: the cache folder of sources.
-        skeleton: of the people.
-        notes: what there is to say of how the annotations were understood.
+    """Decode the images of annotations that were read, of training first, and decide about each.
 
     Raises:
         SourceError: nothing can be converted.

@@ -236,7 +236,7 @@ def read_annotations(
     Args:
         sandbox: runs :func:`list_images`.
         places: where they are.
-        folder: an empty one, for what is read.
+        folder: for what is read.
         ids: the ``category_id`` values that are meant; other annotations are passed over.
         joints: how many an annotation has.
 
@@ -266,11 +266,10 @@ def list_images(place: AnnotationFile, path: Path, ids: Collection[int], joints:
         The members of :class:`Listed` from ``bytes`` on.
     """
     find, files = images_in(place.images)
-    data = content_of(place.path, place.member)
-    document = document_of(data, place.shown, "fetch the official annotations again")
+    data, document = document_of(place.path, place.member, "fetch the official annotations again")
     if document is None:
         raise SourceError(
-            f"{place.shown} is no COCO annotation file: an object with lists images and annotations is needed"
+            f"{place.path} is no COCO annotation file: an object with lists images and annotations is needed"
         )
     entries, others, strays = _checked(document, ids, joints)
     digest = hashlib.sha256()
@@ -287,15 +286,15 @@ def list_images(place: AnnotationFile, path: Path, ids: Collection[int], joints:
     return len(data), hashlib.sha256(data).hexdigest(), digest.hexdigest(), others, strays, files
 
 
-def content_of(path: Path, member: str = "") -> bytes:
-    """Return a file of annotations, within limits that grow with it; runs in a sandbox.
+def document_of(path: Path, member: str, remedy: str) -> tuple[bytes, dict[str, Any] | None]:
+    """Read a file of annotations, of a zip file, or of DeepLabCut's tables, within limits; runs in a sandbox.
 
-    Args:
-        path: the file, a zip file, or DeepLabCut's table or a folder with its tables.
-        member: its name in the zip file.
+    Returns:
+        Its bytes, and its document with lists ``images`` and ``annotations``; None for another one. Outlines that no
+        record needs, which are most of a file, are not kept.
 
     Raises:
-        SourceError: it cannot be read.
+        SourceError: it cannot be read, or is no JSON.
     """
     shown = f"{path}/{member}" if member else str(path)
     begin(limits_of_annotations(size_of(path)), shown)
@@ -305,7 +304,12 @@ def content_of(path: Path, member: str = "") -> bytes:
         with reading(shown):
             data = as_coco(path) if is_table(path) or path.is_dir() else path.read_bytes()
     refuse_lfs_pointer(data, shown)
-    return data
+    try:
+        document = json.loads(data, object_hook=_without_outline)
+    except (ValueError, RecursionError) as error:
+        raise SourceError(f"{shown} is not valid JSON ({error}); {remedy}") from error
+    lists = isinstance(document, dict) and isinstance(document.get("images"), list)
+    return data, document if lists and isinstance(document.get("annotations"), list) else None
 
 
 def _member(path: Path, member: str, shown: str) -> bytes:
@@ -318,22 +322,6 @@ def _member(path: Path, member: str, shown: str) -> bytes:
             raise SourceError(f"{shown} has {found.file_size:,} bytes vs {most:,} at most")
         begin(limits_of_annotations(found.file_size), shown)
         return archive.read(found)
-
-
-def document_of(data: bytes, shown: str, remedy: str) -> dict[str, Any] | None:
-    """Return a document with lists ``images`` and ``annotations``; None for another one.
-
-    Outlines that no record needs, which are most of a file, are not kept.
-
-    Raises:
-        SourceError: it is no JSON.
-    """
-    try:
-        document = json.loads(data, object_hook=_without_outline)
-    except (ValueError, RecursionError) as error:
-        raise SourceError(f"{shown} is not valid JSON ({error}); {remedy}") from error
-    lists = isinstance(document, dict) and isinstance(document.get("images"), list)
-    return document if lists and isinstance(document.get("annotations"), list) else None
 
 
 def _without_outline(found: dict[str, Any]) -> dict[str, Any]:

@@ -48,11 +48,6 @@ class AnnotationFile(NamedTuple):
         """The file's name without folders."""
         return PurePosixPath(self.member).name or self.path.name
 
-    @property
-    def shown(self) -> str:
-        """What errors call the file."""
-        return f"{self.path}/{self.member}" if self.member else str(self.path)
-
 
 def find_coco(place: Path) -> list[AnnotationFile]:
     """Find the splits of COCO 2014 or 2017 that a folder has, training first; no file is opened.
@@ -105,8 +100,7 @@ class ImagePlace(NamedTuple):
         changed: when the file at ``path`` changed last, in nanoseconds.
         crc: of a zip file's member, its CRC-32.
         offset: of the member's header in the zip file; None for a file of its own.
-        stored: bytes of the member in the zip file.
-        deflated: whether they are compressed.
+        stored: bytes of the member in the zip file, compressed if it is ``deflated``.
     """
 
     path: str

@@ -80,15 +80,8 @@ def people_of(
 ) -> tuple[list[PersonEntry], list[dict[str, Any]]]:
     """Return the people of an image: those with a place in its record, the largest first, and those that are ignored.
 
-    Args:
-        annotations: of the image, see :class:`CocoImage`.
-        width: of the image.
-        height: likewise.
-        max_people: places in a record.
-        counted: the rules that apply are counted here.
-
-    Returns:
-        The labelled people, and annotations as :func:`podline.data.sources.coco_masks.ignored_mask` wants them.
+    The latter are annotations as :func:`podline.data.sources.coco_masks.ignored_mask` wants them. The rules that apply
+    are counted in ``counted``.
     """
     people: list[PersonEntry] = []
     ignored: list[dict[str, Any]] = []

@@ -20,6 +20,7 @@ from podline.data.records import IMAGE, RecordLayout
 from podline.data.shards import Fill
 from podline.data.sources.coco_image import MASK_STRIDE, CocoImage, people_of
 from podline.data.sources.coco_masks import ignored_mask
+from podline.data.sources.coco_settings import CocoSettings
 from podline.data.tfrecord import Bytes
 from podline.documents.skeleton import Skeleton
 from podline.store.contract import explained
@@ -33,16 +34,12 @@ class PeopleByPlace:
 
     Attributes:
         decoded: the images of each file of annotations.
-        side: of the square that images were put into, in pixels.
-        max_people: places in a record.
-        keep_files: whether records hold the images' files.
+        settings: what records hold.
         skeleton: of the people.
     """
 
     decoded: Sequence[DecodedRows]
-    side: int
-    max_people: int
-    keep_files: bool
+    settings: CocoSettings
     skeleton: Skeleton
 
     def table(self, plan: ShardPlan) -> str:
@@ -56,9 +53,9 @@ class PeopleByPlace:
 
         def fill(frames: Bytes, start: int) -> Sequence[bytes]:
             images = entries[start : start + len(frames)]
-            columns = annotations_of(images, self.side, self.max_people, self.skeleton)
-            layout.fill(frames, {IMAGE: squares_of(images, self.decoded, self.side), **columns})
-            return [self._file(image) for image in images] if self.keep_files else ()
+            columns = annotations_of(images, self.settings.side, self.settings.max_people, self.skeleton)
+            layout.fill(frames, {IMAGE: squares_of(images, self.decoded, self.settings.side), **columns})
+            return [self._file(image) for image in images] if self.settings.keep_files else ()
 
         return fill
 
@@ -70,12 +67,7 @@ class PeopleByPlace:
 
 
 def squares_of(images: Sequence[CocoImage], decoded: Sequence[DecodedRows], side: int) -> Pixels:
-    """Return images' letter-boxed pixels, uint8 (n, side, side, 3).
-
-    Args:
-        images: which.
-        decoded: of each file of annotations.
-        side: of the square.
+    """Return images' letter-boxed pixels, uint8 (n, side, side, 3), from those of each file of annotations.
 
     Raises:
         SourceError: they cannot be read, or are damaged.
@@ -91,13 +83,7 @@ def squares_of(images: Sequence[CocoImage], decoded: Sequence[DecodedRows], side
 def tables_of_people(
     splits: Mapping[str, Sequence[CocoImage]], plans: Iterable[ShardPlan], seed: int, folder: Path
 ) -> Iterator[Path]:
-    """Write each shard's table for :class:`PeopleByPlace`, one after another.
-
-    Args:
-        splits: what is converted.
-        plans: its shards.
-        seed: of the order in which records are put into shards.
-        folder: an existing folder for the tables.
+    """Write each shard's table for :class:`PeopleByPlace` into an existing folder, one after another.
 
     Raises:
         StoreError: the folder cannot be written.
@@ -112,13 +98,7 @@ def tables_of_people(
 
 
 def annotations_of(images: Sequence[CocoImage], side: int, max_people: int, skeleton: Skeleton) -> Columns:
-    """Compute the values of some records but for their pixels.
-
-    Args:
-        images: with their people; one at least.
-        side: of the square.
-        max_people: places; those left over are all zeros.
-        skeleton: of the people.
+    """Compute the values of one record or more but for their pixels; places that are left over are all zeros.
 
     Returns:
         The features of :attr:`podline.data.sources.coco.CocoSource.features`, by name, without ``image``; (n, …shape).

@@ -54,16 +54,8 @@ _FACE = ("nose", "right_eye", "left_eye")
 def write_coco_sample(folder: Path, train: int = 600, test: int = 100, seed: int = 0) -> Path:
     """Draw the sample of people into a folder: ``annotations/``, ``train2017/`` and ``val2017/``.
 
-    In training also an annotation without an image, a truncated file and a missing one.
-
-    Args:
-        folder: made if it is not there.
-        train: training images.
-        test: images to test on.
-        seed: two seeds share nothing; the same one gives the same bytes with the same versions of NumPy and OpenCV.
-
-    Returns:
-        The folder, fit to be a conversion's source.
+    In training also an annotation without an image, a truncated file and a missing one. Two seeds share nothing; the
+    same one gives the same bytes with the same versions of NumPy and OpenCV. The folder is returned.
 
     Raises:
         SettingsError: the counts are out of bounds, or other data are there already.

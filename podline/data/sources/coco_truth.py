@@ -29,17 +29,7 @@ def truth_name(split: str) -> str:
 def publish_truths(
     store: Store, folder: str, dataset: str, splits: Mapping[str, Iterable[CocoImage]], skeleton: Skeleton
 ) -> dict[str, FileInfo]:
-    """Publish each split's truth.
-
-    Args:
-        store: the store.
-        folder: the data set's folder in it.
-        dataset: the data set's name.
-        splits: what is converted.
-        skeleton: of the people.
-
-    Returns:
-        Split → its file.
+    """Publish each split's truth in the data set's folder; return split → its file.
 
     Raises:
         StoreError: the store cannot be written.
@@ -55,13 +45,7 @@ def publish_truths(
 
 
 def read_truth(store: Store, folder: str, manifest: Manifest, split: str) -> dict[str, Any]:
-    """Read a split's truth, as :class:`pycocotools.coco.COCO` takes it for its ``dataset``.
-
-    Args:
-        store: the store.
-        folder: the data set's folder in it.
-        manifest: of the data set.
-        split: ``train`` or ``test``.
+    """Read a split's truth from a data set's folder, as :class:`pycocotools.coco.COCO` takes it for its ``dataset``.
 
     Raises:
         ArtifactError: the data set has none, or it is not what was written.

@@ -27,16 +27,15 @@ class Summary(NamedTuple):
     """What a file of annotations is about.
 
     Attributes:
-        path: the file.
-        categories: those that have a number as their id.
         counts: ``category_id`` → how many numbers of keypoints its annotations with a labelled joint have, mostly.
+        categories: those that have a number as their id.
         names: the first images'.
         annotations: how many there are.
     """
 
     path: Path
-    categories: list[dict[str, Any]]
     counts: dict[int, int]
+    categories: list[dict[str, Any]]
     names: list[str]
     annotations: int
 
@@ -60,11 +59,7 @@ class Joints(NamedTuple):
 
 
 def joints_of(summary: Summary, wanted: str) -> Joints:
-    """Return the joints of a file's annotations.
-
-    Args:
-        summary: of the file.
-        wanted: the name of the category that is meant; empty for all that have keypoints.
+    """Return the joints of a file's annotations, of one category by its name or of all that have keypoints.
 
     Raises:
         SourceError: there is no such category, several differ in their joints, or what is said cannot be.
@@ -117,20 +112,17 @@ def _limbs(path: Path, skeleton: Any, count: int, notes: list[str]) -> list[Limb
         )
     if ends and not first:
         notes.append("the skeleton counts joints from 0")
-    limbs = [(min(pair) - first, max(pair) - first) for pair in pairs if pair[0] != pair[1]]
-    return list(dict.fromkeys(limbs))
+    limbs: dict[frozenset[int], Limb] = {}
+    for start, end in pairs:
+        if start != end:
+            limbs.setdefault(frozenset((start, end)), (start - first, end - first))
+    return list(limbs.values())
 
 
 def skeleton_of(
     joints: Joints, settings: KeypointSettings, annotations: Iterable[Mapping[str, Any]], path: Path
 ) -> tuple[Skeleton, list[str]]:
-    """Return a skeleton whose limbs reach all joints, and what there is to say of it.
-
-    Args:
-        joints: what the categories say.
-        settings: what the user says, which goes before.
-        annotations: of the file, in the images' own pixels.
-        path: of the annotations, for errors.
+    """Return a skeleton whose limbs reach all joints, and what there is to say of it; settings go before what is found.
 
     Raises:
         SourceError: what is said is no skeleton, or the settings name a joint that is not there.

@@ -18,7 +18,6 @@ from typing import Any
 
 from podline.data.sources.coco import CocoSource, open_listed
 from podline.data.sources.coco_annotations import (
-    content_of,
     document_of,
     flat,
     limits_of_annotations,
@@ -106,17 +105,12 @@ def _json_files(place: Path) -> list[Path]:
 def _read(paths: Iterable[Path], sandbox: Sandbox) -> list[Summary]:
     """Read files; those that hold no annotations are passed over."""
     found = [(path, sandbox.one(path, limits_of_annotations(size_of(path)), str(path))) for path in paths]
-    return [
-        Summary(path, categories, dict(counts), names, annotations)
-        for path, answer in found
-        if answer is not None
-        for categories, counts, names, annotations in [answer]
-    ]
+    return [Summary(path, dict(counts), *rest) for path, answer in found if answer for counts, *rest in [answer]]
 
 
 def _summary(path: Path) -> tuple[Any, ...] | None:
-    """Return the members of a :class:`Summary` from the categories on; None for JSON of another kind."""
-    document = document_of(content_of(path), str(path), "restore it or move it away")
+    """Return the members of a :class:`Summary` from the counts on; None for JSON of another kind."""
+    _data, document = document_of(path, "", "restore it or move it away")
     if document is None:
         return None
     given = document.get("categories")
@@ -132,7 +126,7 @@ def _summary(path: Path) -> tuple[Any, ...] | None:
             values[category][len(keypoints)] += 1
     counts = [(category, found.most_common(1)[0][0]) for category, found in values.items()]
     names = [entry.get("file_name") for entry in document["images"][:_NAMES] if isinstance(entry, dict)]
-    return categories, counts, [name for name in names if isinstance(name, str)], len(annotations)
+    return counts, categories, [name for name in names if isinstance(name, str)], len(annotations)
 
 
 def _chosen(place: Path, summaries: list[Summary]) -> list[Summary]:

@@ -17,7 +17,7 @@ from podline.data.images.opening import ImagesSource
 from podline.data.images.settings import ImagesSettings
 from podline.errors import SourceError
 
-pytestmark = pytest.mark.usefixtures("in_process")
+pytestmark = pytest.mark.usefixtures("parsed_here")
 
 
 @pytest.fixture
@@ -100,78 +100,11 @@ def test_a_training_split_alone_is_divided_by_a_hash(tmp_path: Path, folder: Pat
     assert records(opened(alone)) == records(opened(folder))
 
 
-def test_a_second_split_to_test_on_is_not_read(tmp_path: Path) -> None:
-    folder = split_folders(tmp_path / "raw", "test")
-    shutil.copytree(folder / "test", folder / "val")
-    source = opened(folder)
-    assert (source.read, source.sizes["test"]) == (60, 15)
-    assert "val is not read" in source.looked_at()[1].notes[0]
-
-
-def test_the_split_of_an_image_stays_when_others_are_added(folder: Path) -> None:
-    before = {(split, data) for split, _, data in records(opened(folder))}
-    more = {name: {f"more {at}.png": encoded(drawn(1000 + at))} for at, name in enumerate(CLASSES)}
-    as_folders(folder, more)
-    after = {(split, data) for split, _, data in records(opened(folder))}
-    assert before < after
-    assert len(after) == len(before) + 3
-
-
 def test_classes_are_paths_and_numbers_are_sorted_as_numbers(tmp_path: Path) -> None:
     nested = as_folders(tmp_path / "a", {f"Latin/{name}": files for name, files in images().items()})
     assert opened(nested).class_names == tuple(f"Latin/{name}" for name in sorted(CLASSES))
     numbered = dict(zip(("2", "10", "1"), images().values(), strict=True))
     assert opened(as_folders(tmp_path / "b", numbered)).class_names == ("1", "2", "10")
-
-
-def test_what_is_left_out_is_named_with_its_reason(folder: Path) -> None:
-    cat = folder / "cat"
-    whole = (cat / "000.png").read_bytes()
-    files = {
-        "cat/cut.png": whole[: len(whole) // 2],
-        "cat/empty.jpg": b"",
-        "cat/notes.txt": b"hello",
-        "cat/.DS_Store": b"\0\0\0\1Bud1",
-        "cat/Thumbs.db": b"x",
-        "README.md": b"# cats",
-        "cat/same.png": encoded(drawn(500)),
-        "Åse/other name.bmp": encoded(drawn(500), "BMP"),
-        "Åse/copy.png": encoded(drawn(500)),
-    }
-    for name, data in files.items():
-        (folder / name).write_bytes(data)
-    (folder / "nobody").mkdir()
-    (cat / "nowhere.png").symlink_to("missing.png")
-    source = opened(folder)
-    found = reasons(source)
-    assert source.read == sum(source.sizes.values()) + len(source.quarantined) == 60 + 11
-    assert found.pop("cat/cut.png").startswith("is truncated")
-    assert found == {
-        "cat/empty.jpg": "is empty",
-        "cat/notes.txt": "is no JPEG, PNG, WebP, BMP, TIFF or GIF",
-        "cat/.DS_Store": "is hidden, or the system's own",
-        "cat/Thumbs.db": "is hidden, or the system's own",
-        "README.md": "lies in no class folder",
-        "nobody": "is a folder without a file",
-        "cat/nowhere.png": "is no file that can be read",
-        "cat/same.png": "the same image as one of another class: Åse/copy.png is 'Åse'",
-        "Åse/other name.bmp": "the same image as one of another class: cat/same.png is 'cat'",
-        "Åse/copy.png": "the same image as one of another class: cat/same.png is 'cat'",
-    }
-    assert [(part.read, part.reasons.total()) for part in source.left_out] != [(0, 0), (0, 0)]
-    assert counted(source) == 6  # neither text nor the system's files
-
-
-def test_a_test_image_is_not_trained_on(tmp_path: Path) -> None:
-    folder = as_folders(tmp_path / "raw" / "train", images(300)).parent
-    as_folders(folder / "test", {"cat": {f"{at}.png": encoded(drawn(2000 + at)) for at in range(100)}})
-    shutil.copy(folder / "train" / "cat" / "000.png", folder / "test" / "cat" / "copy.png")
-    assert reasons(opened(folder)) == {
-        "train/cat/000.png": "the same image as one of the test split: test/cat/copy.png"
-    }
-    shutil.copy(folder / "train" / "cat" / "006.png", folder / "test" / "cat" / "another.png")
-    with pytest.raises(SourceError, match=r"2 of the 102 test images .*(copy|another).png.* vs 1% at most"):
-        opened(folder)
 
 
 def counted(source: ImagesSource) -> int:

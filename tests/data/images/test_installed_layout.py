@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -14,9 +13,12 @@ import pytest
 from drawn_images import as_folders, images, opened, records, rows_of
 from support.extending import code_of, install
 
+from podline.beam_jobs.conversion import convert
 from podline.data.images.settings import ImagesSettings
 from podline.datasets.fingerprint import memory_of
+from podline.documents.manifest import read_manifest
 from podline.errors import SettingsError, SourceError
+from podline.progress import silent
 from podline.stages.specs import ConvertSpec
 from podline.store.opening import open_store
 
@@ -43,12 +45,6 @@ def as_hdf5(folder: Path) -> Path:
     return folder
 
 
-def podline(*words: str, code: int = 0) -> str:
-    done = subprocess.run([sys.executable, "-m", "podline.cli", *words], capture_output=True, text=True, check=False)
-    assert done.returncode == code, done.stderr
-    return done.stderr if code else done.stdout
-
-
 @pytest.mark.usefixtures("site")
 def test_it_is_converted_to_the_records_of_class_folders(tmp_path: Path) -> None:
     folder, expected = as_hdf5(tmp_path / "raw"), opened(as_folders(tmp_path / "folders", images()))
@@ -57,15 +53,18 @@ def test_it_is_converted_to_the_records_of_class_folders(tmp_path: Path) -> None
     assert records(source) == records(expected)
     assert (source.files, source.read) == (expected.files, 61)
     assert "layout: HDF5, files: 1; 3 classes" in source.looked_at()[1].notes[0]
-    command = ("convert", "images", "--name", "drawn", "--set", "conversion.side=16", "--root", str(tmp_path / "root"))
-    answer = json.loads(podline(*command, "--source", str(folder), "--layout", "hdf5", "--json"))
-    assert (answer["written"], answer["quarantined"]) == (60, 1)
+    settings = ImagesSettings(side=16, layout="hdf5")
+    spec = ConvertSpec(root=str(tmp_path / "root"), dataset="images", source=str(folder), settings=settings)
+    manifest = read_manifest(open_store(spec.root), convert(spec, silent()).folder)
+    assert (sum(split.records for split in manifest.splits), len(manifest.quarantined)) == (60, 1)
 
 
 @pytest.mark.usefixtures("site")
 def test_it_is_a_choice_and_named_where_nothing_fits(tmp_path: Path) -> None:
-    said = podline("convert", "images", "--source", str(tmp_path), "--layout", "nothing", code=2)
-    assert "'parquet', 'tfds', 'hdf5'" in " ".join(said.split())
+    command = ["convert", "images", "--source", str(tmp_path), "--layout", "nothing"]
+    done = subprocess.run([sys.executable, "-m", "podline.cli", *command], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "'webdataset', 'tfds', 'hdf5'" in " ".join(done.stderr.split())
     (tmp_path / "raw").mkdir()
     with pytest.raises(SourceError, match=r"accepted are class folders .*, HDF5 files of images and labels; see docs"):
         opened(tmp_path / "raw")
@@ -98,8 +97,9 @@ def another_file(file: h5py.File) -> None:
     ],
 )
 def test_a_file_that_claims_too_much_is_refused(
-    tmp_path: Path, make: Callable[[h5py.File], None], problem: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[h5py.File], None], problem: str
 ) -> None:
+    monkeypatch.setenv("PODLINE_PARSE_LIMITS", "0.3")
     (tmp_path / "raw").mkdir()
     with h5py.File(tmp_path / "raw/bomb.h5", "w") as file:
         make(file)

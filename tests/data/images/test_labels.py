@@ -18,7 +18,7 @@ from podline.data.images.columns import Labels, refuse_boxes
 from podline.data.images.settings import ImagesSettings
 from podline.errors import SourceError
 
-pytestmark = pytest.mark.usefixtures("in_process")
+pytestmark = pytest.mark.usefixtures("parsed_here")
 
 COUNT = 60
 FLAG = "labels_are_classes"

@@ -14,12 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from podline.data.fitting import fitted, shown_size
+from podline.data.images.deciding import Image
 from podline.data.images.hashing import BITS, hashes
-from podline.data.images.near import DISTANCE, close, near_duplicates
+from podline.data.images.near import DISTANCE, close, near_duplicates, near_pairs
 from podline.data.images.opening import ImagesSource
+from podline.data.images.settings import ImagesSettings
 from podline.errors import SourceError
 
-pytestmark = pytest.mark.usefixtures("in_process")
+pytestmark = pytest.mark.usefixtures("parsed_here")
 
 Pixels = npt.NDArray[np.uint8]
 
@@ -132,6 +134,16 @@ def test_many_equal_hashes_are_found() -> None:
     found = close(np.full(600, 5, np.uint64), np.full(50_000, 5, np.uint64))
     assert np.array_equal(found.test, np.repeat(np.arange(600), 8))
     assert not found.distance.any()
+
+
+def test_a_file_without_pixels_changes_no_pair() -> None:
+    pixels = np.stack([drawn(1, (64, 64))] * 2)
+    images = [
+        Image(split, "cat", split, "", row=row, width=64, height=64) for row, split in enumerate(("train", "test"))
+    ]
+    left_out = Image("notes.txt", None, "train", "", "is no image")
+    [pair] = near_pairs([*images, left_out], pixels.__getitem__, ImagesSettings())
+    assert (pair.train.key, pair.test.key, pair.distance) == ("train", "test", 0)
 
 
 def leaky(folder: Path, near: int, count: int = 40) -> Path:

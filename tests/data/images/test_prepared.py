@@ -16,7 +16,7 @@ from gcs_emulator import upload
 from podline.data.tfrecord import framed
 from podline.errors import SourceError
 
-pytestmark = pytest.mark.usefixtures("in_process")
+pytestmark = pytest.mark.usefixtures("parsed_here")
 
 VERSION = "1.0.0"
 
@@ -109,7 +109,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
         r"label\.labels\.txt has 3 lines vs 4 classes in features\.json",
     ),
     "a cut shard": (lambda f: (f / SHARD).write_bytes((f / SHARD).read_bytes()[:-9]), r"record 39 at byte .* is cut"),
-    "a byte of an image": (lambda f: flip(f / SHARD, 200), r"record 0 at byte 0 is damaged: its bytes do not have"),
+    "a byte of an image": (lambda f: flip(f / SHARD, 200), r"record 0 at byte 0 is cut or damaged: its bytes do not"),
     "a byte of a length": (lambda f: flip(f / SHARD, 1), r"record 0 at byte 0 is cut or damaged: its length does not"),
 }
 
@@ -140,7 +140,7 @@ def test_one_of_several_features_is_chosen(prepared: Path, tmp_path: Path) -> No
 def test_a_damaged_file_is_read_or_refused(prepared: Path, tmp_path: Path, file: str) -> None:
     path = shutil.copytree(prepared / "one/drawn", tmp_path / "drawn") / VERSION / file
     whole, rng = path.read_bytes(), np.random.default_rng(0)
-    for number in range(60):
+    for number in range(40):
         data = bytearray(whole[: rng.integers(len(whole))] if number % 4 == 0 else whole)
         for place in rng.integers(0, max(1, len(data)), 1 + number % 5):
             data[place : place + 1] = bytes([rng.integers(256)])

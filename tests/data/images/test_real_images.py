@@ -11,6 +11,8 @@ from podline.data.images.opening import ImagesSource
 from podline.data.pictures import picture_of
 from podline.errors import SourceError
 
+pytestmark = pytest.mark.usefixtures("parsed_here")
+
 
 @pytest.fixture
 def own(real_data: Path) -> Path:

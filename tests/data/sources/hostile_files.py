@@ -174,6 +174,7 @@ KINDS: dict[str, Kind] = {
     **{name: Kind(_table(name), _SOURCE["images"]) for name in ("csv", "jsonl", "parquet")},
     "parquet of images": Kind(_written(as_parquet, "*.parquet", images(12)), _SOURCE["images"]),
     "webdataset": Kind(_written(as_webdataset, "*.tar", images(12)), _SOURCE["images"]),
+    "packed webdataset": Kind(_written(as_webdataset, "*.tar.gz", images(12), "part.tar.gz"), _SOURCE["images"]),
     "tfds features": Kind(_written(_prepared, "features.json"), _SOURCE["images"]),
     "tfds info": Kind(_written(_prepared, "dataset_info.json"), _SOURCE["images"]),
     "tfds records": Kind(_written(_prepared, "*.tfrecord*"), _SOURCE["images"]),

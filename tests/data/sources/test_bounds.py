@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from coco_files import HEIGHT, WIDTH, CocoFiles, open_coco, person
+from coco_files import HEIGHT, WIDTH, CocoFiles, jpeg, open_coco, person
 from parsing_here import parsing_here
 from published import python3, write_archive, write_cifar10_bins, write_cifar10_pickles
 
@@ -192,6 +192,22 @@ def test_annotations_in_other_encodings(tmp_path: Path) -> None:
         (folder / "annotations/person_keypoints_train2017.json").write_bytes(document.encode(encoding))
         found.append([image.id for image in opened(folder).splits["train"]])
     assert found[1:] == found[:-1]
+
+
+def test_what_takes_too_much_is_told_with_the_setting_that_allows_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PODLINE_PARSE_LIMITS", "0.05")
+    files = CocoFiles()
+    files.images[2] |= {"width": 4000, "height": 3000}
+    files.files["000000000003.jpg"] = jpeg(3, 4000, 3000)
+    folder = files.write(tmp_path)
+    [reason] = left_out(open_coco(folder, tmp_path / "work")).values()
+    assert re.fullmatch(r"the file takes more than .*; if you trust it, raise the setting parse_limits", reason)
+    path = folder / "annotations" / "person_keypoints_train2017.json"
+    path.write_bytes(b'{"annotations": [], "images": [' + b"[]," * 1_000_000 + b"{}]}")
+    with pytest.raises(SourceError, match=r"person_keypoints_train2017.json takes more than .*raise .*parse_limits"):
+        open_coco(folder, tmp_path / "work")
 
 
 # Names, places and members

@@ -35,6 +35,7 @@ def test_the_same_seed_gives_the_same_bytes(drawn: Path, tmp_path: Path) -> None
         write_coco_sample(tmp_path / "small", 1, 10)
 
 
+@pytest.mark.usefixtures("parsed_here")
 def test_it_has_the_cases_of_real_data(drawn: Path) -> None:
     source = open_coco(drawn, drawn.parent / "work")
     assert source.sizes == {"train": 30, "test": 10}

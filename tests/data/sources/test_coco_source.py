@@ -5,16 +5,13 @@ from __future__ import annotations
 import io
 import math
 import os
-import re
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from coco_files import HEIGHT, WIDTH, CocoFiles, jpeg, open_coco, person
-from parsing_here import parsing_here
 from PIL import Image
 
 from podline.data.headers import PictureError, inspect_jpeg
@@ -24,19 +21,7 @@ from podline.data.sources.coco_image import people_of
 from podline.data.sources.coco_records import squares_of
 from podline.errors import SourceError
 
-
-@pytest.fixture(autouse=True)
-def _here(request: pytest.FixtureRequest) -> Iterator[None]:
-    if "sandboxed" in request.fixturenames:
-        yield
-        return
-    with parsing_here():
-        yield
-
-
-@pytest.fixture
-def sandboxed() -> None:
-    """The test is about the sandbox."""
+pytestmark = pytest.mark.usefixtures("parsed_here")
 
 
 def opened(folder: Path, **settings: Any) -> CocoSource:
@@ -180,22 +165,6 @@ def test_a_file_that_only_its_decoder_refuses_is_left_out(tmp_path: Path) -> Non
     files.files["000000000003.jpg"] = data.replace(b"\xff\xdb", b"\xff\xfe")  # no quantization tables
     found = left_out(both(tmp_path, files))
     assert found == {"000000000003.jpg (image 3)": "the file is damaged: it cannot be decoded"}
-
-
-def test_what_takes_too_much_is_told_with_the_setting_that_allows_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sandboxed: None
-) -> None:
-    monkeypatch.setenv("PODLINE_PARSE_LIMITS", "0.05")
-    files = CocoFiles()
-    files.images[2] |= {"width": 4000, "height": 3000}
-    files.files["000000000003.jpg"] = jpeg(3, 4000, 3000)
-    folder = files.write(tmp_path)
-    [reason] = left_out(opened(folder)).values()
-    assert re.fullmatch(r"the file takes more than .*; if you trust it, raise the setting parse_limits", reason)
-    path = folder / "annotations" / "person_keypoints_train2017.json"
-    path.write_bytes(b'{"annotations": [], "images": [' + b"[]," * 1_000_000 + b"{}]}")
-    with pytest.raises(SourceError, match=r"person_keypoints_train2017.json takes more than .*raise .*parse_limits"):
-        opened(folder)
 
 
 def test_what_was_decoded_is_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import cv2
 import numpy as np
 import pandas as pd
 import pytest
-from parsing_here import parsing_here
 
 from podline.data.sources.coco import CocoSource
 from podline.data.sources.coco_image import PixelPlace
@@ -20,6 +18,7 @@ from podline.data.sources.source import open_raw
 from podline.errors import SourceError
 from podline.recipes import datasets
 
+pytestmark = pytest.mark.usefixtures("parsed_here")
 PARTS = ("snout", "left ear", "right ear", "tail")
 SKELETON = [["snout", "left ear"], ["snout", "right ear"], ["snout", "tail"]]
 CONFIG = f"Task: open\nbodyparts: {json.dumps(PARTS)}\nskeleton: {json.dumps([*SKELETON, ['bodypart1', 'objectA']])}\n"
@@ -69,12 +68,6 @@ def document(places: np.ndarray, prefix: str, name: str) -> dict[str, Any]:
     limbs = [[PARTS.index(end) + 1 for end in pair] for pair in SKELETON]
     category = {"id": 1, "name": name, "keypoints": PARTS, "skeleton": limbs}
     return {"images": images, "annotations": annotations, "categories": [category]}
-
-
-@pytest.fixture(autouse=True)
-def _here() -> Iterator[None]:
-    with parsing_here():
-        yield
 
 
 def opened(source: Path, work: Path, **settings: Any) -> CocoSource:

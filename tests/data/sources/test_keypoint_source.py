@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,6 @@ import cv2
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from parsing_here import parsing_here
 from raw_cifar import convert_spec
 
 from podline.beam_jobs.conversion import convert
@@ -33,6 +32,7 @@ from podline.recipes import datasets, registry
 from podline.stages.specs import ConvertSpec
 from podline.store.opening import open_store
 
+pytestmark = pytest.mark.usefixtures("parsed_here")
 JOINTS = ("nose", "left_ear", "right_ear", "back", "tail")
 WIDTH, HEIGHT = 80, 60
 
@@ -65,12 +65,6 @@ def written(folder: Path, made: dict[str, Any], name: str = "mice.json", images:
     (folder / name).parent.mkdir(parents=True, exist_ok=True)
     (folder / name).write_text(json.dumps(made))
     return folder
-
-
-@pytest.fixture(autouse=True)
-def _here() -> Iterator[None]:
-    with parsing_here():
-        yield
 
 
 def opened(source: Path, **settings: Any) -> CocoSource:

@@ -16,6 +16,8 @@ from podline.errors import SourceError
 from podline.progress import silent
 from podline.stages.specs import ConvertSpec
 
+pytestmark = pytest.mark.usefixtures("parsed_here")
+
 
 def refusal(folder: Path, allowed: float = 0.1) -> str:
     """What is said of a folder of which more is left out than is allowed; nothing where it is not."""

@@ -25,7 +25,7 @@ from podline.data.sources.source import Source
 from podline.errors import SourceError
 
 LAYOUTS: list[tuple[str, str, str, Callable[[Path], Path]]] = [
-    ("cifar10", "cifar-10-batches-py", "cifar-10-python.tar.gz", write_cifar10_pickles),
+    ("cifar100", "cifar-100-python", "cifar-100-python.tar.gz", write_cifar100_pickles),
     ("cifar100", "cifar-100-binary", "cifar-100-binary.tar.gz", write_cifar100_bins),
 ]
 
@@ -162,8 +162,8 @@ def test_another_data_set(tmp_path: Path) -> None:
 
 
 def test_sample_and_cifar10_are_told_apart_by_their_classes(tmp_path: Path) -> None:
-    ten = write_cifar10_pickles(tmp_path / "ten")
-    drawn = write_cifar10_pickles(tmp_path / "drawn", names=class_names.SAMPLE)
+    ten, drawn = write_cifar10_bins(tmp_path / "ten"), write_cifar10_bins(tmp_path / "drawn")
+    (drawn / "batches.meta.txt").write_text("\n".join(class_names.SAMPLE))
     assert open_source("sample", str(drawn), tmp_path).class_names == class_names.SAMPLE
     assert "has the classes of sample (disc, ring, …) vs cifar10 asked for; use `podline run sample" in refused(
         "cifar10", drawn, tmp_path

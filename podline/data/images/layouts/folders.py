@@ -139,14 +139,16 @@ def split_folders(folders: Mapping[Folder, int]) -> SplitFolders | None:
     named = [folder for folder in folders if any(map(_is_split, folder))]
     if not named:
         _refuse_similar(folders)
+    if not named or len(class_folders(folders)) < 2:
         return None
-    if len(class_folders(folders)) < 2:
-        return None
-    reading = _reading(named)
-    if reading is None:
+    depths = {tuple(at for at, part in enumerate(folder) if _is_split(part)) for folder in named}
+    depth = min(depths)[0]
+    above = {folder[:depth] for folder in named if len(folder) > depth + 1}
+    if depths != {(depth,)} or len(above) > 1 or not any(folder[depth].lower() in TRAINING for folder in named):
         raise SourceError(_unclear(named))
-    _require_most(reading, folders)
-    return reading
+    found = SplitFolders(depth, next(iter(above), None))
+    _require_most(found, folders)
+    return found
 
 
 def class_folders(folders: Iterable[Folder]) -> set[Folder]:
@@ -163,34 +165,19 @@ def _is_split(part: str) -> bool:
     return part.lower() in SPLITS
 
 
-def _reading(named: Sequence[Folder]) -> SplitFolders | None:
-    """Return where the splits stand, if that is at one depth and below one folder at most, and one is to train on."""
-    depths = {tuple(at for at, part in enumerate(folder) if _is_split(part)) for folder in named}
-    depth = min(depths)[0]
-    above = {folder[:depth] for folder in named if len(folder) > depth + 1}
-    if depths != {(depth,)} or len(above) > 1 or not any(folder[depth].lower() in TRAINING for folder in named):
-        return None
-    return SplitFolders(depth, next(iter(above), None))
-
-
-def _require_most(reading: SplitFolders, folders: Mapping[Folder, int]) -> None:
+def _require_most(found: SplitFolders, folders: Mapping[Folder, int]) -> None:
     """Raise an error unless most images have one of several classes, apart from those in a split's folder itself."""
-    classes: Counter[Folder] = Counter()
-    elsewhere: Counter[Folder] = Counter()
-    for folder, count in folders.items():
-        split, name = reading.split_and_class(folder)
-        if name:
-            classes[name] += count
-        elif not split:
-            elsewhere[folder] += count
-    total = classes.total() + elsewhere.total()
-    if len(classes) > 1 and classes.total() > _MOST * total:
+    places = {folder: found.split_and_class(folder) for folder in folders}
+    total = sum(folders[folder] for folder, (split, name) in places.items() if name or not split)
+    elsewhere = {folder: folders[folder] for folder, (split, _) in places.items() if not split}
+    beside = sum(elsewhere.values())
+    if len({name for _, name in places.values() if name}) > 1 and beside < _MOST * total:
         return
-    split = next(folder[: reading.depth + 1] for folder in folders if reading.split_and_class(folder)[0])
-    place, count = elsewhere.most_common(1)[0]
+    split = next(folder[: found.depth + 1] for folder, (split, _) in places.items() if split)
+    place = max(elsewhere, key=elsewhere.__getitem__)
     raise SourceError(
-        f"{_path(split)} may be a split or a class: {elsewhere.total():,} of {total:,} images lie beside such folders "
-        f"({count:,} in {_path(place)}); move those out of the source, or {_RENAME}"
+        f"{_path(split)} may be a split or a class: {beside:,} of {total:,} images lie beside such folders "
+        f"({elsewhere[place]:,} in {_path(place)}); move those out of the source, or {_RENAME}"
     )
 
 

@@ -1,4 +1,4 @@
-"""A table of file names and labels: CSV, TSV, JSON Lines or Parquet."""
+"""A table of labels beside file names, or beside the images themselves: CSV, TSV, JSON Lines or Parquet."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple, Self
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from podline.data import bounds
 from podline.data.images.columns import Columns, Labels, class_columns, text_of
-from podline.data.images.items import Item, Place
+from podline.data.images.items import Item, Place, split_in_name
 from podline.data.images.layout import Layout, opened
-from podline.data.images.layouts.parquet import ENDING as PARQUET
-from podline.data.images.layouts.parquet import holding_images, parquet_rows, parquet_schema
 from podline.data.images.listing import IMAGE_ENDINGS, Files, Found
 from podline.data.images.settings import ImagesSettings
 from podline.data.rawfiles import parsing
@@ -25,10 +27,14 @@ from podline.data.shown import printable, shortened
 from podline.errors import SourceError
 from podline.frozen import is_object
 
+PARQUET = ".parquet"
 ENDINGS = (".csv", ".tsv", ".jsonl", ".ndjson", PARQUET)
 _MARKS = ",;\t|"
 # A table in which more than this share of the files have several rows is about something else: boxes of objects, say.
 _MAX_REPEATED = 0.1
+_ROWS, _IMAGES = 10_000, 64  # of a Parquet file at once; images of it
+_BUFFER = 1 << 20  # bytes of a column at once, in place of all of a row group's
+_METADATA = b"huggingface"
 
 
 class Row(NamedTuple):
@@ -39,61 +45,102 @@ class Row(NamedTuple):
     reason: str = ""
 
 
+class Table(NamedTuple):
+    """A table of images and their classes.
+
+    Attributes:
+        file: where it is.
+        columns: which is which.
+        has_images: whether the column of files holds the images themselves.
+        class_names: by label, where the file says them; empty where it does not.
+    """
+
+    file: Found
+    columns: Columns
+    has_images: bool = False
+    class_names: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True)
 class Tables(Layout):
     """See :class:`podline.data.images.layout.Layout`; it also reads every file that a table names.
 
     Attributes:
-        columns: of each table.
+        tables: all with images, or all with names of files.
         named: what may be named in them, by its path.
         settings: of the conversion.
     """
 
-    columns: Sequence[Columns]
+    tables: Sequence[Table]
     named: Mapping[str, Found]
     settings: ImagesSettings
 
-    accepts = "a table of files and labels (CSV, TSV, JSON Lines, Parquet)"
+    accepts = "a table of labels with files or images (CSV, TSV, JSON Lines, Parquet)"
     opens = ENDINGS
     unread = "is not named by the table"
 
     @classmethod
     def find(cls, files: Files, settings: ImagesSettings, /) -> Self | None:
-        """Return those tables that name files and labels.
+        """Return those tables that name labels and files, or hold images.
 
         Raises:
-            SourceError: there are tables, and none does.
+            SourceError: there are tables, and none does; or one with images is damaged, or differs from the others.
         """
-        tables, columns, problems = [], [], []
-        for table in files.ending(*ENDINGS):
+        tables, problems = [], []
+        for file in files.ending(*ENDINGS):
+            schema = _schema(file) if file.name.endswith(PARQUET) else None
+            images = [field.name for field in schema or () if _holds_bytes(field.type)]
             try:
-                if table.name.endswith(PARQUET) and holding_images(parquet_schema(table)):
-                    continue
-                columns.append(_columns(table, settings))
-                tables.append(table)
+                tables.append(_table_of_images(file, schema, images, settings) if images else _table(file, settings))
             except SourceError as error:
+                if images:
+                    raise
                 problems.append(error)
         if problems and not tables:
             raise problems[0]
-        return cls(tables, columns, {file.name: file for file in files.around}, settings) if tables else None
+        tables = [table for table in tables if table.has_images] or tables
+        for one, other in pairwise(tables):
+            if one.has_images and one[1:] != other[1:]:
+                raise SourceError(
+                    f"{other.file.path} has other columns or class names than {one.file.path}; give one data set"
+                )
+        named = {file.name: file for file in files.around}
+        return cls([table.file for table in tables], tables, named, settings) if tables else None
 
     @property
     def words(self) -> str:
         """Which tables, and which columns."""
-        tables = ", ".join(printable(table.name) for table in self.read[:3])
+        files = ", ".join(printable(file.name) for file in self.read[:3])
         more = f" and {len(self.read) - 3} more" if len(self.read) > 3 else ""
-        columns = ", ".join(printable(column) for column in self.columns[0] if column)
-        return f"table, {tables}{more}, columns {columns}"
+        columns = ", ".join(printable(column) for column in self.tables[0].columns if column)
+        return f"table{' of images' if self.tables[0].has_images else ''}, {files}{more}, columns {columns}"
 
     @property
     def paths(self) -> frozenset[str]:
         """The tables, and every file that is named."""
-        named = (self.named.get(item.key) for item in self._items)
+        items = () if self.tables[0].has_images else self._items
+        named = (self.named.get(item.key) for item in items)
         return frozenset(file.path for file in (*self.read, *named) if file)
+
+    @property
+    def splits(self) -> frozenset[str]:
+        """By the column, else by the files' names; no image is read for it."""
+        column = self.tables[0].columns.split
+        if not self.tables[0].has_images:
+            return super().splits
+        if not column:
+            return frozenset(split_in_name(file.name) for file in self.read) - {""}
+        rows = (row for file in self.read for row in _parquet_rows(file, [column]))
+        return frozenset(str(row[column] or "").strip().lower() for row in rows) - {""}
 
     def items(self) -> Iterator[Item]:
         """Every row."""
-        return iter(self._items)
+        if not self.tables[0].has_images:
+            yield from self._items
+            return
+        for table in self.tables:
+            for number, row in enumerate(_parquet_rows(table.file, table.columns, _IMAGES)):
+                yield _image(table, f"{table.file.name}[{number}]", row)
 
     @cached_property
     def _images(self) -> dict[str, list[Found]]:
@@ -106,62 +153,120 @@ class Tables(Layout):
 
     @cached_property
     def _items(self) -> list[Item]:
-        tables = zip(self.read, self.columns, strict=True)
-        items = [item for table, columns in tables for item in self._items_of(table, columns)]
+        items = []
+        for table in self.tables:
+            labels, column = Labels(), table.columns.label
+            for row in _rows(table.file, table.columns):
+                labels.add(row.values.get(column))
+                items.append(self._item(table, row))
+            labels.refuse_unclear(table.file.path, column, self.settings)
         return _with_repeated(self.read[0].path, items)
 
-    def _items_of(self, table: Found, columns: Columns) -> list[Item]:
-        labels, items = Labels(), []
-        for row in _rows(table, columns):
-            labels.add(row.values.get(columns.label))
-            items.append(self._item(table, columns, row))
-        labels.refuse_unclear(table.path, columns.label, self.settings)
-        return items
-
-    def _item(self, table: Found, columns: Columns, row: Row) -> Item:
+    def _item(self, table: Table, row: Row) -> Item:
         if row.reason:
             return Item(row.key, b"", reason=row.reason)
         try:
-            label, split, group = columns.read(row.values, table.name)
-            name = text_of(row.values.get(columns.file))
+            label, split, group = table.columns.read(row.values, table.file.name)
+            name = text_of(row.values.get(table.columns.file))
         except ValueError as error:
             return Item(row.key, b"", reason=str(error))
         if name is None:
             return Item(row.key, b"", label, reason="names no file")
-        return self._item_of(table, name, Item("", b"", label, split, group))
-
-    def _item_of(self, table: Found, name: str, item: Item) -> Item:
-        folder = "" if self.settings.images else posixpath.dirname(table.name)
+        folder = "" if self.settings.images else posixpath.dirname(table.file.name)
         path = posixpath.normpath(posixpath.join(folder, name.replace("\\", "/")))
-        file = self.named.get(path)
-        if file is None and PurePosixPath(path).suffix.lower() not in IMAGE_ENDINGS:  # an ID
-            found = self._images.get(path, [])
-            if len(found) > 1:
-                return item._replace(key=path, reason=f"may be {found[0].name} or {found[1].name}")
-            file = found[0] if found else None
-            path = file.name if file else path
+        file, reason = self._file(path)
+        return Item(file.name if file else path, Place(file.path) if file else b"", label, split, group, reason)
+
+    def _file(self, path: str) -> tuple[Found | None, str]:
+        """Return the file that a path or an ID names, or why there is none."""
+        files = [self.named[path]] if path in self.named else []
+        if not files and PurePosixPath(path).suffix.lower() not in IMAGE_ENDINGS:
+            files = self._images.get(path, [])
+        if len(files) > 1:
+            return None, f"may be {files[0].name} or {files[1].name}"
         if path.startswith(("../", "/")):
-            return item._replace(key=path, reason="lies outside of the source")
-        if file is None:
-            return item._replace(key=path, reason="there is no such file")
-        if file.bytes < 0:
-            return item._replace(key=path, reason="is no file that can be read")
-        return item._replace(key=path, data=Place(file.path))
+            return None, "lies outside of the source"
+        if not files:
+            return None, "there is no such file"
+        return (files[0], "") if files[0].bytes >= 0 else (None, "is no file that can be read")
 
 
-def _columns(table: Found, settings: ImagesSettings) -> Columns:
-    """Return a table's columns.
+def _table(file: Found, settings: ImagesSettings) -> Table:
+    """Return a table of names.
 
     Raises:
-        SourceError: it has none of files or of labels, or its labels are of something else.
+        SourceError: it has no column of files or of labels, or its labels are of something else.
     """
-    header = _header(table)
-    return class_columns(table.path, header, settings, lambda: (row.values for row in _rows(table, header)))
+    header = _header(file)
+    return Table(file, class_columns(file.path, header, settings, lambda: (row.values for row in _rows(file, header))))
+
+
+def _table_of_images(file: Found, schema: Any, images: Sequence[str], settings: ImagesSettings) -> Table:
+    """Return a Parquet file with images, as Hugging Face's datasets write them: bytes, or a struct with bytes."""
+    if len(images) > 1 and settings.file_column not in images:
+        raise SourceError(
+            f"{file.path}: images may be in {', '.join(images)}; say in which by --set conversion.file_column=NAME"
+        )
+    others = [name for name in schema.names if name not in images]
+    image = settings.file_column or images[0]
+    columns = class_columns(file.path, schema.names, settings, lambda: _parquet_rows(file, others), image)
+    class_names, labels = _class_names(file, schema, columns.label), Labels()
+    for row in _parquet_rows(file, [columns.label]):
+        if not (class_names and isinstance(row[columns.label], int)):  # else it is the number of a class
+            labels.add(row[columns.label])
+    labels.refuse_unclear(file.path, columns.label, settings)
+    return Table(file, columns, True, class_names)
+
+
+def _image(table: Table, key: str, row: Mapping[str, Any]) -> Item:
+    image, number, names = row[table.columns.file], row[table.columns.label], table.class_names
+    data = image.get("bytes") if is_object(image) else image
+    try:
+        label, split, group = table.columns.read(row, table.file.name)
+    except ValueError as error:
+        return Item(key, b"", reason=str(error))
+    if not isinstance(data, bytes):
+        return Item(key, b"", label, split, group, "holds no image's bytes")
+    if names and isinstance(number, int):
+        if not 0 <= number < len(names):
+            return Item(key, data, None, split, group, f"has the label {number} vs 0 to {len(names) - 1}")
+        label = names[number]
+    return Item(key, data, label, split, group)
+
+
+def _schema(file: Found) -> pa.Schema:
+    with opened(file, "Parquet"), pq.ParquetFile(file.path) as parquet:
+        return parquet.schema_arrow
+
+
+def _parquet_rows(file: Found, columns: Sequence[str], at_once: int = _ROWS) -> Iterator[dict[str, Any]]:
+    """Yield the values of some columns, row by row; empty names stand for none."""
+    wanted = [column for column in columns if column]
+    with opened(file, "Parquet"), pq.ParquetFile(file.path, buffer_size=_BUFFER) as parquet:
+        for batch in parquet.iter_batches(at_once, columns=wanted, use_threads=False):
+            yield from batch.to_pylist()
+
+
+def _holds_bytes(kind: pa.DataType) -> bool:
+    if pa.types.is_struct(kind):
+        return kind.get_field_index("bytes") >= 0 and _holds_bytes(kind.field("bytes").type)
+    return pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
+
+
+def _class_names(file: Found, schema: pa.Schema, label: str) -> tuple[str, ...]:
+    """Return a ClassLabel's names, as datasets write them into the schema's metadata; empty where there are none."""
+    with parsing(file.path, "Parquet with metadata of Hugging Face", "write it anew"):
+        said: Any = json.loads((schema.metadata or {}).get(_METADATA, b"{}"))
+    for key in ("info", "features", label, "names"):
+        said = said.get(key) if is_object(said) else None
+    if said is not None and not (isinstance(said, list) and all(isinstance(name, str) for name in said)):
+        raise SourceError(f"{file.path}: the names of its classes are no list of texts; write the file anew")
+    return tuple(said or ())
 
 
 def _header(table: Found) -> Sequence[str]:
     if table.name.endswith(PARQUET):
-        return parquet_schema(table).names
+        return _schema(table).names
     if table.name.endswith((".csv", ".tsv")):
         return next((names for _, names in _lines(table)), [])
     return list(next((row.values for row in _objects(table)), {}))
@@ -169,8 +274,7 @@ def _header(table: Found) -> Sequence[str]:
 
 def _rows(table: Found, columns: Sequence[str]) -> Iterator[Row]:
     if table.name.endswith(PARQUET):
-        wanted = [name for name in columns if name]
-        for number, values in enumerate(parquet_rows(table, wanted)):
+        for number, values in enumerate(_parquet_rows(table, columns)):
             yield Row(f"{table.name}[{number}]", values)
     elif table.name.endswith((".csv", ".tsv")):
         lines = _lines(table)

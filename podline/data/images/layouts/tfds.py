@@ -7,11 +7,10 @@ stays where it is in its shard until somebody looks at it.
 from __future__ import annotations
 
 import re
-import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
 from pydantic import AliasPath, BaseModel, Field, NonNegativeInt
@@ -116,27 +115,25 @@ class Prepared(Layout):
             SourceError: there are several, its files cannot be read or are not all there, or it holds no labelled
                 images.
         """
-        beside = {file.name: file for file in files.readable}
-        infos = [name for name in beside if name.split("/")[-1] == INFO and _sibling(name, FEATURES) in beside]
-        if not infos:
-            return None
-        if len(infos) > 1:
-            folders = ", ".join(_sibling(name, "").rstrip("/") or "." for name in infos[:3])
-            raise SourceError(f"{len(infos)} prepared data sets lie there ({folders}); give the folder of one version")
-        info, features = beside[infos[0]], beside[_sibling(infos[0], FEATURES)]
-        said = _said(info, _Info)
-        image, label, classes = _chosen(features, settings)
-        names = beside.get(_sibling(infos[0], f"{label}.labels.txt"))
-        shards = _shards(said, info, [file for name, file in beside.items() if _sibling(name, INFO) == infos[0]])
-        return cls(
-            [info, features, *([names] if names else []), *(shard.file for shard in shards)],
-            name=f"{said.name} {said.version}".strip(),
-            shards=shards,
-            image=image,
-            label=label,
-            classes=classes,
-            class_names=_lines(names, classes) if names else (),
-        )
+        folders: dict[str, dict[str, Found]] = {file.folder: {} for file in files.ending(INFO)}
+        for file in files.readable if folders else ():
+            folders.get(file.folder, {})[file.name.rpartition("/")[2]] = file
+        found = {folder: beside for folder, beside in folders.items() if beside.keys() >= {INFO, FEATURES}}
+        if len(found) > 1:
+            shown = ", ".join(folder or "." for folder in [*found][:3])
+            raise SourceError(f"{len(found)} prepared data sets lie there ({shown}); give the folder of one version")
+        return cls._opened(next(iter(found.values())), settings) if found else None
+
+    @classmethod
+    def _opened(cls, beside: Mapping[str, Found], settings: ImagesSettings) -> Self:
+        """Return a data set from its files, by their names in its folder."""
+        said = _said(beside[INFO], _Info)
+        image, label, classes = _chosen(beside[FEATURES], settings)
+        names = beside.get(f"{label}.labels.txt")
+        shards = _shards(said, beside)
+        read = [beside[INFO], beside[FEATURES], *([names] if names else []), *(shard.file for shard in shards)]
+        named = _lines(names, classes) if names else ()
+        return cls(read, f"{said.name} {said.version}".strip(), shards, image, label, classes, named)
 
     @property
     def words(self) -> str:
@@ -154,15 +151,11 @@ class Prepared(Layout):
             for number, (start, record) in enumerate(_records(shard)):
                 with parsing(f"{shard.file.path}: record {number}", "a tf.train.Example", _REMEDY):
                     found = {entry.key: entry.value for entry in _Example.FromString(record).features.feature}
-                yield self._item(shard, f"{shard.file.name}[{number}]", start, record, found)
-
-    def _item(self, shard: Shard, key: str, start: int, record: bytes, found: Mapping[bytes, Any]) -> Item:
-        image, label = (found.get(name.encode(), _NOTHING) for name in (self.image, self.label))
-        data, (named, problem) = _only(image.bytes.value), self._label(_only(label.integers.value))
-        if data is None:
-            problem = f"holds no image in {self.image}"
-        place = Place(shard.file.path, start + record.find(data), len(data)) if data else b""
-        return Item(key, place, named, shard.split, reason=problem)
+                image, label = (found.get(name.encode(), _NOTHING) for name in (self.image, self.label))
+                data, (named, problem) = _only(image.bytes.value), self._label(_only(label.integers.value))
+                place = Place(shard.file.path, start + record.find(data), len(data)) if data else b""
+                problem = f"holds no image in {self.image}" if data is None else problem
+                yield Item(f"{shard.file.name}[{number}]", place, named, shard.split, reason=problem)
 
     def _label(self, number: int | None) -> tuple[str | None, str]:
         if number is None:
@@ -170,11 +163,6 @@ class Prepared(Layout):
         if not 0 <= number < self.classes:
             return None, f"has the label {number} vs 0 to {self.classes - 1}"
         return self.class_names[number] if self.class_names else str(number), ""
-
-
-def _sibling(name: str, other: str) -> str:
-    folder, slash, _ = name.rpartition("/")
-    return f"{folder}{slash}{other}"
 
 
 def _said(file: Found, model: type[Document]) -> Document:
@@ -222,31 +210,29 @@ def _of_sort(
     raise SourceError(f"{file.path}: {there}: {what}{asked}; say which by --set conversion.{setting}=NAME")
 
 
-def _shards(said: _Info, info: Found, found: Sequence[Found]) -> list[Shard]:
+def _shards(said: _Info, beside: Mapping[str, Found]) -> list[Shard]:
     """Return the shards that dataset_info.json tells of, in order.
 
     Raises:
         SourceError: their format is another one, or one is missing.
     """
+    info = beside[INFO].path
     if said.format != "tfrecord":
-        raise SourceError(
-            f"{info.path}: the file format is {printable(said.format)} vs tfrecord; prepare it with "
-            "file_format='tfrecord'"
-        )
-    there = {file.name.split("/")[-1]: file for file in found}
+        remedy = "prepare it with file_format='tfrecord'"
+        raise SourceError(f"{info}: the file format is {printable(said.format)} vs tfrecord; {remedy}")
     shards: list[Shard] = []
     for split in said.splits:
         count = len(split.lengths)
-        if count > len(there):
-            raise SourceError(f"{info.path} tells of {count:,} shards vs {len(there):,} files beside it; {_REMEDY}")
+        if count > len(beside):
+            raise SourceError(f"{info} tells of {count:,} shards vs {len(beside):,} files beside it; {_REMEDY}")
         for at, records in enumerate(split.lengths):
             file = f"{said.name}-{split.name}.tfrecord-{at:05}-of-{count:05}"
-            file = file if file in there else file.removesuffix(f"-of-{count:05}")  # as TFDS's SequentialWriter does
-            if file not in there:
-                raise SourceError(f"{info.path} tells of a shard {printable(file)}, which is not there; {_REMEDY}")
-            shards.append(Shard(there[file], split.name.lower(), records))
+            file = file if file in beside else file.removesuffix(f"-of-{count:05}")  # as TFDS's SequentialWriter does
+            if file not in beside:
+                raise SourceError(f"{info} tells of a shard {printable(file)}, which is not there; {_REMEDY}")
+            shards.append(Shard(beside[file], split.name.lower(), records))
     if not shards:
-        raise SourceError(f"{info.path} tells of no split with a shard; {_REMEDY}")
+        raise SourceError(f"{info} tells of no split with a shard; {_REMEDY}")
     return shards
 
 
@@ -259,27 +245,19 @@ def _records(shard: Shard) -> Iterator[tuple[int, bytes]]:
     count, place = 0, 0
     with opened(shard.file, "TFRecords", _REMEDY), Path(shard.file.path).open("rb") as stream:
         while head := stream.read(HEADER_BYTES):
-            record = _framed(shard, stream, head, count, place)
+            where = f"{shard.file.path}: record {count} at byte {place:,}"
+            if len(head) < HEADER_BYTES or masked_crc(head[:8]) != head[8:]:
+                raise SourceError(f"{where} is cut or damaged: its length does not have its checksum; {_REMEDY}")
+            size = int.from_bytes(head[:8], "little")
+            if size > 2 * bounds.IMAGE_BYTES:
+                raise SourceError(f"{where} has {size:,} bytes vs {2 * bounds.IMAGE_BYTES:,} at most")
+            record, crc = stream.read(size), stream.read(4)
+            if masked_crc(record) != crc:
+                raise SourceError(f"{where} is cut or damaged: its bytes do not have their checksum; {_REMEDY}")
             yield place + HEADER_BYTES, record
-            place += HEADER_BYTES + len(record) + 4
-            count += 1
+            place, count = place + HEADER_BYTES + size + 4, count + 1
     if count != shard.records:
         raise SourceError(f"{shard.file.path} has {count:,} records vs {shard.records:,} in {INFO}; {_REMEDY}")
-
-
-def _framed(shard: Shard, stream: IO[bytes], head: bytes, number: int, place: int) -> bytes:
-    where = f"{shard.file.path}: record {number} at byte {place:,}"
-    if len(head) < HEADER_BYTES or masked_crc(head[:8]) != head[8:]:
-        raise SourceError(f"{where} is cut or damaged: its length does not have its checksum; {_REMEDY}")
-    (size,) = struct.unpack("<Q", head[:8])
-    if size > 2 * bounds.IMAGE_BYTES:
-        raise SourceError(f"{where} has {size:,} bytes vs {2 * bounds.IMAGE_BYTES:,} at most")
-    record, tail = stream.read(size), stream.read(4)
-    if len(tail) < 4:
-        raise SourceError(f"{where} is cut: {len(record):,} of {size:,} bytes are there; {_REMEDY}")
-    if masked_crc(record) != tail:
-        raise SourceError(f"{where} is damaged: its bytes do not have their checksum; {_REMEDY}")
-    return record
 
 
 def _only(values: Sequence[Value]) -> Value | None:

@@ -6,12 +6,12 @@ members' path up to the first dot of the name.
 
 from __future__ import annotations
 
+import gzip
 import json
 import tarfile
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any, Self
@@ -28,37 +28,33 @@ from podline.entry_points import reason
 from podline.errors import SourceError
 from podline.frozen import is_object
 
-ENDING = ".tar"
+ENDINGS = (".tar", ".tgz", ".tar.gz")
 _IMAGES = frozenset({"jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff", "img", "image"})
 _CLASS, _JSON = "cls", "json"
 _KEY = "__key__"  # what leads to a sample's image
 _REMEDY = "restore the archive"
 
-Sample = dict[str, Place]
+Sample = dict[str, Place | bytes]
 """A sample's members by what follows the key: ``jpg``, ``cls`` …"""
 
 
 @dataclass(frozen=True)
 class WebDataset(Layout):
-    """See :class:`podline.data.images.layout.Layout`.
+    """See :class:`podline.data.images.layout.Layout`; the archives are read each time, since they may be large.
 
     Attributes:
         settings: of the conversion.
-        labels: of the samples that were read, by where these say them.
-        said: the JSON of the first samples.
     """
 
     settings: ImagesSettings
-    labels: dict[str, Labels] = field(default_factory=lambda: defaultdict(Labels), compare=False)
-    said: list[dict[str, Any]] = field(default_factory=list, compare=False)
 
     accepts = "WebDataset's tar files (photo.jpg beside photo.cls)"
-    opens = (ENDING,)
+    opens = ENDINGS
 
     @classmethod
     def find(cls, files: Files, settings: ImagesSettings, /) -> Self | None:
         """Return the tar files; None if there is none, or if they hold no class of a sample."""
-        archives = files.ending(ENDING)
+        archives = files.ending(*ENDINGS)
         return cls(archives, settings) if any(map(_has_samples, archives)) else None
 
     @property
@@ -67,34 +63,52 @@ class WebDataset(Layout):
         return f"WebDataset, archives: {len(self.read)}"
 
     def items(self) -> Iterator[Item]:
-        """Every sample."""
-        return iter(self._items)
-
-    @cached_property
-    def _items(self) -> list[Item]:
-        items = [self._item(file, key, sample) for file in self.read for key, sample in _samples(file)]
-        where = f"{self.read[0].path}: a sample's JSON"
-        if self.said and all(item.label is None for item in items):
-            class_columns(where, [_KEY, *self.said[0]], self.settings, lambda: self.said, _KEY)
-        for column, labels in self.labels.items():
+        """Every sample; then an error, if their labels are no classes."""
+        classes = _Classes(self.settings, f"{self.read[0].path}: a sample's JSON")
+        labelled = False
+        for file in self.read:
+            for key, sample in _samples(file):
+                item = _item(file, key, sample, classes)
+                labelled |= item.label is not None
+                yield item
+        if classes.said and not labelled:
+            class_columns(classes.where, [_KEY, *classes.said[0]], self.settings, lambda: classes.said, _KEY)
+        for column, labels in classes.labels.items():
             labels.refuse_unclear(self.read[0].path, column, self.settings)
-        return items
 
-    def _item(self, file: Found, key: str, sample: Sample) -> Item:
-        key, split = printable(f"{file.name}/{key}", 1_000), split_in_name(file.name)
-        images = [ending for ending in sample if ending.rpartition(".")[2] in _IMAGES]
-        if len(images) != 1:
-            has = f"has {len(images)} images, {', '.join(images)}," if images else f"has {', '.join(sample)}"
-            stray = not images and _CLASS not in sample
-            data = next((sample[ending] for ending in sample if stray and ending != _JSON), b"")
-            return Item(key, data, None, split, reason=f"{printable(has)} vs one image", stray=stray)
-        try:
-            label, said, group = self._class_of(sample, file)
-        except ValueError as error:
-            return Item(key, b"", None, split, reason=str(error))
-        return Item(key, sample[images[0]], label, said or split, group)
 
-    def _class_of(self, sample: Sample, file: Found) -> tuple[str | None, str, str]:
+def _item(file: Found, key: str, sample: Sample, classes: _Classes) -> Item:
+    key, split = printable(f"{file.name}/{key}", 1_000), split_in_name(file.name)
+    images = [ending for ending in sample if ending.rpartition(".")[2] in _IMAGES]
+    if len(images) != 1:
+        has = f"has {len(images)} images, {', '.join(images)}," if images else f"has {', '.join(sample)}"
+        stray = not images and _CLASS not in sample
+        data = next((sample[ending] for ending in sample if stray and ending != _JSON), b"")
+        return Item(key, data, None, split, reason=f"{printable(has)} vs one image", stray=stray)
+    try:
+        label, said, group = classes.read(sample, file)
+    except ValueError as error:
+        return Item(key, b"", None, split, reason=str(error))
+    return Item(key, sample[images[0]], label, said or split, group)
+
+
+@dataclass(frozen=True)
+class _Classes:
+    """What samples say of their classes.
+
+    Attributes:
+        settings: of the conversion.
+        where: what errors call a sample's JSON.
+        labels: of the samples that were read, by where these say them.
+        said: the JSON of the first samples.
+    """
+
+    settings: ImagesSettings
+    where: str
+    labels: dict[str, Labels] = field(default_factory=lambda: defaultdict(Labels))
+    said: list[dict[str, Any]] = field(default_factory=list)
+
+    def read(self, sample: Sample, file: Found) -> tuple[str | None, str, str]:
         """Return a sample's label, split and group, as far as it says them.
 
         Raises:
@@ -112,7 +126,7 @@ class WebDataset(Layout):
                 raise ValueError(f"cannot be used: {error}") from None
             if columns.label and not named:
                 self.labels[columns.label].add(values[columns.label])
-                refuse_boxes(f"{self.read[0].path}: a sample's JSON", list(values), self.settings)
+                refuse_boxes(self.where, list(values), self.settings)
             label, split, group = columns._replace(label="" if named else columns.label).read(values, file.name)
         if named:
             try:
@@ -144,22 +158,36 @@ def _samples(file: Found) -> Iterator[tuple[str, Sample]]:
         yield key, sample
 
 
-def _members(file: Found) -> Iterator[tuple[str, Place]]:
-    """Yield an archive's files, with where their bytes are."""
+def _members(file: Found) -> Iterator[tuple[str, Place | bytes]]:
+    """Yield an archive's files, with where their bytes are; of a compressed one the bytes themselves."""
+    packed, unpacked, most = not file.name.endswith(ENDINGS[0]), 0, bounds.unpacked(file.bytes)
+    # tarfile's own way to read gzip copies the rest of what it has unpacked at each member.
+    unpack: Any = gzip.open if packed else Path.open
     with (
         opened(file, "a tar file", _REMEDY),
-        Path(file.path).open("rb") as stream,
-        tarfile.open(fileobj=stream, mode="r:") as tar,
+        unpack(Path(file.path), "rb") as stream,
+        tarfile.open(fileobj=stream, mode="r|" if packed else "r:") as tar,
     ):
         untyped: Any = tar
-        while (member := tar.next()) is not None:
+        while (member := untyped.next()) is not None:
             untyped.members = []  # they would all be kept
+            unpacked += member.size
+            if unpacked > most:
+                raise SourceError(f"{file.path} holds more than {most:,} bytes vs {file.bytes:,} of its own; {_REMEDY}")
             if member.isreg() and not member.issparse():
-                yield member.name, Place(file.path, member.offset_data, member.size)
-        stream.seek(tar.offset)
+                place = Place(file.path, member.offset_data, member.size)
+                yield member.name, untyped.extractfile(member).read(bounds.IMAGE_BYTES + 1) if packed else place
+        if not packed:
+            _require_end(file, tar.offset)
+
+
+def _require_end(file: Found, end: int) -> None:
+    """Check that an archive ends with blocks of zeros, and that nothing comes after them."""
+    with reading(file.path), Path(file.path).open("rb") as stream:
+        stream.seek(end)
         rest = stream.read(bounds.CLASS_FILE_BYTES)
         if len(rest) < tarfile.BLOCKSIZE or any(rest) or stream.read(1):
-            size = f"{file.bytes:,} bytes, of which {tar.offset:,} were read"
+            size = f"{file.bytes:,} bytes, of which {end:,} were read"
             raise SourceError(f"{file.path} does not end as a tar file does, with zeros: {size}; {_REMEDY}")
 
 
@@ -178,14 +206,17 @@ def _json(sample: Sample) -> dict[str, Any]:
     return values
 
 
-def _content(place: Place) -> bytes:
+def _content(place: Place | bytes) -> bytes:
     """Return a small member.
 
     Raises:
         ValueError: it is not small.
     """
-    if place.bytes > bounds.CLASS_FILE_BYTES:
-        raise ValueError(f"has a class or JSON of {place.bytes:,} bytes vs {bounds.CLASS_FILE_BYTES:,} at most")
+    size = len(place) if isinstance(place, bytes) else place.bytes
+    if size > bounds.CLASS_FILE_BYTES:
+        raise ValueError(f"has a class or JSON of {size:,} bytes vs {bounds.CLASS_FILE_BYTES:,} at most")
+    if isinstance(place, bytes):
+        return place
     with reading(place.path), Path(place.path).open("rb") as stream:
         stream.seek(place.start)
-        return stream.read(place.bytes)
+        return stream.read(size)
