@@ -70,7 +70,7 @@ def test_zip_files_are_the_same_source_as_folders(tmp_path: Path) -> None:
     assert ids(folders) == ids(zips)
     for image, packed in zip(folders.splits["train"], zips.splits["train"], strict=True):
         assert image.place.read_same() == packed.place.read_same() == jpeg(image.id)
-        np.testing.assert_array_equal(squares_of([image], folders.decoded, 64), squares_of([packed], zips.decoded, 64))
+        np.testing.assert_array_equal(squares_of([image], folders.rows, 64), squares_of([packed], zips.rows, 64))
 
 
 def test_a_damaged_zip_member_is_left_out(tmp_path: Path) -> None:
@@ -181,13 +181,13 @@ def test_what_was_decoded_is_found_again(tmp_path: Path, monkeypatch: pytest.Mon
 def test_damaged_pixels_in_the_cache_are_named(tmp_path: Path) -> None:
     source = opened(CocoFiles().write(tmp_path))
     images = source.splits["train"]
-    path = Path(source.decoded[images[0].pixels.part].path)
+    path = Path(source.rows[images[0].pixels.part].path)
     content = bytearray(path.read_bytes())
     content[images[0].pixels.row * (64 * 64 * 3 + 4) + 5] ^= 1
     for damaged in (bytes(content), b""):
         path.write_bytes(damaged)
         with pytest.raises(SourceError, match=r"pixels: decoded images are damaged there; delete .*/work/"):
-            squares_of(images, source.decoded, 64)
+            squares_of(images, source.rows, 64)
 
 
 def test_a_file_that_is_larger_than_any_image_is_not_read(tmp_path: Path) -> None:
