@@ -20,8 +20,8 @@ import numpy.typing as npt
 
 from podline import settings as machine
 from podline.data.decoded_rows import HASHES, DecodedRows, StoredRows
+from podline.data.decoders import pixels_digest
 from podline.data.images.deciding import Image, decide, in_general, kept
-from podline.data.images.decoders import pixels_digest
 from podline.data.images.hashing import HASHED
 from podline.data.images.items import TEST, TRAIN, Place, test_split_of, unread_splits
 from podline.data.images.listing import source_files

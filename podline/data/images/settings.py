@@ -77,7 +77,7 @@ class ImagesSettings(ConverterSettings):
 
     def converter(self) -> dict[str, int | str]:
         """Return what a converted data set's bytes depend on, the decoders' pixels included; in any layout the same."""
-        from podline.data.images.decoders import pixels_digest  # noqa: PLC0415 (the decoders take a while to import)
+        from podline.data.decoders import pixels_digest  # noqa: PLC0415 (the decoders take a while to import)
 
         own = self.model_dump(mode="json", include={"side", "fit", "channels"})
         kept = {"images": "files"} if self.keep_files else {}

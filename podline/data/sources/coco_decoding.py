@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
 
 from podline import settings
 from podline.data.decoded_rows import DecodedRows
+from podline.data.decoders import squares_digest
 from podline.data.rawfiles import RawFile, made_once, raw_file
 from podline.data.sources.coco_annotations import Listed
 from podline.data.sources.decoding import DECODING, Decoding, Look, Request, Squares
@@ -47,16 +47,11 @@ def decoded(listed: Listed, side: int, work: Path) -> Decoded:
         ChildKilledError: there is too little memory.
     """
     limits, decoding = settings.load().parse_limits, DECODING.get()  # higher limits may decode what was left out
-    key = digests.of_json([_FORM, side, limits, pixels_version(), listed.entries_sha256, decoding.key])
+    key = digests.of_json([_FORM, side, limits, squares_digest(), listed.entries_sha256, decoding.key])
     [looks] = made_once(work, key, partial(_decode, listed, Squares(side), decoding))
     rows = decoding.rows(looks.path.parent, Squares(side).shape)
     with explained("read", looks.path), looks.path.open() as lines:
         return Decoded(rows, [Look(*json.loads(line)) for line in lines])
-
-
-def pixels_version() -> str:
-    """Return what pixels depend on beside the files: another version of the decoder may round one differently."""
-    return version("opencv-python-headless")
 
 
 def _decode(listed: Listed, becoming: Squares, decoding: Decoding, folder: Path) -> list[RawFile]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from importlib.metadata import version
 from typing import Annotated
 
 from pydantic import Field
@@ -39,14 +38,16 @@ class CocoSettings(ConverterSettings):
     )
 
     def converter(self) -> dict[str, int | str]:
-        """Return what a converted data set's bytes depend on, the decoder's version included."""
+        """Return what a converted data set's bytes depend on, the decoder's pixels included."""
+        from podline.data.decoders import squares_digest  # noqa: PLC0415 (the decoders take a while to import)
+
         kept = {"images": "files"} if self.keep_files else {}
         return {
             **kept,
             "side": self.side,
             "max_people": self.max_people,
             "coco_version": _COCO_VERSION,
-            "opencv": version("opencv-python-headless"),  # another one may round a pixel differently
+            "decoders": squares_digest(),
         }
 
 
@@ -70,6 +71,6 @@ class KeypointSettings(CocoSettings):
     )
 
     def converter(self) -> dict[str, int | str]:
-        """Return what a converted data set's bytes depend on, the decoder's version included."""
+        """Return what a converted data set's bytes depend on, the decoder's pixels included."""
         ours = self.model_dump(mode="json", include={"category", "sigmas", "mirrored"})
         return super().converter() | {"keypoints": json.dumps(ours, sort_keys=True)}
