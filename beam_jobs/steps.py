@@ -64,7 +64,7 @@ class Home:
 
 @dataclass(frozen=True)
 class Decode:
-    """What all batches of images to decode have in common.
+    """The facts that all batches of images to decode share.
 
     Attributes:
         home: of the job.
@@ -81,7 +81,7 @@ class Decode:
 
 @dataclass(frozen=True)
 class Job:
-    """What every shard of one conversion has in common.
+    """The facts that all shards of one conversion share.
 
     Attributes:
         home: of the job; its folder holds the plan's tables.

@@ -18,7 +18,7 @@ def deployed(
     overwrite: bool = False,
     forget: Sequence[str] = (),
 ) -> Iterator[dict[str, str]]:
-    """What :mod:`podline.deployments.deploy` says that it did, in a process of its own.
+    """Yield what :mod:`podline.deployments.deploy` says that it did, in a process of its own.
 
     Args:
         project: the folder with ``prefect.yaml``; unless that is the installed package, its runs work there.

@@ -24,7 +24,8 @@ from podline.tasks.night import described, needless, opened
 from podline.tasks.outcome import published
 from podline.tasks.parameters import TrainingForm
 from podline.tasks.runs.nights import later_night, pause_if_hopeless
-from podline.tasks.specs import conversion_of, promotion_of, reporting_of, training_of, validation_of
+from podline.tasks.sources import conversion
+from podline.tasks.specs import promotion_of, reporting_of, training_of, validation_of
 from podline.tasks.stages import convert, evaluate, promote, report, train, validate
 
 
@@ -49,7 +50,7 @@ def training(parameters: TrainingForm) -> dict[str, Any] | State[Any]:
     if later is not None:
         return needless(later)
     with opened(parameters) as night:
-        data = convert(conversion_of(night), night)
+        data = convert(conversion(night.form, night.store, night.machine), night)
         validate(validation_of(night, data), night)
         plan = training_of(night, data)
         trained = train(plan, night)

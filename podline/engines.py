@@ -15,25 +15,16 @@ name                    where
 
 from __future__ import annotations
 
-import re
 from typing import Annotated
 
 from pydantic import AfterValidator, WithJsonSchema
 
+from podline.frozen import name_check
+
 LOCAL, PRISM, DATAFLOW, DASK, JOB_SERVER = "local", "prism", "dataflow", "dask", "job-server"
 NAMES = "local, dask:ADDRESS, prism, dataflow or job-server:ADDRESS"
 PATTERN = r"local|prism|dataflow|(dask|job-server):\S+"
-
-
-def checked(name: str) -> str:
-    """Return a name that is one.
-
-    Raises:
-        ValueError: it is none.
-    """
-    if not re.fullmatch(PATTERN, name):
-        raise ValueError(f"there is no engine {name!r}; use {NAMES}")
-    return name
+checked = name_check("engine", PATTERN, NAMES)
 
 
 EngineName = Annotated[str, AfterValidator(checked), WithJsonSchema({"type": "string", "pattern": f"^({PATTERN})$"})]

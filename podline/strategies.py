@@ -17,26 +17,17 @@ name            where
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import AfterValidator, WithJsonSchema
 
+from podline.frozen import name_check
+
 WORKERS = "workers"
 NAMES = "auto, cpu, cpu:N, gpu, workers, tpu or tpu:NAME"
 PATTERN = r"auto|cpu(:[1-9][0-9]{0,2})?|gpu|workers|tpu(:\S+)?"
-
-
-def checked(name: str) -> str:
-    """A name that is one.
-
-    Raises:
-        ValueError: it is none.
-    """
-    if not re.fullmatch(PATTERN, name):
-        raise ValueError(f"there is no strategy {name!r}; use {NAMES}")
-    return name
+checked = name_check("strategy", PATTERN, NAMES)
 
 
 # Nodes of drivers for NVIDIA's and AMD's GPUs and for TPUs, and what each is.

@@ -8,7 +8,6 @@ from podline.stages.from_recipe import pace_spec, training_spec
 from podline.stages.promotion import PromoteResult, PromoteSpec
 from podline.stages.specs import (
     ConvertResult,
-    ConvertSpec,
     EvaluateResult,
     ReportSpec,
     TrainResult,
@@ -18,13 +17,7 @@ from podline.stages.specs import (
 from podline.stages.table import TRAIN
 from podline.tasks.night import Night
 from podline.tasks.runs.run_log import stage_listener
-from podline.tasks.sources import conversion
 from podline.tasks.stages import pace
-
-
-def conversion_of(night: Night) -> ConvertSpec:
-    """Return the conversion of a night; see :func:`podline.tasks.sources.conversion`."""
-    return conversion(night.form, night.store, night.machine)
 
 
 def validation_of(night: Night, data: ConvertResult) -> ValidateSpec:

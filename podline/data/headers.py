@@ -47,7 +47,7 @@ class PictureError(ValueError):
 
 
 class Header(NamedTuple):
-    """What a picture's file says of itself.
+    """The header of a picture's file.
 
     Attributes:
         width: of the stored pixels.

@@ -17,7 +17,7 @@ _VALUES = np.arange(256)
 
 
 class PixelSums(Frozen):
-    """What the moments of pixels need: how many pixels, and per channel the sums of their values and of the squares."""
+    """Sums over pixels, from which their moments follow: how many, and per channel the sums of values and squares."""
 
     count: int
     sums: tuple[int, ...]

@@ -8,7 +8,6 @@ from podline.kinds.kind import Code, Kind
 CLASSIFICATION = Kind(
     name=Evaluation.kind,
     document=Evaluation,
-    learns="tells classes",
     examples="examples",
     caption="Accuracy; bars are 95 % intervals (Wilson).",
     lost="Right before, wrong now: {shown} of {lost}",

@@ -39,7 +39,6 @@ class Kind:
     Attributes:
         name: as recipes and data sets say it.
         document: the model of its ``evaluation.json``.
-        learns: what its recipes do, in words.
         examples: what is counted of a split, in words.
         caption: of the chart of the measure that counts.
         lost: heading of the examples that another run got right; ``shown`` and ``lost`` are filled in.
@@ -66,7 +65,6 @@ class Kind:
 
     name: str
     document: type[AnyEvaluation]
-    learns: str
     examples: str
     caption: str
     lost: str

@@ -8,7 +8,6 @@ from podline.kinds.kind import Code, Kind
 POSE = Kind(
     name=PoseEvaluation.kind,
     document=PoseEvaluation,
-    learns="finds people",
     examples="people",
     caption="COCO’s AP over OKS 0.50…0.95, by pycocotools; bars are 95 % intervals (bootstrap over images).",
     lost="Found before, not now: the {shown} images that lost the most joints",

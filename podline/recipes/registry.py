@@ -21,7 +21,6 @@ from pydantic import BaseModel, ValidationError
 from podline import entry_points
 from podline.errors import SettingsError
 from podline.recipes import datasets
-from podline.recipes.datasets import Kind
 from podline.recipes.parts import MODELS, OPTIMIZERS
 from podline.recipes.settings import FitSettings, Part, Recipe
 from podline.settings import load, nearest
@@ -133,11 +132,6 @@ def _base(name: str, sources: Mapping[str, Callable[[], Recipe]]) -> Recipe | No
         return None
     recipe = _of_known_parts(sources[base]())
     return recipe if datasets.find(recipe.dataset).several else None
-
-
-def of_kind(kind: Kind) -> list[str]:
-    """The names of the recipes that learn one kind of thing."""
-    return [name for name in names() if get(name).kind == kind]
 
 
 def _sources() -> dict[str, Callable[[], Recipe]]:

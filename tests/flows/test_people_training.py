@@ -7,25 +7,20 @@ from pathlib import Path
 
 import pytest
 from coco_files import CocoFiles
-from small_flow_stages import FLOW_STAGES, ran
+from small_flow_stages import ran
 
 from podline.data.sources import coco_sample
 from podline.flows.training import training
-from podline.stages.table import STAGES
 from podline.tasks.parameters import DataGroup, MachineGroup, TrainingForm, TrainingGroup
 
-PROJECT = Path(__file__).parent.parent.parent
 ALL = ["convert", "validate", "train", "evaluate", "report"]
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
 
 
 @pytest.fixture
-def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_stages: None) -> str:
     """An empty store; the stages are small ones, and so is the drawn sample."""
-    monkeypatch.setenv("PYTHONPATH", str(PROJECT / "tests" / "support"))
-    for name, stage in FLOW_STAGES.items():
-        monkeypatch.setitem(STAGES, name, stage)
     monkeypatch.setattr(coco_sample, "write_coco_sample", partial(coco_sample.write_coco_sample, train=5, test=1))
     return str(tmp_path / "root")
 

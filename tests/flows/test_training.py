@@ -9,7 +9,7 @@ import pytest
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRunId, FlowRunFilter, FlowRunFilterId
 from prefect.utilities.importtools import load_script_as_module
-from small_flow_stages import FLOW_STAGES, ran
+from small_flow_stages import ran
 
 from podline.data.sources.sample import write_sample
 from podline.documents.champions import history
@@ -20,7 +20,6 @@ from podline.inventory.catalogue import training_of
 from podline.ledger.ledger import entries, names
 from podline.recipes.settings import Recipe
 from podline.stages.from_recipe import training_spec
-from podline.stages.table import STAGES
 from podline.store.opening import open_store
 from podline.tasks.parameters import MachineGroup, TrainingForm, TrainingGroup
 
@@ -31,11 +30,8 @@ pytestmark = pytest.mark.usefixtures("prefect_server")
 
 
 @pytest.fixture
-def parameters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TrainingForm:
+def parameters(tmp_path: Path, small_stages: None) -> TrainingForm:
     """The flow's parameters for a tiny sample; its stages are small ones from here on."""
-    monkeypatch.setenv("PYTHONPATH", str(PROJECT / "tests" / "support"))
-    for name, stage in FLOW_STAGES.items():
-        monkeypatch.setitem(STAGES, name, stage)
     write_sample(tmp_path / "drawn", train=50, test=20)
     return TrainingForm(
         recipe="sample",

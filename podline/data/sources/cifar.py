@@ -40,7 +40,7 @@ _FORMAT = 3  # of the files in the cache; another one when they change
 
 
 class Family(NamedTuple):
-    """What CIFAR-10 or CIFAR-100 is made of.
+    """The files and labels of CIFAR-10 or CIFAR-100.
 
     Attributes:
         title: what people call it.

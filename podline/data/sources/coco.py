@@ -188,7 +188,7 @@ def open_listed(
 
 
 class _Part:
-    """What becomes of one file of annotations."""
+    """The outcome for one file of annotations."""
 
     def __init__(self, listed: Listed, skeleton: Skeleton, max_people: int) -> None:
         self.listed, self._max_people, self._noun = listed, max_people, skeleton.noun

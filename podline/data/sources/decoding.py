@@ -43,7 +43,7 @@ _TURNED = (5, 6, 7, 8)  # EXIF orientations that swap width and height
 
 
 class Look(NamedTuple):
-    """What an image's file is.
+    """The facts about an image's file.
 
     Attributes:
         sha256: of its bytes, hexadecimal; of a picture.
@@ -231,7 +231,7 @@ def look_of(answer: Any, factor: float) -> Look:
 
 
 class Decoding(Protocol):
-    """Who decodes images.
+    """A way to decode images: on this machine, or on an engine's workers.
 
     Attributes:
         key: tells apart where what is decoded stays; empty if it is the folder.

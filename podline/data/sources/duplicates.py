@@ -67,7 +67,7 @@ def split_crcs(split: SourceSplit) -> npt.NDArray[np.uint32]:
 
 
 class WithoutRepeated(NamedTuple):
-    """What is left of a training split.
+    """A training split without repeated images.
 
     Attributes:
         train: the split, without images that the test split has too.

@@ -94,7 +94,7 @@ def _item(file: Found, key: str, sample: Sample, classes: _Classes) -> Item:
 
 @dataclass(frozen=True)
 class _Classes:
-    """What samples say of their classes.
+    """The classes of samples.
 
     Attributes:
         settings: of the conversion.
