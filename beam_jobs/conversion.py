@@ -10,6 +10,7 @@ publishes the manifest. A run that is killed leaves whole shards; the next one g
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
 import time
 import uuid
@@ -21,10 +22,11 @@ from pathlib import Path
 import apache_beam as beam
 from apache_beam.runners.runner import PipelineResult
 
+from podline import __version__
 from podline.beam_jobs.decoding import OnEngine, add_steps
 from podline.beam_jobs.engines import open_engine, where
 from podline.beam_jobs.runners import quiet, run
-from podline.beam_jobs.steps import LOOKS, WORKERS, Home, Job, write_or_find
+from podline.beam_jobs.steps import LOOKS, WORKERS, Home, Job, tables_of, write_or_find
 from podline.data.official import official_lines
 from podline.data.planning import ShardPlans, plan_shards
 from podline.data.records import stored_layout
@@ -48,19 +50,21 @@ from podline.documents.manifest import (
     shard_record,
 )
 from podline.engines import LOCAL
+from podline.errors import PermanentError, PodlineError
 from podline.plurals import plural
 from podline.progress import Reporter
 from podline.recipes import datasets
 from podline.stages.completed import complete
 from podline.stages.specs import ConvertResult, ConvertSpec
-from podline.store.contract import Store
+from podline.store import digests
+from podline.store.contract import Listed, Store
 from podline.store.folder import FolderStore
-from podline.store.in_use import using
+from podline.store.in_use import alone, using
 from podline.store.opening import open_store
 from podline.store.prefetch import in_order
 
 _JOBS = "jobs"
-# What a job that was killed left there is deleted by a later one.
+# What a job left that broke off is deleted by a later one, if nothing went on with it.
 _OLD_JOB_SECONDS = 7 * 24 * 3600
 # A folder is listed for nothing; a bucket's listing is a request.
 _POLL_SECONDS, _POLL_BUCKET_SECONDS = 0.2, 5.0
@@ -77,7 +81,7 @@ def convert(spec: ConvertSpec, reporter: Reporter) -> ConvertResult:
     with open_engine(spec) as engine:  # first: options that cannot be are refused before anything is written
         store = open_store(spec.root)
         store.sweep()
-        with _job_folder(store) as folder:
+        with _job_folder(store, spec) as folder:
             return _Conversion(spec, reporter, store, engine, Home(spec.root, folder, spec.engine)).result()
 
 
@@ -131,7 +135,7 @@ class _Conversion:
         def look() -> tuple[int, dict[str, float]]:
             return sum(name.endswith(f".{LOOKS}") for name in self.store.list(folder)), {}
 
-        self._run(add, "batches of images", count, look)
+        self._run(folder, add, "batches of images", count, look)
 
     def _write(self, source: RawData, folder: str) -> tuple[ShardPlans, int]:
         """Write the shards that are not there yet; return all of them, and how many were there."""
@@ -145,16 +149,17 @@ class _Conversion:
             there, records = shards.look()
             return there, {"records/s": records / (time.monotonic() - started)}
 
-        filler = self._publish_tables(source, plans)
+        tables, count = tables_of(self.home, folder), len(plans)
+        filler = self._publish_tables(source, plans, tables)
         job = Job(self.home, folder, layout, len(source.class_names), plans, filler)
-        self._run(lambda pipeline: add_steps(pipeline, len(plans), write_or_find, job), "shards", len(plans), look)
+        self._run(tables, lambda pipeline: add_steps(pipeline, count, write_or_find, job), "shards", count, look)
         return plans, len(plans) - shards.written()
 
-    def _publish_tables(self, source: RawData, plans: ShardPlans) -> ShardFiller:
+    def _publish_tables(self, source: RawData, plans: ShardPlans, tables: str) -> ShardFiller:
         """Publish the plan's tables, each as soon as it is made; return what makes records of them."""
 
         def publish(table: Path) -> None:
-            self.store.publish_file(table, f"{self.home.folder}/{table.name}", flush=False)
+            self.store.publish_file(table, f"{tables}/{table.name}", flush=False)
             table.unlink(missing_ok=True)
 
         with self.store.workspace("plan") as folder:
@@ -165,6 +170,7 @@ class _Conversion:
 
     def _run(
         self,
+        folder: str,
         add: Callable[[beam.Pipeline], None],
         what: str,
         total: int,
@@ -173,35 +179,74 @@ class _Conversion:
         """Run steps on the engine, and report how far they are.
 
         Args:
+            folder: of what they need, in the store; the engine's job has a name of its own for each.
             add: adds the steps to a pipeline.
             what: they make.
             total: how many of it.
             look: returns how many of it are there, and what else there is to report.
         """
-        workers = "" if self.spec.engine == LOCAL else f"{self.home.folder}/{WORKERS}"
+        engine, jobs, reported = self.spec.engine, list[PipelineResult](), list[tuple[int, str]]()
 
-        def looked() -> tuple[int, dict[str, float]]:
+        def tell(job: PipelineResult) -> None:
+            jobs.append(job)
+            if engine != LOCAL:
+                self.reporter.log(f"the engine {engine} has the job; {where(job, pipeline.options)}".rstrip("; "))
+
+        def report() -> None:
             there, metrics = look()
-            return there, metrics | ({"workers": len(self.store.list(workers))} if workers else {})
+            note = " ".join(f"{engine} {job.state} {where(job, pipeline.options)}".strip() for job in jobs)
+            if engine == LOCAL:
+                note = ""
+            else:
+                metrics["workers"] = len(self.store.list(f"{self.home.folder}/{WORKERS}"))
+            if [(there, note)] != reported[-1:]:  # what changes nothing is no sign of life
+                reported.append((there, note))
+                self.reporter.progress(there, total, what, metrics, note)
 
-        pause = _POLL_SECONDS if isinstance(self.store, FolderStore) else _POLL_BUCKET_SECONDS
-        with quiet(), _progress(self.reporter, what, total, looked, pause):
-            pipeline = self.engine()
+        self.reporter.progress(0, total, what)
+        reported.append((0, ""))
+        poll = _POLL_SECONDS if isinstance(self.store, FolderStore) else _POLL_BUCKET_SECONDS
+        with quiet(), _again_and_again(report, poll):
+            pipeline = self.engine(f"podline-{digests.of_json(folder)[:16]}")
             add(pipeline)
-            run(pipeline, self.spec.engine, lambda job: _tell_engine(job, self.spec.engine, self.reporter))
+            run(pipeline, engine, tell)
 
 
 @contextlib.contextmanager
-def _job_folder(store: Store) -> Iterator[str]:
-    """Yield a folder of the store for the plan's tables; it is emptied when the body ends."""
-    for old in store.listing(_JOBS):
-        if time.time() - old.published > _OLD_JOB_SECONDS:
-            store.delete(old.name)
-    name = f"{_JOBS}/{uuid.uuid4().hex}"
+def _job_folder(store: Store, spec: ConvertSpec) -> Iterator[str]:
+    """Yield the store's folder for a conversion's job: a new one, or that of one that broke off, to go on with.
+
+    It is emptied when the conversion is done or refused, unless another process of this machine works there.
+    """
+    ours = digests.of_json([spec.digest(), spec.source, __version__])[:16]
+    name = f"{_JOBS}/{ours}-{uuid.uuid4().hex}"
+    for job, files in _jobs(store):
+        if job.startswith(f"{_JOBS}/{ours}-"):
+            name = job
+        elif time.time() - max(file.published for file in files) > _OLD_JOB_SECONDS:
+            _delete(store, files)
+    goes_on = True
     try:
-        yield name
+        with using(store, [ours]):
+            yield name
+        goes_on = False
+    except PermanentError:
+        goes_on = False
+        raise
     finally:
-        deque(in_order(store.delete, store.list(name), store.parallel), maxlen=0)
+        with contextlib.suppress(PodlineError), alone(store, ours) as free:
+            if free and not goes_on:
+                _delete(store, store.listing(name))
+
+
+def _jobs(store: Store) -> Iterator[tuple[str, list[Listed]]]:
+    """Yield the folder and the files of each job that is in a store."""
+    for folder, files in itertools.groupby(store.listing(_JOBS), lambda file: file.name.split("/")[1]):
+        yield f"{_JOBS}/{folder}", list(files)
+
+
+def _delete(store: Store, files: Sequence[Listed]) -> None:
+    deque(in_order(store.delete, [file.name for file in files], store.parallel), maxlen=0)
 
 
 class _Shards:
@@ -226,12 +271,6 @@ class _Shards:
 
     def _versions(self) -> dict[str, str]:
         return {found.name: found.version for found in self._store.listing(self._folder)}
-
-
-def _tell_engine(job: PipelineResult, engine: str, reporter: Reporter) -> None:
-    """Report where the engine shows the job."""
-    if engine != LOCAL:
-        reporter.log(f"the engine {engine} has the job; {where(job)}".rstrip("; "))
 
 
 def _publish(
@@ -302,35 +341,20 @@ def _tell_quarantined(reporter: Reporter, quarantined: Sequence[Quarantined]) ->
 
 
 @contextlib.contextmanager
-def _progress(
-    reporter: Reporter, what: str, total: int, look: Callable[[], tuple[int, dict[str, float]]], poll: float
-) -> Iterator[None]:
-    """Report what is finished, by whichever process, while the body runs; see :meth:`_Conversion._run`.
-
-    Args:
-        reporter: is told.
-        what: is made.
-        total: how many of it.
-        look: returns how many of it are there, and what else there is to report.
-        poll: seconds from one look to the next.
-    """
+def _again_and_again(report: Callable[[], None], poll: float) -> Iterator[None]:
+    """Report what is finished, by whichever process, every ``poll`` seconds while the body runs, and at its end."""
     ended = threading.Event()
 
-    def report(reported: int) -> int:
-        there, metrics = look()
-        if there != reported:
-            reporter.progress(there, total, what, metrics)
-        return there
-
     def watch() -> None:
-        reported, pause = 0, poll
-        while not ended.wait(pause):
-            began = time.monotonic()
-            reported = report(reported)
+        pause = poll
+        while True:
+            last, began = ended.wait(pause), time.monotonic()
+            with contextlib.suppress(Exception):  # a store or a service that does not answer now may do so next time
+                report()
+            if last:
+                return
             pause = max(poll, 10 * (time.monotonic() - began))  # of a million shards a listing takes minutes
-        report(reported)
 
-    reporter.progress(0, total, what)
     watcher = threading.Thread(target=watch, name="conversion progress", daemon=True)
     watcher.start()
     try:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import itertools
 import json
 import math
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
 import apache_beam as beam
@@ -41,7 +43,6 @@ class OnEngine:
     def __init__(self, home: Home, run: Callable[[str, int, Callable[[beam.Pipeline], None]], None]) -> None:
         self._home, self._run = home, run
         self._store = open_store(home.root)
-        self._folders = (f"{home.folder}/images{number}" for number in itertools.count())
 
     @property
     def key(self) -> str:
@@ -50,20 +51,26 @@ class OnEngine:
 
     def looks(self, becoming: Becoming, requests: Iterable[Request], folder: Path) -> Iterator[Look]:
         """See :meth:`podline.data.sources.decoding.Decoding.looks`."""
-        batches = next(self._folders)
+        # What the folder's name depends on decides where a batch ends, so an earlier start of ours made the same ones.
+        batches = f"{self._home.folder}/{folder.name}"
+        there, asked = set(self._store.list(batches)), iter(requests)
         firsts, sizes = [0], [0]
 
-        def publish(numbered: tuple[int, list[tuple[Request, bytes | str]]]) -> tuple[list[int], int]:
-            number, batch = numbered
-            return self._publish(batches, number, batch), len(batch)
+        def add(lengths: list[int]) -> None:
+            firsts.append(firsts[-1] + len(lengths))
+            sizes.extend(lengths)
 
-        for lengths, count in in_order(publish, enumerate(_batches(requests)), self._store.parallel + 1):
-            firsts.append(firsts[-1] + count)
-            sizes += lengths
+        while batch_name(batches, len(firsts) - 1, REQUESTS) in there:
+            add(self._published(batches, len(firsts) - 1))
+        deque(itertools.islice(asked, firsts[-1]), maxlen=0)
+        numbered = enumerate(_batches(asked), len(firsts) - 1)
+        for lengths in in_order(partial(self._publish, batches), numbered, self._store.parallel + 1):
+            add(lengths)
         edges = np.cumsum(sizes, dtype="<i8").tobytes()
-        self._store.publish_bytes(f"{batches}/{EDGES}", edges, flush=False)
+        self._store.publish_bytes(f"{batches}/{EDGES}", edges, replace=True, flush=False)
         count, task = len(firsts) - 1, Decode(self._home, batches, becoming, settings.load().parse_limits)
-        self._run(batches, count, lambda pipeline: add_steps(pipeline, count, decode_or_find, task))
+        if any(batch_name(batches, number, LOOKS) not in there for number in range(count)):
+            self._run(batches, count, lambda pipeline: add_steps(pipeline, count, decode_or_find, task))
         with explained("write", folder):
             (folder / _BATCHES).write_text(json.dumps([batches, firsts]))
         names = (batch_name(batches, number, LOOKS) for number in range(count))
@@ -76,18 +83,23 @@ class OnEngine:
             batches, firsts = json.loads((folder / _BATCHES).read_text())
         return StoredRows(PIXELS, batches, firsts[-1], root=self._home.root, firsts=tuple(firsts[:-1]))
 
-    def _publish(self, batches: str, number: int, batch: list[tuple[Request, bytes | str]]) -> list[int]:
+    def _publish(self, batches: str, numbered: tuple[int, list[tuple[Request, bytes | str]]]) -> list[int]:
         """Publish a batch; return how long each of its files is."""
+        number, batch = numbered
         sizes = [0 if isinstance(data, str) else len(data) for _, data in batch]
-        starts = itertools.accumulate(sizes, initial=0)
         asked = [
             (data if isinstance(data, str) else (start, size), request.size)
-            for (request, data), start, size in zip(batch, starts, sizes, strict=False)
+            for (request, data), start, size in zip(batch, itertools.accumulate(sizes, initial=0), sizes, strict=False)
         ]
         files = b"".join(data for _, data in batch if not isinstance(data, str))
-        self._store.publish_bytes(batch_name(batches, number, REQUESTS), json.dumps(asked).encode(), flush=False)
-        self._store.publish_bytes(batch_name(batches, number, FILES), files, flush=False)
+        for kind, data in ((FILES, files), (REQUESTS, json.dumps(asked).encode())):  # where there is one, both are
+            self._store.publish_bytes(batch_name(batches, number, kind), data, replace=True, flush=False)
         return sizes
+
+    def _published(self, batches: str, number: int) -> list[int]:
+        """Return how long each file of a batch is that was published earlier."""
+        asked = json.loads(self._store.read_bytes(batch_name(batches, number, REQUESTS)))
+        return [0 if isinstance(place, str) else place[1] for place, _size in asked]
 
 
 def _batches(requests: Iterable[Request]) -> Iterator[list[tuple[Request, bytes | str]]]:

@@ -18,7 +18,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 
 import apache_beam as beam
-from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions
+from apache_beam.options.pipeline_options import DirectOptions, GoogleCloudOptions, PipelineOptions
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from apache_beam.runners.runner import PipelineResult, PipelineRunner, create_runner
 from apache_beam.transforms.environments import SubprocessSDKEnvironment
@@ -34,8 +34,8 @@ _ENVIRONMENT = "--environment_type"
 
 
 @contextlib.contextmanager
-def open_engine(spec: ConvertSpec) -> Iterator[Callable[[], beam.Pipeline]]:
-    """Yield what makes empty pipelines on a conversion's engine; what was started for it ends with the body.
+def open_engine(spec: ConvertSpec) -> Iterator[Callable[[str], beam.Pipeline]]:
+    """Yield what makes empty pipelines on a conversion's engine, by a name; what was started for it ends with the body.
 
     Raises:
         SettingsError: an option that Beam does not know, or that the engine needs.
@@ -47,21 +47,24 @@ def open_engine(spec: ConvertSpec) -> Iterator[Callable[[], beam.Pipeline]]:
             address = started.enter_context(prism())
         flags = [*_flags(kind, address, spec.beam_options), *spec.beam_options]
 
-        def pipeline() -> beam.Pipeline:
+        def pipeline(name: str) -> beam.Pipeline:
             with _refused(), quiet():
-                runner, options = _runner(kind, spec.workers), _options(flags)
+                runner, options = _runner(kind, spec.workers), _options([f"--job_name={name}", *flags])
                 if isinstance(runner, FnApiRunner):
                     options.view_as(DirectOptions).direct_num_workers = spec.workers
                 return beam.Pipeline(runner=runner, options=options)
 
-        pipeline()  # options that cannot be are refused now
+        pipeline("podline")  # options that cannot be are refused now
         yield pipeline
 
 
-def where(job: PipelineResult) -> str:
-    """Return where an engine shows a job: a page of a Dask cluster, a job's number of Dataflow's; else nothing."""
+def where(job: PipelineResult, options: PipelineOptions) -> str:
+    """Return where an engine shows a job: a page of a Dask cluster's or of Google's; else nothing."""
     client, number = getattr(job, "client", None), getattr(job, "job_id", None)
-    return client.dashboard_link if client else f"job {number()}" if callable(number) else ""
+    if client or not callable(number):
+        return client.dashboard_link if client else ""
+    at = options.view_as(GoogleCloudOptions)
+    return f"https://console.cloud.google.com/dataflow/jobs/{at.region}/{number()}?project={at.project}"
 
 
 def _flags(kind: str, address: str, further: Sequence[str]) -> list[str]:

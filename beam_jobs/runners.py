@@ -39,8 +39,11 @@ R = TypeVar("R")
 # FnApiRunner's thread that waits for a worker process; it raises an error if the process fails or is killed.
 _WORKER_THREAD = "run_worker"
 _TO_WIND_UP = 5.0  # seconds that Beam is given to end its other workers
+_TO_TAKE = 20.0  # seconds that an engine is given to take a job that is to be cancelled
 _TO_NOTICE = 1.0  # seconds from a lost connection until that thread knows of the worker's end
 _MARK = re.compile(r"podline-error:([A-Za-z0-9_=-]+)")
+
+_RUNS = re.compile(r"already active job named \S+ with id: (\S+)\. ")
 
 # What engines and Beam write, and what it means; the first that fits counts.
 _MEANINGS: Sequence[tuple[str, type[PodlineError], str]] = (
@@ -87,18 +90,20 @@ def run(pipeline: beam.Pipeline, engine: str = LOCAL, started: Callable[[Pipelin
             engine's failure stands for.
     """
     outcomes: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
-    lost = threading.Event()
+    lost, taken = threading.Event(), threading.Event()
     jobs: list[PipelineResult] = []
 
     def work() -> None:
         try:
-            jobs.append(pipeline.run())
+            jobs.append(_submitted(pipeline))
+            taken.set()
             started(jobs[0])
             # Dask says that a job is done whose scheduler was lost; its futures know.
             states = {jobs[0].wait_until_finish()} | {part.status for part in getattr(jobs[0], "futures", ())}
             if not states <= {PipelineState.DONE, "finished"}:
                 raise RuntimeError(f"the job ended as {', '.join(map(str, states))}")  # noqa: TRY301 (waited for below)
         except BaseException as error:  # it is raised where it is waited for
+            taken.set()
             outcomes.put(error)
         else:
             outcomes.put(None)
@@ -113,6 +118,7 @@ def run(pipeline: beam.Pipeline, engine: str = LOCAL, started: Callable[[Pipelin
         try:
             error = outcomes.get()
         except BaseException:
+            taken.wait(_TO_TAKE)  # a service may be about to start the job
             _each(jobs, lambda job: job.cancel())  # one that ends with this process need not be cancelled
             raise
         finally:
@@ -127,6 +133,20 @@ def run(pipeline: beam.Pipeline, engine: str = LOCAL, started: Callable[[Pipelin
                 "on where it was"
             ) from error
     raise error_within(text, engine) from error
+
+
+def _submitted(pipeline: beam.Pipeline) -> PipelineResult:
+    """Start a pipeline's job, or find the one that Dataflow runs under its name: it outlived an earlier start."""
+    try:
+        return pipeline.run()
+    except Exception as error:
+        number = _RUNS.search(str(error))
+        if number is None:
+            raise
+        from apache_beam.runners.dataflow.dataflow_runner import DataflowPipelineResult  # noqa: PLC0415 (as Beam does)
+
+        runner: Any = pipeline.runner
+        return DataflowPipelineResult(runner.dataflow_client.get_job(number[1]), runner, pipeline.options)
 
 
 def _with_causes(error: BaseException) -> str:

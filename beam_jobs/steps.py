@@ -84,7 +84,7 @@ class Job:
     """The facts that all shards of one conversion share.
 
     Attributes:
-        home: of the job; its folder holds the plan's tables.
+        home: of the job; the plan's tables are in its folder.
         folder: the data set's folder in the store.
         layout: of every record in its shard.
         classes: of the main label.
@@ -98,6 +98,11 @@ class Job:
     classes: int
     plans: ShardPlans
     filler: ShardFiller
+
+
+def tables_of(home: Home, folder: str) -> str:
+    """Return the store's folder for the plan's tables of a data set's folder."""
+    return f"{home.folder}/{folder.rpartition('/')[2]}"
 
 
 class _Task(Protocol):
@@ -207,7 +212,9 @@ def _write_or_find(plan: ShardPlan, job: Job) -> None:
     record = f"{job.folder}/{shard_record(plan.file)}"
     if _is_there(store, job.folder, record):
         return
-    fill = job.filler.filler(plan, job.layout.decoded, store.local(f"{job.home.folder}/{job.filler.table(plan)}"))
+    fill = job.filler.filler(
+        plan, job.layout.decoded, store.local(f"{tables_of(job.home, job.folder)}/{job.filler.table(plan)}")
+    )
     with store.workspace("shard") as workspace:
         written = write_shard(workspace / plan.file, plan, job.layout, job.classes, fill)
         # Before the conversion is complete all shards are flushed together; flushing each took a fifth of the time.

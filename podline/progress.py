@@ -6,7 +6,8 @@ A stage function takes a :class:`Reporter` and never prints. The vocabulary is s
 event    fields
 ======== ==================================================================================================
 start    ``stage``; said by the supervisor before it looks for an earlier result
-progress ``stage``, ``done``, ``total``, ``unit``, ``metrics`` (name → number)
+progress ``stage``, ``done``, ``total``, ``unit``, ``metrics`` (name → number), ``note`` (where the work is done, if
+         that is worth saying)
 log      ``stage``, ``level`` (``info`` or ``warning``), ``message``
 pace     ``stage``, ``seconds``: the next event is due in about so long; null is that nobody can say. For the
          supervisor alone, which passes it on to nobody
@@ -35,7 +36,9 @@ class Reporter:
         self.stage = stage
         self._listener = listener
 
-    def progress(self, done: int, total: int, unit: str, metrics: Mapping[str, float] | None = None) -> None:
+    def progress(
+        self, done: int, total: int, unit: str, metrics: Mapping[str, float] | None = None, note: str = ""
+    ) -> None:
         """``done`` of ``total`` ``unit``s are finished; every call is also a heartbeat."""
         self._listener(
             {
@@ -45,6 +48,7 @@ class Reporter:
                 "total": int(total),
                 "unit": unit,
                 "metrics": {name: float(value) for name, value in (metrics or {}).items()},
+                **({"note": note} if note else {}),
             }
         )
 

@@ -74,7 +74,7 @@ class ProgressCard:
         if share < 100.0 and self._clock() - self._wanted_at < _ARTIFACT_SECONDS:
             return
         self._wanted_at, self._share = self._clock(), share
-        parts = (amount(event), metrics(event["metrics"], ", "), left)
+        parts = (amount(event), metrics(event["metrics"], ", "), left, event.get("note", ""))
         writer = self._want(share, f"{self._stage}: {', '.join(part for part in parts if part)}")
         if share == 100.0:
             writer.join(_LAST_SECONDS)

@@ -314,7 +314,7 @@ def test_the_description_of_a_job_is_small_whatever_the_number_of_shards(spec: C
     layout = layout_of([Feature("image", "uint8", (32, 32, 3))])
     job = Job(Home(spec.root, "jobs/x"), "x", layout, 10, plans, RowsInTables())
     with open_engine(spec) as engine:
-        pipeline = engine()
+        pipeline = engine("podline")
         add_steps(pipeline, len(plans), write_or_find, job)
     assert len(plans) == 10**6
     assert 50_000 < pipeline.to_runner_api().ByteSize() < 1_000_000

@@ -6,7 +6,6 @@ import os
 import random
 import re
 import signal
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -19,14 +18,14 @@ import pytest
 from click.testing import CliRunner
 from distributed import Client
 from engine_sources import contents, specs
-from killed_conversions import convert_silently, start
+from killed_conversions import convert_elsewhere, start
 from raw_cifar import convert_spec, write_raw_cifar
 
 from podline.beam_jobs import decoding
 from podline.beam_jobs.conversion import convert
 from podline.beam_jobs.steps import Home
 from podline.cli import cli
-from podline.errors import EngineError, EngineLostError, PodlineError, PreemptedError
+from podline.errors import EngineError, EngineLostError, PreemptedError
 from podline.progress import Event, Reporter, silent
 from podline.stages.specs import ConvertSpec
 from podline.store.opening import open_store
@@ -150,8 +149,8 @@ def test_a_conversion_that_is_asked_to_end_cancels_the_engine_s_job(
         done.ending.ask(PreemptedError("asked to end"), at_once=False)
         done.thread.join(60)
         assert client.run_on_scheduler(tasks) == 0
-    assert open_store(spec.root).list("jobs") == []
     assert convert(spec.model_copy(update={"engine": "local"}), silent()).shards_reused >= 1
+    assert open_store(spec.root).list("jobs") == []
 
 
 class Running(NamedTuple):
@@ -172,14 +171,6 @@ def run_stage_in_thread(spec: ConvertSpec, heard: list[Event]) -> Running:
     return Running(thread, ending)
 
 
-def in_a_process(url: str, cache: Path, spec: ConvertSpec) -> None:
-    os.environ |= {"STORAGE_EMULATOR_HOST": url, "PODLINE_STORE_CACHE": str(cache)}
-    try:
-        convert_silently(spec)
-    except PodlineError as error:
-        sys.exit(error.exit_code)
-
-
 @pytest.mark.long
 def test_twenty_kills_at_random_moments(tmp_path: Path, hidden: Path, gcs: str, gcs_root: str) -> None:
     raw = write_raw_cifar(hidden / "kills", train=1000)
@@ -191,7 +182,7 @@ def test_twenty_kills_at_random_moments(tmp_path: Path, hidden: Path, gcs: str, 
         folder = tmp_path / f"cluster{number}"
         with dask_cluster.cluster(folder, hidden, more={"STORAGE_EMULATOR_HOST": gcs}) as dask:
             there = here.model_copy(update={"root": f"{gcs_root}root{number}", "engine": dask.engine})
-            driver = start(in_a_process, gcs, hidden / "cache", there)
+            driver = start(convert_elsewhere, gcs, hidden / "cache", there)
             victims = {"worker": dask.workers[0].pid, "scheduler": dask.scheduler.pid, "driver": driver.pid}
             time.sleep(random.uniform(0.5, 6))
             os.kill(victims[victim] or 0, signal.SIGKILL)

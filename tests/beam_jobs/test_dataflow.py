@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shutil
-from collections.abc import Iterator
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,15 +16,18 @@ import pytest
 from dask_cluster import can_unshare
 from dataflow_standin import Dataflow, dataflow
 from engine_sources import KINDS, contents, specs
+from killed_conversions import convert_elsewhere, start
 from worker_pool import worker_pool
 
 from podline.beam_jobs import decoding
 from podline.beam_jobs.conversion import convert
 from podline.beam_jobs.engines import prism
 from podline.beam_jobs.steps import Home
-from podline.errors import EngineError, QuotaError
+from podline.errors import EngineError, PreemptedError, QuotaError
 from podline.progress import Event, Reporter, silent
 from podline.stages.specs import ConvertSpec
+from podline.store.opening import open_store
+from podline.supervision.supervisor import Ending, run_stage
 
 pytestmark = [
     pytest.mark.long,
@@ -78,7 +85,9 @@ def test_jobs_write_the_same_bytes(
         convert(spec, Reporter("convert", events.append))
         assert contents(spec) == contents(here)
         last = [*service[1].jobs.values()][-1]
-        assert f"the engine dataflow has the job; job {last['id']}" in [event.get("message") for event in events]
+        page = f"https://console.cloud.google.com/dataflow/jobs/region/{last['id']}?project=project"
+        assert f"the engine dataflow has the job; {page}" in [event.get("message") for event in events]
+        assert events[-1]["note"] == f"dataflow DONE {page}"
     assert {job["currentState"] for job in service[1].jobs.values()} == {"JOB_STATE_DONE"}
     assert len(service[1].jobs) == 8  # raw pixels need one; COCO's two splits are decoded apart
 
@@ -96,3 +105,36 @@ def test_an_error_of_a_worker_keeps_its_class(spec: ConvertSpec, monkeypatch: py
     monkeypatch.setattr("podline.beam_jobs.conversion.Home", partial(Home, release="0.1.0"))
     with pytest.raises(EngineError, match=r"vs 0\.1\.0 where the job was started; install the same$"):
         convert(spec, silent())
+
+
+def test_a_driver_that_is_killed_goes_on_with_the_job_that_runs(
+    hidden: Path, gcs: str, spec: ConvertSpec, service: tuple[str, Dataflow]
+) -> None:
+    jobs, service[1].late = service[1].jobs, True
+    driver = start(convert_elsewhere, gcs, hidden / "cache", spec)
+    wait_for(lambda: jobs)
+    os.kill(driver.pid or 0, signal.SIGKILL)
+    driver.join(60)
+    assert convert(spec, silent()).shards_reused == 0
+    assert [job["currentState"] for job in jobs.values()] == ["JOB_STATE_DONE"]
+    assert open_store(spec.root).list("jobs") == []
+
+
+def test_a_conversion_that_is_asked_to_end_cancels_the_job(spec: ConvertSpec, service: tuple[str, Dataflow]) -> None:
+    jobs, service[1].late, ending = service[1].jobs, True, Ending()
+
+    def ask() -> None:
+        wait_for(lambda: jobs)
+        ending.ask(PreemptedError("asked to end"), at_once=False)
+
+    threading.Thread(target=ask, daemon=True).start()
+    with pytest.raises(PreemptedError):
+        run_stage(spec, lambda _event: None, ending=ending, silence=60)
+    assert [job["currentState"] for job in jobs.values()] == ["JOB_STATE_CANCELLED"]
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)

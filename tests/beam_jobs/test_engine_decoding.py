@@ -84,3 +84,30 @@ def test_batches_are_decoded_as_here_once_and_again_where_a_worker_was_lost(
     store.publish_bytes(f"{lost}.pixels", bytes(content), replace=True)
     with pytest.raises(SourceError, match="decoded images are damaged there"):
         pixels(rows, looks)
+
+
+def test_a_driver_that_starts_again_reads_and_decodes_only_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decoding, "_BATCH_IMAGES", 3)
+    paths = [tmp_path / f"{number}.png" for number in range(7)]
+    for number, path in enumerate(paths):
+        path.write_bytes(encoded(drawn(number)))
+    requests, home, folder = (
+        [Request(Place(str(path))) for path in paths],
+        Home(str(tmp_path / "root"), "jobs/x"),
+        "key",
+    )
+    (tmp_path / "first" / folder).mkdir(parents=True)
+    (tmp_path / "second" / folder).mkdir(parents=True)
+    looks = list(OnEngine(home, InThisProcess()).looks(BECOMING, requests, tmp_path / "first" / folder))
+    store, batches = open_store(tmp_path / "root"), f"jobs/x/{folder}"
+    for lost in ("0000001.looks", "0000002.looks", "0000002.requests", "edges"):  # killed before the last was published
+        store.delete(f"{batches}/{lost}")
+    before = {found.name: found.version for found in store.listing(batches)}
+    for path in paths[:6]:
+        path.unlink()
+    again = OnEngine(home, InThisProcess())
+    assert list(again.looks(BECOMING, requests, tmp_path / "second" / folder)) == looks
+    assert store.find(f"{batches}/0000000.pixels").version == before[f"{batches}/0000000.pixels"]
+    assert again.rows(tmp_path / "second" / folder, BECOMING.shape).read_files(np.array([6])) == [paths[6].read_bytes()]

@@ -34,13 +34,13 @@ def spec(*flags: str, engine: str = "local", workers: int = 1) -> ConvertSpec:
 
 def test_the_local_runner_is_named_not_chosen_by_beam() -> None:
     with open_engine(spec()) as engine:
-        pipeline = engine()
+        pipeline = engine("podline")
         assert type(pipeline.runner) is FnApiRunner
 
 
 def test_workers_are_processes() -> None:
     with open_engine(spec(workers=3)) as engine:
-        pipeline = engine()
+        pipeline = engine("podline")
         assert type(pipeline.runner) is FnApiRunner
         assert pipeline._options.view_as(DirectOptions).direct_num_workers == 3
         command = pipeline.runner._default_environment.command_string
@@ -63,7 +63,7 @@ def test_an_engine_is_a_runner_with_options(
     engine: str, flags: tuple[str, ...], runner: str, options: dict[str, object]
 ) -> None:
     with open_engine(spec(*flags, engine=engine, workers=2)) as made:
-        pipeline = made()
+        pipeline = made("podline")
         assert type(pipeline.runner).__name__ == runner
         found = pipeline._options.get_all_options(drop_default=True)
         assert {name: found.get(name) for name in options} == options
@@ -136,7 +136,7 @@ def test_a_dead_worker_is_known_by_its_thread_not_by_beam_s_words(monkeypatch: p
         raise RuntimeError("the connection is lost, in other words")
 
     with open_engine(spec()) as engine:
-        pipeline = engine()
+        pipeline = engine("podline")
         monkeypatch.setattr(type(pipeline), "run", lose)
         with pytest.raises(ChildKilledError, match="worker process"):
             run(pipeline)

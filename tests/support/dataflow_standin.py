@@ -29,21 +29,27 @@ class Dataflow:
     Attributes:
         jobs: by their id, as they are answered.
         refusal: an HTTP status and a message with which new jobs are refused; none by default.
+        late: whether a job does not begin before it is asked for a second time.
     """
 
     def __init__(self, prism: str, pool: str) -> None:
         self.jobs: dict[str, dict[str, Any]] = {}
         self.refusal: tuple[int, str] | None = None
+        self.late, self._asked_again = False, threading.Event()
         self._prism, self._pool = prism, pool
         self._running: dict[str, PipelineResult] = {}
         self._failures: dict[str, str] = {}
 
     def create(self, job: dict[str, Any]) -> dict[str, Any]:
+        """Start a job; answer with the running one of the same name if there is one, as the service does."""
+        for other in self.jobs.values():
+            if (other["name"], other["currentState"]) == (job["name"], "JOB_STATE_RUNNING"):
+                self._asked_again.set()
+                return other
         number = f"2026-{len(self.jobs) + 1}"
         self.jobs[number] = job | {"id": number, "currentState": "JOB_STATE_RUNNING"}
         (staged,) = set(re.findall(r"gs://[^\"]*/pipeline\.pb", json.dumps(job)))
-        self._running[number] = self._run(staged)
-        threading.Thread(target=self._watch, args=(number,), daemon=True).start()
+        threading.Thread(target=self._watch, args=(number, staged), daemon=True).start()
         return self.jobs[number]
 
     def cancel(self, number: str) -> dict[str, Any]:
@@ -67,8 +73,13 @@ class Dataflow:
         options = PipelineOptions([f"--job_endpoint={self._prism}", "--environment_type=EXTERNAL"])
         return PortableRunner().run_portable_pipeline(pipeline, options)
 
-    def _watch(self, number: str) -> None:
+    def _watch(self, number: str, staged: str) -> None:
+        if self.late:
+            self._asked_again.wait(240)
+        if self.jobs[number]["currentState"] != "JOB_STATE_RUNNING":
+            return
         try:
+            self._running[number] = self._run(staged)
             state = _STATES[self._running[number].wait_until_finish()]
         except Exception as error:
             state, self._failures[number] = "JOB_STATE_FAILED", f"Traceback (most recent call last):\n{error}"

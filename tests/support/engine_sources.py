@@ -18,10 +18,9 @@ KINDS = ("cifar", "coco", "images", "keypoints")
 
 def specs(folder: Path, kind: str, **settings: Any) -> ConvertSpec:
     """Return a local conversion of a source of some kind, which is written into a folder."""
-    given = _OF_KIND[kind](folder / kind)
-    return ConvertSpec.model_validate(
-        {"root": str(folder / f"{kind} here"), "shard_bytes": 60_000, **given, **settings}
-    )
+    folder.mkdir(parents=True, exist_ok=True)
+    given = {"root": str(folder / f"{kind} here"), "shard_bytes": 60_000, **_OF_KIND[kind](folder / kind)}
+    return ConvertSpec.model_validate(given | settings)
 
 
 def _cifar(folder: Path) -> dict[str, Any]:

@@ -6,11 +6,13 @@ import importlib
 import multiprocessing
 import os
 import signal
+import sys
 import time
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from podline.beam_jobs.conversion import convert
+from podline.errors import PodlineError
 from podline.progress import silent
 from podline.stages.specs import ConvertSpec
 from podline.stages.table import CONVERT
@@ -54,6 +56,16 @@ def start(target: object, *args: object) -> BaseProcess:
 
 def convert_silently(spec: ConvertSpec) -> None:
     convert(spec, silent())
+
+
+def convert_elsewhere(url: str, cache: Path, spec: ConvertSpec) -> None:
+    """A conversion in a process that has a cache of its own; its exit code is that of its error."""
+    os.environ |= {"STORAGE_EMULATOR_HOST": url, "PODLINE_STORE_CACHE": str(cache)}
+    try:
+        convert(spec, silent())
+    except PodlineError as error:
+        print(error)  # noqa: T201 (pytest shows it)
+        sys.exit(error.exit_code)
 
 
 def assert_one_death_costs_nothing(
