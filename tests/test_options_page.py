@@ -45,7 +45,8 @@ changes, for `--set`, a Python file or a notebook. `podline COMMAND --help` says
 
 def section(title: str, model: type[Options]) -> str:
     rows = [f"## {title}\n", "| option | title in the form | sets | default | |", "|---|---|---|---|---|"]
-    own = {name: field for name, field in model.model_fields.items() if name not in model.__base__.model_fields}
+    inherited = set(DataGroup.model_fields) if model is ConvertOptions else ()
+    own = {name: field for name, field in model.model_fields.items() if name not in inherited}
     for name, field in own.items():
         facts = option_of(field)
         flag = "RECIPE" if field.is_required() else f"`{flag_of(name, field)}`"

@@ -90,7 +90,7 @@ def test_a_run_that_a_person_started_from_a_deployment_keeps_its_name(
         deployment_id=uuid4() if deployed else None,
         auto_scheduled=scheduled,
         name="baseline-resnet",
-        expected_start_time=datetime(2026, 11, 5, 2, tzinfo=UTC),
+        expected_start_time=datetime(2026, 11, 5, 2, tzinfo=UTC),  # type: ignore[arg-type] (any time will do)
     )
     with FlowRunContext.model_construct(flow_run=run, parameters={"parameters": {"recipe": "sample"}}):
         assert run_name(TrainingForm, lambda form: form.recipe)().startswith(expected)
