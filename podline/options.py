@@ -17,13 +17,15 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 from pydantic.fields import FieldInfo
 
-from podline import engines, strategies
+from podline import engines, entry_points, strategies
 from podline.errors import SettingsError
 from podline.recipes import registry
 from podline.recipes.parts import LAYOUTS, MODELS
 from podline.recipes.settings import Recipe
+from podline.settings import nearest
 
 AS_WRITTEN = "as the recipe says"
+NOT_DONE = "what is not done"
 LEFT_OUT = 0.1
 # No address with a user or a password: a run's parameters can be read by all who see the run.
 _NO_LOGIN = "^(?!.*://[^/]*@)"
@@ -338,6 +340,17 @@ def _without_login(source: str) -> str:
     return source
 
 
+def _stages() -> tuple[str, ...]:
+    installed = sorted(point.name for point in entry_points.installed("podline.stages"))
+    return ("convert", "validate", "train", "evaluate", "report", *installed)
+
+
+def _known_stage(name: str) -> str:
+    if name not in (NOT_DONE, *_stages()):
+        raise SettingsError(f"start_from: there is no stage {name!r}; {nearest(name, _stages())}")
+    return name
+
+
 class RunOptions(Options):
     """What most people set for a run of the whole chain; comes first in its form."""
 
@@ -364,12 +377,15 @@ class RunOptions(Options):
         "The model takes the place of its recipe's champion, if it is not worse beyond noise in what counts, in any "
         "class or joint, in calibration, size or cost; see docs/promotion.md. A refusal says why, and fails nothing.",
     )
-    start_from: Literal["what is not done", "convert", "validate", "train", "evaluate", "report"] = option(
-        "what is not done",
+    start_from: str = option(
+        NOT_DONE,
         "Start from",
         "This stage and those after it run again, training from its beginning; those before it are used again if they "
         "are whole. A retry of the run does not repeat them once more.",
-        unset="what is not done",
+        unset=NOT_DONE,
+        metavar="STAGE",
+        names=_stages,
+        check=_known_stage,
     )
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
 import click
+from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from podline import engines
@@ -215,3 +216,17 @@ def say_json(document: Any) -> None:
     """Write the one JSON document of ``--json`` to standard output; an error after it prints no second one."""
     click.get_current_context().ensure_object(dict)["said_json"] = True
     click.echo(json.dumps(document, indent=2, allow_nan=False))
+
+
+def answer(document: Any, lines: Callable[[], Sequence[str]], *, as_json: bool) -> None:
+    """Write what a command found.
+
+    Args:
+        document: a model, or what JSON can hold.
+        lines: make the same for a person.
+        as_json: ``--json`` was given.
+    """
+    if as_json:
+        say_json(document.model_dump(mode="json") if isinstance(document, BaseModel) else document)
+    else:
+        say(lines())
