@@ -37,7 +37,6 @@ from requests.adapters import HTTPAdapter
 
 from podline.errors import (
     ArtifactError,
-    DamagedTransferError,
     PodlineError,
     SettingsError,
     StoreError,
@@ -250,7 +249,7 @@ class BucketStore(Store):
             yield piece
         found = _written(checksum)
         if found != there.crc32c:
-            raise DamagedTransferError(f"{self.where(name)} arrived with crc32c {found} vs {there.crc32c}")
+            raise StoreUnavailableError(f"{self.where(name)} arrived with crc32c {found}, expected {there.crc32c}")
 
     def listing(self, prefix: str = "") -> list[Listed]:
         """See :meth:`Store.listing`."""

@@ -289,7 +289,7 @@ def test_what_a_process_uses_stays_in_the_cache_and_what_a_killed_one_used_may_g
     with child.stdout:
         theirs = Path(child.stdout.readline().strip())
         store.local("b")
-        with pytest.raises(StoreError, match=r"may have 2,500 bytes vs 3,000 that are needed at once"):
+        with pytest.raises(StoreError, match=r"may have 2,500 bytes, but 3,000 are needed at once"):
             store.local("c")
         assert theirs.exists()
         child.send_signal(signal.SIGKILL)
