@@ -59,7 +59,6 @@ from podline.stages.specs import ConvertResult, ConvertSpec
 from podline.store import digests
 from podline.store.contract import Listed, Store
 from podline.store.folder import FolderStore
-from podline.store.in_use import alone, using
 from podline.store.opening import open_store
 from podline.store.prefetch import in_order
 
@@ -111,7 +110,7 @@ class _Conversion:
         source, remarks = _looked_at(self._opened(), self.spec, self.reporter)
         _tell_quarantined(self.reporter, source.quarantined)
         folder = dataset_folder(self.spec.dataset, fingerprint(self.spec, source.files))
-        with using(self.store, [folder]):
+        with self.store.using([folder]):
             truths = source.publish_truths(self.store, folder)
             plans, reused = self._write(source, folder)
             _publish(self.store, self.spec, source, truths, folder, plans)
@@ -227,14 +226,14 @@ def _job_folder(store: Store, spec: ConvertSpec) -> Iterator[str]:
             _delete(store, files)
     goes_on = True
     try:
-        with using(store, [ours]):
+        with store.using([ours]):
             yield name
         goes_on = False
     except PermanentError:
         goes_on = False
         raise
     finally:
-        with contextlib.suppress(PodlineError), alone(store, ours) as free:
+        with contextlib.suppress(PodlineError), store.alone(ours) as free:
             if free and not goes_on:
                 _delete(store, store.listing(name))
 
