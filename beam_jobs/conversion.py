@@ -99,7 +99,7 @@ class _Conversion:
     spec: ConvertSpec
     reporter: Reporter
     store: Store
-    engine: Callable[[], beam.Pipeline]
+    engine: Callable[[str], beam.Pipeline]
     home: Home
 
     def result(self) -> ConvertResult:

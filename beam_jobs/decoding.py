@@ -20,8 +20,10 @@ import numpy as np
 from podline import settings
 from podline.beam_jobs.steps import LOOKS, REQUESTS, Decode, Home, Task, decode_or_find
 from podline.data.decoded_rows import EDGES, FILES, PIXELS, StoredRows, batch_name
+from podline.data.places import StoredFile
 from podline.data.rawfiles import reading
 from podline.data.sources.decoding import Becoming, Look, Request, content
+from podline.data.sources.remote import stored_at
 from podline.store.contract import explained
 from podline.store.opening import open_store
 from podline.store.prefetch import in_order
@@ -30,6 +32,11 @@ _BATCH_BYTES, _BATCH_IMAGES = 16_000_000, 2_000
 # A job is given out in so many pieces, if there are numbers for them.
 _PIECES = 10_000
 _BATCHES = "batches.json"
+
+
+_File = bytes | str | StoredFile
+"""An image's file, the object that it is, or why there is none."""
+_Batch = list[tuple[Request, _File]]
 
 
 class OnEngine:
@@ -83,36 +90,48 @@ class OnEngine:
             batches, firsts = json.loads((folder / _BATCHES).read_text())
         return StoredRows(PIXELS, batches, firsts[-1], root=self._home.root, firsts=tuple(firsts[:-1]))
 
-    def _publish(self, batches: str, numbered: tuple[int, list[tuple[Request, bytes | str]]]) -> list[int]:
+    def _publish(self, batches: str, numbered: tuple[int, _Batch]) -> list[int]:
         """Publish a batch; return how long each of its files is."""
         number, batch = numbered
-        sizes = [0 if isinstance(data, str) else len(data) for _, data in batch]
+        sizes = [_size(data) for _, data in batch]
         asked = [
             (data if isinstance(data, str) else (start, size), request.size)
             for (request, data), start, size in zip(batch, itertools.accumulate(sizes, initial=0), sizes, strict=False)
         ]
-        files = b"".join(data for _, data in batch if not isinstance(data, str))
-        for kind, data in ((FILES, files), (REQUESTS, json.dumps(asked).encode())):  # where there is one, both are
-            self._store.publish_bytes(batch_name(batches, number, kind), data, replace=True, flush=False)
+        objects = [data for _, data in batch if isinstance(data, StoredFile)]
+        if not objects:
+            files = b"".join(data for _, data in batch if isinstance(data, bytes))
+            self._store.publish_bytes(batch_name(batches, number, FILES), files, replace=True, flush=False)
+        said = json.dumps({"asked": asked, "objects": objects}).encode()  # last: where it is, all is
+        self._store.publish_bytes(batch_name(batches, number, REQUESTS), said, replace=True, flush=False)
         return sizes
 
     def _published(self, batches: str, number: int) -> list[int]:
         """Return how long each file of a batch is that was published earlier."""
-        asked = json.loads(self._store.read_bytes(batch_name(batches, number, REQUESTS)))
-        return [0 if isinstance(place, str) else place[1] for place, _size in asked]
+        said = json.loads(self._store.read_bytes(batch_name(batches, number, REQUESTS)))
+        return [0 if isinstance(place, str) else place[1] for place, _size in said["asked"]]
 
 
-def _batches(requests: Iterable[Request]) -> Iterator[list[tuple[Request, bytes | str]]]:
-    """Yield images with their files, or why they cannot be read, a few at a time."""
-    batch, size = list[tuple[Request, bytes | str]](), 0
+def _size(data: _File) -> int:
+    if isinstance(data, StoredFile):
+        return data.bytes
+    return 0 if isinstance(data, str) else len(data)
+
+
+def _batches(requests: Iterable[Request]) -> Iterator[_Batch]:
+    """Yield images with their files a few at a time: a batch has files of a bucket, or others."""
+    batch, size, in_bucket = _Batch(), 0, False
     for request in requests:
-        with reading(getattr(request.place, "path", "images")):
-            data = content(request.place)
-        batch.append((request, data))
-        size += len(data)
-        if size >= _BATCH_BYTES or len(batch) == _BATCH_IMAGES:
+        path = getattr(request.place, "path", "")
+        with reading(path):
+            data = stored_at(path) or content(request.place)
+        other = not isinstance(data, str) and isinstance(data, StoredFile) != in_bucket
+        if batch and (other or size >= _BATCH_BYTES or len(batch) == _BATCH_IMAGES):
             yield batch
             batch, size = [], 0
+        in_bucket ^= other
+        batch.append((request, data))
+        size += _size(data)
     if batch:
         yield batch
 

@@ -24,7 +24,7 @@ from podline import __version__
 from podline.beam_jobs.runners import crossing_borders
 from podline.data.decoded_rows import FILES, HASHES, PIXELS, batch_name, rows_of
 from podline.data.images.hashing import hashes, shown_box
-from podline.data.places import Place
+from podline.data.places import Place, StoredFile
 from podline.data.planning import ShardPlan, ShardPlans
 from podline.data.records import EncodedLayout, RecordLayout
 from podline.data.shards import ShardFiller, WrittenShard, write_shard
@@ -35,6 +35,7 @@ from podline.engines import LOCAL
 from podline.errors import ArtifactError, EngineError, PodlineError
 from podline.store.contract import Store
 from podline.store.opening import open_store
+from podline.store.prefetch import in_order
 
 WORKERS = "workers"
 REQUESTS, LOOKS = "requests", "looks"
@@ -145,10 +146,15 @@ def decode_or_find(number: int, task: Decode) -> None:
     with store.workspace("decode") as folder, _sandboxes(task.becoming).lent() as sandbox:
         files, pixels = folder / FILES, folder / PIXELS
         pixels.touch()
-        files.write_bytes(store.read_bytes(name(FILES)))
+        said = json.loads(store.read_bytes(name(REQUESTS)))
+        if said["objects"]:
+            objects = (StoredFile(*one) for one in said["objects"])
+            files.write_bytes(b"".join(in_order(StoredFile.read, objects, store.parallel)))
+            store.publish_bytes(name(FILES), files.read_bytes(), replace=True, flush=False)
+        else:
+            files.write_bytes(store.read_bytes(name(FILES)))
         places = [
-            (place if isinstance(place, str) else Place(str(files), *place), size)
-            for place, size in json.loads(store.read_bytes(name(REQUESTS)))
+            (place if isinstance(place, str) else Place(str(files), *place), size) for place, size in said["asked"]
         ]
         asked = [(str(pixels), row, Request(*request)) for row, request in enumerate(places)]
         answers = parser_of(task.becoming).answers(sandbox, asked, task.factor, "images")

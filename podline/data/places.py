@@ -7,6 +7,7 @@ import os
 from typing import NamedTuple, Protocol
 
 from podline.data import bounds
+from podline.store.opening import open_store
 
 
 class MemberError(ValueError):
@@ -58,3 +59,31 @@ class Place(NamedTuple):
         finally:
             os.close(file)
         return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+class StoredFile(NamedTuple):
+    """An object of a bucket.
+
+    Attributes:
+        root: the store that it is in, as a URI.
+        name: its name there.
+        version: its generation.
+        bytes: how many are read: at most one more than an image may have.
+    """
+
+    root: str
+    name: str
+    version: str
+    bytes: int
+
+    def read(self) -> bytes:
+        """Return the object's bytes.
+
+        Raises:
+            ArtifactError: it has another generation by now.
+            StoreError: it cannot be read.
+        """
+        store = open_store(self.root)
+        if self.bytes > bounds.IMAGE_BYTES:
+            return store.read_range(self.name, 0, self.bytes, self.version)
+        return store.read_bytes(self.name, self.version)

@@ -18,6 +18,7 @@ import pytest
 from click.testing import CliRunner
 from distributed import Client
 from engine_sources import contents, specs
+from gcs_emulator import upload
 from killed_conversions import convert_elsewhere, start
 from raw_cifar import convert_spec, write_raw_cifar
 
@@ -25,6 +26,7 @@ from podline.beam_jobs import decoding
 from podline.beam_jobs.conversion import convert
 from podline.beam_jobs.steps import Home
 from podline.cli import cli
+from podline.data.images.listing import IMAGE_ENDINGS
 from podline.errors import EngineError, EngineLostError, PreemptedError
 from podline.progress import Event, Reporter, silent
 from podline.settings import Settings
@@ -106,6 +108,24 @@ def test_workers_need_not_see_images(
         assert b"nearly repeat a training image" in contents(there)[f"{folders.pop()}/manifest.json"]
 
 
+@pytest.mark.parametrize(
+    ("kind", "settings"), [("coco files", {"keep_files": True}), ("images", {"keep_files": True}), ("keypoints", {})]
+)
+def test_images_in_a_bucket_are_read_by_workers_alone(
+    dask: dask_cluster.Cluster, tmp_path: Path, hidden: Path, gcs_root: str, kind: str, settings: dict[str, Any]
+) -> None:
+    here = specs(hidden / tmp_path.name, kind, **settings)
+    convert(here, silent())
+    source = upload(Path(here.source), f"{gcs_root}source")
+    there = here.model_copy(update={"root": f"{gcs_root}root", "source": source, "engine": dask.engine})
+    convert(there, silent())
+    assert contents(there) == contents(here)
+    copies = [path for path in open_store(there.root).scratch.glob("sources/remote/**/*") if path.is_file()]
+    images = [path for path in copies if path.suffix in IMAGE_ENDINGS]
+    assert len(images) >= 14
+    assert not any(path.stat().st_blocks for path in images)
+
+
 def test_a_worker_of_another_release_is_refused(
     dask: dask_cluster.Cluster, hidden: Path, gcs_root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -174,32 +194,29 @@ def run_stage_in_thread(spec: ConvertSpec, heard: list[Event]) -> Running:
 
 @pytest.mark.long
 def test_twenty_kills_at_random_moments(tmp_path: Path, hidden: Path, gcs: str, gcs_root: str) -> None:
-    raw = write_raw_cifar(hidden / "kills", train=1000)
-    here = convert_spec(hidden / "undisturbed", raw)
+    here = specs(hidden / "undisturbed", "images", shard_bytes=4_000)
     convert(here, silent())
-    codes: dict[str, list[int | None]] = {"worker": [], "scheduler": [], "driver": []}
+    expected, codes = contents(here), {"worker": set[Any](), "scheduler": set[Any](), "driver": set[Any]()}
     for number in range(20):
         victim = random.choice(list(codes))
-        folder = tmp_path / f"cluster{number}"
-        with dask_cluster.cluster(folder, hidden, more={"STORAGE_EMULATOR_HOST": gcs}) as dask:
-            there = here.model_copy(update={"root": f"{gcs_root}root{number}", "engine": dask.engine})
-            driver = start(convert_elsewhere, gcs, hidden / "cache", there)
+        there = here.model_copy(update={"root": f"{gcs_root}root{number}"})
+        with dask_cluster.cluster(tmp_path / f"{number}", hidden, more={"STORAGE_EMULATOR_HOST": gcs}) as dask:
+            on_dask = there.model_copy(update={"engine": dask.engine})
+            driver = start(convert_elsewhere, gcs, hidden / f"cache{number}", on_dask)
             victims = {"worker": dask.workers[0].pid, "scheduler": dask.scheduler.pid, "driver": driver.pid}
-            time.sleep(random.uniform(0.5, 6))
+            time.sleep(random.uniform(0.5, 8))
             os.kill(victims[victim] or 0, signal.SIGKILL)
             driver.join(120)
-            codes[victim].append(driver.exitcode)
-            if victim == "scheduler":
-                there = there.model_copy(update={"engine": "local"})
+            codes[victim].add(driver.exitcode)
             left = contents(there)
-            assert {name: content for name, content in left.items() if contents(here).get(name) != content} == {}
+            assert {name: content for name, content in left.items() if expected.get(name) != content} == {}
             if driver.exitcode:
-                convert(there, silent())
-            assert contents(there) == contents(here)
-    print(codes)  # noqa: T201 (for whoever runs the long tests)
-    assert set(codes["worker"]) <= {0}
-    assert set(codes["scheduler"]) <= {0, EngineLostError.exit_code}  # 0: all was done by then
-    assert set(codes["driver"]) <= {0, -signal.SIGKILL}
+                convert(there if victim == "scheduler" else on_dask, silent())
+        assert contents(there) == expected
+        assert open_store(there.root).list("jobs") == []
+    assert codes["worker"] <= {0}
+    assert codes["scheduler"] <= {0, EngineLostError.exit_code}  # 0: all was done by then
+    assert codes["driver"] <= {0, -signal.SIGKILL}
 
 
 # What a worker's Python runs first.

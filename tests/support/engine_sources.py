@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +28,10 @@ def _cifar(folder: Path) -> dict[str, Any]:
     return {"dataset": "cifar10", "source": str(write_raw_cifar(folder, train=400))}
 
 
-def _coco(folder: Path) -> dict[str, Any]:
-    CocoFiles("val", 4, 101).write(folder, zipped=True)
-    return {
-        "dataset": "coco",
-        "source": str(CocoFiles("train", 10).write(folder, zipped=True)),
-        "side": 64,
-        "max_people": 3,
-    }
+def _coco(folder: Path, *, zipped: bool = True) -> dict[str, Any]:
+    CocoFiles("val", 4, 101).write(folder, zipped=zipped)
+    source = CocoFiles("train", 10).write(folder, zipped=zipped)
+    return {"dataset": "coco", "source": str(source), "side": 64, "max_people": 3}
 
 
 def _images(folder: Path) -> dict[str, Any]:
@@ -65,7 +62,13 @@ def _keypoints(folder: Path) -> dict[str, Any]:
     return {"dataset": "keypoints", "source": str(folder), "side": 64, "max_people": 2}
 
 
-_OF_KIND = {"cifar": _cifar, "coco": _coco, "images": _images, "keypoints": _keypoints}
+_OF_KIND = {
+    "cifar": _cifar,
+    "coco": _coco,
+    "coco files": partial(_coco, zipped=False),
+    "images": _images,
+    "keypoints": _keypoints,
+}
 
 
 def contents(spec: ConvertSpec) -> dict[str, bytes]:

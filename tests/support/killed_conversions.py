@@ -17,6 +17,7 @@ from podline.progress import silent
 from podline.stages.specs import ConvertSpec
 from podline.stages.table import CONVERT
 from podline.store.opening import open_store
+from podline.supervision.supervisor import run_stage
 
 # One server imports Beam once; every conversion that is to be killed is a fork of it.
 PROCESSES = multiprocessing.get_context("forkserver")
@@ -58,11 +59,17 @@ def convert_silently(spec: ConvertSpec) -> None:
     convert(spec, silent())
 
 
-def convert_elsewhere(url: str, cache: Path, spec: ConvertSpec) -> None:
-    """A conversion in a process that has a cache of its own; its exit code is that of its error."""
+def convert_elsewhere(url: str, cache: Path, spec: ConvertSpec, silence: float = 0) -> None:
+    """Convert in a process that has a cache of its own; its exit code is that of its error.
+
+    With ``silence``, a child does the work, and is ended when it gives no sign of life for so many seconds.
+    """
     os.environ |= {"STORAGE_EMULATOR_HOST": url, "PODLINE_STORE_CACHE": str(cache)}
     try:
-        convert(spec, silent())
+        if silence:
+            run_stage(spec, lambda _event: None, silence=silence)
+        else:
+            convert(spec, silent())
     except PodlineError as error:
         print(error)  # noqa: T201 (pytest shows it)
         sys.exit(error.exit_code)

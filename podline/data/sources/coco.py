@@ -233,8 +233,9 @@ class _Part:
             self.people.add(f"{self._noun.nobody} has a joint that is labelled", annotations)
         self.counted["annotations of other things than people"] += listed.others
         self.counted["image files that no entry lists"] += max(0, listed.image_files - there)
-        name = listed.place.images.name.removesuffix(".zip")
-        return SourceFile(name=f"{name}/*.jpg", bytes=size, sha256=digest.hexdigest())
+        images = listed.place.images  # beside the annotations they have no folder that others would call the same
+        folder = "" if images == listed.place.path.parent else f"{images.name.removesuffix('.zip')}/"
+        return SourceFile(name=f"{folder}*.jpg", bytes=size, sha256=digest.hexdigest())
 
     def _convert(self, entry: ImageEntry, file: ImagePlace, look: Look, pixels: PixelPlace) -> str:
         """Add a decoded image to those that are converted; return why it cannot be, or nothing."""

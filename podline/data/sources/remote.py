@@ -1,12 +1,22 @@
-"""Brings a source to this machine: objects in a bucket are downloaded into the store's cache, checked."""
+"""Brings a source to this machine: objects in a bucket are downloaded into the store's cache, checked.
+
+Images that an engine's workers decode stay in the bucket. Here, each is a sparse file without content, which has its
+size; the time of modification is its generation. So whatever lists and chooses files needs to know nothing of buckets.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import os
+import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from podline.data import bounds
+from podline.data.images.listing import IMAGE_ENDINGS
+from podline.data.places import StoredFile
 from podline.data.rawfiles import renaming
+from podline.data.sources.decoding import DECODING
 from podline.errors import SourceError
 from podline.store import digests
 from podline.store.contract import BUCKET_SCHEME, Listed, Store, explained
@@ -15,6 +25,8 @@ from podline.store.prefetch import in_order
 
 _OPTION = "--source"
 _NAMED = 6
+# Folders with files that stand for objects → the store of these, of this process.
+_standing_for: dict[str, str] = {}
 
 
 def is_remote(uri: str) -> bool:
@@ -50,6 +62,8 @@ def downloaded(
 ) -> tuple[Path, list[tuple[Listed, Path]]]:
     """Download a source: links, under the objects' own names, to the copies in the store's cache.
 
+    Images that workers read themselves are not downloaded; see :func:`stored_at`.
+
     Args:
         uri: see :func:`objects_of`.
         work: the cache folder of sources, for the links.
@@ -71,10 +85,17 @@ def downloaded(
         raise SourceError(f"{uri} holds {', '.join(names[:_NAMED])}{more}, and no file that this data set needs")
     folder = work / "remote" / digests.of_json([store.uri, [[found.name, found.version] for found in objects]])[:32]
 
+    left_there = IMAGE_ENDINGS if DECODING.get().key else frozenset[str]()
+    _standing_for[str(folder)] = store.uri
+
     def link(found: Listed) -> Path:
-        copy, path = store.local(found.name, found), folder / found.name
+        path = folder / found.name
         with explained("write", path):
             path.parent.mkdir(parents=True, exist_ok=True)
+            if path.suffix.lower() in left_there:
+                _stand_for(found, path)
+                return path
+            copy = store.local(found.name, found)
             if not (path.is_symlink() and path.readlink() == copy):
                 with contextlib.suppress(FileExistsError):  # another process makes the same one
                     path.symlink_to(copy)
@@ -83,6 +104,32 @@ def downloaded(
     links = list(in_order(link, objects, store.parallel))
     alone = store.where(objects[0].name) == uri
     return (links[0] if alone else folder), list(zip(objects, links, strict=True))
+
+
+def _stand_for(found: Listed, path: Path) -> None:
+    """Write a sparse file that stands for an object, unless it is there."""
+    generation = int(found.version)
+    if path.is_symlink():  # a copy, for a conversion on this machine
+        path.unlink()
+    if not (path.exists() and path.stat().st_mtime_ns == generation):
+        path.touch()
+        os.truncate(path, found.bytes)
+        os.utime(path, ns=(generation, generation))
+
+
+def stored_at(path: str) -> StoredFile | None:
+    """Return the object that a file of this machine stands for, if it does.
+
+    Raises:
+        OSError: there is no such file.
+    """
+    for folder, uri in _standing_for.items():
+        if path.startswith(f"{folder}/"):
+            found = os.lstat(path)
+            if stat.S_ISREG(found.st_mode):
+                size = min(found.st_size, bounds.IMAGE_BYTES + 1)
+                return StoredFile(uri, path[len(folder) + 1 :], str(found.st_mtime_ns), size)
+    return None
 
 
 @contextlib.contextmanager
