@@ -40,7 +40,7 @@ R = TypeVar("R")
 _WORKER_THREAD = "run_worker"
 _TO_WIND_UP = 5.0  # seconds that Beam is given to end its other workers
 _TO_TAKE = 20.0  # seconds that an engine is given to take a job that is to be cancelled
-_TO_NOTICE = 1.0  # seconds from a lost connection until that thread knows of the worker's end
+_TO_NOTICE = 1.0  # seconds from a lost connection until all threads of Beam know of it
 _MARK = re.compile(r"podline-error:([A-Za-z0-9_=-]+)")
 
 _RUNS = re.compile(r"already active job named \S+ with id: (\S+)\. ")
@@ -127,7 +127,7 @@ def run(pipeline: beam.Pipeline, engine: str = LOCAL, started: Callable[[Pipelin
         if error is None:
             return
         text = _with_causes(error)
-        if not _MARK.search(text) and lost.wait(_TO_NOTICE if engine == LOCAL else 0):
+        if not _MARK.search(text) and lost.wait(_TO_NOTICE):
             raise ChildKilledError(
                 "a worker process of the conversion was killed, maybe for want of memory; start it again, and it goes "
                 "on where it was"

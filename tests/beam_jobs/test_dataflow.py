@@ -25,6 +25,7 @@ from podline.beam_jobs.engines import prism
 from podline.beam_jobs.steps import Home
 from podline.errors import EngineError, PreemptedError, QuotaError
 from podline.progress import Event, Reporter, silent
+from podline.settings import Settings
 from podline.stages.specs import ConvertSpec
 from podline.store.opening import open_store
 from podline.supervision.supervisor import Ending, run_stage
@@ -129,7 +130,7 @@ def test_a_conversion_that_is_asked_to_end_cancels_the_job(spec: ConvertSpec, se
 
     threading.Thread(target=ask, daemon=True).start()
     with pytest.raises(PreemptedError):
-        run_stage(spec, lambda _event: None, ending=ending, silence=60)
+        run_stage(spec, lambda _event: None, Settings(silence=60), ending)
     assert [job["currentState"] for job in jobs.values()] == ["JOB_STATE_CANCELLED"]
 
 

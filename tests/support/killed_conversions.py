@@ -14,6 +14,7 @@ from pathlib import Path
 from podline.beam_jobs.conversion import convert
 from podline.errors import PodlineError
 from podline.progress import silent
+from podline.settings import Settings
 from podline.stages.specs import ConvertSpec
 from podline.stages.table import CONVERT
 from podline.store.opening import open_store
@@ -67,7 +68,7 @@ def convert_elsewhere(url: str, cache: Path, spec: ConvertSpec, silence: float =
     os.environ |= {"STORAGE_EMULATOR_HOST": url, "PODLINE_STORE_CACHE": str(cache)}
     try:
         if silence:
-            run_stage(spec, lambda _event: None, silence=silence)
+            run_stage(spec, lambda _event: None, Settings(silence=silence))
         else:
             convert(spec, silent())
     except PodlineError as error:

@@ -37,6 +37,15 @@ def test_a_server_that_is_away_keeps_nobody_waiting_and_gets_the_newest_when_it_
     assert written[-1] == 100.0
 
 
+def test_a_card_says_where_the_work_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[str] = []
+    monkeypatch.setattr(run_log, "show", lambda _stage, _share, words: written.append(words))
+    event = progress(4) | {"metrics": {"workers": 2.0}, "note": "dask:scheduler:8786 RUNNING http://scheduler:8787"}
+    run_log.ProgressCard("convert")(event)
+    assert "workers" in written[-1]
+    assert written[-1].endswith("dask:scheduler:8786 RUNNING http://scheduler:8787")
+
+
 def test_what_cannot_be_written_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_anything: Any) -> None:
         raise ConnectionError
