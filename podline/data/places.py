@@ -9,6 +9,14 @@ from typing import NamedTuple, Protocol
 from podline.data import bounds
 from podline.store.opening import open_store
 
+# Of images, whether they are decoded or not.
+IMAGE_ENDINGS = frozenset(
+    (
+        *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".dib", ".gif", ".tif", ".tiff"),
+        *(".heic", ".heif", ".avif", ".jp2", ".jxl", ".psd", ".ppm", ".pgm", ".pbm", ".tga"),
+    )
+)
+
 
 class MemberError(ValueError):
     """Why a file cannot be read, though all that it lies in can be: a phrase that follows the file's name."""

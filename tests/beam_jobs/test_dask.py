@@ -27,7 +27,7 @@ from podline.beam_jobs import decoding
 from podline.beam_jobs.conversion import convert
 from podline.beam_jobs.steps import Home
 from podline.cli import cli
-from podline.data.images.listing import IMAGE_ENDINGS
+from podline.data.places import IMAGE_ENDINGS
 from podline.errors import EngineError, EngineLostError, PreemptedError
 from podline.progress import Event, Reporter, silent
 from podline.settings import Settings

@@ -12,18 +12,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from podline.data.images.settings import ImagesSettings
+from podline.data.places import IMAGE_ENDINGS
 from podline.data.rawfiles import reading
 from podline.errors import SourceError
 
 _ARCHIVES = (".tar", ".tgz", ".gz", ".zip")  # whatever lies beside one is not meant
 _MOST_VISITS, _DEEPEST = 100, 100  # of a folder, by links to it; of folders above a file
-# Of images, whether they are decoded or not.
-IMAGE_ENDINGS = frozenset(
-    (
-        *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".dib", ".gif", ".tif", ".tiff"),
-        *(".heic", ".heif", ".avif", ".jp2", ".jxl", ".psd", ".ppm", ".pgm", ".pbm", ".tga"),
-    )
-)
 
 
 class Found(NamedTuple):

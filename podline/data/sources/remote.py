@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from podline.data import bounds
-from podline.data.images.listing import IMAGE_ENDINGS
-from podline.data.places import StoredFile
+from podline.data.places import IMAGE_ENDINGS, StoredFile
 from podline.data.rawfiles import renaming
 from podline.data.sources.decoding import DECODING
 from podline.errors import SourceError

@@ -20,8 +20,9 @@ from podline.data import bounds
 from podline.data.images.columns import Columns, Labels, class_columns, text_of
 from podline.data.images.items import Item, Place, split_in_name
 from podline.data.images.layout import Layout, opened
-from podline.data.images.listing import IMAGE_ENDINGS, Files, Found
+from podline.data.images.listing import Files, Found
 from podline.data.images.settings import ImagesSettings
+from podline.data.places import IMAGE_ENDINGS
 from podline.data.rawfiles import parsing
 from podline.data.shown import printable, shortened
 from podline.errors import SourceError
