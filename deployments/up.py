@@ -19,13 +19,14 @@ from types import FrameType, TracebackType
 from typing import IO
 from urllib.parse import urlsplit
 
+from podline.store.in_use import alone_at
+
 from podline import settings
 from podline.deployments import project_file
 from podline.deployments.guard import LOOPBACK, url_of
 from podline.errors import PodlineError, SettingsError
 from podline.settings import Settings
 from podline.store.contract import explained
-from podline.store.in_use import alone_at
 from podline.store.opening import open_store
 from podline.supervision import processes
 from podline.tasks.secret import kept, kept_or_made
