@@ -24,7 +24,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import google_crc32c
 from google.api_core import exceptions as api
@@ -62,7 +62,6 @@ _FETCHED_BYTES = 8 * 2**20
 _AS_STORED: dict[str, Any] = {"raw_download": True, "single_shot_download": True}
 # A range has no checksum of its own.
 _UNCHECKED: dict[str, Any] = {"checksum": None, **_AS_STORED}
-_BIT_BY_BIT: dict[str, Any] = {**_UNCHECKED, "single_shot_download": False}
 _BUCKET_NAME = re.compile(r"[a-z0-9](?:[a-z0-9._-]*[a-z0-9])?")
 _SHA256, _CRC32C = "podline-sha256", "podline-crc32c"
 _LISTED_FIELDS = "items(name,size,updated,generation,crc32c,metadata),nextPageToken"
@@ -92,23 +91,6 @@ class _Content(NamedTuple):
     bytes: int
     sha256: str
     crc32c: str
-
-
-class _Arrived:
-    """A file that a download is written to, with the size and checksum so far."""
-
-    def __init__(self, stream: BinaryIO) -> None:
-        self._stream, self._checksum = stream, google_crc32c.Checksum()
-        self.bytes = 0
-
-    @property
-    def crc32c(self) -> str:
-        return _written(self._checksum)
-
-    def write(self, data: bytes) -> int:
-        self._checksum.update(data)
-        self.bytes += len(data)
-        return self._stream.write(data)
 
 
 class BucketStore(Store):
@@ -207,14 +189,16 @@ class BucketStore(Store):
 
     def read_pieces(self, name: str, length: int, version: str) -> Iterator[bytes]:
         """Fetch several at a time; see :meth:`Store.read_pieces`."""
-        there = self._there(name, version)
+        with self._explained("read", self.where(name)):
+            yield from self._pieces(name, self._there(name, version), length, self.parallel)
+
+    def _pieces(self, name: str, there: Listed, length: int, threads: int) -> Iterator[bytes]:
         checksum, starts = google_crc32c.Checksum(), range(0, there.bytes, length)
-        for piece in in_order(lambda start: self.read_range(name, start, length, version), starts, self.parallel):
+        for piece in in_order(lambda start: self.read_range(name, start, length, there.version), starts, threads):
             checksum.update(piece)
             yield piece
-        found = _written(checksum)
-        if found != there.crc32c:
-            raise StoreUnavailableError(f"{self.where(name)} arrived with crc32c {found}, expected {there.crc32c}")
+        if (found := _written(checksum)) != there.crc32c:
+            raise DataCorruption(None, f"got crc32c {found}, expected {there.crc32c}")
 
     def listing(self, prefix: str = "", *, delimiter: str | None = None) -> list[Listed]:
         """See :meth:`Store.listing`; with the delimiter ``/``, without what is in folders below."""
@@ -284,34 +268,16 @@ class BucketStore(Store):
         if blob.crc32c != content.crc32c:
             raise DataCorruption(None, f"got crc32c {blob.crc32c}, sent {content.crc32c}")
 
-    def _fetch(self, name: str, found: Listed, copy: Path) -> None:
-        reference = self._reference(name, int(found.version))
+    def _fetch(self, name: str, there: Listed, copy: Path) -> None:
+        """Write a copy, which has its size already; one that arrives damaged is fetched again."""
 
         def fetch() -> None:
             with copy.open("r+b") as stream:
-                arrived = _Arrived(stream)
-                for start in range(0, found.bytes, _FETCHED_BYTES):
-                    end = min(start + _FETCHED_BYTES, found.bytes) - 1
-                    self._fetch_piece(reference, arrived, start, end)
-            if (arrived.bytes, arrived.crc32c) != (found.bytes, found.crc32c):
-                came = f"got {arrived.bytes} bytes with crc32c {arrived.crc32c}"
-                raise DataCorruption(None, f"{came}, expected {found.bytes} with {found.crc32c}")
+                for piece in self._pieces(name, there, _FETCHED_BYTES, 1):
+                    stream.write(piece)
 
         with self._explained("read", self.where(name)), explained("write to the cache", copy):
-            try:
-                self._again(fetch)()
-            except api.NotFound:
-                raise self._missing(name, found.version) from None
-
-    def _fetch_piece(self, reference: Blob, arrived: _Arrived, start: int, end: int) -> None:
-        """Fetch in one read; if that breaks off, by the library's own loop, which goes on after what has come."""
-        try:
-            options: dict[str, Any] = {**_UNCHECKED, **self._options, "retry": None}
-            reference.download_to_file(arrived, start=start, end=end, **options)
-        except Exception as error:
-            if not worth_trying(error):
-                raise
-            reference.download_to_file(arrived, start=start, end=end, **_BIT_BY_BIT, **self._options)
+            self._again(fetch)()
 
     def _there(self, name: str, version: str = "") -> Listed:
         found = self.find(name)
