@@ -2,15 +2,11 @@
 
 What a person set in Prefect's UI stays (:mod:`podline.deployments.deployment_merge`): what ``prefect.yaml`` said is
 remembered on the server, a Variable for each deployment, so that a person's change is told from a changed file.
-
-``python -m podline.deployments.deploy REQUEST``, a :class:`Request` as JSON, does it on the server that
-``PREFECT_API_URL`` names, and says what it did, one line of JSON for each thing.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 import subprocess
 import sys
@@ -90,6 +86,9 @@ class Change(NamedTuple):
     kind: str
     name: str
     did: str
+
+    def __str__(self) -> str:
+        return f"{self.kind:<18} {self.name}: {self.did}"
 
 
 def deployed(request: Request) -> Iterator[Change]:
@@ -342,16 +341,3 @@ def _deploy(folder: Path, document: Mapping[str, Any]) -> None:
     if done.returncode:
         last = "\n".join((done.stdout + done.stderr).strip().splitlines()[-15:])
         raise PodlineError(f"`prefect deploy --all` in {folder} ended with {done.returncode}:\n{last}")
-
-
-def main(request: str) -> None:
-    """Prints each change as it is done; what goes wrong is the last line."""
-    try:
-        for change in deployed(Request.model_validate_json(request)):
-            print(json.dumps(change._asdict()), flush=True)  # noqa: T201 (that is its answer)
-    except PodlineError as error:
-        print(json.dumps({"error": error.to_json()}))  # noqa: T201 (likewise)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])

@@ -1,8 +1,8 @@
 """The server process: Prefect's application behind :mod:`podline.deployments.guard`.
 
 ``python -m podline.deployments.server`` starts it. With ``--host`` and ``--port`` it serves until it is asked to end,
-and the pages of stores as well (:mod:`podline.deployments.pages`). With ``--listen-fd N``, a socket of the parent's,
-it also ends when the parent does: the parent holds the other end of standard input, which then closes.
+and the pages of stores as well (:mod:`podline.deployments.pages`). With ``--listen-fd N`` it serves on a socket of the
+parent's. With ``--until-input-ends`` it also ends with the parent, which holds the other end of standard input.
 """
 
 from __future__ import annotations
@@ -95,12 +95,14 @@ def main() -> None:
     parser.add_argument("--listen-fd", type=int)
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=4200)
+    parser.add_argument("--until-input-ends", action="store_true")
     arguments = parser.parse_args()
     # What it makes, its database above all, is for this user alone.
     os.umask(0o077)
     sockets = None
-    if arguments.listen_fd is not None:
+    if arguments.until_input_ends:
         processes.when_parent_goes(sys.stdin.fileno(), lambda: os.kill(os.getpid(), signal.SIGTERM))
+    if arguments.listen_fd is not None:
         listening = socket.socket(fileno=arguments.listen_fd)
         arguments.host, arguments.port = listening.getsockname()[:2]
         sockets = [listening]

@@ -319,8 +319,8 @@ def environment_in(folder: Path) -> dict[str, str]:
     return {**os.environ, "PWD": str(folder)}
 
 
-def standing_prefect(home: Path, api_url: str, secret: str, root: str, mark: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a server, a worker and their runs that stay when this process ends.
+def server_environment(home: Path, api_url: str, secret: str, root: str, mark: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of the programs of ``podline up``, and of their runs.
 
     What the user has set for Prefect counts (a database, where the browser finds the API), but for where it is and what
     it keeps.
@@ -328,13 +328,13 @@ def standing_prefect(home: Path, api_url: str, secret: str, root: str, mark: Map
     Args:
         home: Prefect's own folder under the root.
         api_url: where the server listens.
-        secret: without which it answers nobody.
+        secret: what every call to the server brings.
         root: the store of the runs that name none.
-        mark: variables by which all that was started is found again.
+        mark: variables by which all processes are found.
     """
     ours = {
         **_own_prefect(home, api_url, secret),
-        # Whoever clicks on Run or Retry watches: the worker asks for work more often than every 10 s, its default.
+        # A run that a person asks for begins soon: Prefect's worker asks every 10 s by default.
         "PREFECT_WORKER_QUERY_SECONDS": "2",
         # A crash is noticed at once, and not a quarter of an hour later; see deployments/event_order.py.
         "PREFECT_SERVER_EVENTS_CAUSAL_ORDERING": "podline.deployments.event_order",

@@ -182,8 +182,8 @@ def raw(server: str, path: str) -> tuple[int, bytes]:
         "//outside.html",
         "runs//sample-0123456789ab/report.html",
         "./index.html",
-        ".podline/standing/secret",
-        ".podline/standing/notes.json",
+        ".podline/server/secret",
+        ".podline/server/notes.json",
         "runs/.hidden.json",
         "%2epodline/standing/notes.json",
         "linked.html",
@@ -202,11 +202,11 @@ def test_what_is_no_page_of_the_store_is_not_served(server: str, store: Store, n
     assert isinstance(store, FolderStore)
     outside = store.root.parent / "outside.html"
     outside.write_text("a secret thing")
-    for hidden in (".podline/standing/secret", ".podline/standing/notes.json", "runs/.hidden.json", "weights.npz"):
+    for hidden in (".podline/server/secret", ".podline/server/notes.json", "runs/.hidden.json", "weights.npz"):
         store.root.joinpath(hidden).parent.mkdir(parents=True, exist_ok=True)
         store.root.joinpath(hidden).write_text("a secret thing")
     (store.root / "linked.html").symlink_to(outside)
-    (store.root / "linked-secret.html").symlink_to(store.root / ".podline/standing/secret")
+    (store.root / "linked-secret.html").symlink_to(store.root / ".podline/server/secret")
     (store.root / "linked").symlink_to(store.root.parent)
     (store.root / "folder.html").mkdir()
     assert raw(server, page_path(store.uri, REPORT)) == (200, PAGE)
