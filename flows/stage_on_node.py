@@ -35,7 +35,7 @@ def stage_on_node(stage: str, spec: dict[str, Any]) -> State[Any]:
 
     Args:
         stage: Its name, like train.
-        spec: Its specification, as JSON.
+        spec: What it is given, as JSON.
     """
     try:
         _perform(stage, spec)
