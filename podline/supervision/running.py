@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable
 from typing import Any, Protocol
 
 from podline.errors import PodlineError, SettingsError, TpuSetupError
@@ -21,16 +20,12 @@ from podline.tpu.clock import Clock, SystemClock
 from podline.tpu.gate import admitted
 from podline.tpu.tpu_log import Event as Happening
 from podline.tpu.tpu_log import TpuLog
-from podline.tpu.tpu_log_file import KeptTpuLog
 from podline.tpu.watch import Course, Watch, WatchDecision, watching
 from podline.tpu_settings import TpuSettings
 
 # Between two looks at the clock, in real time; the API is asked as often as the settings say.
 _LOOK_SECONDS = 0.2
 _NODE_NAME = re.compile(r"[a-z][a-z0-9-]*")
-
-Turn = Callable[[TpuLog, Ending], contextlib.AbstractContextManager[object]]
-"""Waits until it is the stage's turn to use the TPU, and keeps it; what takes the turn away asks for the ending."""
 
 
 class Runner(Protocol):
@@ -41,10 +36,6 @@ class Runner(Protocol):
         ...
 
 
-def _nobody_else(_tpu_log: TpuLog, _ending: Ending) -> contextlib.AbstractContextManager[object]:
-    return contextlib.nullcontext()
-
-
 def perform(
     spec: Spec,
     listener: Listener,
@@ -53,7 +44,6 @@ def perform(
     attempt: int = 1,
     clock: Clock | None = None,
     on_node: Runner | None = None,
-    turn: Turn = _nobody_else,
 ) -> Any:
     """A stage's result; see :func:`podline.supervision.supervisor.run_stage`.
 
@@ -64,7 +54,6 @@ def perform(
         attempt: 1 is the first; those that follow share its budgets of repairs.
         clock: asked and slept on by all that is about the TPU; the machine's own unless given.
         on_node: does the work of a stage that the settings place on the node.
-        turn: entered before anything is done to the TPU: others may want it who cannot be seen from this machine.
 
     Raises:
         TpuSetupError: a stage is to be placed on the node, and there is nobody who could.
@@ -79,7 +68,7 @@ def perform(
             "tpu.placement = 'node': only a flow on a Prefect server that the node's worker knows can do that; run a "
             "deployment, or drop the setting"
         )
-    return _on_tpu(tpu, spec, listener, machine, attempt, clock or SystemClock(), runner, turn)
+    return _on_tpu(tpu, spec, listener, machine, attempt, clock or SystemClock(), runner)
 
 
 def tpu_of(spec: Spec, machine: Settings) -> TpuSettings | None:
@@ -111,7 +100,6 @@ def _on_tpu(
     attempt: int,
     clock: Clock,
     runner: Runner,
-    turn: Turn,
 ) -> Any:
     # Google's client takes half a second to import, for those alone who have a TPU.
     from podline.tpu.client import CloudTpu  # noqa: PLC0415
@@ -119,7 +107,7 @@ def _on_tpu(
     ending = Ending()
     clock = _Alarm(clock, ending)
     reporter, ear = Reporter(stage_of(spec).name, listener), _Ear(listener, clock)
-    tpu_log = KeptTpuLog(open_store(spec.root), spec.folder, reporter.log)
+    tpu_log = TpuLog(reporter.log, open_store(spec.root), spec.folder)
     if attempt == 1:
         tpu_log.tell(clock.now(), Happening.BEGIN, f"{reporter.stage} on node {tpu.node}")
 
@@ -130,14 +118,15 @@ def _on_tpu(
 
     with contextlib.ExitStack() as stack:
         try:
-            stack.enter_context(turn(tpu_log, ending))
             api = stack.enter_context(CloudTpu(tpu.api, clock))
             stack.enter_context(admitted(tpu, api, clock, tpu_log))
         except PodlineError as error:
             listener({"event": "error", "stage": reporter.stage, "error": error.to_json()})
             raise
         ear.hears()
-        with watching(Watch(tpu, api, clock, reporter.log), ear.silent_for, act, _LOOK_SECONDS):
+        # On the node, the stage's own watch looks at its progress.
+        silent_for = ear.silent_for if runner is run_stage else lambda: 0.0
+        with watching(Watch(tpu, api, clock, reporter.log), silent_for, act, _LOOK_SECONDS):
             return runner(spec, ear, machine, ending)
 
 
