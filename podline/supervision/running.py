@@ -29,10 +29,10 @@ _NODE_NAME = re.compile(r"[a-z][a-z0-9-]*")
 
 
 class Runner(Protocol):
-    """Does a stage's work, and tells it from ``start`` to ``result`` or ``error``; ``ending`` may end it early."""
+    """A function that does a stage's work and reports from ``start`` to ``result`` or ``error``."""
 
     def __call__(self, spec: Spec, listener: Listener, machine: Settings, ending: Ending) -> Any:
-        """The stage's result."""
+        """Return the stage's result; ``ending`` may end it early."""
         ...
 
 
@@ -45,7 +45,7 @@ def perform(
     clock: Clock | None = None,
     on_node: Runner | None = None,
 ) -> Any:
-    """A stage's result; see :func:`podline.supervision.supervisor.run_stage`.
+    """Return a stage's result; see :func:`podline.supervision.supervisor.run_stage`.
 
     Args:
         spec: what the stage is given.
@@ -72,7 +72,7 @@ def perform(
 
 
 def tpu_of(spec: Spec, machine: Settings) -> TpuSettings | None:
-    """The TPU that a stage needs to itself: the settings' one, for every stage that runs a model.
+    """Return the TPU that a stage needs to itself: the settings' one, for every stage that runs a model.
 
     Raises:
         TpuSetupError: the strategy asks for a TPU and the settings name none.
@@ -138,7 +138,7 @@ class _Alarm:
         self._clock, self._ending = clock, ending
 
     def sleep(self, seconds: float) -> None:
-        """Returns after so many seconds, at most; raises what was asked for meanwhile."""
+        """Sleep for ``seconds``; raise the error of an ending that is asked for meanwhile."""
         self._clock.sleep(seconds)
         if self._ending.error is not None:
             raise self._ending.error
@@ -157,9 +157,9 @@ class _Ear:
         self._listener(event)
 
     def hears(self) -> None:
-        """The silence begins now."""
+        """Note progress: the silence begins now."""
         self._heard = self._clock.now()
 
     def silent_for(self) -> float:
-        """Seconds since the last progress."""
+        """Return the seconds since the last progress."""
         return self._clock.now() - self._heard

@@ -1,20 +1,22 @@
 """Turns at a TPU on this machine: one user at a time, and a pause between two.
 
 libtpu's own lock is taken only when TensorFlow has started, which takes a while. A turn is taken before anything is
-looked at and given back when all is done, so that two runs never get past the gate together. It is a ``flock`` on a
-small file: it ends with the process that holds it, however that ends. The file holds the user's process and, when the
-turn was given back, the time: the cool-down counts from there. A killed user could not write that; then the cool-down
+looked at and given back when all is done, so that two runs never get past the gate together. It is a file
+lock (:mod:`podline.store.locks`), so it ends with its process. The file holds the user's process and, when the turn was
+given back, the time: the cool-down counts from there. A killed user could not write that; then the cool-down
 counts from the moment at which the next one notices.
 """
 
 from __future__ import annotations
 
-import fcntl
+import contextlib
 import os
 from pathlib import Path
+from typing import IO
 
 from podline.errors import TpuSetupError
 from podline.frozen import Frozen
+from podline.store.locks import locked
 from podline.tpu.clock import Clock
 
 
@@ -29,7 +31,8 @@ class Turn:
 
     def __init__(self, file: Path, cool_down: float, clock: Clock) -> None:
         self._file, self._cool_down, self._clock = file, cool_down, clock
-        self._descriptor: int | None = None
+        self._lock = contextlib.ExitStack()
+        self._stream: IO[bytes] | None = None
         self._free_at = 0.0
 
     def take(self) -> bool:
@@ -38,25 +41,28 @@ class Turn:
         Raises:
             TpuSetupError: the file cannot be used.
         """
-        if self._descriptor is not None:
+        if self._stream is not None:
             return True
-        descriptor = _open(self._file)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
+            self._stream = self._lock.enter_context(locked(self._file, wait=False))
+        except OSError as error:
+            raise TpuSetupError(
+                f"{self._file}, by which users of the TPU take turns, cannot be used: {error.strerror}; the setting "
+                "tpu.folder names its folder"
+            ) from error
+        if self._stream is None:
             return False
         now = self._clock.now()
-        self._descriptor, self._free_at = descriptor, now + _cooling(_read(descriptor), self._cool_down, now)
+        self._free_at = now + _cooling(self._stream.read().decode(errors="replace").split(), self._cool_down, now)
         self._write(f"{os.getpid()}")
         return True
 
     def give_back(self) -> None:
         """Give the turn back; the cool-down starts."""
-        if self._descriptor is not None:
+        if self._stream is not None:
             self._write(f"{os.getpid()} {self._clock.now()}")
-            os.close(self._descriptor)
-            self._descriptor = None
+            self._stream = None
+            self._lock.close()
 
     @property
     def cooling(self) -> float:
@@ -64,9 +70,10 @@ class Turn:
         return max(self._free_at - self._clock.now(), 0.0)
 
     def _write(self, text: str) -> None:
-        if self._descriptor is not None:
-            os.ftruncate(self._descriptor, 0)
-            os.pwrite(self._descriptor, text.encode(), 0)
+        if self._stream is not None:
+            self._stream.seek(0)
+            self._stream.truncate()
+            self._stream.write(text.encode())
 
 
 class TurnView(Frozen):
@@ -83,17 +90,12 @@ class TurnView(Frozen):
 
 def look(file: Path, cool_down: float, clock: Clock) -> TurnView:
     """Return who has the turn; take it for a moment if it is free, and change nothing."""
-    try:
-        descriptor = os.open(file, os.O_RDONLY)
-    except FileNotFoundError:
+    if not file.exists():
         return TurnView()
-    words = _read(descriptor)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return TurnView(holder=words[0] if words else "?")
-    finally:
-        os.close(descriptor)
+    words = file.read_text(errors="replace").split()
+    with locked(file, shared=True, wait=False) as free:
+        if free is None:
+            return TurnView(holder=words[0] if words else "?")
     return TurnView(cooling=_cooling(words, cool_down, clock.now()))
 
 
@@ -106,24 +108,3 @@ def _cooling(words: list[str], cool_down: float, now: float) -> float:
     except (IndexError, ValueError):
         released = now
     return max(released + cool_down - now, 0.0)
-
-
-def _read(descriptor: int) -> list[str]:
-    return os.pread(descriptor, 200, 0).decode(errors="replace").split()
-
-
-def _open(file: Path) -> int:
-    """Open the file, which is made if need be, for all users of the machine."""
-    try:
-        try:
-            # The kernel refuses O_CREAT on another user's file in a folder like /tmp (fs.protected_regular).
-            return os.open(file, os.O_RDWR)
-        except FileNotFoundError:
-            descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
-            os.fchmod(descriptor, 0o666)
-            return descriptor
-    except OSError as error:
-        raise TpuSetupError(
-            f"{file}, by which users of the TPU take turns, cannot be used: {error.strerror}; the setting tpu.folder "
-            "names its folder"
-        ) from error
