@@ -58,9 +58,9 @@ class FolderStore(Store):
         with explained("read", self.local(name)):
             return digests.of_file(self.local(name))
 
-    def read_bytes(self, name: str, version: str = "") -> bytes:
+    def read_bytes(self, name: str) -> bytes:
         """See :meth:`Store.read_bytes`."""
-        return b"".join(self._read(name, [-1], version))
+        return b"".join(self._read(name, [-1]))
 
     def read_range(self, name: str, start: int, length: int, version: str = "") -> bytes:
         """See :meth:`Store.read_range`."""
@@ -70,7 +70,7 @@ class FolderStore(Store):
         """See :meth:`Store.read_pieces`."""
         return self._read(name, itertools.repeat(length), version)
 
-    def _read(self, name: str, lengths: Iterable[int], version: str, start: int = 0) -> Iterator[bytes]:
+    def _read(self, name: str, lengths: Iterable[int], version: str = "", start: int = 0) -> Iterator[bytes]:
         with explained("read", self.local(name)), self.local(name).open("rb") as stream:
             found = _listed(name, os.fstat(stream.fileno())).version
             if version and found != version:
