@@ -40,7 +40,6 @@ from podline.deployments.deployment_merge import (
 )
 from podline.errors import PodlineError, SettingsError
 from podline.frozen import Frozen
-from podline.tasks.node.tpu_lease import LIMIT, make_limit
 from podline.tasks.runs.asking import explained, require_named
 from podline.tasks.runs.tags import TPU_TAG
 
@@ -91,7 +90,7 @@ class Change(NamedTuple):
 
 
 def deployed(request: Request) -> Iterator[Change]:
-    """Makes work pools, the TPU's limit, automations and the deployments of ``prefect.yaml``.
+    """Makes work pools, automations and the deployments of ``prefect.yaml``.
 
     What is for TPUs is made only where the settings name a TPU; where it is there already, it is kept as it should be.
 
@@ -113,8 +112,6 @@ def _deployed(client: SyncPrefectClient, request: Request, document: dict[str, A
     wanted = {name: each for name, each in written.items() if for_tpus or TPU_TAG not in each.get("tags", ())}
     for pool in dict.fromkeys(each["work_pool"]["name"] for each in wanted.values() if each.get("work_pool")):
         yield Change("work pool", pool, _pool(client, pool, POOLS.get(pool, "")))
-    if for_tpus:
-        yield Change("concurrency limit", LIMIT, _limit(client))
     yield from _automations(client, request.forget)
 
     if pages := settings.load().pages.url:
@@ -197,17 +194,6 @@ def _pool(client: SyncPrefectClient, name: str, about: str) -> str:
         client.create_work_pool(WorkPoolCreate(name=name, type="process", description=about))
         return "made"
     return "as it was"
-
-
-def _limit(client: SyncPrefectClient) -> str:
-    try:
-        found = client.read_global_concurrency_limit_by_name(LIMIT)
-    except ObjectNotFound:
-        found = None
-    if found and found.limit == 1 and found.active:
-        return "as it was"
-    make_limit()
-    return "changed" if found else "made"
 
 
 class _Found(NamedTuple):

@@ -130,12 +130,6 @@ class UndecidedError(PermanentError):
     exit_code = 12
 
 
-class OrphanedError(PermanentError):
-    """A flow run whose worker is gone: it was ended, and a retry, by another worker, goes on from what is saved."""
-
-    heading = "Worker gone"
-
-
 class EngineError(PermanentError):
     """An engine of conversions that is not set up: it has no Podline or another one, or refuses the account."""
 

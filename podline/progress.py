@@ -53,11 +53,11 @@ class Reporter:
         )
 
     def pace(self, seconds: float | None) -> None:
-        """The next event is due in about so many seconds; None where that cannot be said."""
+        """Announce the next event in about ``seconds``; None is unknown."""
         self._listener({"event": "pace", "stage": self.stage, "seconds": seconds})
 
     def waiting(self, message: str) -> None:
-        """The work has not begun, since another process has what it needs."""
+        """Report that the work has not begun, since another process has what it needs."""
         self._listener({"event": "waiting", "stage": self.stage, "message": plain(message)})
 
     def log(self, message: str) -> None:
@@ -73,12 +73,12 @@ class Reporter:
 
 
 def silent(stage: str = "stage") -> Reporter:
-    """A reporter that nobody listens to: for notebooks and tests."""
+    """Return a reporter without a listener, for notebooks and tests."""
     return Reporter(stage, lambda _event: None)
 
 
 def json_lines(stream: TextIO) -> Listener:
-    """A listener that writes each event as one line of JSON and flushes it."""
+    """Return a listener that writes each event as one line of JSON and flushes it."""
 
     def write(event: Event) -> None:
         stream.write(json.dumps(event) + "\n")
@@ -88,7 +88,7 @@ def json_lines(stream: TextIO) -> Listener:
 
 
 def to_logger(logger: logging.Logger | logging.LoggerAdapter[Any]) -> Listener:
-    """A listener that writes log events, and nothing else, to a logger."""
+    """Return a listener that writes log events, and nothing else, to a logger."""
 
     def write(event: Event) -> None:
         if event["event"] == "log":

@@ -15,7 +15,6 @@ import errno
 import faulthandler
 import json
 import os
-import pickle
 import resource
 import signal
 import struct
@@ -25,9 +24,10 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from podline import entry_points
 from podline.errors import PodlineError, SourceError, from_json, one_line
@@ -37,9 +37,8 @@ AGAIN = 4
 """Times its limits that an item has when it is tried again."""
 
 _NO_MEMORY = ("bad_alloc", "out of memory", "outofmemory", "insufficient memory", "allocat", "malloc", "realloc")
-_ENDING = 10.0  # seconds that a child may take to end after its pipe closed
+_ENDING = 10.0  # seconds that a child may take to end after its connection closed
 _LONGEST_REPLY = 1 << 30
-_SIZE = struct.Struct("<q")
 _STATE = struct.Struct("<qqdd1024s")  # the item's number in its batch, its limits, and the file that is parsed
 _NUMBERS = struct.Struct("<qqdd")  # without the file
 _DATA = getattr(resource, "RLIMIT_DATA", None) if sys.platform == "linux" else None
@@ -97,17 +96,16 @@ class Breach:
 
 
 class _DeathError(Exception):
-    """A child that ended during an item.
+    """The end of a child during an item.
 
     Attributes:
         at: the item's number in the batch; -1 is before the first.
-        breach: what it was.
+        breach: the reason.
     """
 
     def __init__(self, at: int, breach: Breach) -> None:
         super().__init__(breach.reason)
-        self.at = at
-        self.breach = breach
+        self.at, self.breach = at, breach
 
 
 class Sandbox:
@@ -126,9 +124,7 @@ class Sandbox:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_exception: object) -> None:
         self.close()
 
     def __del__(self) -> None:
@@ -171,8 +167,10 @@ class Sandbox:
                 results.append(self._alone(items[at], limits[at], factor, died.breach))
                 continue
             for at, reply in enumerate(replies, first):
-                breach = _breach_in(reply)
-                results.append(_value(reply) if breach is None else self._alone(items[at], limits[at], factor, breach))
+                result = _result(reply)
+                results.append(
+                    self._alone(items[at], limits[at], factor, result) if isinstance(result, Breach) else result
+                )
         return results
 
     def one(self, item: Any, limits: Limits, what: str) -> Any:
@@ -192,22 +190,16 @@ class Sandbox:
             raise SourceError(refusal(result.what or what, result, factor))
         return result
 
-    def again(self, item: Any, limits: Limits, factor: float = 1.0) -> Any:
-        """Parse an item once more with :data:`AGAIN` times its limits; see :meth:`map`.
-
-        For results that a lack of memory may have caused, as a library reports it as damage.
-        """
+    def _alone(self, item: Any, limits: Limits, factor: float, breach: Breach) -> Any:
+        """Parse an item once more with :data:`AGAIN` times its limits, unless they could not help."""
+        if not breach.limited:
+            return breach
         self.close()
         try:
             (reply,) = self._ask([item], [limits], factor * AGAIN)
         except _DeathError as died:
             return died.breach
-        breach = _breach_in(reply)
-        return _value(reply) if breach is None else breach
-
-    def _alone(self, item: Any, limits: Limits, factor: float, breach: Breach) -> Any:
-        """A crash stays one with more memory; a limit may have been too low."""
-        return self.again(item, limits, factor) if breach.limited else breach
+        return _result(reply)
 
     def _ask(self, items: Sequence[Any], limits: Sequence[Limits], factor: float) -> list[Any]:
         if self._child is None:
@@ -220,33 +212,35 @@ class Sandbox:
 
 
 class _Child:
-    """The process, its pipes, the number of the item it parses, and what it wrote to stderr."""
+    """The process, its connection, the number of the item that it parses, and what it writes to stderr."""
 
     def __init__(self, maker: str, arguments: Sequence[object]) -> None:
         self._state = tempfile.TemporaryFile()  # noqa: SIM115 (closed in end)
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 (likewise)
         os.pwrite(self._state.fileno(), _STATE.pack(-1, 0, 0.0, 0.0, b""), 0)
-        code = f"from {__name__} import serve; serve({self._state.fileno()})"
-        self._process = subprocess.Popen(  # noqa: S603 (our own)
-            [sys.executable, "-P", "-c", code],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            env=parser_environment(),
-            pass_fds=(self._state.fileno(),),
-        )
+        self._connection, theirs = Pipe()
+        with theirs:
+            passed = (theirs.fileno(), self._state.fileno())
+            self._process = subprocess.Popen(  # noqa: S603 (our own)
+                [sys.executable, "-P", "-c", f"from {__name__} import serve; serve{passed}"],
+                stdin=subprocess.DEVNULL,
+                stdout=self._log,
+                stderr=self._log,
+                env=parser_environment(),
+                pass_fds=passed,
+            )
         with contextlib.suppress(OSError):  # a child that is gone is noticed when it is asked
-            _send(self._process.stdin, pickle.dumps((maker, arguments)))
+            self._connection.send((maker, arguments))
 
     def ask(self, items: Sequence[Any], limits: Sequence[Limits], factor: float) -> list[Any]:
-        _send(self._process.stdin, pickle.dumps((list(items), list(limits), factor)))
-        return json.loads(_receive(self._process.stdout))
+        self._connection.send((list(items), list(limits), factor))
+        return json.loads(self._connection.recv_bytes(_LONGEST_REPLY))
 
     def end(self) -> None:
         self._process.kill()  # it has nothing that could be half done
-        self._process.communicate()
-        self._state.close()
-        self._log.close()
+        self._process.wait()
+        for each in (self._connection, self._state, self._log):
+            each.close()
 
     def death(self) -> _DeathError:
         """Return why the child is gone."""
@@ -273,10 +267,25 @@ def _breach_of(code: int | None, said: str, limits: Limits) -> Breach:
     return Breach(": ".join([f"crashes its parser ({name})", *last]), limited=killed, killed=killed)
 
 
-def _breach_in(reply: dict[str, Any]) -> Breach | None:
-    if "memory" not in reply:
-        return None
-    return Breach(_too_much(Limits(reply["memory"], 0.0)), limited=True, what=reply["what"])
+def _result(reply: Sequence[Any]) -> Any:
+    """Return what the child's function returned, or a :class:`Breach`.
+
+    Raises:
+        PodlineError: the function raised it.
+        OSError: the function raised it.
+        SourceError: the function raised another exception.
+    """
+    match reply:
+        case ("value", value):
+            return value
+        case ("memory", memory, what):
+            return Breach(_too_much(Limits(memory, 0.0)), limited=True, what=what)
+        case ("error", document):
+            raise from_json(document)
+        case ("system", *arguments):
+            raise OSError(*arguments)
+        case (_, text):
+            raise SourceError(text)
 
 
 def _too_much(limits: Limits) -> str:
@@ -287,33 +296,8 @@ def _tells_of_memory(said: str) -> bool:
     return any(word in said.lower() for word in _NO_MEMORY)
 
 
-def _value(reply: dict[str, Any]) -> Any:
-    if "error" in reply:
-        raise from_json(reply["error"])
-    if "system" in reply:
-        raise OSError(*reply["system"])
-    if "other" in reply:
-        raise SourceError(reply["other"])
-    return reply["value"]
-
-
 def confined(function: str, *arguments: Any, what: str, limits: Limits) -> Any:
-    """Call a function once in a child of its own, within limits multiplied by the setting ``parse_limits``.
-
-    Args:
-        function: ``module:name``.
-        arguments: anything that can be pickled.
-        what: the file, for an error.
-        limits: of the call.
-
-    Returns:
-        The function's result, which is JSON.
-
-    Raises:
-        SourceError: a limit was hit, or the parser crashed.
-        PodlineError: the function raised it.
-        OSError: likewise.
-    """
+    """Call a function, ``module:name``, once in a child of its own, and return its result; see :meth:`Sandbox.one`."""
     with Sandbox(f"{__name__}:caller", function) as sandbox:
         return sandbox.one(arguments, limits, what)
 
@@ -366,9 +350,9 @@ class _Guard:
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.setitimer(signal.ITIMER_REAL, 0)
 
-    def out_of_memory(self) -> dict[str, Any]:
+    def out_of_memory(self) -> tuple[Any, ...]:
         self.end()
-        return {"memory": self.limits.memory, "what": self.what}
+        return "memory", self.limits.memory, self.what
 
 
 _guard: _Guard | None = None
@@ -385,48 +369,46 @@ def begin(limits: Limits, what: str = "") -> None:
         _guard.begin(limits, what)
 
 
-def serve(state: int) -> None:
+def serve(connection: int, state: int) -> None:
     """Answer what the parent asks, until it is gone. Runs in the child.
 
     Args:
+        connection: the descriptor of the connection to the parent.
         state: the descriptor of the file that says which item is being parsed.
     """
     global _guard  # noqa: PLW0603 (one process, one guard)
     faulthandler.enable(all_threads=False)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    source, target = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a library prints is no answer
-    maker, arguments = pickle.loads(_receive(source))  # noqa: S301 (our parent)
-    parse = entry_points.load(maker)(*arguments)
-    _guard = _Guard(state)
-    while True:
-        try:
-            items, limits, factor = pickle.loads(_receive(source))  # noqa: S301 (our parent)
-        except EOFError:
-            return
-        _guard.new_batch(factor)
-        replies = []
-        for at, (item, limit) in enumerate(zip(items, limits, strict=True)):
-            _guard.new_item(at, limit)
-            replies.append(_guarded(_guard, partial(parse, item)))
-        _guard.end()
-        _send(target, json.dumps(replies).encode())
+    parent = Connection(connection)
+    with contextlib.suppress(EOFError, BrokenPipeError):
+        maker, arguments = parent.recv()
+        parse = entry_points.load(maker)(*arguments)
+        _guard = _Guard(state)
+        while True:
+            items, limits, factor = parent.recv()
+            _guard.new_batch(factor)
+            replies = []
+            for at, (item, limit) in enumerate(zip(items, limits, strict=True)):
+                _guard.new_item(at, limit)
+                replies.append(_guarded(_guard, partial(parse, item)))
+            _guard.end()
+            parent.send_bytes(json.dumps(replies).encode())
 
 
-def _guarded(guard: _Guard, call: Callable[[], Any]) -> dict[str, Any]:
+def _guarded(guard: _Guard, call: Callable[[], Any]) -> tuple[Any, ...]:
     try:
-        return {"value": call()}
+        return "value", call()
     except MemoryError:
         return guard.out_of_memory()
     except PodlineError as error:
-        return guard.out_of_memory() if _tells_of_memory(str(error)) else {"error": error.to_json()}
+        return guard.out_of_memory() if _tells_of_memory(str(error)) else ("error", error.to_json())
     except OSError as error:
         if error.errno == errno.ENOMEM:
             return guard.out_of_memory()
-        return {"system": [error.errno, error.strerror, error.filename and str(error.filename)]}
+        return "system", error.errno, error.strerror, error.filename and str(error.filename)
     except Exception as error:
         text = f"{type(error).__name__}: {one_line(error)}"
-        return guard.out_of_memory() if _tells_of_memory(text) else {"other": text}
+        return guard.out_of_memory() if _tells_of_memory(text) else ("other", text)
 
 
 def _limit_data(limit: int) -> None:
@@ -439,26 +421,3 @@ def _data_bytes() -> int:
         return 0
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmData"))
-
-
-def _send(stream: IO[bytes] | None, message: bytes) -> None:
-    if stream is None:
-        raise EOFError
-    stream.write(_SIZE.pack(len(message)) + message)
-    stream.flush()
-
-
-def _receive(stream: IO[bytes] | None) -> bytes:
-    """Return one message.
-
-    Raises:
-        EOFError: the other side is gone, or claims more than a reply may have.
-    """
-    head = stream.read(_SIZE.size) if stream is not None else b""
-    if len(head) < _SIZE.size:
-        raise EOFError
-    (size,) = _SIZE.unpack(head)
-    message = stream.read(size) if stream is not None and 0 <= size <= _LONGEST_REPLY else b""
-    if len(message) < size:
-        raise EOFError
-    return message

@@ -13,7 +13,7 @@ _LOCAL = frozenset({"localhost", "127.0.0.1", "[::1]", "unix"})
 
 
 class NodeSpec(Frozen):
-    """How to make a node."""
+    """A node to make."""
 
     accelerator_type: str = Field(min_length=1, description="for example v4-8")
     runtime_version: str = Field(min_length=1, description="for example tpu-vm-tf-2.20.0-pjrt")
@@ -31,7 +31,7 @@ class NodeSpec(Frozen):
 
 
 class ApiSettings(Frozen):
-    """Where the Cloud TPU API is, and for which project and zone; times are in seconds.
+    """The Cloud TPU API, a project and a zone; times are in seconds.
 
     Credentials are Google's application default ones: a service account on the machine, the file that
     ``GOOGLE_APPLICATION_CREDENTIALS`` names, or ``gcloud auth application-default login``.
@@ -96,8 +96,7 @@ class Limits(Frozen):
         unhealthy: during training, an unhealthy node with progress is left, with a checkpoint, after so long.
         notice_poll: between two looks at the metadata server; a preemption announces itself 30 s ahead.
         maintenance_lead: an announced maintenance ends the training so long before it.
-        worker: placement ``node``: the node's worker may take so long to take up a run, and a run there may give no
-            sign of life for so long.
+        worker: placement ``node``: the node's worker may take so long to take up a run.
     """
 
     poll: float = Field(default=30.0, gt=0)
@@ -164,6 +163,6 @@ class TpuSettings(Frozen):
         return self.limits.model_copy(update=changes)
 
     @property
-    def reservation(self) -> Path:
+    def turn_file(self) -> Path:
         """The file by which users of the node on this machine take turns."""
-        return Path(self.folder) / f"podline-tpu-{self.node}.json"
+        return Path(self.folder) / f"podline-tpu-{self.node}"

@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from podline import entry_points
-from podline.errors import SettingsError, TpuSetupError
+from podline.errors import SettingsError
 from podline.progress import Listener, Reporter
 from podline.settings import Settings
 from podline.store.opening import open_store
@@ -76,14 +76,7 @@ def run_flow(
         listener: gets the events of the server's start and of every stage.
         meanwhile: is done while the server starts; what it raises ends the run.
 
-    Raises:
-        TpuSetupError: stages are to be placed on a node, whose worker does not know this server.
     """
-    if machine.tpu is not None and machine.tpu.placement == "node":
-        raise TpuSetupError(
-            "tpu.placement = 'node' vs a server of this run's own, which no worker on the node knows; start a "
-            "deployment instead: prefect deployment run training/cifar-manual"
-        )
     started = time.monotonic()
     listener({"event": "start", "stage": _STAGE})
     Reporter(_STAGE, listener).log("starting Prefect's server, which takes 10 to 60 s")
@@ -93,8 +86,6 @@ def run_flow(
             meanwhile()
             flow = entry_points.load(entry_point)
             server.wait(machine.server_timeout)
-            if machine.tpu is not None:
-                _make_limit()
             listener({"event": "result", "stage": _STAGE, "result": {"seconds": time.monotonic() - started}})
             try:
                 return flow(parameters)
@@ -102,12 +93,6 @@ def run_flow(
                 _deliver()
     finally:
         server.stop()
-
-
-def _make_limit() -> None:
-    from podline.tasks.node.tpu_lease import make_limit  # noqa: PLC0415 (Prefect reads its environment when it is imported)
-
-    make_limit()
 
 
 def _deliver() -> None:

@@ -31,7 +31,7 @@ from podline.stages.specs import Result, Spec
 from podline.stages.table import Stage
 from podline.supervision.running import perform, tpu_of
 from podline.tasks.failures import in_form_words, message_of, tell_details
-from podline.tasks.node import tpu_use
+from podline.tasks.node import lease
 from podline.tasks.node.node_run import run_on_node
 from podline.tasks.runs import planned_stop
 from podline.tasks.runs.listening import terminal
@@ -171,11 +171,11 @@ def _done(call: _Call[Any, Any]) -> Any:
     tpu = tpu_of(spec, machine)
     if tpu is None:
         return perform(spec, listener, machine)
-    clock, turn = tpu_use.CLOCK, tpu_use.turn(tpu)
     try:
-        return perform(spec, listener, machine, attempt=call.attempts, clock=clock, on_node=run_on_node, turn=turn)
+        with lease.turn_at(tpu, spec):
+            return perform(spec, listener, machine, attempt=call.attempts, clock=lease.CLOCK, on_node=run_on_node)
     finally:
-        tpu_use.publish_tpu_log(spec)
+        lease.publish_tpu_log(spec)
 
 
 def _awaiting(call: _Call[Any, Any], error: PodlineError, retry: Retry) -> State[Any]:

@@ -1,4 +1,4 @@
-"""``podline tpu``: the policy, a TPU's state, and by hand what the gate does by itself."""
+"""``podline tpu``: a TPU's state and policy, and by hand what gate and patrol do by themselves."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ from podline import entry_points
 from podline import settings as settings_module
 from podline.commands import pages
 from podline.commands.options import in_order, json_option, say, say_json, settings_option
-from podline.errors import SettingsError, from_json
+from podline.errors import SettingsError
 from podline.tpu import patrol as patrol_table
-from podline.tpu import policy
+from podline.tpu import policy as policy_table
 from podline.tpu.clock import SystemClock
-from podline.tpu.gate import admitted
-from podline.tpu.tpu_log import TpuLog
+from podline.tpu.gate import admitted, look
+from podline.tpu.tpu_log import TpuLog, Tried
 from podline.tpu_settings import Limits, TpuSettings
 
 # By name, since the library does not import what is above it.
-_PATROL = "podline.tasks.node.patrol:patrolled_by_hand"
-_WHOSE_TURN = "podline.tasks.node.tpu_lease:whose_turn"
+_PATROL = "podline.flows.tpu_patrol:by_hand"
 _GUARD = "podline.deployments.up:use_secret"
 
 _options = in_order(
@@ -32,73 +31,58 @@ _options = in_order(
 
 @click.group("tpu", cls=pages.Group)
 def tpu() -> None:
-    """TPUs: when one is used, how one is, how to get one back, what is left over.
+    """Look at a TPU, get it back, clear up what is left of it.
 
-    Which TPU is said by settings (tpu.node, tpu.api.project, tpu.api.zone, ...); see docs/settings.md and docs/tpu.md.
+    Settings say which TPU (tpu.node, tpu.api.project, tpu.api.zone, ...); see docs/settings.md and docs/tpu.md.
     """
-
-
-@tpu.command("explain")
-@settings_option
-def explain(settings_file: Any) -> None:
-    """The tables: what is done before a run in which state of a TPU, and what the patrol does between runs.
-
-    With the delays and budgets of the settings.
-
-      podline tpu explain
-
-    Next: `podline tpu status`.
-    """
-    found = settings_module.load(settings_file).tpu
-    say([policy.explain(found.budget if found else Limits()), "", patrol_table.explain(found)])
 
 
 @tpu.command("status")
+@click.option("--policy", is_flag=True, help="Print the tables of gate and patrol instead, with delays and budgets.")
 @_options
 @json_option
-def status(as_json: bool, **options: Any) -> None:
-    """A TPU at a glance: node, health, symptoms, lock, reservation, cool-down, lease, and what the gate would do.
+def status(as_json: bool, policy: bool, **options: Any) -> None:
+    """Show a TPU at a glance: node, health, symptoms, lock, user, cool-down, and what the gate would do.
 
-    It takes nothing and changes nothing. Who has the lease is asked of the Prefect server that PREFECT_API_URL names,
-    if it names one.
+    It takes nothing and changes nothing.
 
       podline tpu status
       podline tpu status --node night --json
+      podline tpu status --policy
 
     Next: `podline tpu recover`, if it is not well.
     """
-    # Google's client takes half a second to import, which `explain` and the help pages need not wait for.
+    if policy:
+        _show_policy(settings_module.load(options["settings_file"]).tpu)
+        return
+    # Google's client takes half a second to import, which `--policy` and the help pages need not wait for.
     from podline.tpu.client import CloudTpu  # noqa: PLC0415
-    from podline.tpu.status import status as look  # noqa: PLC0415
 
     chosen, clock = _chosen(**options), SystemClock()
     with CloudTpu(chosen.api, clock) as api:
-        shown = look(chosen, api, clock)
-    if settings_module.asked_server():
-        entry_points.load(_GUARD)(settings_module.load(options["settings_file"]))
-        shown = shown.model_copy(update={"lease": entry_points.load(_WHOSE_TURN)()})
-    if shown.problem:
-        raise from_json({"type": shown.problem_type, "message": shown.problem})
+        view = look(chosen, api, clock)
+    decision = view.decision(Tried(), chosen, hung=False, patient=True)
     if as_json:
-        say_json(shown.model_dump(mode="json"))
+        say_json(view.model_dump(mode="json") | {"decision": decision.action, "because": decision.why})
     else:
-        say([str(shown)])
+        lines = view.lines() | {"the gate would": f"{decision.action}: {decision.why}"}
+        say([f"{name:<14}  {value}" for name, value in lines.items()])
 
 
 @tpu.command("recover")
 @_options
 def recover(**options: Any) -> None:
-    """Waits for a TPU and repairs it, as the gate does before a training: until it may be used, or cannot be.
+    """Wait for a TPU and repair it, as the gate does before a training: until it may be used, or cannot be.
 
-    Each wait and each repair is told; `podline tpu explain` has the table that it follows. A TPU that a living process
-    has is waited for, never taken.
+    It prints each wait and each repair; `podline tpu status --policy` has the table that it follows. It waits for a TPU
+    that a living process has, and never takes one.
 
       podline tpu recover
     """
     from podline.tpu.client import CloudTpu  # noqa: PLC0415 (as above)
 
     chosen, clock = _chosen(**options), SystemClock()
-    with CloudTpu(chosen.api, clock) as api, admitted(chosen, api, clock, TpuLog(log=lambda line: say([line]))):
+    with CloudTpu(chosen.api, clock) as api, admitted(chosen, api, clock, TpuLog(lambda line: say([line]))):
         say([f"node {chosen.node} may be used"])
 
 
@@ -106,31 +90,53 @@ def recover(**options: Any) -> None:
 @settings_option
 @json_option
 def patrol(settings_file: Any, as_json: bool) -> None:
-    """One round of the patrol: nodes and requests, leases, runs that nobody stands behind, the lock.
+    """Do one round of the patrol: the node, its request, its lease, runs on it that no flow waits for.
 
-    It tells what it found and, if the setting tpu.patrol is `repair`, does what its table says; `podline tpu explain`
-    has the table. The Prefect server is the one that PREFECT_API_URL names. As the deployment tpu-patrol, the same is
-    done every ten minutes.
+    It prints what it found and, if the setting tpu.patrol is `repair`, does what its table says; `podline tpu status
+    --policy` has the table. PREFECT_API_URL names the Prefect server. The deployment tpu-patrol does the same every ten
+    minutes.
 
       podline tpu patrol
       PODLINE_TPU_PATROL=repair podline tpu patrol
     """
     if settings_file is not None:
         settings_module.use_file(settings_file)
+    _named(settings_module.load().tpu)
     entry_points.load(_GUARD)(settings_module.load())
     findings = entry_points.load(_PATROL)()
     if as_json:
         say_json([finding.model_dump(mode="json") for finding in findings])
     else:
-        say([str(finding) for finding in findings] or ["nothing to see"])
+        say([str(finding) for finding in findings])
+
+
+def _show_policy(found: TpuSettings | None) -> None:
+    limits = (found.budget if found else Limits()).model_dump()
+    say([*_columns(policy_table.table()), "", "The first row that matches counts. Delays in seconds, and budgets:", ""])
+    for name, value in limits.items():
+        values = {f".{each}": number for each, number in value.items()} if isinstance(value, dict) else {"": value}
+        say([f"tpu.limits.{name}{each} = {number:g}" for each, number in values.items()])
+    say(["", *_columns(patrol_table.table())])
+    if found is not None:
+        say(["", f"tpu.idle_stop = {found.idle_stop:g} (minutes)", f"tpu.patrol = {found.patrol}"])
+
+
+def _columns(rows: list[tuple[str, ...]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    header, *rest = rows
+    ruled = [header, tuple("-" * width for width in widths), *rest]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in ruled]
+
+
+def _named(found: TpuSettings | None) -> TpuSettings:
+    if found is None:
+        raise SettingsError("which TPU? set tpu.node, tpu.api.project and tpu.api.zone; see docs/tpu.md")
+    return found
 
 
 def _chosen(settings_file: Any, node: str | None, endpoint: str | None) -> TpuSettings:
-    """The settings' TPU, with what the options say."""
-    found = settings_module.load(settings_file).tpu
-    if found is None:
-        raise SettingsError("which TPU? set tpu.node, tpu.api.project and tpu.api.zone; see docs/tpu.md")
-    values = found.model_dump()
+    """Return the settings' TPU, with what the options say."""
+    values = _named(settings_module.load(settings_file).tpu).model_dump()
     if node is not None:
         values["node"] = node
     if endpoint is not None:

@@ -158,7 +158,10 @@ def made_once(work: Path, key: str, make: Callable[[Path], Iterable[RawFile]]) -
 
 def use_of(folder: Path) -> Path:
     """Return what is locked while a folder in the cache is used; see :mod:`podline.store.locks`."""
-    return folder.parent.parent / "uses" / folder.name
+    uses = folder.parent.parent / "uses"
+    with explained("write", uses):
+        uses.mkdir(parents=True, exist_ok=True)
+    return uses / folder.name
 
 
 def unpacked(work: Path) -> list[Path]:

@@ -47,8 +47,7 @@ from podline.stages.specs import WEIGHTS, ConvertSpec, ReportResult, Result, Spe
 from podline.stages.table import stage_of
 from podline.store import digests
 from podline.store.contract import Store
-from podline.tpu.tpu_log import REPAIRS, TURN, Event
-from podline.tpu.tpu_log_file import read_tpu_log
+from podline.tpu.tpu_log import REPAIRS, TURN, Event, read_tpu_log
 
 MOST_STATES = 100
 """Of the states that annealing judged, so many are told."""

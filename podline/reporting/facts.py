@@ -41,8 +41,7 @@ from podline.reporting.quoted import Quotes
 from podline.reporting.standing import RunStanding, standing_of
 from podline.stages.specs import ReportSpec, TrainResult
 from podline.store.contract import Store
-from podline.tpu.tpu_log import TpuLogEntry
-from podline.tpu.tpu_log_file import read_tpu_log
+from podline.tpu.tpu_log import TpuLogEntry, read_tpu_log
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from podline.recipes.settings import Recipe
 from podline.reporting.quoted import Quotes
 from podline.reporting.templates import TEMPLATES, Markdown, markdown
 from podline.settings import flat
-from podline.tpu.tpu_log import TpuLog, TpuLogEntry
+from podline.tpu.tpu_log import TpuLogEntry, rows
 
 # Pairs of classes that are listed as the most frequent confusions.
 _CONFUSIONS = 10
@@ -381,7 +381,7 @@ def events(lines: Iterable[EventLine]) -> Table:
 
 def tpu(entries: Iterable[TpuLogEntry]) -> Table:
     """What happened to the TPU, and how long it took."""
-    return table_of(TpuLog(entries).rows(), words=4)
+    return table_of(rows(entries), words=4)
 
 
 def decisions(lines: Iterable[PlateauLine | AnnealingLine]) -> Table:

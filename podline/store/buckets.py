@@ -21,10 +21,10 @@ import hashlib
 import re
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import google_crc32c
 from google.api_core import exceptions as api
@@ -40,7 +40,7 @@ from podline.errors import (
     StoreUnavailableError,
     TakenError,
 )
-from podline.settings import StoreSettings, load
+from podline.settings import load
 from podline.store import digests
 from podline.store.cache import Cache
 from podline.store.cloud_storage import client, cloud_explained, forget_client, worth_trying
@@ -62,25 +62,9 @@ _FETCHED_BYTES = 8 * 2**20
 _AS_STORED: dict[str, Any] = {"raw_download": True, "single_shot_download": True}
 # A range has no checksum of its own.
 _UNCHECKED: dict[str, Any] = {"checksum": None, **_AS_STORED}
-_BIT_BY_BIT: dict[str, Any] = {**_UNCHECKED, "single_shot_download": False}
 _BUCKET_NAME = re.compile(r"[a-z0-9](?:[a-z0-9._-]*[a-z0-9])?")
 _SHA256, _CRC32C = "podline-sha256", "podline-crc32c"
 _LISTED_FIELDS = "items(name,size,updated,generation,crc32c,metadata),nextPageToken"
-
-
-def open_bucket_store(uri: str, option: str = "--root") -> BucketStore:
-    """Return the store at ``gs://bucket`` or ``gs://bucket/prefix``, with this machine's settings.
-
-    Args:
-        uri: one of these.
-        option: where a person names it, for errors.
-
-    Raises:
-        SettingsError: the URI is neither.
-        CredentialsError: there are none.
-    """
-    bucket, prefix = split_uri(uri)
-    return BucketStore(bucket, prefix, load().store, option)
 
 
 def split_uri(uri: str) -> tuple[str, str]:
@@ -109,38 +93,22 @@ class _Content(NamedTuple):
     crc32c: str
 
 
-class _Arrived:
-    """A file that a download is written to, with the size and checksum so far."""
-
-    def __init__(self, stream: BinaryIO) -> None:
-        self._stream, self._checksum = stream, google_crc32c.Checksum()
-        self.bytes = 0
-
-    @property
-    def crc32c(self) -> str:
-        return _written(self._checksum)
-
-    def write(self, data: bytes) -> int:
-        self._checksum.update(data)
-        self.bytes += len(data)
-        return self._stream.write(data)
-
-
 class BucketStore(Store):
     """The objects below a prefix of a bucket."""
 
-    def __init__(self, bucket: str, prefix: str, settings: StoreSettings, option: str = "--root") -> None:
-        """A store; nothing is asked of the service yet.
+    def __init__(self, uri: str, option: str = "--root") -> None:
+        """Open a store with this machine's settings; nothing is asked of the service yet.
 
         Args:
-            bucket: its name.
-            prefix: without slashes at its ends; may be empty.
-            settings: the cache, the deadline, who pays.
-            option: where a person names the bucket, for errors.
+            uri: ``gs://bucket`` or ``gs://bucket/prefix``.
+            option: where a person names it, for errors.
 
         Raises:
+            SettingsError: the URI is neither.
             CredentialsError: there are none.
         """
+        bucket, prefix = split_uri(uri)
+        settings = load().store
         self.uri = f"{BUCKET_SCHEME}{bucket}" + (f"/{prefix}" if prefix else "")
         self.settings = settings
         self._option = option
@@ -199,53 +167,41 @@ class BucketStore(Store):
         """Look up several names: one request for each folder with at least two of them."""
         folders = Counter(name.rpartition("/")[0] for name in names)
         shared = [folder for folder, count in folders.items() if count > 1]
-        return {found.name: found for folder in shared for found in self._listing(folder, delimiter="/")}
+        return {found.name: found for folder in shared for found in self.listing(folder, delimiter="/")}
 
-    def read_bytes(self, name: str, version: str = "") -> bytes:
+    def read_bytes(self, name: str) -> bytes:
         """See :meth:`Store.read_bytes`."""
-        reference = self._reference(name, int(version) if version else None)
-
-        def read() -> bytes:
-            return reference.download_as_bytes(checksum="crc32c", **_AS_STORED, **self._options)
-
-        with self._explained("read", self.where(name)):
-            try:
-                return self._begun_anew(read)
-            except api.NotFound:
-                raise self._missing(name, version) from None
+        return self._read(name, checksum="crc32c", **_AS_STORED)
 
     def read_range(self, name: str, start: int, length: int, version: str = "") -> bytes:
         """See :meth:`Store.read_range`."""
+        return self._read(name, version, start=start, end=start + length - 1, **_UNCHECKED) if length else b""
+
+    def _read(self, name: str, version: str = "", **how: Any) -> bytes:
         reference = self._reference(name, int(version) if version else None)
-
-        def read() -> bytes:
-            try:
-                return reference.download_as_bytes(start=start, end=start + length - 1, **_UNCHECKED, **self._options)
-            except api.RequestRangeNotSatisfiable:
-                return b""
-
         with self._explained("read", self.where(name)):
             try:
-                return self._begun_anew(read) if length else b""
+                return self._again(reference.download_as_bytes)(**how, **self._options)
+            except api.RequestRangeNotSatisfiable:
+                return b""
             except api.NotFound:
                 raise self._missing(name, version) from None
 
     def read_pieces(self, name: str, length: int, version: str) -> Iterator[bytes]:
         """Fetch several at a time; see :meth:`Store.read_pieces`."""
-        there = self._there(name, version)
+        with self._explained("read", self.where(name)):
+            yield from self._pieces(name, self._there(name, version), length, self.parallel)
+
+    def _pieces(self, name: str, there: Listed, length: int, threads: int) -> Iterator[bytes]:
         checksum, starts = google_crc32c.Checksum(), range(0, there.bytes, length)
-        for piece in in_order(lambda start: self.read_range(name, start, length, version), starts, self.parallel):
+        for piece in in_order(lambda start: self.read_range(name, start, length, there.version), starts, threads):
             checksum.update(piece)
             yield piece
-        found = _written(checksum)
-        if found != there.crc32c:
-            raise StoreUnavailableError(f"{self.where(name)} arrived with crc32c {found}, expected {there.crc32c}")
+        if (found := _written(checksum)) != there.crc32c:
+            raise DataCorruption(None, f"got crc32c {found}, expected {there.crc32c}")
 
-    def listing(self, prefix: str = "") -> list[Listed]:
-        """See :meth:`Store.listing`."""
-        return self._listing(prefix)
-
-    def _listing(self, prefix: str, delimiter: str | None = None) -> list[Listed]:
+    def listing(self, prefix: str = "", *, delimiter: str | None = None) -> list[Listed]:
+        """See :meth:`Store.listing`; with the delimiter ``/``, without what is in folders below."""
         top = f"{self._prefix}{prefix.rstrip('/')}/" if prefix else self._prefix
         with self._explained("list", self.where(prefix) if prefix else self.uri):
             blobs = self._bucket.list_blobs(
@@ -279,7 +235,7 @@ class BucketStore(Store):
             generation = int(there.version) if there is not None else 0
             with self._explained("write", self.where(name)):
                 try:
-                    self._begun_anew(lambda at=generation: self._upload(source, name, content, at))
+                    self._again(self._upload)(source, name, content, generation)
                 except api.PreconditionFailed:
                     continue  # another process wrote it meanwhile; or this one did, and the answer was lost
                 except api.NotFound:
@@ -312,34 +268,16 @@ class BucketStore(Store):
         if blob.crc32c != content.crc32c:
             raise DataCorruption(None, f"got crc32c {blob.crc32c}, sent {content.crc32c}")
 
-    def _fetch(self, name: str, found: Listed, copy: Path) -> None:
-        reference = self._reference(name, int(found.version))
+    def _fetch(self, name: str, there: Listed, copy: Path) -> None:
+        """Write a copy, which has its size already; one that arrives damaged is fetched again."""
 
         def fetch() -> None:
             with copy.open("r+b") as stream:
-                arrived = _Arrived(stream)
-                for start in range(0, found.bytes, _FETCHED_BYTES):
-                    end = min(start + _FETCHED_BYTES, found.bytes) - 1
-                    self._fetch_piece(reference, arrived, start, end)
-            if (arrived.bytes, arrived.crc32c) != (found.bytes, found.crc32c):
-                came = f"got {arrived.bytes} bytes with crc32c {arrived.crc32c}"
-                raise DataCorruption(None, f"{came}, expected {found.bytes} with {found.crc32c}")
+                for piece in self._pieces(name, there, _FETCHED_BYTES, 1):
+                    stream.write(piece)
 
         with self._explained("read", self.where(name)), explained("write to the cache", copy):
-            try:
-                self._begun_anew(fetch)
-            except api.NotFound:
-                raise self._missing(name, found.version) from None
-
-    def _fetch_piece(self, reference: Blob, arrived: _Arrived, start: int, end: int) -> None:
-        """Fetch in one read; if that breaks off, by the library's own loop, which goes on after what has come."""
-        try:
-            options: dict[str, Any] = {**_UNCHECKED, **self._options, "retry": None}
-            reference.download_to_file(arrived, start=start, end=end, **options)
-        except Exception as error:
-            if not worth_trying(error):
-                raise
-            reference.download_to_file(arrived, start=start, end=end, **_BIT_BY_BIT, **self._options)
+            self._again(fetch)()
 
     def _there(self, name: str, version: str = "") -> Listed:
         found = self.find(name)
@@ -377,9 +315,6 @@ class BucketStore(Store):
         published = blob.updated.timestamp() if blob.updated else 0.0
         size, generation, crc32c = int(blob.size or 0), str(blob.generation), blob.crc32c or ""
         return Listed(name, size, published, generation, _sha256_of(blob), crc32c)
-
-    def _begun_anew(self, transfer: Callable[[], Answer]) -> Answer:
-        return self._again(transfer)()
 
     def _explained(self, action: str, where: str) -> Any:
         return cloud_explained(action, where, self.settings.deadline, self._option)

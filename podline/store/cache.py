@@ -28,7 +28,7 @@ class Cache:
     """A cache folder, as one process sees it; any number of threads may use it at once."""
 
     def __init__(self, folder: Path, limit: int) -> None:
-        """A cache.
+        """Open a cache.
 
         Args:
             folder: made if it is not there.

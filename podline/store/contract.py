@@ -76,6 +76,10 @@ class Listed(NamedTuple):
 class Store(ABC):
     """A store; names are relative, with ``/`` between their parts.
 
+    A method that reads raises :class:`StoreError` if the name is not there or cannot be read, and
+    :class:`ArtifactError` if it is another object by now than ``found`` or ``version`` says, as :meth:`find` or
+    :meth:`listing` returned it. A method that writes raises :class:`StoreError` if it cannot.
+
     Attributes:
         uri: the root as a user would write it.
         scratch: a folder on this machine, for what is not published.
@@ -101,15 +105,8 @@ class Store(ABC):
         """Return a local file with the content of a published name, for reading only.
 
         In a folder it is the file itself, which need not be there. Of an object it is a copy in the cache, checked
-        against the object's checksum, which stays for as long as this process lives.
-
-        Args:
-            name: what is wanted.
-            found: what :meth:`find` or :meth:`listing` returned: exactly this object, which is not looked up again.
-
-        Raises:
-            ArtifactError: it is another one by now.
-            StoreError: the object is not there, or cannot be read.
+        against the object's checksum, which stays for as long as this process lives. With ``found``, the object is not
+        looked up again.
         """
 
     def locals(self, names: Iterable[str]) -> list[Path]:
@@ -122,52 +119,21 @@ class Store(ABC):
 
     @abstractmethod
     def sha256(self, name: str, found: Listed | None = None) -> str:
-        """Return the sha256 of a published name's content, in hexadecimal.
-
-        Args:
-            name: whose.
-            found: what :meth:`find` or :meth:`listing` returned just now, which often has it.
-
-        Raises:
-            ArtifactError: it is another one by now.
-            StoreError: it is not there or cannot be read.
-        """
+        """Return the sha256 of a published name's content, in hexadecimal; ``found`` often has it."""
 
     @abstractmethod
-    def read_bytes(self, name: str, version: str = "") -> bytes:
-        """Return the whole content of a small object.
-
-        Args:
-            name: what is read.
-            version: as :meth:`find` returned it; it must still be this one.
-
-        Raises:
-            ArtifactError: it has another version by now.
-            StoreError: it is not there or cannot be read.
-        """
+    def read_bytes(self, name: str) -> bytes:
+        """Return the whole content of a small object."""
 
     @abstractmethod
     def read_range(self, name: str, start: int, length: int, version: str = "") -> bytes:
-        """Return ``length`` bytes of a published name from ``start``; fewer at its end.
-
-        Args:
-            name: what is read.
-            start: the first byte.
-            length: how many.
-            version: as :meth:`find` returned it; it must still be this one.
-
-        Raises:
-            ArtifactError: it has another version by now.
-            StoreError: it is not there or cannot be read.
-        """
+        """Return ``length`` bytes of a published name from ``start``; fewer at its end."""
 
     @abstractmethod
     def read_pieces(self, name: str, length: int, version: str) -> Iterator[bytes]:
         """Yield the whole content of a large object, ``length`` bytes at a time; memory is flat.
 
         Raises:
-            ArtifactError: it has another version by now.
-            StoreError: it is not there or cannot be read.
             StoreUnavailableError: after the last piece: what came is not what is there.
         """
 
@@ -177,11 +143,7 @@ class Store(ABC):
 
     @abstractmethod
     def now(self) -> float:
-        """Return the Unix time by the clock that dates what is published, which may not be this machine's.
-
-        Raises:
-            StoreError: the store cannot be written; something is written to find out.
-        """
+        """Return the Unix time by the clock that dates what is published; something is written to find out."""
 
     @abstractmethod
     def publish_file(self, source: Path, name: str, *, replace: bool = False, flush: bool = True) -> None:
@@ -196,16 +158,11 @@ class Store(ABC):
 
         Raises:
             TakenError: the name is there with other content, and ``replace`` is not set.
-            StoreError: it cannot be written.
         """
 
     @abstractmethod
     def flush(self, names: Iterable[str]) -> None:
-        """Wait until the disk has files that were published without waiting; of a bucket, there is nothing to do.
-
-        Raises:
-            StoreError: it cannot be written.
-        """
+        """Wait until the disk has files that were published without waiting; of a bucket, there is nothing to do."""
 
     @abstractmethod
     def delete(self, name: str) -> None:
@@ -227,7 +184,6 @@ class Store(ABC):
             remedy: what to do if it is damaged.
 
         Raises:
-            StoreError: it is not there or cannot be read.
             ArtifactError: it is not JSON, or not what was published under this name.
         """
         return self.read_document(name, remedy)[0]
@@ -237,12 +193,7 @@ class Store(ABC):
         return digests.read_document(name, self.where(name), self.read_bytes(name), remedy)
 
     def publish_bytes(self, name: str, data: bytes, *, replace: bool = False, flush: bool = True) -> None:
-        """Publish bytes under a name; see :meth:`publish_file`.
-
-        Raises:
-            TakenError: the name is there with other content, and ``replace`` is not set.
-            StoreError: it cannot be written.
-        """
+        """Publish bytes under a name; see :meth:`publish_file`."""
         with self.workspace("publish") as folder:
             temporary = folder / "object"
             with explained("write", self.where(name)):
@@ -259,9 +210,6 @@ class Store(ABC):
         """Make a folder below :attr:`scratch`, and return it; only this user can enter the scratch folder.
 
         What is in there (logs, the database of a server and its secret, unpacked archives) may be readable by itself.
-
-        Raises:
-            StoreError: it cannot be written.
         """
         folder = self.scratch.joinpath(*parts)
         with explained("write to the store", self.uri):
@@ -277,9 +225,6 @@ class Store(ABC):
         """Make a temporary folder on this machine that is gone when the body ends.
 
         Of a folder, it is on the store's own file system.
-
-        Raises:
-            StoreError: it cannot be made.
         """
         with contextlib.ExitStack() as stack:
             parent = self.own_folder(_TEMPORARY)
@@ -297,9 +242,6 @@ class Store(ABC):
 
         In a folder this holds for every process that has the folder, in a bucket for those of this machine. Where one
         is being deleted just now, its end is waited for.
-
-        Raises:
-            StoreError: the scratch folder cannot be written.
         """
         with contextlib.ExitStack() as stack:
             for folder in sorted(set(folders)):
@@ -309,11 +251,7 @@ class Store(ABC):
 
     @contextlib.contextmanager
     def alone(self, folder: str) -> Generator[bool, None, None]:
-        """Keep a data set or a run from being used while the body runs; yields False where a process uses it.
-
-        Raises:
-            StoreError: the scratch folder cannot be written.
-        """
+        """Keep a data set or a run from being used while the body runs; yields False where a process uses it."""
         with contextlib.ExitStack() as stack:
             with explained("write to the store", self.uri):
                 free = stack.enter_context(locks.locked(self._use_of(folder), wait=False))

@@ -16,7 +16,7 @@ from podline.errors import ArtifactError, TakenError
 from podline.store import digests
 from podline.store.contract import SCRATCH, Listed, Store, explained
 
-# What file systems without hard links say; on them, two who write a name at once are not told apart.
+# Errors of file systems without hard links; there, two processes may write one name at once.
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 
 
@@ -35,12 +35,12 @@ class FolderStore(Store):
         self.beside = root
 
     def where(self, name: str) -> str:
-        """A name's path; see :meth:`Store.where`."""
+        """Return a name's path; see :meth:`Store.where`."""
         return str(self.local(name))
 
     def local(self, name: str, found: Listed | None = None) -> Path:
-        """The file of a name; see :meth:`Store.local`."""
-        del found  # whoever reads the file finds out
+        """Return the file of a name; see :meth:`Store.local`."""
+        del found  # a reader of the file finds out
         self._require_inside(name)
         return self.root / name
 
@@ -53,14 +53,14 @@ class FolderStore(Store):
         return _listed(name, facts) if stat.S_ISREG(facts.st_mode) else None
 
     def sha256(self, name: str, found: Listed | None = None) -> str:
-        """See :meth:`Store.sha256`; reads all of the file."""
+        """See :meth:`Store.sha256`; all of the file is read."""
         del found
         with explained("read", self.local(name)):
             return digests.of_file(self.local(name))
 
-    def read_bytes(self, name: str, version: str = "") -> bytes:
+    def read_bytes(self, name: str) -> bytes:
         """See :meth:`Store.read_bytes`."""
-        return b"".join(self._read(name, [-1], version))
+        return b"".join(self._read(name, [-1]))
 
     def read_range(self, name: str, start: int, length: int, version: str = "") -> bytes:
         """See :meth:`Store.read_range`."""
@@ -70,11 +70,11 @@ class FolderStore(Store):
         """See :meth:`Store.read_pieces`."""
         return self._read(name, itertools.repeat(length), version)
 
-    def _read(self, name: str, lengths: Iterable[int], version: str, start: int = 0) -> Iterator[bytes]:
+    def _read(self, name: str, lengths: Iterable[int], version: str = "", start: int = 0) -> Iterator[bytes]:
         with explained("read", self.local(name)), self.local(name).open("rb") as stream:
             found = _listed(name, os.fstat(stream.fileno())).version
             if version and found != version:
-                raise ArtifactError(f"{self.where(name)} is version {found} vs {version} when it was looked at first")
+                raise ArtifactError(f"{self.where(name)} is version {found} now, and was {version} at the first look")
             stream.seek(start)
             yield from itertools.takewhile(bool, map(stream.read, lengths))
 
@@ -86,19 +86,19 @@ class FolderStore(Store):
         return [facts for facts in found if facts is not None]
 
     def _names(self, top: Path) -> Iterator[str]:
-        """The files below a folder, without those of processes at work; folders of theirs come and go."""
+        """Yield the files below a folder without the scratch folder; folders may come and go meanwhile."""
         for folder, folders, files in os.walk(top, onerror=_unless_gone):
             here = Path(folder).relative_to(self.root)
             folders[:] = [each for each in folders if here / each != Path(SCRATCH)]
             yield from ((here / file).as_posix() for file in files)
 
     def now(self) -> float:
-        """By a file: the folder may be another machine's; see :meth:`Store.now`."""
+        """Make a temporary folder and look at its time; see :meth:`Store.now`."""
         with self.workspace("clock") as folder:
             return folder.stat().st_mtime
 
     def publish_file(self, source: Path, name: str, *, replace: bool = False, flush: bool = True) -> None:
-        """Moves the file; see :meth:`Store.publish_file`."""
+        """Move the file; see :meth:`Store.publish_file`."""
         target = self.local(name)
         with explained("write", target):
             if not replace and _has_same(target, source):
@@ -110,7 +110,7 @@ class FolderStore(Store):
             try:
                 settle(source, target)
             except FileExistsError:
-                if not _has_same(target, source):  # somebody else was faster
+                if not _has_same(target, source):  # another process was faster
                     raise
             except OSError as error:
                 if error.errno != errno.EXDEV:
@@ -135,7 +135,7 @@ class FolderStore(Store):
 
 
 def _has_same(target: Path, source: Path) -> bool:
-    """Whether a file is there with the content of another.
+    """Return whether a file is there with the content of another.
 
     Raises:
         TakenError: it is there with other content.
@@ -148,7 +148,7 @@ def _has_same(target: Path, source: Path) -> bool:
 
 
 def _appear(source: Path, target: Path) -> None:
-    """Gives a file a name that nobody has: of several at once, one succeeds, and the others get FileExistsError."""
+    """Give a file a free name: of several processes at once, one succeeds, the others get FileExistsError."""
     try:
         os.link(source, target)
     except OSError as error:
@@ -164,7 +164,7 @@ def _listed(name: str, facts: os.stat_result) -> Listed:
 
 
 def _make_folder(folder: Path) -> None:
-    """Makes a folder, and those above it, so that a power cut takes none of them away again."""
+    """Make a folder, and those above it, so that a power cut takes none of them away again."""
     made = list(itertools.takewhile(lambda above: not above.exists(), (folder, *folder.parents)))
     folder.mkdir(parents=True, exist_ok=True)
     for each in made:
@@ -172,7 +172,7 @@ def _make_folder(folder: Path) -> None:
 
 
 def _sync(path: Path) -> None:
-    """Makes a file's content durable, or a folder's renames: the new name is there, or the old one, never neither."""
+    """Flush a file's content, or a folder's renames: the new name is there, or the old one, never neither."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -182,6 +182,6 @@ def _sync(path: Path) -> None:
 
 @contextlib.contextmanager
 def temporary_store(store: Store, label: str) -> Generator[FolderStore, None, None]:
-    """A store of its own in a temporary folder of another one, gone when its body ends."""
+    """Make a store in a temporary folder of another one, gone when the body ends."""
     with store.workspace(label) as folder:
         yield FolderStore(folder)

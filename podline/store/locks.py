@@ -35,8 +35,8 @@ def locked(path: Path, *, shared: bool = False, wait: bool = True) -> Generator[
     """Hold a lock while the body runs.
 
     Args:
-        path: the file, which is made for all users of the machine. A link, or a file with a second name, is refused: in
-            a folder like /tmp anybody can put one there.
+        path: the file, which is made for all users of the machine; its folder has to be there. A link, or a file with a
+            second name, is refused: in a folder like /tmp anybody can put one there.
         shared: others may share it.
         wait: until it is free.
 
@@ -150,7 +150,6 @@ def _open(path: Path) -> IO[bytes]:
     while True:
         with contextlib.suppress(FileNotFoundError):
             return os.fdopen(os.open(path, flags), "r+b", buffering=0)
-        path.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileExistsError):
             descriptor = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o666)
             os.fchmod(descriptor, 0o666)  # whatever the umask

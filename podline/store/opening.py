@@ -10,7 +10,7 @@ from podline.store.folder import FolderStore
 
 
 def open_store(root: str | Path, option: str = "--root") -> Store:
-    """The store at a root.
+    """Return the store at a root.
 
     Args:
         root: a folder, which is made when the first thing is published; or ``gs://bucket`` or ``gs://bucket/prefix``.
@@ -21,9 +21,9 @@ def open_store(root: str | Path, option: str = "--root") -> Store:
     """
     if str(root).startswith(BUCKET_SCHEME):
         # Google's client takes a second to import, for those alone who use it.
-        from podline.store.buckets import open_bucket_store  # noqa: PLC0415
+        from podline.store.buckets import BucketStore  # noqa: PLC0415
 
-        return open_bucket_store(str(root), option)
+        return BucketStore(str(root), option)
     if "://" in str(root) or str(root).startswith("gs:"):
         raise SettingsError(f"{option} {root}: a store is a folder or gs://bucket/prefix")
     return FolderStore(Path(root).expanduser().absolute())

@@ -11,7 +11,7 @@ _CONTAINERS_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
 def fits_in_memory(size: int) -> bool:
-    """Return whether so many bytes can stay in the page cache: half of memory, or of what a container may have."""
+    """Return whether ``size`` bytes can stay in the page cache: half of memory, or of what a container may have."""
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     try:
         memory = min(physical, int(_CONTAINERS_LIMIT.read_text()))

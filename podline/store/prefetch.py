@@ -12,13 +12,12 @@ Answer = TypeVar("Answer")
 
 
 def in_order(function: Callable[[Item], Answer], items: Iterable[Item], threads: int) -> Generator[Answer, None, None]:
-    """What a function makes of items, in their order.
+    """Yield what a function makes of items, in their order.
 
     Args:
         function: called by the threads.
         items: taken as they are needed.
-        threads: how many items are worked on at once, one by the caller itself; so many answers wait at most, whatever
-            the number of items.
+        threads: how many items are worked on at once, and how many answers wait at most; 1 is the caller's own.
 
     Raises:
         Exception: what the function raised, in its turn.

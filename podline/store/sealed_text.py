@@ -12,7 +12,7 @@ _SEAL = re.compile(rb"<!-- sha256 ([0-9a-f]{64}) -->\n\Z")
 
 
 def sealed(page: str) -> bytes:
-    """A page as it is published: with the sha256 of all that is before its last line."""
+    """Return a page as it is published: with the sha256 of all that is before its last line."""
     data = page.encode()
     if not data.endswith(b"\n"):
         data += b"\n"
@@ -25,4 +25,4 @@ def seal_problem(data: bytes) -> str:
     if match is None:
         return "is cut short: its last line has no checksum"
     found, written = digests.of_bytes(data[: match.start()]), match[1].decode()
-    return "" if found == written else f"has sha256 {found[:12]}… vs {written[:12]}… in its last line"
+    return "" if found == written else f"has sha256 {found[:12]}…, but {written[:12]}… in its last line"

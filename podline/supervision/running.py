@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable
 from typing import Any, Protocol
 
 from podline.errors import PodlineError, SettingsError, TpuSetupError
@@ -21,7 +20,6 @@ from podline.tpu.clock import Clock, SystemClock
 from podline.tpu.gate import admitted
 from podline.tpu.tpu_log import Event as Happening
 from podline.tpu.tpu_log import TpuLog
-from podline.tpu.tpu_log_file import KeptTpuLog
 from podline.tpu.watch import Course, Watch, WatchDecision, watching
 from podline.tpu_settings import TpuSettings
 
@@ -29,20 +27,13 @@ from podline.tpu_settings import TpuSettings
 _LOOK_SECONDS = 0.2
 _NODE_NAME = re.compile(r"[a-z][a-z0-9-]*")
 
-Turn = Callable[[TpuLog, Ending], contextlib.AbstractContextManager[object]]
-"""Waits until it is the stage's turn to use the TPU, and keeps it; what takes the turn away asks for the ending."""
-
 
 class Runner(Protocol):
-    """Does a stage's work, and tells it from ``start`` to ``result`` or ``error``; ``ending`` may end it early."""
+    """A function that does a stage's work and reports from ``start`` to ``result`` or ``error``."""
 
     def __call__(self, spec: Spec, listener: Listener, machine: Settings, ending: Ending) -> Any:
-        """The stage's result."""
+        """Return the stage's result; ``ending`` may end it early."""
         ...
-
-
-def _nobody_else(_tpu_log: TpuLog, _ending: Ending) -> contextlib.AbstractContextManager[object]:
-    return contextlib.nullcontext()
 
 
 def perform(
@@ -53,9 +44,8 @@ def perform(
     attempt: int = 1,
     clock: Clock | None = None,
     on_node: Runner | None = None,
-    turn: Turn = _nobody_else,
 ) -> Any:
-    """A stage's result; see :func:`podline.supervision.supervisor.run_stage`.
+    """Return a stage's result; see :func:`podline.supervision.supervisor.run_stage`.
 
     Args:
         spec: what the stage is given.
@@ -64,7 +54,6 @@ def perform(
         attempt: 1 is the first; those that follow share its budgets of repairs.
         clock: asked and slept on by all that is about the TPU; the machine's own unless given.
         on_node: does the work of a stage that the settings place on the node.
-        turn: entered before anything is done to the TPU: others may want it who cannot be seen from this machine.
 
     Raises:
         TpuSetupError: a stage is to be placed on the node, and there is nobody who could.
@@ -79,11 +68,11 @@ def perform(
             "tpu.placement = 'node': only a flow on a Prefect server that the node's worker knows can do that; run a "
             "deployment, or drop the setting"
         )
-    return _on_tpu(tpu, spec, listener, machine, attempt, clock or SystemClock(), runner, turn)
+    return _on_tpu(tpu, spec, listener, machine, attempt, clock or SystemClock(), runner)
 
 
 def tpu_of(spec: Spec, machine: Settings) -> TpuSettings | None:
-    """The TPU that a stage needs to itself: the settings' one, for every stage that runs a model.
+    """Return the TPU that a stage needs to itself: the settings' one, for every stage that runs a model.
 
     Raises:
         TpuSetupError: the strategy asks for a TPU and the settings name none.
@@ -111,7 +100,6 @@ def _on_tpu(
     attempt: int,
     clock: Clock,
     runner: Runner,
-    turn: Turn,
 ) -> Any:
     # Google's client takes half a second to import, for those alone who have a TPU.
     from podline.tpu.client import CloudTpu  # noqa: PLC0415
@@ -119,7 +107,7 @@ def _on_tpu(
     ending = Ending()
     clock = _Alarm(clock, ending)
     reporter, ear = Reporter(stage_of(spec).name, listener), _Ear(listener, clock)
-    tpu_log = KeptTpuLog(open_store(spec.root), spec.folder, reporter.log)
+    tpu_log = TpuLog(reporter.log, open_store(spec.root), spec.folder)
     if attempt == 1:
         tpu_log.tell(clock.now(), Happening.BEGIN, f"{reporter.stage} on node {tpu.node}")
 
@@ -130,14 +118,15 @@ def _on_tpu(
 
     with contextlib.ExitStack() as stack:
         try:
-            stack.enter_context(turn(tpu_log, ending))
             api = stack.enter_context(CloudTpu(tpu.api, clock))
             stack.enter_context(admitted(tpu, api, clock, tpu_log))
         except PodlineError as error:
             listener({"event": "error", "stage": reporter.stage, "error": error.to_json()})
             raise
         ear.hears()
-        with watching(Watch(tpu, api, clock, reporter.log), ear.silent_for, act, _LOOK_SECONDS):
+        # On the node, the stage's own watch looks at its progress.
+        silent_for = ear.silent_for if runner is run_stage else lambda: 0.0
+        with watching(Watch(tpu, api, clock, reporter.log), silent_for, act, _LOOK_SECONDS):
             return runner(spec, ear, machine, ending)
 
 
@@ -149,7 +138,7 @@ class _Alarm:
         self._clock, self._ending = clock, ending
 
     def sleep(self, seconds: float) -> None:
-        """Returns after so many seconds, at most; raises what was asked for meanwhile."""
+        """Sleep for ``seconds``; raise the error of an ending that is asked for meanwhile."""
         self._clock.sleep(seconds)
         if self._ending.error is not None:
             raise self._ending.error
@@ -168,9 +157,9 @@ class _Ear:
         self._listener(event)
 
     def hears(self) -> None:
-        """The silence begins now."""
+        """Note progress: the silence begins now."""
         self._heard = self._clock.now()
 
     def silent_for(self) -> float:
-        """Seconds since the last progress."""
+        """Return the seconds since the last progress."""
         return self._clock.now() - self._heard

@@ -5,59 +5,38 @@ from __future__ import annotations
 import re
 import signal
 from pathlib import Path
-from typing import NamedTuple
 
 # Makes a child write the stacks of all its threads to its log.
 STACKS_SIGNAL = signal.SIGUSR1
 
-_THREAD = re.compile(r"^(?:Current thread|Thread) 0x[0-9a-f]+")
-_FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.*)$')
+_THREAD = re.compile(r"^(?:Current thread|Thread) 0x[0-9a-f]+.*$", re.MULTILINE)
+_FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
 _OURS = str(Path(__file__).parent.parent)
 _NAMED = 8
 
 
-class _Frame(NamedTuple):
-    file: str
-    line: int
-    function: str
-
-    def __str__(self) -> str:
-        parts = Path(self.file).parts
-        root = parts.index("site-packages") + 1 if "site-packages" in parts else len(Path(_OURS).parts) - 1
-        shown = Path(*parts[root:]) if "site-packages" in parts or self.is_ours else Path(self.file)
-        return f"{shown}:{self.line} in {self.function}"
-
-    @property
-    def is_ours(self) -> bool:
-        return self.file.startswith(_OURS)
-
-
 def where(stacks: str) -> str:
-    """In a few lines, where each thread is: its innermost frame, and the innermost one of Podline's own.
+    """Return a line for each thread: its innermost frame, and the innermost one of Podline's own.
 
     Args:
         stacks: what ``faulthandler`` wrote, each thread's innermost frame first; the main thread comes last.
     """
-    threads = _threads(stacks)
+    threads = [frames for text in _THREAD.split(stacks)[1:] if (frames := _FRAME.findall(text))]
     if not threads:
-        return "where its threads were it could not say"
-    lines = [f"main thread: {_place(threads[-1])}"]
+        return "its threads did not say where they were"
     others = list(dict.fromkeys(_place(thread) for thread in threads[:-1]))
-    lines += [f"another thread: {place}" for place in others[:_NAMED]]
+    lines = [f"main thread: {_place(threads[-1])}", *(f"another thread: {place}" for place in others[:_NAMED])]
     return "\n".join(lines)
 
 
-def _threads(stacks: str) -> list[list[_Frame]]:
-    threads: list[list[_Frame]] = []
-    for line in stacks.splitlines():
-        if _THREAD.match(line):
-            threads.append([])
-        elif threads and (frame := _FRAME.match(line)):
-            threads[-1].append(_Frame(frame["file"], int(frame["line"]), frame["function"]))
-    return [thread for thread in threads if thread]
+def _place(frames: list[tuple[str, str, str]]) -> str:
+    innermost = _shown(*frames[0])
+    ours = next((_shown(*frame) for frame in frames if frame[0].startswith(_OURS)), innermost)
+    return innermost if ours == innermost else f"{innermost}, called from {ours}"
 
 
-def _place(thread: list[_Frame]) -> str:
-    innermost = thread[0]
-    ours = next((frame for frame in thread if frame.is_ours), innermost)
-    return str(innermost) if ours == innermost else f"{innermost}, called from {ours}"
+def _shown(file: str, line: str, function: str) -> str:
+    """Return a frame in words, without the folder in which packages are installed."""
+    for folder in (f"{Path(_OURS).parent}/", "/site-packages/"):
+        file = file.rpartition(folder)[2]
+    return f"{file}:{line} in {function}"

@@ -1,22 +1,20 @@
-"""Cloud TPUs: what state they are in, who has them, when one may be used, and how to get it back.
+"""Cloud TPUs: their health, their users, when one may be used, and how to get it back.
 
 ===================== ===============================================================================================
 module                holds
 ===================== ===============================================================================================
-``settings``          what the caller gives: project, node, endpoint, machine, delays and budgets
-``clock``             the clock that every wait asks
-``node``              nodes, queued resources and symptoms as plain frozen values
-``client``            the Cloud TPU API; with ``messages`` and ``api_errors`` all that imports Google's client
-``notices``           what the metadata server of a TPU VM announces
-``lock``              the lock that libtpu takes, and the process that has it
-``reservation``       one user at a time on this machine, and a pause between two
-``policy``            the table: go, wait, restart, recreate, give up
+``gate``              waits and repairs until the policy says go; a TPU at a glance
+``policy``            the gate's table: go, wait, restart, recreate, give up
 ``recovery``          stop and start, delete and make again
-``gate``              waits and repairs until the policy says go
 ``watch``             looks after a TPU while a training runs on it
-``tensorflow_errors`` which failures of TensorFlow pass and which stay
-``tpu_log``             what happened and how long it took
-``status``            all of it at a glance
-``patrol``            what is left over between runs, and what is done about it
+``patrol``            the table of what is left over between runs
+``client``            the Cloud TPU API; with ``api_errors`` all that imports Google's client
+``node``              nodes, requests and symptoms as plain frozen values
+``notices``           announcements of the metadata server of a TPU VM
+``lock``              libtpu's lock, and the process that has it
+``turn``              one user at a time on this machine, and a pause between two
+``tensorflow_errors`` failures of TensorFlow, transient and permanent
+``tpu_log``           what happened and how long it took
+``clock``             the clock that every wait asks
 ===================== ===============================================================================================
 """

@@ -1,4 +1,4 @@
-"""Turns errors of the Cloud TPU API into those of :mod:`podline.errors`.
+"""Errors of the Cloud TPU API, turned into those of :mod:`podline.errors`.
 
 An expired credential must look neither like an absent TPU nor like an API that is down. gRPC reports a credential that
 could not be refreshed as UNAVAILABLE (grpc/grpc#19186), which is also what a lost connection is; only the text tells
@@ -37,7 +37,7 @@ _BAD_CREDENTIAL = re.compile(
     re.IGNORECASE,
 )
 _PLUGIN = "Getting metadata from plugin failed"
-# So many requests in a minute: a matter of seconds. All other quotas are a matter of a form to fill in.
+# A limit of requests by time passes within a minute. For all other quotas a person has to ask.
 _RATE = re.compile(r"per minute|per second|rate limit|too many requests|qps", re.IGNORECASE)
 _QUOTA = re.compile(r"quota", re.IGNORECASE)
 
@@ -54,16 +54,12 @@ _SETUP: dict[int, str] = {
 
 
 class NotFoundError(TpuSetupError):
-    """The API does not know what was asked for."""
+    """A name that the API does not know."""
 
 
 @contextlib.contextmanager
 def explained(what: str) -> Iterator[None]:
-    """Turns every failure of a call to the API into one of Podline's own.
-
-    Args:
-        what: was tried; begins the message.
-    """
+    """Turn every failure of a call to the API into one of Podline's own; ``what`` was tried begins its message."""
     try:
         yield
     except exceptions.GoogleAPICallError as error:
@@ -77,13 +73,7 @@ def explained(what: str) -> Iterator[None]:
 
 
 def explain(what: str, code: int, message: str) -> PodlineError:
-    """What a status code and its message mean, of a call or of an operation.
-
-    Args:
-        what: was tried; begins the message.
-        code: of ``google.rpc.Code``.
-        message: the server's, or gRPC's.
-    """
+    """Return what a status code of ``google.rpc.Code`` and its message mean, of a call or of an operation."""
     line = f"{what}: {_line(message)}"
     if _PLUGIN in message:
         return _auth(what, message, retryable=False)
@@ -104,7 +94,7 @@ def _exhausted(line: str, message: str) -> PodlineError:
     if _RATE.search(message):
         return TpuApiError(line)
     if _QUOTA.search(message):
-        return QuotaError(f"{line}; ask for more quota, delete nodes that nobody needs, or choose another zone or type")
+        return QuotaError(f"{line}; ask for more quota, delete unused nodes, or choose another zone or type")
     return TpuCapacityError(line)
 
 

@@ -1,8 +1,13 @@
-"""The client of the Cloud TPU API v2; the one module that imports Google's."""
+"""The client of the Cloud TPU API v2; with ``api_errors`` all that imports Google's.
+
+Enums are read as the numbers on the wire: a number that this release of Google's client does not know yet is then
+UNKNOWN or UNSPECIFIED, and no warning.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import grpc
@@ -10,18 +15,17 @@ from google.cloud import tpu_v2
 from google.cloud.tpu_v2.services.tpu.transports import TpuGrpcTransport
 from google.longrunning import operations_pb2
 
-from podline.errors import TpuApiError, TpuUnhealthyError
+from podline.errors import TpuApiError, TpuSetupError, TpuUnhealthyError
 from podline.tpu.api_errors import NotFoundError, explain, explained
 from podline.tpu.clock import Clock, in_words
-from podline.tpu.messages import node_from, node_message, queue_message, queued_resource_from
-from podline.tpu.node import Node, QueuedResource
+from podline.tpu.node import Health, Node, QueuedResource, State, Symptom
 from podline.tpu_settings import ApiSettings, NodeSpec
 
 T = TypeVar("T")
 
 
 def connect(settings: ApiSettings) -> tpu_v2.TpuClient:
-    """Google's client for an endpoint; makes no call yet.
+    """Return Google's client for an endpoint; make no call yet.
 
     Raises:
         CredentialsError: there are none on this machine.
@@ -50,85 +54,71 @@ class CloudTpu:
         self._settings, self._clock = settings, clock
         self._client = client or connect(settings)
 
-    def close(self) -> None:
-        """Ends the connection."""
-        self._client.transport.close()
-
     def __enter__(self) -> CloudTpu:
         return self
 
     def __exit__(self, *_exception: object) -> None:
-        self.close()
+        self._client.transport.close()
 
     def node(self, name: str) -> Node | None:
-        """A node, or None if there is none of that name."""
+        """Return a node, or None if there is none of that name."""
         try:
-            found = self._call(f"node {name}", self._client.get_node, name=self._node_path(name))
+            return node_from(self._call(f"node {name}", self._client.get_node, name=self._path("nodes", name)))
         except NotFoundError:
             return None
-        return node_from(found)
-
-    def nodes(self) -> tuple[Node, ...]:
-        """All nodes, by name."""
-        what = f"nodes of {self._settings.parent}"
-        with explained(what):  # pages are fetched while they are read
-            found = [
-                node_from(node) for node in self._call(what, self._client.list_nodes, parent=self._settings.parent)
-            ]
-        return tuple(sorted(found, key=lambda node: node.name))
 
     def create_node(self, name: str, spec: NodeSpec) -> None:
-        """Makes a node, and waits until it is made."""
-        parent = self._settings.parent
-        request = {"parent": parent, "node_id": name, "node": node_message(parent, name, spec)}
-        self._operate(f"create node {name}", self._client.create_node, **request)
+        """Make a node, and wait until it is made."""
+        node = _node_message(self._settings, name, spec)
+        node.scheduling_config = tpu_v2.SchedulingConfig(spot=spec.spot, reserved=spec.reserved)
+        given = {"parent": self._settings.parent, "node_id": name, "node": node}
+        self._operate(f"create node {name}", self._client.create_node, **given)
 
     def start_node(self, name: str) -> None:
-        """Starts a stopped node, and waits until it has."""
+        """Start a stopped node, and wait until it has."""
         self._change(f"start node {name}", self._client.start_node, name)
 
     def stop_node(self, name: str) -> None:
-        """Stops a node, and waits until it has. Spot nodes and those of queued resources cannot be stopped."""
+        """Stop a node, and wait until it has. Spot nodes and those of queued resources cannot be stopped."""
         self._change(f"stop node {name}", self._client.stop_node, name)
 
     def delete_node(self, name: str) -> None:
-        """Deletes a node, and waits until it is gone; one that is gone already is no error."""
-        self._delete(f"delete node {name}", self._client.delete_node, name=self._node_path(name))
+        """Delete a node, and wait until it is gone; one that is gone already is no error."""
+        self._delete(f"delete node {name}", self._client.delete_node, name=self._path("nodes", name))
 
     def queued_resource(self, name: str) -> QueuedResource | None:
-        """A queued resource, or None if there is none of that name."""
+        """Return a queued resource, or None if there is none of that name."""
+        path = self._path("queuedResources", name)
         try:
-            found = self._call(f"queued resource {name}", self._client.get_queued_resource, name=self._queue_path(name))
+            found = self._call(f"queued resource {name}", self._client.get_queued_resource, name=path)
         except NotFoundError:
             return None
-        return queued_resource_from(found)
-
-    def queued_resources(self) -> tuple[QueuedResource, ...]:
-        """All queued resources, by name."""
-        what = f"queued resources of {self._settings.parent}"
-        with explained(what):
-            pages = self._call(what, self._client.list_queued_resources, parent=self._settings.parent)
-            found = [queued_resource_from(resource) for resource in pages]
-        return tuple(sorted(found, key=lambda resource: resource.name))
+        state = tpu_v2.QueuedResource.pb(found).state
+        return QueuedResource(
+            name=name,
+            state=_name(tpu_v2.QueuedResourceState.State, state.state, "STATE_UNSPECIFIED"),
+            problem=state.failed_data.error.message,
+        )
 
     def create_queued_resource(self, name: str, spec: NodeSpec) -> None:
-        """Asks for a node of the same name through the queue, and waits until the request is accepted, no longer."""
-        self._operate(
-            f"queue for node {name}",
-            self._client.create_queued_resource,
-            parent=self._settings.parent,
-            queued_resource_id=name,
-            queued_resource=queue_message(self._settings.parent, name, spec),
-        )
+        """Ask for a node of the same name through the queue, and wait until the request is accepted, no longer."""
+        node = _node_message(self._settings, name, spec)
+        node_spec = tpu_v2.QueuedResource.Tpu.NodeSpec(parent=self._settings.parent, node_id=name, node=node)
+        request = tpu_v2.QueuedResource(tpu=tpu_v2.QueuedResource.Tpu(node_spec=[node_spec]))
+        if spec.spot:
+            request.spot = tpu_v2.QueuedResource.Spot()
+        elif spec.reserved:
+            request.guaranteed = tpu_v2.QueuedResource.Guaranteed()
+        given = {"parent": self._settings.parent, "queued_resource_id": name, "queued_resource": request}
+        self._operate(f"queue for node {name}", self._client.create_queued_resource, **given)
 
     def delete_queued_resource(self, name: str) -> None:
-        """Deletes a queued resource with its nodes, and waits until all are gone; none is no error."""
-        self._delete(
-            f"delete queued resource {name}",
-            self._client.delete_queued_resource,
-            name=self._queue_path(name),
-            force=True,
-        )
+        """Delete a queued resource with its node, and wait until both are gone; none is no error."""
+        path = self._path("queuedResources", name)
+        self._delete(f"delete queued resource {name}", self._client.delete_queued_resource, name=path, force=True)
+
+    def _path(self, kind: str, name: str) -> str:
+        return f"{self._settings.parent}/{kind}/{name}"
 
     def _call(self, what: str, method: Callable[..., T], **request: Any) -> T:
         with explained(what):
@@ -139,7 +129,7 @@ class CloudTpu:
 
     def _change(self, what: str, method: Callable[..., Any], name: str) -> None:
         try:
-            self._operate(what, method, name=self._node_path(name))
+            self._operate(what, method, name=self._path("nodes", name))
         except NotFoundError as error:  # it was there a moment ago
             raise TpuUnhealthyError(str(error)) from error
 
@@ -150,7 +140,7 @@ class CloudTpu:
             return
 
     def _await(self, what: str, operation: operations_pb2.Operation) -> None:
-        """Waits for an operation on our own clock; an API that does not answer meanwhile is no end of it."""
+        """Wait for an operation on our own clock; an API that does not answer meanwhile is no end of it."""
         deadline = self._clock.now() + self._settings.operation_timeout
         while not operation.done:
             if self._clock.now() >= deadline:
@@ -165,8 +155,60 @@ class CloudTpu:
             # The API did answer; it is the node that did not get there.
             raise TpuUnhealthyError(str(error)) if isinstance(error, TpuApiError) else error
 
-    def _node_path(self, name: str) -> str:
-        return f"{self._settings.parent}/nodes/{name}"
 
-    def _queue_path(self, name: str) -> str:
-        return f"{self._settings.parent}/queuedResources/{name}"
+def node_from(message: tpu_v2.Node) -> Node:
+    """Return a node as the API describes it."""
+    raw = tpu_v2.Node.pb(message)
+    return Node(
+        name=raw.name.rpartition("/")[2],
+        state=State(_name(tpu_v2.Node.State, raw.state, "UNKNOWN")),
+        health=Health(_name(tpu_v2.Node.Health, raw.health, "HEALTH_UNSPECIFIED")),
+        health_description=raw.health_description,
+        symptoms=tuple(_symptom_from(symptom) for symptom in raw.symptoms),
+        accelerator_type=raw.accelerator_type,
+        runtime_version=raw.runtime_version,
+        spot=raw.scheduling_config.spot or raw.scheduling_config.preemptible,
+        queued_resource=raw.queued_resource.rpartition("/")[2],
+    )
+
+
+def _symptom_from(raw: Any) -> Symptom:
+    kind = _name(tpu_v2.Symptom.SymptomType, raw.symptom_type, "SYMPTOM_TYPE_UNSPECIFIED")
+    return Symptom(kind=kind, at=raw.create_time.seconds + raw.create_time.nanos / 1e9)
+
+
+def _name(enum: Any, number: int, otherwise: str) -> str:
+    return enum(number).name if number in enum._value2member_map_ else otherwise
+
+
+def _node_message(api: ApiSettings, name: str, spec: NodeSpec) -> tpu_v2.Node:
+    node = tpu_v2.Node(
+        accelerator_type=spec.accelerator_type,
+        runtime_version=spec.runtime_version,
+        network_config=tpu_v2.NetworkConfig(
+            network=spec.network, subnetwork=spec.subnetwork, enable_external_ips=spec.external_ip
+        ),
+        labels={"made-by": "podline"},
+    )
+    if spec.service_account:
+        node.service_account = tpu_v2.ServiceAccount(email=spec.service_account)
+    if spec.startup_script:
+        node.metadata = _metadata(api, name, spec)
+    return node
+
+
+def _metadata(api: ApiSettings, name: str, spec: NodeSpec) -> dict[str, str]:
+    """Return the start-up script, by the name that Google's agent looks for, and what the script reads."""
+    try:
+        script = Path(spec.startup_script).expanduser().read_text(encoding="utf-8")
+    except OSError as error:
+        raise TpuSetupError(f"tpu.spec.startup_script = {spec.startup_script}: {error.strerror}") from error
+    values = {
+        "podline-node": name,
+        "podline-project": api.project,
+        "podline-zone": api.zone,
+        "podline-install": spec.install,
+        "podline-prefect-url": spec.prefect_url,
+        "podline-prefect-secret": spec.prefect_secret,
+    }
+    return {"startup-script": script, **{key: value for key, value in values.items() if value}}

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 
 from podline.errors import HangError, PodlineError, TpuUnhealthyError
 from podline.frozen import Frozen
-from podline.tpu import lock, notices, policy
-from podline.tpu.clock import Clock
+from podline.tpu import lock, notices, policy, turn
+from podline.tpu.clock import Clock, in_words
 from podline.tpu.lock import LockView
-from podline.tpu.node import Health, Node, State
-from podline.tpu.policy import GONE, Action, Decision, Fact, Situation
+from podline.tpu.node import GONE, Health, Node, State
+from podline.tpu.policy import Action, Decision, Fact, Situation
 from podline.tpu.recovery import Recovery
-from podline.tpu.reservation import Reservation
-from podline.tpu.tpu_log import Event, TpuLog
+from podline.tpu.tpu_log import Event, TpuLog, Tried
+from podline.tpu.turn import Turn, TurnView
 from podline.tpu_settings import TpuSettings
 
 if TYPE_CHECKING:
@@ -28,35 +28,57 @@ if TYPE_CHECKING:
 
 
 class View(Frozen):
-    """What a look showed; ``end_announced`` is empty unless the machine said that its end is near."""
+    """A TPU at a time.
+
+    Attributes:
+        name: the node's.
+        at: seconds since 1970.
+        node: as the API describes it; None if there is none.
+        turn: the user on this machine.
+        lock: libtpu's; None where Podline does not run on the TPU VM.
+        end_announced: why the machine is about to be taken away; empty if it is not.
+    """
 
     name: str
+    at: float
     node: Node | None
-    reserved_by_another: bool
-    cooling: float
-    lock: LockView | None
+    turn: TurnView
+    lock: LockView | None = None
     end_announced: str = ""
 
-    def situation(self, facts: frozenset[Fact], *, patient: bool) -> Situation:
-        """This view as the policy sees it, with what the node's symptoms amount to."""
+    def decision(self, tried: Tried, settings: TpuSettings, *, hung: bool, patient: bool) -> Decision:
+        """Return what the policy says to this view, for a run that has tried some repairs."""
+        limits, node = settings.budget, self.node
         more = {
-            Fact.RESERVED: self.reserved_by_another,
-            Fact.LOCKED: self.lock is not None and self.lock.holder is not None,
+            Fact.RESERVED: bool(self.turn.holder),
+            Fact.LOCKED: self.lock is not None and bool(self.lock.holder),
             Fact.ANNOUNCED: bool(self.end_announced),
-            Fact.COOLING: self.cooling > 0,
+            Fact.COOLING: self.turn.cooling > 0,
+            Fact.HUNG: hung and limits.restart.attempts > 0,
         }
-        return Situation(
-            state=self.node.state if self.node else State.ABSENT,
-            health=self.node.health if self.node else Health.HEALTH_UNSPECIFIED,
+        facts = policy.facts_of(node.symptoms if node else (), self.at, limits)
+        situation = Situation(
+            state=node.state if node else State.ABSENT,
+            health=node.health if node else Health.HEALTH_UNSPECIFIED,
             facts=facts | {fact for fact, true in more.items() if true},
             patient=patient,
         )
+        return policy.decide(situation, tried, limits)
 
-    def details(self) -> str:
-        """Who or what is waited for, where that is known; empty, or in brackets."""
-        if self.lock is not None and self.lock.holder is not None:
-            return f" ({self.lock.holder})"
-        return f" ({self.end_announced})" if self.end_announced else ""
+    def lines(self) -> dict[str, str]:
+        """Return all of it for people, by title."""
+        symptoms = sorted(self.node.symptoms if self.node else (), key=lambda symptom: -symptom.at)
+        lines = {
+            "node": str(self).removeprefix("node "),
+            "symptoms": ", ".join(f"{each.kind} {in_words(each.age(self.at))} ago" for each in symptoms) or "none",
+            "turn": str(self.turn),
+        }
+        if self.node is not None:
+            what = [self.node.accelerator_type, self.node.runtime_version, "spot" if self.node.spot else ""]
+            lines["made as"] = ", ".join(word for word in what if word)
+        if self.lock is not None:
+            lines |= {"lock": str(self.lock), "announced": self.end_announced or "nothing"}
+        return lines
 
     def __str__(self) -> str:
         if self.node is None:
@@ -65,9 +87,22 @@ class View(Frozen):
         return f"node {self.name}: {self.node.state}, {self.node.health}{described}"
 
 
+def look(settings: TpuSettings, api: CloudTpu, clock: Clock, user: TurnView | None = None) -> View:
+    """Return a TPU as it is; take nothing and change nothing. The ``user`` is looked for unless given."""
+    machine, limits, now = settings.machine, settings.limits, clock.now()
+    return View(
+        name=settings.node,
+        at=now,
+        node=api.node(settings.node),
+        turn=user or turn.look(settings.turn_file, limits.cool_down, clock),
+        lock=lock.look(machine) if machine else None,
+        end_announced=notices.end_announced(machine, now, limits.maintenance_lead) if machine else "",
+    )
+
+
 @contextlib.contextmanager
 def admitted(settings: TpuSettings, api: CloudTpu, clock: Clock, tpu_log: TpuLog) -> Iterator[None]:
-    """The body runs with a TPU that is ready, healthy and this run's alone; afterwards the cool-down starts.
+    """Run the body with a TPU that is ready, healthy and this run's alone; afterwards the cool-down starts.
 
     Args:
         settings: which TPU, and what may be done to get it.
@@ -79,7 +114,7 @@ def admitted(settings: TpuSettings, api: CloudTpu, clock: Clock, tpu_log: TpuLog
         TransientError: there is no TPU to be had now.
         PermanentError: nor will there be one until a person has changed something.
     """
-    gate = Gate(settings, api, clock, tpu_log)
+    gate = _Gate(settings, api, clock, tpu_log)
     gate.enter()
     try:
         yield
@@ -89,30 +124,30 @@ def admitted(settings: TpuSettings, api: CloudTpu, clock: Clock, tpu_log: TpuLog
     gate.leave(None)
 
 
-class Gate:
-    """The gate of one node; see :func:`admitted`, which is how to use it."""
+class _Gate:
+    """The gate of one node."""
 
     def __init__(self, settings: TpuSettings, api: CloudTpu, clock: Clock, tpu_log: TpuLog) -> None:
         self._settings, self._api, self._clock, self._tpu_log = settings, api, clock, tpu_log
         self._limits = settings.budget
         self._recovery = Recovery(settings, api, clock, tpu_log)
-        self._reservation = Reservation(settings.reservation, self._limits.cool_down, clock)
+        self._turn = Turn(settings.turn_file, self._limits.cool_down, clock)
         self._failure: PodlineError | None = None
 
     def enter(self) -> None:
-        """Returns when the TPU may be used; raises when it is not to be had."""
+        """Return when the TPU may be used; raise when it is not to be had."""
         began = self._clock.now()
         try:
             view = self._until_go()
         except BaseException as error:
             self._tpu_log.tell(self._clock.now(), Event.GIVE_UP, str(error) or type(error).__name__)
-            self._reservation.give_back()
+            self._turn.give_back()
             raise
         now = self._clock.now()
         self._tpu_log.tell(now, Event.GO, str(view), now - began)
 
     def leave(self, why: BaseException | None) -> None:
-        """Gives the TPU back; to be called when the process that used it is gone.
+        """Give the TPU back when the process that used it is gone.
 
         Args:
             why: what ended the use, None if it ended well. A node on which something hung is restarted before its next
@@ -128,25 +163,22 @@ class Gate:
                 left += f"; {error}"
         event = Event.HANG if isinstance(why, HangError) else Event.LEAVE
         self._tpu_log.tell(self._clock.now(), event, left)
-        self._reservation.give_back()
+        self._turn.give_back()
 
     def _until_go(self) -> View:
         since, patience = self._clock.now(), self._limits.patience
         while True:
             view = self._recovery.insist(self._look)
-            now = self._clock.now()
-            facts = policy.facts_of(view.node.symptoms if view.node else (), now, self._limits)
-            if self._tpu_log.hung and self._limits.restart.attempts:
-                facts |= {Fact.HUNG}
-            situation = view.situation(facts, patient=now - since < patience)
-            decision = policy.decide(situation, self._tpu_log.tried(), self._limits)
+            patient = self._clock.now() - since < patience
+            decision = view.decision(self._tpu_log.tried(), self._settings, hung=self._tpu_log.hung, patient=patient)
             if decision.action is Action.GO:
                 return view
             if decision.action is Action.GIVE_UP:
                 last = f"; last of all: {self._failure}" if self._failure else ""
                 raise decision.error(f"{view}: {decision.why}{last}")
             if decision.action is Action.WAIT:
-                self._wait(f"{view}: {decision.why}{view.details()}")
+                about = view.lock.holder if view.lock and view.lock.holder else view.end_announced
+                self._wait(f"{view}: {decision.why}" + (f" ({about})" if about else ""))
             elif self._repair(view, decision):
                 restarted = decision.action is Action.RESTART
                 step = self._limits.restart if restarted else self._limits.recreate
@@ -155,22 +187,15 @@ class Gate:
                 self._wait(f"{view}: to be looked at again after {self._failure}")
 
     def _look(self) -> View:
-        mine = self._reservation.take()
-        machine, announced, locked = self._settings.machine, "", None
-        if machine is not None:
-            locked = lock.clear(machine, self._tell_lock) if mine else lock.look(machine)
-            announced = notices.end_announced(machine, self._clock.now(), self._limits.maintenance_lead)
-        return View(
-            name=self._settings.node,
-            node=self._api.node(self._settings.node),
-            reserved_by_another=not mine,
-            cooling=self._reservation.cooling,
-            lock=locked,
-            end_announced=announced,
-        )
+        """Take the turn and remove a stale lock if that is possible, and look at the rest."""
+        mine = self._turn.take()
+        if mine and self._settings.machine is not None:
+            lock.clear(self._settings.machine, lambda what: self._tpu_log.tell(self._clock.now(), Event.LOCK, what))
+        user = TurnView(cooling=self._turn.cooling) if mine else TurnView(holder="of another run")
+        return look(self._settings, self._api, self._clock, user)
 
     def _repair(self, view: View, decision: Decision) -> bool:
-        """Restarts or recreates; whether that worked. What is no fault of the node's is raised, and not counted."""
+        """Restart or recreate; return whether that worked. Other causes than the node raise, and do not count."""
         began = self._clock.now()
         event, repair = Event.RECREATE, self._recovery.recreate
         if decision.action is Action.RESTART:
@@ -188,9 +213,6 @@ class Gate:
         worked = self._failure is None
         self._tpu_log.tell(began, event, what, self._clock.now() - began, worked=worked)
         return worked
-
-    def _tell_lock(self, what: str) -> None:
-        self._tpu_log.tell(self._clock.now(), Event.LOCK, what)
 
     def _wait(self, why: str) -> None:
         self._tpu_log.waited(self._clock.now(), why, self._limits.poll)

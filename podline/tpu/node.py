@@ -1,6 +1,6 @@
-"""TPU nodes as frozen values, without the client library.
+"""TPU nodes and requests as frozen values, without Google's client, which takes half a second to import.
 
-The names of states, kinds of health and symptoms are those of ``google.cloud.tpu.v2``; one state is our own,
+The names of states, kinds of health and symptoms are those of ``google.cloud.tpu.v2``. One state is our own,
 :attr:`State.ABSENT`, for a node that the API does not know.
 """
 
@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from pydantic import Field
-
 from podline.frozen import Frozen
 
 
 class State(StrEnum):
-    """Where a node is in its life."""
+    """A stage in a node's life."""
 
     ABSENT = "ABSENT"
     STATE_UNSPECIFIED = "STATE_UNSPECIFIED"
@@ -35,8 +33,12 @@ class State(StrEnum):
     UNKNOWN = "UNKNOWN"
 
 
+GONE = frozenset({State.PREEMPTED, State.TERMINATED})
+"""States that a node leaves only by being deleted."""
+
+
 class Health(StrEnum):
-    """What Google's health monitor says of a node."""
+    """A node's health, by Google's monitor."""
 
     HEALTH_UNSPECIFIED = "HEALTH_UNSPECIFIED"
     HEALTHY = "HEALTHY"
@@ -45,54 +47,23 @@ class Health(StrEnum):
     UNHEALTHY_MAINTENANCE = "UNHEALTHY_MAINTENANCE"
 
 
-class SymptomKind(StrEnum):
-    """What went wrong on a node at some time."""
-
-    SYMPTOM_TYPE_UNSPECIFIED = "SYMPTOM_TYPE_UNSPECIFIED"
-    LOW_MEMORY = "LOW_MEMORY"
-    OUT_OF_MEMORY = "OUT_OF_MEMORY"
-    EXECUTE_TIMED_OUT = "EXECUTE_TIMED_OUT"
-    MESH_BUILD_FAIL = "MESH_BUILD_FAIL"
-    HBM_OUT_OF_MEMORY = "HBM_OUT_OF_MEMORY"
-    PROJECT_ABUSE = "PROJECT_ABUSE"
-
-
-class QueueState(StrEnum):
-    """Where a request for TPUs is in Google's queue."""
-
-    STATE_UNSPECIFIED = "STATE_UNSPECIFIED"
-    CREATING = "CREATING"
-    ACCEPTED = "ACCEPTED"
-    PROVISIONING = "PROVISIONING"
-    FAILED = "FAILED"
-    DELETING = "DELETING"
-    ACTIVE = "ACTIVE"
-    SUSPENDING = "SUSPENDING"
-    SUSPENDED = "SUSPENDED"
-    WAITING_FOR_RESOURCES = "WAITING_FOR_RESOURCES"
-
-
-IN_QUEUE = frozenset(
-    {QueueState.CREATING, QueueState.ACCEPTED, QueueState.PROVISIONING, QueueState.WAITING_FOR_RESOURCES}
-)
+IN_QUEUE = frozenset({"CREATING", "ACCEPTED", "PROVISIONING", "WAITING_FOR_RESOURCES"})
 """States of a request that may yet be fulfilled."""
 
 
 class Symptom(Frozen):
-    """One symptom; ``at`` is in seconds since 1970."""
+    """Something that went wrong on a node, by the API's name of its kind; ``at`` is in seconds since 1970."""
 
-    kind: SymptomKind
+    kind: str
     at: float
-    details: str = ""
-    worker: str = ""
 
     def age(self, now: float) -> float:
-        """Seconds since the symptom; a symptom from the future, by a clock that is ahead of ours, is new."""
+        """Return the seconds since the symptom; a symptom from the future, by a clock ahead of ours, is new."""
         return max(now - self.at, 0.0)
 
 
 class Node(Frozen):
-    """A node; ``created`` is in seconds since 1970."""
+    """A node; ``queued_resource`` is the request that it came from, empty if there was none."""
 
     name: str
     state: State
@@ -101,16 +72,13 @@ class Node(Frozen):
     symptoms: tuple[Symptom, ...] = ()
     accelerator_type: str = ""
     runtime_version: str = ""
-    created: float = 0.0
     spot: bool = False
     queued_resource: str = ""
-    ours: bool = Field(default=False, description="Podline made it")
 
 
 class QueuedResource(Frozen):
-    """A request for nodes in Google's queue; ``problem`` says why one that is FAILED is."""
+    """A request for a node in Google's queue; ``problem`` says why one that is FAILED is."""
 
     name: str
-    state: QueueState
-    nodes: tuple[str, ...] = ()
+    state: str
     problem: str = ""

@@ -1,7 +1,7 @@
-"""Recovers a TPU: stop and start, or delete and create.
+"""Recovery of a TPU: stop and start, or delete and create.
 
-Each function does one whole repair and returns when the node's operations are done; whether the node is well then is
-for the gate to see. An API that does not answer is waited for; whatever else goes wrong is raised.
+Each method does one whole repair and returns when the node's operations are done; the gate sees afterwards whether the
+node is well. An API that does not answer is waited for; whatever else goes wrong is raised.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from podline.errors import QuotaError, TpuApiError, TpuCapacityError, TpuSetupError
 from podline.tpu.clock import Clock, in_words
-from podline.tpu.node import IN_QUEUE, QueueState, State
+from podline.tpu.node import IN_QUEUE, State
 from podline.tpu.tpu_log import TpuLog
 from podline.tpu_settings import NodeSpec, TpuSettings
 
@@ -28,99 +28,97 @@ class Recovery:
         settings: which node, how to make it, with what delays.
         api: the Cloud TPU API.
         clock: asked and slept on.
-        tpu_log: is told what takes time.
+        tpu_log: gets what is waited for.
     """
 
     def __init__(self, settings: TpuSettings, api: CloudTpu, clock: Clock, tpu_log: TpuLog) -> None:
         self._settings, self._api, self._clock, self._tpu_log = settings, api, clock, tpu_log
+        self._name, self._limits = settings.node, settings.limits
 
     def restart(self) -> None:
-        """Stops the node, unless it is stopped, and starts it."""
-        name = self._settings.node
-        node = self.insist(lambda: self._api.node(name))
+        """Stop the node, unless it is stopped, and start it."""
+        node = self.insist(lambda: self._api.node(self._name))
         if node is None or node.state is not State.STOPPED:
-            self.insist(lambda: self._api.stop_node(name))
-            self._clock.sleep(self._settings.limits.restart.pause)
-        self.insist(lambda: self._api.start_node(name))
+            self.insist(lambda: self._api.stop_node(self._name))
+            self._clock.sleep(self._limits.restart.pause)
+        self.insist(lambda: self._api.start_node(self._name))
 
     def recreate(self) -> None:
-        """Deletes the node, if it is there, and makes it again; a request that is in the queue already is kept.
+        """Delete the node, if it is there, and make it again; a request that is in the queue already is kept.
 
         Raises:
             TpuSetupError: the settings do not say how to make it; then nothing is deleted.
         """
         spec = self._settings.spec
         if spec is None:
-            raise TpuSetupError(f"node {self._settings.node}: the settings have no spec to make a new one from")
-        limits, deleted = self._settings.limits, self.delete()
+            raise TpuSetupError(f"node {self._name}: the settings have no spec to make a new one from")
+        deleted = self.delete()
         if deleted:
-            self._clock.sleep(limits.recreate.pause)
+            self._clock.sleep(self._limits.recreate.pause)
         if spec.queued:
             self._queue(spec)
         else:
-            self._create(spec, limits.quota_release if deleted else 0.0)
+            self._create(spec, self._limits.quota_release if deleted else 0.0)
 
     def delete(self) -> bool:
-        """Deletes the node and its request; whether there was anything to delete."""
-        name = self._settings.node
-        node = self.insist(lambda: self._api.node(name))
-        owner = node.queued_resource if node and node.queued_resource else name
+        """Delete the node and its request; return whether there was anything to delete."""
+        node = self.insist(lambda: self._api.node(self._name))
+        owner = node.queued_resource if node and node.queued_resource else self._name
         request = self.insist(lambda: self._api.queued_resource(owner))
         if request is not None and not (node is None and request.state in IN_QUEUE):
             self.insist(lambda: self._api.delete_queued_resource(owner))
             return True
         if node is not None:
-            self.insist(lambda: self._api.delete_node(name))
+            self.insist(lambda: self._api.delete_node(self._name))
             return True
         return False
 
     def insist(self, call: Callable[[], T]) -> T:
-        """Does a call again, within the patience, while the API does not answer.
+        """Repeat a call, within the patience, while the API does not answer.
 
         Raises:
             TpuApiError: it did not answer for all that time.
         """
-        deadline = self._clock.now() + self._settings.limits.patience
+        deadline = self._clock.now() + self._limits.patience
         while True:
             try:
                 return call()
             except TpuApiError as error:
                 if self._clock.now() >= deadline:
-                    raise TpuApiError(f"{error}; no answer for {in_words(self._settings.limits.patience)}") from error
+                    raise TpuApiError(f"{error}; no answer for {in_words(self._limits.patience)}") from error
                 self._wait(str(error))
 
     def _create(self, spec: NodeSpec, quota_patience: float) -> None:
-        """Makes the node; the quota of one just deleted may be free only a while later."""
+        """Make the node; the quota of one just deleted may be free only a while later."""
         deadline = self._clock.now() + quota_patience
         while True:
             try:
-                return self.insist(lambda: self._api.create_node(self._settings.node, spec))
+                return self.insist(lambda: self._api.create_node(self._name, spec))
             except QuotaError:
                 if self._clock.now() >= deadline:
                     raise
             self._wait("the quota of the deleted node is not free yet")
 
     def _queue(self, spec: NodeSpec) -> None:
-        """Asks for the node through the queue, and waits for its turn."""
-        name, limits = self._settings.node, self._settings.limits
-        if self.insist(lambda: self._api.queued_resource(name)) is None:
-            self.insist(lambda: self._api.create_queued_resource(name, spec))
-        deadline = self._clock.now() + limits.queue
+        """Ask for the node through the queue, and wait for its turn."""
+        what = f"queue for node {self._name}"
+        if self.insist(lambda: self._api.queued_resource(self._name)) is None:
+            self.insist(lambda: self._api.create_queued_resource(self._name, spec))
+        deadline = self._clock.now() + self._limits.queue
         while True:
-            request = self.insist(lambda: self._api.queued_resource(name))
-            if request is None or request.state not in {*IN_QUEUE, QueueState.ACTIVE}:
-                state = f"{request.state} {request.problem}".strip() if request else "gone"
-                raise TpuCapacityError(f"queue for node {name}: the request is {state}")
-            if request.state is QueueState.ACTIVE:
+            request = self.insist(lambda: self._api.queued_resource(self._name))
+            if request is not None and request.state == "ACTIVE":
                 return
+            if request is None or request.state not in IN_QUEUE:
+                state = f"{request.state} {request.problem}".strip() if request else "gone"
+                raise TpuCapacityError(f"{what}: the request is {state}")
             if self._clock.now() >= deadline:
                 raise TpuCapacityError(
-                    f"queue for node {name}: still {request.state} after {in_words(limits.queue)}; the request keeps "
-                    "its place, and the next attempt goes on waiting"
+                    f"{what}: still {request.state} after {in_words(self._limits.queue)}; the request keeps its place, "
+                    "and the next attempt goes on waiting"
                 )
             self._wait(f"the request for a node is {request.state}")
 
     def _wait(self, why: str) -> None:
-        poll = self._settings.limits.poll
-        self._tpu_log.waited(self._clock.now(), why, poll)
-        self._clock.sleep(poll)
+        self._tpu_log.waited(self._clock.now(), why, self._limits.poll)
+        self._clock.sleep(self._limits.poll)

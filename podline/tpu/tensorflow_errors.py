@@ -1,4 +1,4 @@
-"""Sorts TensorFlow's errors into transient and permanent, by their messages.
+"""The errors of TensorFlow, sorted into transient and permanent by their messages.
 
 The messages are those known from the field and from the sources: the issue trackers of TensorFlow, XLA, JAX,
 PyTorch/XLA and of those who train with them (the tests name the threads), the error codes in XLA's documentation,
@@ -29,15 +29,11 @@ from podline.errors import (
 
 @dataclass(frozen=True)
 class Known:
-    """A kind of message: what it looks like, what it means, and what to do about it."""
+    """A kind of message: its pattern, its meaning, and the error to raise."""
 
     pattern: str
     error: type[PodlineError]
     meaning: str
-
-    def matches(self, message: str) -> bool:
-        """Whether a message is of this kind."""
-        return re.search(self.pattern, message, re.IGNORECASE | re.DOTALL) is not None
 
 
 KNOWN: tuple[Known, ...] = (
@@ -146,7 +142,7 @@ _LENGTH = 500
 
 
 def explain(kind: str, message: str) -> PodlineError | None:
-    """What a failure means.
+    """Return what a failure means.
 
     Args:
         kind: the name of the exception's class.
@@ -161,7 +157,8 @@ def explain(kind: str, message: str) -> PodlineError | None:
     of_runtime = kind in _PASSES | _UNCLEAR | _STAYS or kind.endswith("RuntimeError")
     for known in KNOWN:
         # What a TPU's runtime says may pass; a ValueError that happens to use the same words does not.
-        if known.matches(message) and (of_runtime or not issubclass(known.error, TransientError)):
+        can_be = of_runtime or not issubclass(known.error, TransientError)
+        if can_be and re.search(known.pattern, message, re.IGNORECASE | re.DOTALL):
             return known.error(f"{known.meaning} ({kind}: {line})")
     if kind in _PASSES:
         return TpuUnhealthyError(f"the TPU did not answer ({kind}: {line})")

@@ -1,28 +1,33 @@
-"""The TPU log of a run: events with durations, for log, table and budgets.
+"""The TPU log of a run: events with durations, for people and for the budgets of repairs.
 
-A TPU log is all that a run has to keep from one attempt to the next: how many repairs were tried follows from it.
+It is a file in the run's folder, and all that a run keeps of its TPU from one attempt to the next: the number of
+repairs follows from it. It is read again before each entry, so that the flow and the run on the node, of which one
+works while the other waits, write one log.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from enum import StrEnum
 
+from podline.errors import ArtifactError
 from podline.frozen import Frozen
+from podline.store.contract import Store
 from podline.tpu.clock import in_words
+
+FILE = "tpu.json"
+TURN = "waits for its turn"
+"""The beginning of what a wait is for where it is not the TPU itself but its other user."""
 
 
 class Event(StrEnum):
-    """What an entry tells of.
+    """The kind of an entry.
 
-    ``EARLIER`` stands for entries that were left out, of stages and attempts long ago. ``REPLACE`` is a new node
-    for one that was taken away, ``LEAVE`` the end of a use, ``HANG`` the end of one that hung although the node
-    said that it was healthy. ``BEGIN`` is the first attempt of a stage; budgets count from there.
+    ``BEGIN`` is the first attempt of a stage; budgets count from there. ``REPLACE`` is a new node for one that was
+    taken away, ``LEAVE`` the end of a use, ``HANG`` the end of one that hung although the node said it was healthy.
     """
 
-    EARLIER = "earlier"
     BEGIN = "begin"
     WAIT = "wait"
     RESTART = "restart"
@@ -36,12 +41,6 @@ class Event(StrEnum):
 
 
 REPAIRS = (Event.RESTART, Event.RECREATE, Event.REPLACE)
-
-MOST = 120
-"""A TPU log is told in about so many entries."""
-TURN = "waits for its turn"
-"""So begins what is waited for where it is not the TPU itself but whoever else has it."""
-_AND_OTHERS = " (and other waits)"
 
 
 class TpuLogEntry(Frozen):
@@ -63,54 +62,55 @@ class Tried(Frozen):
 
 
 class TpuLog:
-    """Entries in the order of time; grows while a TPU is waited for, repaired and used.
+    """Entries in the order of time.
 
     Args:
-        entries: what happened in earlier attempts of the same run.
-        log: is told each new entry, in one line.
+        log: gets each new entry, in one line.
+        store: where the log is kept; None keeps it in memory alone.
+        folder: the run's.
     """
 
-    def __init__(self, entries: Iterable[TpuLogEntry] = (), log: Callable[[str], None] = lambda _line: None) -> None:
-        self._entries = list(entries)
-        self._log = log
+    def __init__(
+        self, log: Callable[[str], None] = lambda _line: None, store: Store | None = None, folder: str = ""
+    ) -> None:
+        self.say = log
+        self._store, self._folder = store, folder
+        self._entries: tuple[TpuLogEntry, ...] = ()
 
     @property
     def entries(self) -> tuple[TpuLogEntry, ...]:
         """All that happened so far."""
-        return tuple(self._entries)
+        return self._entries if self._store is None else read_tpu_log(self._store, self._folder)
 
     def tell(self, at: float, event: Event, what: str, took: float = 0.0, *, worked: bool = True) -> None:
-        """Adds an entry, and logs it."""
-        self._add(TpuLogEntry(at=at, event=event, what=what, took=took, worked=worked))
-        self._log(f"{event}: {what}" + (f" ({in_words(took)})" if took else ""))
-
-    def say(self, line: str) -> None:
-        """Logs a line that is no event of its own."""
-        self._log(line)
+        """Add an entry, and log it."""
+        self._write(*self.entries, TpuLogEntry(at=at, event=event, what=what, took=took, worked=worked))
+        self.say(f"{event}: {what}" + (f" ({in_words(took)})" if took else ""))
 
     def waited(self, at: float, what: str, seconds: float) -> None:
-        """Waited for ``seconds`` from ``at`` because of ``what``: a new entry, or a longer last one."""
-        last = self._entries[-1] if self._entries else None
+        """Add a wait of ``seconds`` from ``at`` because of ``what``, or make the last entry longer."""
+        *before, last = self.entries or (None,)
         if last is not None and last.event is Event.WAIT and last.what == what:
-            self._entries[-1] = last.model_copy(update={"took": last.took + seconds})
+            self._write(*before, last.model_copy(update={"took": last.took + seconds}))
         else:
-            self._add(TpuLogEntry(at=at, event=Event.WAIT, what=what, took=seconds))
-            self._log(f"waiting: {what}")
+            self._write(*self.entries, TpuLogEntry(at=at, event=Event.WAIT, what=what, took=seconds))
+            self.say(f"waiting: {what}")
 
-    def _add(self, entry: TpuLogEntry) -> None:
-        self._entries.append(entry)
-        if len(self._entries) > MOST:
-            self._entries = shortened(self._entries)
+    def _write(self, *entries: TpuLogEntry) -> None:
+        self._entries = entries
+        if self._store is not None:
+            document = {"entries": [entry.model_dump(mode="json") for entry in entries]}
+            self._store.publish_json(f"{self._folder}/{FILE}", document, replace=True)
 
     @property
     def hung(self) -> bool:
         """Whether the last use hung, and no repair has worked since."""
-        telling = [entry.event for entry in self._entries if entry.worked and entry.event in (Event.HANG, *REPAIRS)]
-        return bool(telling) and telling[-1] is Event.HANG
+        events = [entry.event for entry in self.entries if entry.worked and entry.event in (Event.HANG, *REPAIRS)]
+        return events[-1:] == [Event.HANG]
 
     def tried(self) -> Tried:
-        """How many repairs were made since the stage's first attempt."""
-        events = [entry.event for entry in self._entries]
+        """Return how many repairs were made since the stage's first attempt."""
+        events = [entry.event for entry in self.entries]
         if Event.BEGIN in events:
             events = events[len(events) - events[::-1].index(Event.BEGIN) :]
         return Tried(
@@ -119,52 +119,30 @@ class TpuLog:
             replacements=events.count(Event.REPLACE),
         )
 
-    def rows(self) -> list[dict[str, str]]:
-        """The log as a table: when, what kind of event, what, how long it took."""
-        return [
-            {
-                "when": datetime.fromtimestamp(entry.at, UTC).strftime("%Y-%m-%d %H:%M:%S"),
-                "event": str(entry.event),
-                "what": entry.what,
-                "took": in_words(entry.took) if entry.took else "",
-            }
-            for entry in sorted(self._entries, key=lambda entry: entry.at)
-        ]
 
+def read_tpu_log(store: Store, folder: str) -> tuple[TpuLogEntry, ...]:
+    """Return what a run's folder tells of its TPU; nothing for a run that needed none.
 
-def shortened(entries: Sequence[TpuLogEntry]) -> list[TpuLogEntry]:
-    """The same log in fewer entries; what the next decision depends on is all in it.
-
-    Waits that follow one another become one. If that is not enough, what lies before the stage that is at work, and
-    before the last use that hung, is told in one entry; a stage's own entries are bounded by its budgets.
+    Raises:
+        ArtifactError: the file is damaged.
     """
-    told = [_together(list(group)) for group in _groups(entries)]
-    if len(told) <= MOST // 2:
-        return told
-    begins = [place for place, entry in enumerate(told) if entry.event is Event.BEGIN]
-    hangs = [place for place, entry in enumerate(told) if entry.event is Event.HANG]
-    first = min([*begins[-1:], *hangs[-1:]], default=0)
-    return [*_summary(told[:first]), *told[first:]]
+    name = f"{folder}/{FILE}"
+    if not store.exists(name):
+        return ()
+    try:
+        return tuple(TpuLogEntry.model_validate(entry) for entry in store.read_json(name)["entries"])
+    except (ValueError, TypeError, KeyError) as error:
+        raise ArtifactError(f"{store.where(name)} is no log of a TPU ({error}); delete it") from error
 
 
-def _groups(entries: Sequence[TpuLogEntry]) -> Iterator[Iterator[TpuLogEntry]]:
-    """The entries one by one, but waits that follow one another together."""
-    numbered = enumerate(entries)
-    for _key, group in itertools.groupby(numbered, lambda pair: "" if pair[1].event is Event.WAIT else str(pair[0])):
-        yield (entry for _place, entry in group)
-
-
-def _together(group: list[TpuLogEntry]) -> TpuLogEntry:
-    if len(group) == 1:
-        return group[0]
-    longest = max(group, key=lambda entry: entry.took)
-    what = longest.what.partition(_AND_OTHERS)[0] + _AND_OTHERS
-    return group[0].model_copy(update={"what": what, "took": sum(entry.took for entry in group)})
-
-
-def _summary(entries: Sequence[TpuLogEntry]) -> list[TpuLogEntry]:
-    if len(entries) < 2:
-        return list(entries)
-    before = int(entries[0].what.partition(" ")[0]) - 1 if entries[0].event is Event.EARLIER else 0
-    what = f"{before + len(entries)} entries of earlier attempts are left out here"
-    return [TpuLogEntry(at=entries[0].at, event=Event.EARLIER, what=what)]
+def rows(entries: Iterable[TpuLogEntry]) -> list[dict[str, str]]:
+    """Return a log as a table: when, what kind of event, what, how long it took."""
+    return [
+        {
+            "when": datetime.fromtimestamp(entry.at, UTC).strftime("%Y-%m-%d %H:%M:%S"),
+            "event": str(entry.event),
+            "what": entry.what,
+            "took": in_words(entry.took) if entry.took else "",
+        }
+        for entry in sorted(entries, key=lambda entry: entry.at)
+    ]

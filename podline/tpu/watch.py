@@ -1,8 +1,8 @@
-"""Watches a TPU during a training: its health, its machine's notices, the progress.
+"""Watch over a TPU during a training: its health, its machine's notices, the progress.
 
-The training itself does not need the API: an API that does not answer, or expired credentials, end nothing. That a
-training gives no sign of life although its TPU says HEALTHY is the supervisor's to see; the gate restarts the node
-then, before its next use.
+The training itself does not need the API: an API that does not answer, or expired credentials, end nothing. A training
+that gives no sign of life although its TPU says HEALTHY is the supervisor's to see; the gate restarts the node then,
+before its next use.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from podline.errors import PodlineError, TpuGoneError, TpuUnhealthyError
 from podline.frozen import Frozen
 from podline.tpu import notices
 from podline.tpu.clock import Clock, in_words
-from podline.tpu.node import Health, State
-from podline.tpu_settings import Limits, MachineSettings, TpuSettings
+from podline.tpu.node import GONE, Health, State
+from podline.tpu_settings import Limits, TpuSettings
 
 if TYPE_CHECKING:
     from podline.tpu.client import CloudTpu
 
 
 class Course(StrEnum):
-    """What becomes of the training."""
+    """The further course of a training."""
 
     GO_ON = "go on"
     SAVE_AND_END = "checkpoint and end"
@@ -34,7 +34,7 @@ class Course(StrEnum):
 
 
 class Sight(Frozen):
-    """What is seen at a time; times are in seconds.
+    """All that the watch sees at a time; times are in seconds.
 
     Attributes:
         state: the node's; None as long as the API does not say.
@@ -53,7 +53,7 @@ class Sight(Frozen):
 
 @dataclass(frozen=True)
 class WatchDecision:
-    """What becomes of the training, why, and what is raised when it has ended."""
+    """The course of a training, its reason, and the class that is raised when the training has ended."""
 
     course: Course
     why: str = ""
@@ -62,23 +62,14 @@ class WatchDecision:
 
 GO_ON = WatchDecision(Course.GO_ON)
 
-_TAKEN = frozenset(
-    {
-        State.PREEMPTED,
-        State.TERMINATED,
-        State.ABSENT,
-        State.DELETING,
-        State.STOPPING,
-        State.STOPPED,
-    }
-)
+_TAKEN = GONE | {State.ABSENT, State.DELETING, State.STOPPING, State.STOPPED}
 _CERTAIN = frozenset({State.READY, State.UNKNOWN, State.STATE_UNSPECIFIED})
 UNHEALTHY = frozenset({Health.TIMEOUT, Health.UNHEALTHY_TENSORFLOW, Health.UNHEALTHY_MAINTENANCE})
 """Health that says that something is wrong; HEALTH_UNSPECIFIED says nothing."""
 
 
 def judge(sight: Sight, limits: Limits) -> WatchDecision:
-    """What becomes of a training, from the gravest case to none; first match wins.
+    """Return the course of a training, from the gravest case to none; the first match wins.
 
     ===================================================== ======================================
     seen                                                  course
@@ -101,15 +92,13 @@ def judge(sight: Sight, limits: Limits) -> WatchDecision:
     if sight.health not in UNHEALTHY:
         return GO_ON
     if sight.silent_for >= limits.stall:
-        return WatchDecision(
-            Course.END_NOW, f"the node is {sight.health}, and no progress for {in_words(sight.silent_for)}"
-        )
+        silence = in_words(sight.silent_for)
+        return WatchDecision(Course.END_NOW, f"the node is {sight.health}, and no progress for {silence}")
     if sight.health is Health.UNHEALTHY_MAINTENANCE:
         return WatchDecision(Course.SAVE_AND_END, "the node is under maintenance")
     if sight.unhealthy_for >= limits.unhealthy:
-        return WatchDecision(
-            Course.SAVE_AND_END, f"the node has been {sight.health} for {in_words(sight.unhealthy_for)}"
-        )
+        lasting = in_words(sight.unhealthy_for)
+        return WatchDecision(Course.SAVE_AND_END, f"the node has been {sight.health} for {lasting}")
     return GO_ON
 
 
@@ -120,7 +109,7 @@ class Watch:
         settings: which node, on which machine, how often.
         api: the Cloud TPU API.
         clock: asked, never slept on.
-        log: is told once when the API stops answering, and once when it answers again.
+        log: gets a line when the API stops answering, and one when it answers again.
     """
 
     def __init__(self, settings: TpuSettings, api: CloudTpu, clock: Clock, log: Callable[[str], None]) -> None:
@@ -131,25 +120,21 @@ class Watch:
         self._answers = True
 
     def look(self, silent_for: float) -> WatchDecision:
-        """A look at what is due, and what is to be done.
+        """Look at what is due, and return what is to be done.
 
         Args:
             silent_for: seconds since the training last showed progress.
         """
-        now, limits = self._clock.now(), self._settings.limits
-        if self._settings.machine is not None and now >= self._next_notice:
+        now, limits, machine = self._clock.now(), self._settings.limits, self._settings.machine
+        if machine is not None and now >= self._next_notice:
             self._next_notice = now + limits.notice_poll
-            self._look_at_machine(self._settings.machine, now)
+            self._see(end_announced=notices.end_announced(machine, now, limits.maintenance_lead))
         if now >= self._next_node:
             self._next_node = now + limits.poll
             self._look_at_node(now)
         lasting = 0.0 if self._unhealthy_since is None else now - self._unhealthy_since
-        self._sight = self._sight.model_copy(update={"silent_for": silent_for, "unhealthy_for": lasting})
+        self._see(silent_for=silent_for, unhealthy_for=lasting)
         return judge(self._sight, limits)
-
-    def _look_at_machine(self, machine: MachineSettings, now: float) -> None:
-        announced = notices.end_announced(machine, now, self._settings.limits.maintenance_lead)
-        self._sight = self._sight.model_copy(update={"end_announced": announced})
 
     def _look_at_node(self, now: float) -> None:
         try:
@@ -163,7 +148,10 @@ class Watch:
             self._unhealthy_since = None
         elif self._unhealthy_since is None:
             self._unhealthy_since = now
-        self._sight = self._sight.model_copy(update={"state": state, "health": health})
+        self._see(state=state, health=health)
+
+    def _see(self, **changes: object) -> None:
+        self._sight = self._sight.model_copy(update=changes)
 
     def _say(self, line: str, *, answers: bool) -> None:
         if answers is not self._answers:
@@ -175,10 +163,10 @@ class Watch:
 def watching(
     watch: Watch, silent_for: Callable[[], float], act: Callable[[WatchDecision], None], every: float
 ) -> Iterator[None]:
-    """While the body runs, a thread looks; the first verdict that is not to go on is acted on, and ends the looking.
+    """Look in a thread while the body runs; the first verdict that is not to go on is acted on, and ends the looking.
 
     Args:
-        watch: what to look with.
+        watch: looks.
         silent_for: seconds since the training last showed progress.
         act: ends the training; called in the thread, at most once.
         every: seconds between two looks.

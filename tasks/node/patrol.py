@@ -1,15 +1,14 @@
-"""The patrol's round: lists Google Cloud's resources and Prefect's runs, and repairs what the settings allow.
+"""The patrol's round: looks for what is left of a TPU between runs, and repairs what the settings allow.
 
-What is done in which case is :mod:`podline.tpu.patrol`'s table; here is where the cases are looked for. A deed that
-takes a node away is done while the lease is held, so that no run begins to use it meanwhile. The only memory is a
-variable on the server: since when nobody was seen to use what.
+:mod:`podline.tpu.patrol` has the table of what is done in which case; here the cases are looked for. A deed that takes
+the node away is done with the lease, so that no flow begins to use it meanwhile. The only memory is a variable on the
+server: since when the node is unused.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
 from functools import partial
 
 from prefect.artifacts import create_table_artifact
@@ -19,228 +18,135 @@ from prefect.client.schemas.filters import (
     FlowRunFilter,
     FlowRunFilterState,
     FlowRunFilterStateType,
+    FlowRunFilterTags,
     TaskRunFilter,
     TaskRunFilterId,
 )
 from prefect.client.schemas.objects import FlowRun, StateType
-from prefect.concurrency.sync import concurrency
 from prefect.exceptions import ObjectNotFound
-from prefect.logging import get_run_logger
-from prefect.runtime import flow_run
-from prefect.states import Crashed
 from prefect.variables import Variable
 
-from podline import entry_points, settings
-from podline.errors import PodlineError, SettingsError, TpuSetupError
+from podline.errors import PodlineError, TpuInUseError
 from podline.reporting.templates import markdown
-from podline.tasks.node import tpu_lease, tpu_use
+from podline.tasks.node import lease
 from podline.tasks.node.node_run import end_run, living_runs
-from podline.tasks.node.tpu_holder import holders
-from podline.tasks.runs.asking import explained, require_named
-from podline.tasks.runs.tags import OUR_TAGS, SILENCE
-from podline.tpu import lock
+from podline.tasks.runs.tags import TAG
 from podline.tpu.client import CloudTpu
 from podline.tpu.clock import in_words
-from podline.tpu.patrol import TABLE, Deed, PatrolCase, PatrolFinding, forbidden, node_case, request_case, run_case
+from podline.tpu.node import IN_QUEUE, State
+from podline.tpu.patrol import TABLE, Deed, PatrolCase, PatrolFinding, forbidden, node_case, request_case
 from podline.tpu.recovery import Recovery
 from podline.tpu.tpu_log import TpuLog
 from podline.tpu_settings import TpuSettings
 
-# By name, since tasks do not import flows.
-_FLOW = "podline.flows.tpu_patrol:tpu_patrol"
-# What the patrol remembers from one round to the next.
 _MEMORY = "tpu_patrol"
-_LEASE = "lease tpu"
-# A lease that nobody renews ends within 120 s (tpu_lease), and the server looks for such every few seconds.
-_LEASE_ENDS = 600.0
-_TURN_SECONDS = 5.0
+_ALIVE = (StateType.PENDING, StateType.RUNNING, StateType.CANCELLING)
 
 
-def patrolled() -> list[PatrolFinding]:
-    """One round, as a flow run: a table artifact, and a run that fails if something could not be looked at or done.
-
-    Raises:
-        PodlineError: the first that went wrong; all else was done.
-    """
-    tpu = settings.load().tpu
-    if tpu is None:
-        # The deployment comes with its schedule, also to those who have no TPU.
-        get_run_logger().info("the settings name no TPU; nothing to patrol")
-        return []
-    with get_client(sync_client=True) as client, CloudTpu(tpu.api, tpu_use.CLOCK) as api:
+def patrolled(tpu: TpuSettings) -> tuple[list[PatrolFinding], PodlineError | None]:
+    """Do one round; return what it found, and the first thing that went wrong. All else was done."""
+    with get_client(sync_client=True) as client, CloudTpu(tpu.api, lease.CLOCK) as api:
         round_ = _Round(tpu, client, api)
-        findings = list(round_.findings())
+        return list(round_.findings()), round_.problem
+
+
+def publish(findings: list[PatrolFinding], tpu: TpuSettings) -> None:
+    """Put what a round found on the flow run, as a table."""
     create_table_artifact(
         # Prefect's UI reads a table's cells as Markdown, and a run on the server may have any name.
         [{name: markdown(cell) for name, cell in finding.row().items()} for finding in findings],
         key="tpu-patrol",
         description=f"What the patrol found ({tpu.patrol})",
     )
-    if round_.problem is not None:
-        raise round_.problem
-    return findings
-
-
-def patrolled_by_hand() -> list[PatrolFinding]:
-    """One round from the command line.
-
-    Raises:
-        SettingsError: the settings name no TPU, nothing names a Prefect server, or it asks for another secret.
-        PodlineError: the server does not answer, or refuses.
-    """
-    if settings.load().tpu is None:
-        raise SettingsError("which TPU? set tpu.node, tpu.api.project and tpu.api.zone; see docs/tpu.md")
-    require_named()
-    with explained():
-        return entry_points.load(_FLOW)()
 
 
 class _Round:
-    """One round of the patrol.
-
-    Attributes:
-        problem: the first thing that went wrong.
-    """
+    """One round of the patrol; ``problem`` is the first thing that went wrong."""
 
     def __init__(self, tpu: TpuSettings, client: SyncPrefectClient, api: CloudTpu) -> None:
         self._tpu, self._client, self._api = tpu, client, api
-        self._now, self._used = tpu_use.CLOCK.now(), False
-        self._since: dict[str, float] = json.loads(str(Variable.get(_MEMORY, default="{}")))
-        self._seen: dict[str, float] = {}
+        self._used = False
         self.problem: PodlineError | None = None
 
     def findings(self) -> Iterator[PatrolFinding]:
-        """What there is, each done with before the next is looked for."""
-        parts = (self._runs, self._lease, self._requests, self._nodes, self._lock)
-        for part in parts:
+        """Yield what there is, each done with before the next is looked for."""
+        for part in (self._runs, self._lease, self._node):
             try:
                 yield from part()
             except PodlineError as error:
                 self.problem = self.problem or error
-        Variable.set(_MEMORY, json.dumps(self._seen), overwrite=True)
 
     def _runs(self) -> Iterator[PatrolFinding]:
-        """Runs of ours that are said to be running, and those on the node, which use it even before they run."""
-        on_node = {run.id: run for run in self._on_node()}
-        ours = (run for run in self._running() if set(run.tags) & set(OUR_TAGS))
-        running = {run.id: run for run in ours if str(run.id) != flow_run.id}
-        limit = SILENCE.total_seconds()
-        for run in (running | on_node).values():
-            silent = self._silence(run)
-            case = run_case(silent, limit, orphan=run.id in on_node and self._is_orphan(run))
-            seen = "no sign of life yet" if silent is None else f"last sign of life {in_words(silent)} ago"
-            end = self._crash if case is PatrolCase.SILENT else self._cancel
-            yield self._deal(f"run {run.name}", f"{run.state_name}, {seen}", case, partial(end, run))
-        self._used = bool(self._on_node())
+        """Yield runs on the node that no flow waits for, and note whether any run lives that may use the node."""
+        for run in self._on_node():
+            if self._is_orphan(run):
+                yield self._deal(f"run {run.name}", str(run.state_name), PatrolCase.ORPHAN, partial(self._cancel, run))
+        alive = FlowRunFilter(
+            tags=FlowRunFilterTags(all_=[TAG]), state=FlowRunFilterState(type=FlowRunFilterStateType(any_=[*_ALIVE]))
+        )
+        self._used = bool(self._on_node()) or bool(self._client.read_flow_runs(flow_run_filter=alive))
 
     def _on_node(self) -> list[FlowRun]:
-        """The living runs in the node's queue; with the placement *here* there is none, nor a deployment for them."""
         return living_runs(self._client, self._tpu.node) if self._tpu.placement == "node" else []
 
-    def _running(self) -> list[FlowRun]:
-        living = FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType.RUNNING, StateType.CANCELLING]))
-        return self._client.read_flow_runs(flow_run_filter=FlowRunFilter(state=living))
-
-    def _silence(self, run: FlowRun) -> float | None:
-        """Seconds since a run's last heartbeat, or since it began to run again after that."""
-        question = {
-            "event": {"name": ["prefect.flow-run.heartbeat"]},
-            "resource": {"id": [f"prefect.flow-run.{run.id}"]},
-            "order": "DESC",
-        }
-        answer = self._client.request("POST", "/events/filter", json={"filter": question, "limit": 1})
-        beats = answer.raise_for_status().json()["events"]
-        if not beats or run.state is None:
-            return None
-        last = max(datetime.fromisoformat(beats[0]["occurred"]), run.state.timestamp)
-        return max((datetime.now(UTC) - last).total_seconds(), 0.0)
-
     def _is_orphan(self, run: FlowRun) -> bool:
-        """Whether a run on the node works for a flow that has ended."""
+        """Return whether a run on the node works for a flow that has ended."""
         if run.parent_task_run_id is None:
             return True
         ours = TaskRunFilter(id=TaskRunFilterId(any_=[run.parent_task_run_id]))
         waiting = self._client.read_flow_runs(task_run_filter=ours)
         return not any(parent.state is not None and not parent.state.is_final() for parent in waiting)
 
-    def _crash(self, run: FlowRun) -> str:
-        self._client.set_flow_run_state(run.id, Crashed(message="its signs of life have stopped"), force=True)
-        return "marked as crashed"
-
     def _cancel(self, run: FlowRun) -> str:
-        end_run(self._client, run.id, "the flow that waited for it has ended")
+        end_run(self._client, run, "the flow that waited for it has ended")
         return "cancelled"
 
     def _lease(self) -> Iterator[PatrolFinding]:
+        name = lease.limit_of(self._tpu.node)
         try:
-            limit = self._client.read_global_concurrency_limit_by_name(tpu_lease.LIMIT)
-        except ObjectNotFound as error:
-            raise TpuSetupError(
-                f"the Prefect server has no concurrency limit {tpu_lease.LIMIT!r}; make it: "
-                f"prefect global-concurrency-limit create {tpu_lease.LIMIT} --limit 1"
-            ) from error
-        if not limit.active_slots:
+            taken = self._client.read_global_concurrency_limit_by_name(name).active_slots
+        except ObjectNotFound:
             return
-        having = holders(self._running())
-        if having:
-            self._used = True
-            yield self._deal(_LEASE, f"run {having[0].name} has it", PatrolCase.HELD)
-            return
-        for_long = self._unused_for(_LEASE)
-        self._used = self._used or for_long < _LEASE_ENDS
-        case = PatrolCase.LEFT if for_long >= _LEASE_ENDS else PatrolCase.ENDING
-        yield self._deal(_LEASE, f"taken, and nobody has it, for {in_words(for_long)}", case, self._give_back)
+        if taken and not self._used:
+            yield self._deal(f"lease {name}", "taken", PatrolCase.LEFT, partial(self._give_back, name))
 
-    def _give_back(self) -> str:
-        nobody = GlobalConcurrencyLimitUpdate(active_slots=0)
-        self._client.update_global_concurrency_limit(tpu_lease.LIMIT, nobody)
+    def _give_back(self, name: str) -> str:
+        self._client.update_global_concurrency_limit(name, GlobalConcurrencyLimitUpdate(active_slots=0))
         return "given back"
 
-    def _requests(self) -> Iterator[PatrolFinding]:
-        for request in self._api.queued_resources():
-            what, idle = f"request {request.name}", 0.0
-            if not self._used:
-                idle = self._unused_for(what)
+    def _node(self) -> Iterator[PatrolFinding]:
+        name = self._tpu.node
+        node = self._api.node(name)
+        request = self._api.queued_resource(node.queued_resource if node and node.queued_resource else name)
+        costs = (node is not None and node.state is State.READY) or (request is not None and request.state in IN_QUEUE)
+        idle = self._unused_for() if costs and not self._used else self._forget()
+        if request is not None:
             case = request_case(request, self._tpu, used=self._used, idle_for=idle)
-            yield self._deal(what, f"{request.state} {request.problem}".strip(), case, self._delete)
+            yield self._deal(f"request {name}", f"{request.state} {request.problem}".strip(), case, self._delete)
+        case = node_case(node, self._tpu, used=self._used, idle_for=idle)
+        seen = f"{node.state}, {node.health}, unused for {in_words(idle)}" if node else "there is none"
+        yield self._deal(f"node {name}", seen, case, self._stop if TABLE[case].do is Deed.STOP else self._delete)
 
-    def _nodes(self) -> Iterator[PatrolFinding]:
-        for node in self._api.nodes():
-            what, idle, seen = f"node {node.name}", 0.0, f"{node.state}, {node.health}"
-            if not self._used and node.state == "READY" and node.name == self._tpu.node:
-                idle = self._unused_for(what)
-                seen += f", nobody has used it for {in_words(idle)}"
-            case = node_case(node, self._tpu, used=self._used, idle_for=idle)
-            yield self._deal(what, seen, case, self._stop if TABLE[case].do is Deed.STOP else self._delete)
+    def _unused_for(self) -> float:
+        """Return the seconds since the node was first seen unused, without a use in between."""
+        now = lease.CLOCK.now()
+        since = json.loads(str(Variable.get(_MEMORY, default="{}"))).get(self._tpu.node, now)
+        Variable.set(_MEMORY, json.dumps({self._tpu.node: since}), overwrite=True)
+        return now - since
+
+    def _forget(self) -> float:
+        Variable.set(_MEMORY, "{}", overwrite=True)
+        return 0.0
 
     def _stop(self) -> str:
         self._api.stop_node(self._tpu.node)
         return "stopped"
 
     def _delete(self) -> str:
-        Recovery(self._tpu, self._api, tpu_use.CLOCK, TpuLog()).delete()
-        return "deleted"
+        return "deleted" if Recovery(self._tpu, self._api, lease.CLOCK, TpuLog()).delete() else "gone already"
 
-    def _lock(self) -> Iterator[PatrolFinding]:
-        machine = self._tpu.machine
-        if machine is None:
-            return
-        view = lock.look(machine)
-
-        def remove() -> str:
-            lock.clear(machine, lambda _line: None)
-            return "removed"
-
-        yield self._deal("lock", str(view), PatrolCase.STALE if view.stale else PatrolCase.LOCKED, remove)
-
-    def _unused_for(self, what: str) -> float:
-        """Seconds since something was first seen unused, without a use in between."""
-        since = self._since.get(what, self._now)
-        self._seen[what] = since
-        return self._now - since
-
-    def _deal(self, what: str, seen: str, case: PatrolCase, do: Callable[[], str] = str) -> PatrolFinding:
-        """Does what the table says, if it may."""
+    def _deal(self, what: str, seen: str, case: PatrolCase, do: Callable[[], str]) -> PatrolFinding:
+        """Do what the table says, if it may be done."""
         deed = TABLE[case].do
         done = forbidden(deed, self._tpu)
         if deed is not Deed.NOTHING and not done:
@@ -251,9 +157,9 @@ class _Round:
         try:
             if deed not in {Deed.STOP, Deed.DELETE}:
                 return do()
-            with concurrency(tpu_lease.LIMIT, occupy=1, strict=True, timeout_seconds=_TURN_SECONDS):
+            with lease.lease(self._tpu.node):
                 return do()
-        except TimeoutError:
+        except TpuInUseError:
             return "not done: a run has begun to use it"
         except PodlineError as error:
             self.problem = self.problem or error

@@ -186,7 +186,8 @@ class World:
         for folder in (store.scratch / "tmp", self.folder / "tmp"):
             found += [f"{each} is left over" for each in (folder.iterdir() if folder.is_dir() else ())]
         found += [f"{each} is left over" for each in self.folder.glob("cache/objects/*.half")]
-        locks = [*store.scratch.glob("locks/*.lock"), *self.folder.glob("cache/locks/*")]
+        locks = [*store.scratch.glob("locks/*"), *store.scratch.glob("uses/*"), *self.folder.glob("cache/locks/*")]
+        locks += [self._train_lock] if self._train_lock.exists() else []
         found += [f"{each} is locked" for each in locks if _is_locked(each)]
         found += [f"{each} is in the user's home" for each in (self.folder / "home").iterdir()]
         ended = 1 + episode.missed + sum(kill.code == 0 for kill in episode.kills)
@@ -254,8 +255,13 @@ class World:
             "TMPDIR": str(self.folder / "tmp"),
             "STORAGE_EMULATOR_HOST": self._emulator,
             "PODLINE_STORE_CACHE": str(self.folder / "cache"),
+            "PODLINE_TRAIN_LOCK": str(self._train_lock),
             _MARK: str(self.folder),
         }
+
+    @property
+    def _train_lock(self) -> Path:
+        return self.folder / "train.lock"
 
     @property
     def _log(self) -> Path:

@@ -37,7 +37,7 @@ def test_killed_stage(tmp_path: Path, gcs: str, gcs_root: str, stage: str, place
     assert killed(World(tmp_path, case, gcs_root, gcs), kills, SEED) == []
 
 
-@pytest.mark.parametrize(("place", "kills"), [("folder", 17), ("bucket", 8)])
+@pytest.mark.parametrize(("place", "kills"), [("folder", 100), ("bucket", 8)])
 def test_killed_run(tmp_path: Path, gcs: str, gcs_root: str, place: str, kills: int) -> None:
     small = ("--steps", "100", "--batch-size", "32", "--set", "model.width=0.1", "--set", "deterministic=true")
     command = ("run", "sample", "--root", "{root}", *small, "--set", "checkpoint_steps=10")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import http.client
-import json
 import os
 import signal
 import socket
@@ -12,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -21,8 +20,6 @@ from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import WorkPoolCreate
 from prefect.settings import PREFECT_API_URL, temporary_settings
 from prefect.states import Scheduled
-
-from podline.tasks.node import tpu_lease
 
 TESTS = Path(__file__).resolve().parent.parent
 POOL = "tpu"
@@ -113,45 +110,16 @@ class PrefectServer:
         with self.client() as client:
             return client.read_flow_run(flow_run).state
 
-    @property
-    def users_of_tpu(self) -> int:
-        """How many have the TPU."""
-        with self.client() as client:
-            return users_of_tpu(client)
-
-    def let_leases_end(self, longest: float) -> int:
-        """The time passes after which the server takes a lease back; how many there are.
-
-        Args:
-            longest: no lease may have more seconds to go.
-        """
-        folder = self.home / "concurrency_leases"
-        past, leases = datetime.now(UTC) - timedelta(seconds=1), []
-        for file in folder.glob("*-*.json"):
-            lease = json.loads(file.read_text())
-            assert datetime.fromisoformat(lease["expiration"]) <= datetime.now(UTC) + timedelta(seconds=longest)
-            file.write_text(json.dumps(lease | {"expiration": past.isoformat()}))
-            leases.append(file.stem)
-        (folder / "expirations.json").write_text(json.dumps(dict.fromkeys(leases, past.isoformat())))
-        return len(leases)
-
 
 @contextlib.contextmanager
-def server_with_limit(folder: Path) -> Iterator[PrefectServer]:
-    """A server that knows the TPU's limit, until the body ends."""
+def prefect_server_in(folder: Path) -> Iterator[PrefectServer]:
+    """A server that answers, until the body ends."""
     server = PrefectServer(folder)
     try:
         server.wait()
-        with server.client():
-            tpu_lease.make_limit()
         yield server
     finally:
         server.kill()
-
-
-def users_of_tpu(client: SyncPrefectClient) -> int:
-    """How many have the TPU, as a client's server sees it."""
-    return client.read_global_concurrency_limit_by_name(tpu_lease.LIMIT).active_slots
 
 
 @contextlib.contextmanager

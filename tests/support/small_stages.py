@@ -196,22 +196,6 @@ def _family(spec: ActSpec, reporter: Reporter) -> None:
         _sleep(spec, reporter)
 
 
-def _linger(spec: ActSpec, reporter: Reporter) -> None:
-    """Talks on and on, slowly."""
-    note(spec, "sleeping", os.getpid())
-    for done in range(100_000):
-        reporter.progress(done, 100_000, "words")
-        time.sleep(0.05)
-
-
-def _chat(spec: ActSpec, reporter: Reporter) -> None:
-    """A few words, at a pace."""
-    reporter.pace(0.01)
-    for done in range(3):
-        reporter.progress(done, 3, "words")
-        time.sleep(0.1)
-
-
 def _no_space(spec: ActSpec, reporter: Reporter) -> None:
     with Path("/dev/full").open("w") as full:
         full.write("x" * 100_000)
@@ -244,8 +228,6 @@ ACTS = {
     "save when asked": _save_when_asked,
     "deaf": _deaf,
     "family": _family,
-    "linger": _linger,
-    "chat": _chat,
     "no space": _no_space,
 }
 ACT = Stage("act", ActSpec, ActResult, "small_stages:run")

@@ -8,16 +8,16 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
-from nights import settings_lines
 from prefect.states import Cancelling
-from prefect_servers import PrefectServer, server_with_limit, wait_until, worker
+from prefect_servers import PrefectServer, prefect_server_in, wait_until, worker
 from small_flow_stages import STEPS, ran
-from standin.cloud import Cloud
+from standin.cloud import NODE, Cloud
 from standin.servers import serving
 
 from podline.data.sources.sample import write_sample
 from podline.supervision import processes
 from podline.tpu.clock import SystemClock
+from podline.tpu.turn import look
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 
@@ -27,7 +27,7 @@ _ALL = ["convert", "validate", "train", "evaluate", "report"]
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[PrefectServer]:
-    with server_with_limit(tmp_path) as made:
+    with prefect_server_in(tmp_path) as made:
         yield made
 
 
@@ -57,9 +57,14 @@ def test_a_run_that_is_cancelled_at_each_stage_leaves_nothing_behind(server: Pre
         # Of the training: it has noted its first six steps, and goes on noting that it lives.
         return len(notes_of_training(root)) > 2 * 6 if stage == "train" else (root / f"held-{stage}").exists()
 
+    def is_used() -> bool:
+        return bool(look(tmp_path / f"podline-tpu-{NODE}", 0, SystemClock()).holder)
+
     with serving(Cloud(SystemClock())) as address:
         settings = tmp_path / "podline.toml"
-        settings.write_text("\n".join(settings_lines(tmp_path, address, "poll = 0.5", "cool_down = 0.5")))
+        api = f'[tpu.api]\nproject = "test-project"\nzone = "us-central2-b"\nendpoint = "{address}"\ninsecure = true\n'
+        limits = "[tpu.limits]\npoll = 0.5\ncool_down = 0.5\n"
+        settings.write_text(f'[tpu]\nnode = "{NODE}"\nfolder = "{tmp_path}"\n{api}{limits}')
         marks = {"PODLINE_SETTINGS": str(settings), _MARK: str(root)}
         with worker(server, "one", tmp_path, "--limit", "1", **marks) as its_worker:
             for stage in _ALL:
@@ -68,12 +73,12 @@ def test_a_run_that_is_cancelled_at_each_stage_leaves_nothing_behind(server: Pre
                 hold.touch()
                 run = start()
                 wait_until(lambda stage=stage: is_held(stage))
-                assert server.users_of_tpu == (stage in ("train", "evaluate"))
+                assert is_used() == (stage in ("train", "evaluate"))
                 cancel(server, run)
                 wait_until(lambda run=run: server.state(run).is_final())
                 assert server.state(run).name == "Cancelled"
                 wait_until(lambda: processes.marked(_MARK, str(root)) == [its_worker.pid])
-                assert server.users_of_tpu == 0
+                assert not is_used()
                 hold.unlink()
             last = start()
             wait_until(lambda: server.state(last).is_final())

@@ -29,15 +29,16 @@ def call(it: Bench, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     return int(ended.value.code or 0)
 
 
-def test_explain_prints_the_table_with_the_delays_of_the_settings(
+def test_the_policy_is_printed_with_the_delays_of_the_settings(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     with bench(tmp_path) as it:
-        assert call(it, monkeypatch, "explain") == 0
+        assert call(it, monkeypatch, "status", "--policy") == 0
     shown = capsys.readouterr().out
     assert "UNHEALTHY_TENSORFLOW" in shown
-    assert "done after 60 s" in shown
-    assert "tpu.idle_stop is 1 h; tpu.patrol is report" in shown
+    assert "tpu.limits.patience = 60\n" in shown
+    assert "tpu.limits.restart.attempts = 2\n" in shown
+    assert "tpu.idle_stop = 60 (minutes)\ntpu.patrol = report\n" in shown
 
 
 def test_status_shows_a_node_and_touches_nothing(

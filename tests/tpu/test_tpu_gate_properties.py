@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import fcntl
 import os
+import struct
 import tempfile
 from pathlib import Path
 
-import pytest
+from google.cloud import tpu_v2
 from google.rpc import code_pb2
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,7 +18,7 @@ from standin.timeline import Attempt, Outage, Phase, Script
 from turned_clock import TurnedClock
 
 from podline.errors import PodlineError
-from podline.tpu.node import Health, State, SymptomKind
+from podline.tpu.node import Health, State
 from podline.tpu_settings import Limits, MachineSettings
 
 LIMITS = Limits(queue=3600)
@@ -31,7 +32,7 @@ PHASES = st.builds(
     state=st.one_of(st.just("READY"), st.sampled_from(STATES)),
     health=st.one_of(st.just("HEALTHY"), st.sampled_from(sorted(Health))),
     seconds=DURATIONS,
-    symptom=st.one_of(st.just(""), st.just(""), st.sampled_from(sorted(SymptomKind))),
+    symptom=st.one_of(st.just(""), st.just(""), st.sampled_from(sorted(tpu_v2.Symptom.SymptomType.__members__))),
 )
 LIVES = st.lists(PHASES, min_size=1, max_size=5).map(tuple)
 CODES = st.sampled_from(
@@ -111,7 +112,8 @@ class _Locked(_Bounded):
         inside = self._start <= self.now() < self._end
         if inside and self._descriptor is None:
             self._descriptor = os.open(self._file, os.O_CREAT | os.O_RDWR)
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+            # A lock of this process's own descriptor, which its own questions see as another's.
+            fcntl.fcntl(self._descriptor, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", fcntl.F_WRLCK, 0, 0, 0, 0))
         elif not inside:
             self.close()
 
@@ -174,27 +176,13 @@ def stops_at_a_lock(script: Script, start: float, length: float) -> None:
 STARTS = st.sampled_from([0.0, 40.0, 700.0])
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(script=SCRIPTS, queued=st.booleans())
 def test_it_ends_within_its_budgets(script: Script, queued: bool) -> None:
     ends_within_its_budgets(script, queued)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(script=SCRIPTS, start=STARTS, length=DURATIONS)
 def test_on_the_machine_itself_nobody_gets_past_a_lock(script: Script, start: float, length: float) -> None:
-    stops_at_a_lock(script, start, length)
-
-
-@pytest.mark.slow
-@settings(max_examples=300, deadline=None)
-@given(script=SCRIPTS, queued=st.booleans())
-def test_it_ends_within_its_budgets_however_often_it_is_tried(script: Script, queued: bool) -> None:
-    ends_within_its_budgets(script, queued)
-
-
-@pytest.mark.slow
-@settings(max_examples=100, deadline=None)
-@given(script=SCRIPTS, start=STARTS, length=DURATIONS)
-def test_nobody_gets_past_a_lock_however_often_it_is_tried(script: Script, start: float, length: float) -> None:
     stops_at_a_lock(script, start, length)

@@ -226,8 +226,9 @@ def test_whoever_follows_the_guide_has_a_node_and_a_run(cloud: Cloud) -> None:
     for command in commands():
         said.setdefault(command, []).append(run(command))
     before, after = said["podline tpu status"]
-    assert "there is none" in before
-    assert f"{NODE}: READY (v5litepod-8, tpu-vm-tf-2.20.0-pjrt)" in after
+    assert f"{NODE}: ABSENT" in before
+    assert f"{NODE}: READY, HEALTHY" in after
+    assert "v5litepod-8, tpu-vm-tf-2.20.0-pjrt" in after
 
     spec, made = settings.load().tpu, cloud.get_node(NODE)
     assert spec is not None

@@ -20,8 +20,6 @@ from podline.tpu_settings import MachineSettings
 HOLDS = {
     # What libtpu does.
     "lockf": "fd = os.open(path, os.O_CREAT | os.O_RDWR, 0o644); fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)",
-    "flock": "fd = os.open(path, os.O_CREAT | os.O_RDWR, 0o644); fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)",
-    "pid": "open(path, 'w').write(f'{os.getpid()}\\n')",
     "open": "fd = os.open(path, os.O_CREAT | os.O_RDWR, 0o644)",
 }
 
@@ -46,19 +44,17 @@ def machine(tmp_path: Path) -> MachineSettings:
 
 def test_no_file_and_no_device_in_use_is_free(machine: MachineSettings) -> None:
     view = lock.look(machine)
-    assert (view.present, view.holder, view.stale) == (False, None, False)
+    assert (view.present, view.holder, view.stale) == (False, "", False)
     assert str(view) == "free"
     assert lock.clear(machine, pytest.fail) == view
 
 
-@pytest.mark.parametrize("how", ["lockf", "flock", "pid"])
-def test_a_living_holder_is_named_and_left_alone(machine: MachineSettings, how: str) -> None:
+def test_a_living_holder_is_named_and_left_alone(machine: MachineSettings) -> None:
     path = Path(machine.lock_file)
-    with holding(path, how) as process:
+    with holding(path, "lockf") as process:
         view = lock.clear(machine, pytest.fail)
-        assert view.holder is not None
-        assert view.holder.pid == process.pid
-        assert "import fcntl" in view.holder.command
+        assert f"process {process.pid} (" in view.holder
+        assert "import fcntl" in view.holder
         assert str(process.pid) in str(view)
         assert path.exists()
 
@@ -66,20 +62,19 @@ def test_a_living_holder_is_named_and_left_alone(machine: MachineSettings, how: 
 def test_who_has_the_device_open_has_the_tpu(machine: MachineSettings, tmp_path: Path) -> None:
     with holding(tmp_path / "accel0", "open") as process:
         view = lock.look(machine)
-        assert view.holder is not None
-        assert (view.holder.pid, view.present) == (process.pid, False)
+        assert not view.present
+        assert f"process {process.pid} (" in view.holder
         assert "device" in str(view)
 
 
 def test_who_only_has_the_lock_file_open_has_not(machine: MachineSettings) -> None:
     with holding(Path(machine.lock_file), "open"):
-        assert lock.look(machine).holder is None
+        assert lock.look(machine).holder == ""
 
 
-@pytest.mark.parametrize("how", ["lockf", "flock", "pid"])
-def test_what_a_killed_holder_left_behind_is_removed_with_a_line(machine: MachineSettings, how: str) -> None:
+def test_what_a_killed_holder_left_behind_is_removed_with_a_line(machine: MachineSettings) -> None:
     path = Path(machine.lock_file)
-    with holding(path, how) as process:
+    with holding(path, "lockf") as process:
         process.kill()
         process.wait()
         assert lock.look(machine).stale
@@ -88,23 +83,6 @@ def test_what_a_killed_holder_left_behind_is_removed_with_a_line(machine: Machin
         assert str(lock.clear(machine, lines.append)) == "free"
         assert not path.exists()
         assert lines == [f"removed {path}, which a dead process had left behind"]
-
-
-def test_a_process_id_that_was_given_away_again_is_not_the_holder(machine: MachineSettings) -> None:
-    path = Path(machine.lock_file)
-    with holding(path, "pid") as process:
-        an_hour_ago = path.stat().st_mtime - 3600
-        os.utime(path, (an_hour_ago, an_hour_ago))
-        assert lock.look(machine).stale
-        assert process.poll() is None
-
-
-def test_a_dead_process_that_its_parent_has_not_heard_of_holds_nothing(machine: MachineSettings) -> None:
-    with holding(Path(machine.lock_file), "pid") as process:
-        process.kill()
-        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # it is a zombie now
-        assert Path(f"/proc/{process.pid}").exists()
-        assert lock.look(machine).stale
 
 
 def test_a_lock_file_that_someone_made_anew_in_the_meantime_is_left_alone(
@@ -122,12 +100,6 @@ def test_a_lock_file_that_someone_made_anew_in_the_meantime_is_left_alone(
     monkeypatch.setattr(fcntl, "lockf", made_anew)
     lock.clear(machine, pytest.fail)
     assert path.read_text() == "new"
-
-
-@pytest.mark.parametrize("content", [b"", b"hello", b"99999999999999999999999999", b"\xff\xfe", b"-1", b"4194305"])
-def test_a_file_that_names_no_process_is_stale(machine: MachineSettings, content: bytes) -> None:
-    Path(machine.lock_file).write_bytes(content)
-    assert lock.look(machine).stale
 
 
 def test_a_lock_of_another_users_that_cannot_be_removed_says_what_to_do() -> None:

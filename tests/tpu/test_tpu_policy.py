@@ -7,8 +7,8 @@ import itertools
 import pytest
 
 from podline.errors import TpuGoneError, TpuInUseError, TpuSetupError, TpuUnhealthyError
-from podline.tpu.node import Health, State, Symptom, SymptomKind
-from podline.tpu.policy import RULES, Action, Fact, Situation, decide, explain, facts_of, rule_for
+from podline.tpu.node import Health, State, Symptom
+from podline.tpu.policy import RULES, Action, Fact, Situation, decide, facts_of, rule_for, table
 from podline.tpu.tpu_log import Tried
 from podline.tpu_settings import ApiSettings, Limits, MachineSettings, NodeSpec, Step, TpuSettings
 
@@ -178,28 +178,23 @@ def test_without_a_spec_nothing_is_deleted() -> None:
 @pytest.mark.parametrize(
     ("kind", "age", "facts"),
     [
-        (SymptomKind.HBM_OUT_OF_MEMORY, 89, {Fact.SYMPTOM}),
-        (SymptomKind.HBM_OUT_OF_MEMORY, 90, set()),
-        (SymptomKind.OUT_OF_MEMORY, 0, {Fact.SYMPTOM}),
-        (SymptomKind.EXECUTE_TIMED_OUT, 10, {Fact.SYMPTOM}),
-        (SymptomKind.MESH_BUILD_FAIL, 10, {Fact.SYMPTOM}),
-        (SymptomKind.LOW_MEMORY, 10, {Fact.SYMPTOM}),
-        (SymptomKind.LOW_MEMORY, -3600, {Fact.SYMPTOM}),  # a clock that is ahead of ours
-        (SymptomKind.SYMPTOM_TYPE_UNSPECIFIED, 0, set()),
-        (SymptomKind.PROJECT_ABUSE, 3600, {Fact.ABUSE}),
-        (SymptomKind.PROJECT_ABUSE, 90_000, set()),
+        ("HBM_OUT_OF_MEMORY", 89, {Fact.SYMPTOM}),
+        ("HBM_OUT_OF_MEMORY", 90, set()),
+        ("OUT_OF_MEMORY", 0, {Fact.SYMPTOM}),
+        ("EXECUTE_TIMED_OUT", 10, {Fact.SYMPTOM}),
+        ("MESH_BUILD_FAIL", 10, {Fact.SYMPTOM}),
+        ("LOW_MEMORY", 10, {Fact.SYMPTOM}),
+        ("LOW_MEMORY", -3600, {Fact.SYMPTOM}),  # a clock that is ahead of ours
+        ("SYMPTOM_TYPE_UNSPECIFIED", 0, set()),
+        ("PROJECT_ABUSE", 3600, {Fact.ABUSE}),
+        ("PROJECT_ABUSE", 90_000, set()),
     ],
 )
-def test_symptoms_count_while_they_are_fresh(kind: SymptomKind, age: float, facts: set[Fact]) -> None:
+def test_symptoms_count_while_they_are_fresh(kind: str, age: float, facts: set[Fact]) -> None:
     assert facts_of((Symptom(kind=kind, at=1e9 - age),), 1e9, LIMITS) == facts
 
 
-def test_the_explanation_names_every_rule_and_every_number() -> None:
-    text = explain(LIMITS)
-    for rule in RULES:
-        assert rule.why in text
-    for state in State:
-        assert state in text
-    for number in ("30 s", "20 min", "10 min", "90 s", "at most 2 in a run", "5 for preempted"):
-        assert number in text
-    assert max(map(len, text.splitlines())) < 200
+def test_the_printed_table_has_every_rule_and_every_state() -> None:
+    printed = " ".join(cell for row in table() for cell in row)
+    assert all(rule.why in printed for rule in RULES)
+    assert all(state in printed for state in State if state is not State.READY)

@@ -54,6 +54,16 @@ def test_what_cannot_be_written_is_given_up(monkeypatch: pytest.MonkeyPatch) -> 
     run_log.ProgressCard("train")(progress(4))
 
 
+def test_the_card_of_a_stage_that_waits_says_for_whom(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = []
+    monkeypatch.setattr(run_log, "show", lambda *card: written.append(card))
+    card = run_log.ProgressCard("train")
+    card({"event": "waiting", "stage": "train", "message": "waits for its turn: train of runs/first"})
+    if card._writer is not None:
+        card._writer.join(240)
+    assert written == [("train", 0.0, "train: waits for its turn: train of runs/first")]
+
+
 def test_a_console_whose_reader_is_gone_ends_no_stage() -> None:
     class Gone(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:

@@ -38,7 +38,7 @@ class Bench:
     lines: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.tpu_log = TpuLog(log=self.lines.append)
+        self.tpu_log = TpuLog(self.lines.append)
 
     def admitted(self) -> contextlib.AbstractContextManager[None]:
         """The way through the gate."""

@@ -99,17 +99,9 @@ class Cloud:
         self._settle()
         return self._described(name, self._node(name))
 
-    def list_nodes(self) -> list[tpu_v2.Node]:
-        self._settle()
-        return [self._described(name, node) for name, node in self._nodes.items()]
-
     def get_request(self, name: str) -> tpu_v2.QueuedResource:
         self._settle()
         return self._described_request(name, self._request(name))
-
-    def list_requests(self) -> list[tpu_v2.QueuedResource]:
-        self._settle()
-        return [self._described_request(name, request) for name, request in self._requests.items()]
 
     def get_operation(self, name: str) -> operations_pb2.Operation:
         self._settle()

@@ -18,7 +18,6 @@ from standin.timeline import Announcement
 from podline.tpu.clock import Clock
 
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
-PAGE = 2
 
 
 @contextlib.contextmanager
@@ -40,12 +39,6 @@ def _handlers(cloud: Cloud) -> tuple[grpc.GenericRpcHandler, grpc.GenericRpcHand
     name = _short
     nodes = {
         "GetNode": _method(cloud, lambda ask: cloud.get_node(name(ask)), tpu_v2.GetNodeRequest, tpu_v2.Node),
-        "ListNodes": _method(
-            cloud,
-            lambda ask: _page(tpu_v2.ListNodesResponse, "nodes", cloud.list_nodes(), ask),
-            tpu_v2.ListNodesRequest,
-            tpu_v2.ListNodesResponse,
-        ),
         "CreateNode": _method(cloud, lambda ask: cloud.create_node(ask.node_id, ask.node), tpu_v2.CreateNodeRequest),
         "DeleteNode": _method(cloud, lambda ask: cloud.delete_node(name(ask)), tpu_v2.DeleteNodeRequest),
         "StopNode": _method(cloud, lambda ask: cloud.stop_node(name(ask)), tpu_v2.StopNodeRequest),
@@ -55,12 +48,6 @@ def _handlers(cloud: Cloud) -> tuple[grpc.GenericRpcHandler, grpc.GenericRpcHand
             lambda ask: cloud.get_request(name(ask)),
             tpu_v2.GetQueuedResourceRequest,
             tpu_v2.QueuedResource,
-        ),
-        "ListQueuedResources": _method(
-            cloud,
-            lambda ask: _page(tpu_v2.ListQueuedResourcesResponse, "queued_resources", cloud.list_requests(), ask),
-            tpu_v2.ListQueuedResourcesRequest,
-            tpu_v2.ListQueuedResourcesResponse,
         ),
         "CreateQueuedResource": _method(
             cloud,
@@ -109,13 +96,6 @@ def _answering(cloud: Cloud, answer: Callable[[Any], Any]) -> Callable[[Any, grp
         return answered
 
     return handle
-
-
-def _page(response: Any, field: str, found: list[Any], ask: Any) -> Any:
-    """So many of a list, and where the next page begins: a client that reads one page only is found out."""
-    start = int(ask.page_token or 0)
-    end = start + PAGE
-    return response(**{field: found[start:end], "next_page_token": str(end) if end < len(found) else ""})
 
 
 def _short(ask: Any) -> str:

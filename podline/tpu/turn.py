@@ -1,0 +1,110 @@
+"""Turns at a TPU on this machine: one user at a time, and a pause between two.
+
+libtpu's own lock is taken only when TensorFlow has started, which takes a while. A turn is taken before anything is
+looked at and given back when all is done, so that two runs never get past the gate together. It is a file
+lock (:mod:`podline.store.locks`), so it ends with its process. The file holds the user's process and, when the turn was
+given back, the time: the cool-down counts from there. A killed user could not write that; then the cool-down
+counts from the moment at which the next one notices.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from typing import IO
+
+from podline.errors import TpuSetupError
+from podline.frozen import Frozen
+from podline.store.locks import locked
+from podline.tpu.clock import Clock
+
+
+class Turn:
+    """The right to use a TPU from this machine.
+
+    Args:
+        file: by which all users take turns.
+        cool_down: seconds between two users.
+        clock: the clock that the cool-down counts by.
+    """
+
+    def __init__(self, file: Path, cool_down: float, clock: Clock) -> None:
+        self._file, self._cool_down, self._clock = file, cool_down, clock
+        self._lock = contextlib.ExitStack()
+        self._stream: IO[bytes] | None = None
+        self._free_at = 0.0
+
+    def take(self) -> bool:
+        """Take the turn, if no other process on this machine has it; return whether this one has it now.
+
+        Raises:
+            TpuSetupError: the file cannot be used.
+        """
+        if self._stream is not None:
+            return True
+        try:
+            self._stream = self._lock.enter_context(locked(self._file, wait=False))
+        except OSError as error:
+            raise TpuSetupError(
+                f"{self._file}, by which users of the TPU take turns, cannot be used: {error.strerror}; the setting "
+                "tpu.folder names its folder"
+            ) from error
+        if self._stream is None:
+            return False
+        now = self._clock.now()
+        self._free_at = now + _cooling(self._stream.read().decode(errors="replace").split(), self._cool_down, now)
+        self._write(f"{os.getpid()}")
+        return True
+
+    def give_back(self) -> None:
+        """Give the turn back; the cool-down starts."""
+        if self._stream is not None:
+            self._write(f"{os.getpid()} {self._clock.now()}")
+            self._stream = None
+            self._lock.close()
+
+    @property
+    def cooling(self) -> float:
+        """The seconds that are left of the cool-down after the last user, for the one who has the turn."""
+        return max(self._free_at - self._clock.now(), 0.0)
+
+    def _write(self, text: str) -> None:
+        if self._stream is not None:
+            self._stream.seek(0)
+            self._stream.truncate()
+            self._stream.write(text.encode())
+
+
+class TurnView(Frozen):
+    """A turn at a time: the process that has it, or how long the cool-down after the last user takes."""
+
+    holder: str = ""
+    cooling: float = 0.0
+
+    def __str__(self) -> str:
+        if self.holder:
+            return f"process {self.holder}"
+        return f"free, cooling down for {self.cooling:.0f} s" if self.cooling else "free"
+
+
+def look(file: Path, cool_down: float, clock: Clock) -> TurnView:
+    """Return who has the turn; take it for a moment if it is free, and change nothing."""
+    if not file.exists():
+        return TurnView()
+    words = file.read_text(errors="replace").split()
+    with locked(file, shared=True, wait=False) as free:
+        if free is None:
+            return TurnView(holder=words[0] if words else "?")
+    return TurnView(cooling=_cooling(words, cool_down, clock.now()))
+
+
+def _cooling(words: list[str], cool_down: float, now: float) -> float:
+    """Return the seconds until a cool-down is over; one whose beginning is not written down begins now."""
+    if not words:
+        return 0.0
+    try:
+        released = min(float(words[1]), now)
+    except (IndexError, ValueError):
+        released = now
+    return max(released + cool_down - now, 0.0)

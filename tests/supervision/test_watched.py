@@ -1,0 +1,87 @@
+"""When a child has said too little or worked too long; by a clock that the test turns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from podline import errors
+from podline.progress import Event
+from podline.settings import Settings
+from podline.supervision import supervisor
+from podline.supervision.supervisor import Ending
+
+PROGRESS = {"event": "progress", "stage": "train"}
+WAITING = {"event": "waiting", "stage": "train"}
+QUIET = None
+
+
+def pace(seconds: float | None) -> Event:
+    return {"event": "pace", "stage": "train", "seconds": seconds}
+
+
+class Child(supervisor._Child):
+    """A child whose events come at given seconds."""
+
+    def __init__(self, script: list[tuple[float, Event | None]], monkeypatch: pytest.MonkeyPatch) -> None:
+        self._stage, self._log, self._script, self.now = "train", "the log", script, 0.0
+        monkeypatch.setattr(supervisor, "time", SimpleNamespace(monotonic=lambda: self.now))
+
+    def _events(self) -> Iterator[Event | None]:
+        for at, event in self._script:
+            self.now = max(self.now, at)
+            yield event
+
+    def _stacks(self) -> str:
+        return ""
+
+
+def watched(patch: pytest.MonkeyPatch, *script: tuple[float, Event | None], slow: float = 0.0, **limits: Any) -> float:
+    """Listen to a child, for ``slow`` seconds to each event; return the time at the end."""
+    child = Child([*script], patch)
+    for event in child.watched(Settings(**limits), Ending()):
+        child.now += slow
+        assert event["event"] != "pace", "that is between child and supervisor"
+    return child.now
+
+
+@pytest.mark.parametrize(
+    ("seconds", "silent_for", "limits", "setting"),
+    [
+        (None, 901, {}, "silence"),
+        (0.01, 121, {}, "hang_floor"),
+        (10, 201, {}, "hang_factor"),
+        (10, 51, {"silence": 50}, "silence"),
+        (0.01, 11, {"hang_floor": 10}, "hang_floor"),
+        (1, 31, {"hang_floor": 10, "hang_factor": 30}, "hang_factor"),
+    ],
+)
+def test_a_silence_is_a_hang_by_the_setting_that_is_named(
+    monkeypatch: pytest.MonkeyPatch, seconds: float | None, silent_for: float, limits: dict[str, Any], setting: str
+) -> None:
+    before = (1000, PROGRESS), (1000, pace(seconds))
+    assert watched(monkeypatch, *before, (1000 + silent_for - 2, QUIET), **limits) > 1000
+    with pytest.raises(errors.HangError, match=rf"no sign of progress for {silent_for - 1} s .*the setting {setting}"):
+        watched(monkeypatch, *before, (1000 + silent_for, QUIET), **limits)
+
+
+def test_what_a_listener_takes_is_no_silence_of_the_child(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert watched(monkeypatch, (0, PROGRESS), (0, QUIET), slow=2000.0) == 2000
+
+
+def test_progress_is_no_silence_but_the_time_out_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    talk = [(at, event) for at in range(0, 2000, 100) for event in (PROGRESS, QUIET)]
+    assert watched(monkeypatch, *talk) == 1900
+    with pytest.raises(errors.StageTimeoutError, match=r"longer than its 1500 s .*the setting train_timeout"):
+        watched(monkeypatch, *talk, train_timeout=1500)
+
+
+def test_waiting_for_another_process_counts_towards_no_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits = [(at, event) for at in range(0, 7200, 10) for event in (WAITING, QUIET)]
+    work = [(at, event) for at in range(7200, 8000, 100) for event in (PROGRESS, QUIET)]
+    assert watched(monkeypatch, *waits, *work, train_timeout=1500, silence=300) == 7900
+    with pytest.raises(errors.StageTimeoutError):
+        watched(monkeypatch, *waits, *work, train_timeout=600, silence=300)

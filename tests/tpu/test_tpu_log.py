@@ -1,0 +1,54 @@
+"""The TPU log: it goes on from one attempt to the next, and the budgets of repairs with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from podline.errors import ArtifactError
+from podline.reporting import tables
+from podline.store.opening import open_store
+from podline.tpu.clock import in_words
+from podline.tpu.tpu_log import FILE, Event, TpuLog, Tried, read_tpu_log, rows
+
+
+def test_the_next_attempt_knows_what_was_tried_and_a_new_stage_begins_afresh(tmp_path: Path) -> None:
+    store, lines = open_store(str(tmp_path)), list[str]()
+    assert read_tpu_log(store, "runs/a") == ()
+    first = TpuLog(lines.append, store, "runs/a")
+    first.tell(0.0, Event.BEGIN, "train")
+    first.waited(1.0, "not healthy", 30.0)
+    first.waited(31.0, "not healthy", 30.0)
+    second = TpuLog(lines.append, store, "runs/a")
+    second.tell(61.0, Event.RESTART, "ill", 100.0, worked=False)
+    assert first.entries == second.entries
+    assert first.tried() == Tried(restarts=1)
+    assert lines == ["begin: train", "waiting: not healthy", "restart: ill (100 s)"]
+    second.tell(200.0, Event.BEGIN, "evaluate")
+    assert second.tried() == Tried()
+    kept = read_tpu_log(store, "runs/a")
+    assert rows(kept)[1] == {"when": "1970-01-01 00:00:01", "event": "wait", "what": "not healthy", "took": "60 s"}
+    assert "| 1970-01-01 00:00:01 | wait | not healthy | 60 s |" in tables.tpu(kept).markdown()
+
+
+def test_a_hang_counts_until_a_repair_has_worked() -> None:
+    tpu_log = TpuLog()
+    for event, worked, hung in [(Event.HANG, True, True), (Event.RESTART, False, True), (Event.RECREATE, True, False)]:
+        tpu_log.tell(0.0, event, "", worked=worked)
+        assert tpu_log.hung is hung
+
+
+def test_a_damaged_log_is_named(tmp_path: Path) -> None:
+    store = open_store(str(tmp_path))
+    store.publish_json(f"runs/a/{FILE}", [{"at": "never"}])
+    with pytest.raises(ArtifactError, match=r"tpu\.json is no log of a TPU"):
+        read_tpu_log(store, "runs/a")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0, "0 s"), (119, "119 s"), (120, "2 min"), (1200, "20 min"), (3600, "1 h"), (3900, "1 h 5 min"), (7199, "2 h")],
+)
+def test_stretches_of_time(seconds: float, words: str) -> None:
+    assert in_words(seconds) == words
