@@ -1,20 +1,22 @@
 """Turns at a TPU on this machine: one user at a time, and a pause between two.
 
 libtpu's own lock is taken only when TensorFlow has started, which takes a while. A turn is taken before anything is
-looked at and given back when all is done, so that two runs never get past the gate together. It is a ``flock`` on a
-small file: it ends with the process that holds it, however that ends. The file holds the user's process and, when the
-turn was given back, the time: the cool-down counts from there. A killed user could not write that; then the cool-down
-counts from the moment at which the next one notices.
+looked at and given back when all is done, so that two runs never get past the gate together. It is a lock on a small
+file that ends with its process. The file holds the user's process and, when the turn was given back, the time: the
+cool-down counts from there. A killed user could not write that; then the cool-down counts from the moment at which the
+next one notices.
 """
 
 from __future__ import annotations
 
-import fcntl
+import contextlib
 import os
 from pathlib import Path
+from typing import IO
 
 from podline.errors import TpuSetupError
 from podline.frozen import Frozen
+from podline.store.locks import locked
 from podline.tpu.clock import Clock
 
 
@@ -22,14 +24,15 @@ class Turn:
     """The right to use a TPU from this machine.
 
     Args:
-        file: by which all users take turns.
+        path: the file by which all users take turns.
         cool_down: seconds between two users.
         clock: the clock that the cool-down counts by.
     """
 
-    def __init__(self, file: Path, cool_down: float, clock: Clock) -> None:
-        self._file, self._cool_down, self._clock = file, cool_down, clock
-        self._descriptor: int | None = None
+    def __init__(self, path: Path, cool_down: float, clock: Clock) -> None:
+        self._path, self._cool_down, self._clock = path, cool_down, clock
+        self._stack = contextlib.ExitStack()
+        self._file: IO[bytes] | None = None
         self._free_at = 0.0
 
     def take(self) -> bool:
@@ -38,25 +41,25 @@ class Turn:
         Raises:
             TpuSetupError: the file cannot be used.
         """
-        if self._descriptor is not None:
-            return True
-        descriptor = _open(self._file)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-            return False
-        now = self._clock.now()
-        self._descriptor, self._free_at = descriptor, now + _cooling(_read(descriptor), self._cool_down, now)
-        self._write(f"{os.getpid()}")
-        return True
+        if self._file is None:
+            try:
+                self._file = self._stack.enter_context(locked(self._path, wait=False))
+            except OSError as error:
+                raise TpuSetupError(
+                    f"{self._path}, by which users of the TPU take turns, cannot be used: {error.strerror}; the "
+                    "setting tpu.folder names its folder"
+                ) from error
+            if self._file is not None:
+                now = self._clock.now()
+                self._free_at = now + _cooling(self._file.read().split(), self._cool_down, now)
+                self._write(f"{os.getpid()}")
+        return self._file is not None
 
     def give_back(self) -> None:
         """Give the turn back; the cool-down starts."""
-        if self._descriptor is not None:
-            self._write(f"{os.getpid()} {self._clock.now()}")
-            os.close(self._descriptor)
-            self._descriptor = None
+        self._write(f"{os.getpid()} {self._clock.now()}")
+        self._file = None
+        self._stack.close()
 
     @property
     def cooling(self) -> float:
@@ -64,9 +67,10 @@ class Turn:
         return max(self._free_at - self._clock.now(), 0.0)
 
     def _write(self, text: str) -> None:
-        if self._descriptor is not None:
-            os.ftruncate(self._descriptor, 0)
-            os.pwrite(self._descriptor, text.encode(), 0)
+        if self._file is not None:
+            self._file.seek(0)
+            self._file.truncate()
+            self._file.write(text.encode())
 
 
 class TurnView(Frozen):
@@ -81,23 +85,18 @@ class TurnView(Frozen):
         return f"free, cooling down for {self.cooling:.0f} s" if self.cooling else "free"
 
 
-def look(file: Path, cool_down: float, clock: Clock) -> TurnView:
-    """Return who has the turn; take it for a moment if it is free, and change nothing."""
-    try:
-        descriptor = os.open(file, os.O_RDONLY)
-    except FileNotFoundError:
+def look(path: Path, cool_down: float, clock: Clock) -> TurnView:
+    """Return who has the turn; share it for a moment if it is free, and change nothing."""
+    if not path.exists():
         return TurnView()
-    words = _read(descriptor)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return TurnView(holder=words[0] if words else "?")
-    finally:
-        os.close(descriptor)
+    words = path.read_bytes().split()
+    with locked(path, shared=True, wait=False) as free:
+        if free is None:
+            return TurnView(holder=words[0].decode(errors="replace") if words else "?")
     return TurnView(cooling=_cooling(words, cool_down, clock.now()))
 
 
-def _cooling(words: list[str], cool_down: float, now: float) -> float:
+def _cooling(words: list[bytes], cool_down: float, now: float) -> float:
     """Return the seconds until a cool-down is over; one whose beginning is not written down begins now."""
     if not words:
         return 0.0
@@ -106,24 +105,3 @@ def _cooling(words: list[str], cool_down: float, now: float) -> float:
     except (IndexError, ValueError):
         released = now
     return max(released + cool_down - now, 0.0)
-
-
-def _read(descriptor: int) -> list[str]:
-    return os.pread(descriptor, 200, 0).decode(errors="replace").split()
-
-
-def _open(file: Path) -> int:
-    """Open the file, which is made if need be, for all users of the machine."""
-    try:
-        try:
-            # The kernel refuses O_CREAT on another user's file in a folder like /tmp (fs.protected_regular).
-            return os.open(file, os.O_RDWR)
-        except FileNotFoundError:
-            descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
-            os.fchmod(descriptor, 0o666)
-            return descriptor
-    except OSError as error:
-        raise TpuSetupError(
-            f"{file}, by which users of the TPU take turns, cannot be used: {error.strerror}; the setting tpu.folder "
-            "names its folder"
-        ) from error
