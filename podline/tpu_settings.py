@@ -61,11 +61,7 @@ class ApiSettings(Frozen):
 class MachineSettings(Frozen):
     """The TPU VM itself, for a Podline that runs on it."""
 
-    # Both paths are libtpu's and the TPU driver's own.
-    lock_file: str = Field(default="/tmp/libtpu_lockfile", min_length=1)  # noqa: S108
-    devices: tuple[str, ...] = Field(
-        default=("/dev/accel*", "/dev/vfio/[0-9]*"), description="patterns of the TPU's device files"
-    )
+    lock_file: str = Field(default="/tmp/libtpu_lockfile", min_length=1, description="libtpu's own")  # noqa: S108
     metadata_address: str = Field(default="metadata.google.internal", min_length=1, description="host or host:port")
     metadata_timeout: float = Field(default=2.0, gt=0)
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from podline.store.in_use import alone_at
 from prefect.settings import PREFECT_API_URL, temporary_settings
 from standing_prefect import Standing, free_port, podline_up
 
@@ -23,7 +24,6 @@ from podline.deployments.deploy import Request, deployed
 from podline.deployments.up import MARK, Place, use_secret
 from podline.errors import PodlineError, SettingsError
 from podline.settings import Settings
-from podline.store.in_use import alone_at
 from podline.supervision import processes
 from podline.tasks.secret import header
 
