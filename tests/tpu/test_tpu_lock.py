@@ -77,19 +77,19 @@ def test_what_a_killed_holder_left_behind_is_removed_with_a_line(machine: Machin
         assert lines == [f"removed {path}, which a dead process had left behind"]
 
 
-def test_a_lock_file_that_someone_made_anew_in_the_meantime_is_left_alone(
+def test_a_lock_file_that_someone_made_again_in_the_meantime_is_left_alone(
     machine: MachineSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = Path(machine.lock_file)
     path.write_text("old")
     lockf = fcntl.lockf
 
-    def made_anew(descriptor: int, how: int) -> None:
+    def made_again(descriptor: int, how: int) -> None:
         lockf(descriptor, how)
         path.unlink()
         path.write_text("new")
 
-    monkeypatch.setattr(fcntl, "lockf", made_anew)
+    monkeypatch.setattr(fcntl, "lockf", made_again)
     lock.clear(machine, pytest.fail)
     assert path.read_text() == "new"
 
