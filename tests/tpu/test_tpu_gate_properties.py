@@ -174,7 +174,7 @@ def stops_at_a_lock(script: Script, start: float, length: float) -> None:
 STARTS = st.sampled_from([0.0, 40.0, 700.0])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(script=SCRIPTS, queued=st.booleans())
 def test_it_ends_within_its_budgets(script: Script, queued: bool) -> None:
     ends_within_its_budgets(script, queued)
