@@ -87,7 +87,7 @@ class Place:
         project_file.read(project)
         self._store.own_folder(_FOLDER, "prefect")
         with locked(self._lock, wait=False) as is_free:
-            if not is_free:
+            if is_free is None:
                 raise SettingsError(f"{self.root}: `podline up` already runs for it, at {self._address()}")
             for each in (port, port + 1):
                 _require_free(host, each)
@@ -119,7 +119,7 @@ class Place:
         if not self._lock.exists():
             return
         with locked(self._lock, wait=False) as is_free:
-            if not is_free and _reached(url) == _reached(self._address()):
+            if is_free is None and _reached(url) == _reached(self._address()):
                 settings.use_client_secret(self.secret)
 
     def _address(self) -> str:

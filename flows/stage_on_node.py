@@ -1,7 +1,7 @@
 """One stage on the TPU's own node, for a flow that runs elsewhere (the setting ``tpu.placement = "node"``).
 
-The flow that waits for it starts it, holds the lease on the node and watches it; nobody runs this by hand. The node's
-worker, from deployments/tpu-startup.sh, takes it up.
+The flow that waits for it starts it, holds the lease on the node and watches it; no person runs it. The node's worker,
+from deployments/tpu-startup.sh, takes it up.
 """
 
 from __future__ import annotations

@@ -61,11 +61,7 @@ class ApiSettings(Frozen):
 class MachineSettings(Frozen):
     """The TPU VM itself, for a Podline that runs on it."""
 
-    # Both paths are libtpu's and the TPU driver's own.
-    lock_file: str = Field(default="/tmp/libtpu_lockfile", min_length=1)  # noqa: S108
-    devices: tuple[str, ...] = Field(
-        default=("/dev/accel*", "/dev/vfio/[0-9]*"), description="patterns of the TPU's device files"
-    )
+    lock_file: str = Field(default="/tmp/libtpu_lockfile", min_length=1, description="libtpu's own")  # noqa: S108
     metadata_address: str = Field(default="metadata.google.internal", min_length=1, description="host or host:port")
     metadata_timeout: float = Field(default=2.0, gt=0)
 
@@ -128,7 +124,7 @@ class TpuSettings(Frozen):
         folder: holds one small file per node, by which users on this machine take turns.
         placement: where models run when a flow runs here: in a child process of it, or on the node, as a run of the
             deployment ``stage-on-node/tpu-stage`` that a worker there takes up.
-        idle_stop: minutes, unlike all other times: the patrol stops a node that nobody has used for so long; 0 never.
+        idle_stop: minutes, unlike all other times: the patrol stops a node that was not used for that time; 0 never.
         patrol: whether the patrol only says what it found, or repairs what its table allows.
     """
 
@@ -136,7 +132,7 @@ class TpuSettings(Frozen):
     api: ApiSettings
     spec: NodeSpec | None = None
     machine: MachineSettings | None = None
-    # All users of the machine share it, and it is emptied when the machine starts: nobody uses the TPU then.
+    # All users of the machine share it, and it is emptied when the machine starts: the TPU has no user then.
     folder: str = Field(default="/tmp", min_length=1)  # noqa: S108
     placement: Literal["here", "node"] = "here"
     idle_stop: float = Field(default=60.0, ge=0)

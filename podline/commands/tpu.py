@@ -9,7 +9,7 @@ import click
 from podline import entry_points
 from podline import settings as settings_module
 from podline.commands import pages
-from podline.commands.options import in_order, json_option, say, say_json, settings_option
+from podline.commands.options import json_option, say, say_json, settings_option
 from podline.errors import SettingsError
 from podline.tpu import patrol as patrol_table
 from podline.tpu import policy as policy_table
@@ -22,12 +22,6 @@ from podline.tpu_settings import Limits, TpuSettings
 _PATROL = "podline.flows.tpu_patrol:by_hand"
 _GUARD = "podline.deployments.up:use_secret"
 
-_options = in_order(
-    click.option("--node", help="The node's name.  [default: the setting tpu.node]"),
-    click.option("--endpoint", help="HOST:PORT of a stand-in on this machine, which needs no credentials."),
-    settings_option,
-)
-
 
 @click.group("tpu", cls=pages.Group)
 def tpu() -> None:
@@ -39,26 +33,27 @@ def tpu() -> None:
 
 @tpu.command("status")
 @click.option("--policy", is_flag=True, help="Print the tables of gate and patrol instead, with delays and budgets.")
-@_options
+@settings_option
 @json_option
-def status(as_json: bool, policy: bool, **options: Any) -> None:
+def status(settings_file: Any, as_json: bool, policy: bool) -> None:
     """Show a TPU at a glance: node, health, symptoms, lock, user, cool-down, and what the gate would do.
 
     It takes nothing and changes nothing.
 
       podline tpu status
-      podline tpu status --node night --json
+      podline tpu status --json
       podline tpu status --policy
 
     Next: `podline tpu recover`, if it is not well.
     """
+    found = settings_module.load(settings_file).tpu
     if policy:
-        _show_policy(settings_module.load(options["settings_file"]).tpu)
+        _show_policy(found)
         return
     # Google's client takes half a second to import, which `--policy` and the help pages need not wait for.
     from podline.tpu.client import CloudTpu  # noqa: PLC0415
 
-    chosen, clock = _chosen(**options), SystemClock()
+    chosen, clock = _named(found), SystemClock()
     with CloudTpu(chosen.api, clock) as api:
         view = look(chosen, api, clock)
     decision = view.decision(Tried(), chosen, hung=False, patient=True)
@@ -70,8 +65,8 @@ def status(as_json: bool, policy: bool, **options: Any) -> None:
 
 
 @tpu.command("recover")
-@_options
-def recover(**options: Any) -> None:
+@settings_option
+def recover(settings_file: Any) -> None:
     """Wait for a TPU and repair it, as the gate does before a training: until it may be used, or cannot be.
 
     It prints each wait and each repair; `podline tpu status --policy` has the table that it follows. It waits for a TPU
@@ -81,7 +76,7 @@ def recover(**options: Any) -> None:
     """
     from podline.tpu.client import CloudTpu  # noqa: PLC0415 (as above)
 
-    chosen, clock = _chosen(**options), SystemClock()
+    chosen, clock = _named(settings_module.load(settings_file).tpu), SystemClock()
     with CloudTpu(chosen.api, clock) as api, admitted(chosen, api, clock, TpuLog(lambda line: say([line]))):
         say([f"node {chosen.node} may be used"])
 
@@ -132,16 +127,3 @@ def _named(found: TpuSettings | None) -> TpuSettings:
     if found is None:
         raise SettingsError("which TPU? set tpu.node, tpu.api.project and tpu.api.zone; see docs/tpu.md")
     return found
-
-
-def _chosen(settings_file: Any, node: str | None, endpoint: str | None) -> TpuSettings:
-    """Return the settings' TPU, with what the options say."""
-    values = _named(settings_module.load(settings_file).tpu).model_dump()
-    if node is not None:
-        values["node"] = node
-    if endpoint is not None:
-        values["api"] |= {"endpoint": endpoint, "insecure": True}
-    try:
-        return TpuSettings.model_validate(values)
-    except ValueError as error:
-        raise SettingsError(f"--node {node}, --endpoint {endpoint}: {str(error).splitlines()[2].strip()}") from None

@@ -14,7 +14,7 @@ class Clock(Protocol):
         ...
 
     def sleep(self, seconds: float) -> None:
-        """Return after so many seconds."""
+        """Wait."""
         ...
 
 
@@ -29,7 +29,7 @@ class SystemClock:
         return self._zero + time.monotonic()
 
     def sleep(self, seconds: float) -> None:
-        """Return after so many seconds."""
+        """Wait."""
         time.sleep(seconds)
 
 

@@ -3,15 +3,12 @@
 libtpu takes a POSIX record lock (``lockf``) on ``/tmp/libtpu_lockfile`` and holds it until its process ends
 (``tensorflow/core/tpu/tpu_initializer_helper.cc``). The kernel drops the lock with the process, but the file stays, and
 where another user made it, libtpu cannot open it and believes that the TPU is in use.
-
-A process of another user is seen by its lock, but not by its open files, unless this process is root's.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
-import fnmatch
 import os
 import struct
 from collections.abc import Callable
@@ -46,8 +43,7 @@ class LockView(Frozen):
 def look(machine: MachineSettings) -> LockView:
     """Return who has the TPU of this machine; take nothing."""
     path = Path(machine.lock_file)
-    holder = _holder_of_file(path) or _holder_of_device(machine.devices)
-    return LockView(file=str(path), present=path.exists(), holder=holder)
+    return LockView(file=str(path), present=path.exists(), holder=_holder(path))
 
 
 def clear(machine: MachineSettings, log: Callable[[str], None]) -> LockView:
@@ -75,7 +71,7 @@ def clear(machine: MachineSettings, log: Callable[[str], None]) -> LockView:
     return look(machine)
 
 
-def _holder_of_file(path: Path) -> str:
+def _holder(path: Path) -> str:
     question = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
     try:
         with path.open("rb") as file:
@@ -85,17 +81,6 @@ def _holder_of_file(path: Path) -> str:
     except PermissionError:
         return f"a process of another user, by the unreadable {path}"
     return "" if kind == fcntl.F_UNLCK else f"{_process(pid)}, by its lock on {path}"
-
-
-def _holder_of_device(patterns: tuple[str, ...]) -> str:
-    for process in Path("/proc").glob("[0-9]*"):
-        if int(process.name) == os.getpid():
-            continue
-        with contextlib.suppress(OSError):  # another user's, or gone by now
-            files = [str(entry.readlink()) for entry in (process / "fd").iterdir()]
-            if any(fnmatch.fnmatch(file, pattern) for file in files for pattern in patterns):
-                return f"{_process(int(process.name))}, by the open device"
-    return ""
 
 
 def _process(pid: int) -> str:

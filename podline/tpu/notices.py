@@ -23,7 +23,7 @@ def end_announced(machine: MachineSettings, now: float, lead: float) -> str:
     Args:
         machine: whose metadata server is asked.
         now: seconds since 1970.
-        lead: a maintenance counts from so many seconds before its start.
+        lead: the seconds before its start from which a maintenance counts.
 
     Returns:
         The reason, for people; empty if nothing is announced, or if no metadata server answers.

@@ -28,14 +28,12 @@ class Deed(StrEnum):
 class PatrolCase(StrEnum):
     """Something that can be found, in words."""
 
-    USED = "the node or its request: a run lives that may use it"
-    GONE = "the node: preempted or terminated, and no run lives"
+    USED = "the node: a run lives that may use it"
+    GONE = "the node: preempted or terminated, or its request failed, and no run lives"
     OFF = "the node: not there, or not running"
-    RESTING = "the node or its request: unused, but not for tpu.idle_stop yet"
+    RESTING = "the node: ready or in the queue, unused, but not for tpu.idle_stop yet"
     IDLE = "the node: unused for tpu.idle_stop"
-    IDLE_FIXED = "the node: the same, but spot or queued"
-    REFUSED = "the request: failed or suspended, and no run lives"
-    UNWANTED = "the request: in the queue, unused for tpu.idle_stop"
+    IDLE_FIXED = "the node: the same, but spot, or from the queue, or still in it"
     LEFT = "the lease: taken, and no run lives"
     ORPHAN = "a run on the node: the flow that waited for it has ended"
 
@@ -50,13 +48,11 @@ class PatrolRule:
 
 TABLE: dict[PatrolCase, PatrolRule] = {
     PatrolCase.USED: PatrolRule(Deed.NOTHING, "the run looks after it"),
-    PatrolCase.GONE: PatrolRule(Deed.DELETE, "it cannot be used again and holds quota; the next run makes a new one"),
+    PatrolCase.GONE: PatrolRule(Deed.DELETE, "it is of no use and holds quota or a name; the next run makes a new one"),
     PatrolCase.OFF: PatrolRule(Deed.NOTHING, "it costs next to nothing"),
     PatrolCase.RESTING: PatrolRule(Deed.NOTHING, "the next run may come soon, and a start takes minutes"),
     PatrolCase.IDLE: PatrolRule(Deed.STOP, "it costs money; the next run starts it"),
     PatrolCase.IDLE_FIXED: PatrolRule(Deed.DELETE, "such a node cannot be stopped; the next run makes a new one"),
-    PatrolCase.REFUSED: PatrolRule(Deed.DELETE, "it will not be fulfilled, and holds the node's name"),
-    PatrolCase.UNWANTED: PatrolRule(Deed.DELETE, "no run waits for it, and once fulfilled it costs money"),
     PatrolCase.LEFT: PatrolRule(Deed.GIVE_BACK, "a server that keeps leases in memory forgets them when it restarts"),
     PatrolCase.ORPHAN: PatrolRule(Deed.CANCEL, "no flow waits for what it does"),
 }
@@ -93,35 +89,34 @@ class PatrolFinding(Frozen):
         return f"{self.what}: {self.seen}; {rule.do}, because {rule.why}" + (f" ({self.done})" if self.done else "")
 
 
-def node_case(node: Node | None, settings: TpuSettings, *, used: bool, idle_for: float) -> PatrolCase:
+def costs(node: Node | None, request: QueuedResource | None) -> bool:
+    """Return whether a node costs money, or will as soon as its request is fulfilled."""
+    waiting = request is not None and request.state in IN_QUEUE
+    return waiting or (node is not None and node.state is State.READY)
+
+
+def node_case(
+    node: Node | None, request: QueuedResource | None, settings: TpuSettings, *, used: bool, idle_for: float
+) -> PatrolCase:
     """Return what the settings' node amounts to.
 
     Args:
         node: as the API describes it; None if there is none.
+        request: for it, in Google's queue; None if there is none.
         settings: after how long it counts as idle.
         used: whether a run lives that may use it.
-        idle_for: seconds for which no run was seen to live.
+        idle_for: seconds for which it was seen to cost money without a use.
     """
     if used:
         return PatrolCase.USED
-    if node is None:
-        return PatrolCase.OFF
-    if node.state in GONE:
+    refused = request is not None and request.state not in {*IN_QUEUE, "ACTIVE", "DELETING", "SUSPENDING"}
+    if refused or (node is not None and node.state in GONE):
         return PatrolCase.GONE
-    if node.state is not State.READY:
+    if not costs(node, request):
         return PatrolCase.OFF
-    if not _is_idle(settings, idle_for):
+    if not settings.idle_stop or idle_for < 60 * settings.idle_stop:
         return PatrolCase.RESTING
-    return PatrolCase.IDLE_FIXED if node.spot or node.queued_resource else PatrolCase.IDLE
-
-
-def request_case(request: QueuedResource, settings: TpuSettings, *, used: bool, idle_for: float) -> PatrolCase:
-    """Return what the node's request in Google's queue amounts to; see :func:`node_case`."""
-    if used or request.state in {"ACTIVE", "DELETING", "SUSPENDING"}:
-        return PatrolCase.USED
-    if request.state not in IN_QUEUE:
-        return PatrolCase.REFUSED
-    return PatrolCase.UNWANTED if _is_idle(settings, idle_for) else PatrolCase.RESTING
+    return PatrolCase.IDLE_FIXED if request or (node and node.spot) else PatrolCase.IDLE
 
 
 def forbidden(do: Deed, settings: TpuSettings) -> str:
@@ -140,7 +135,3 @@ def forbidden(do: Deed, settings: TpuSettings) -> str:
 def table() -> list[tuple[str, ...]]:
     """Return the table as text, for people; the first row names the columns."""
     return [("the patrol finds", "and does", "because"), *((case, rule.do, rule.why) for case, rule in TABLE.items())]
-
-
-def _is_idle(settings: TpuSettings, idle_for: float) -> bool:
-    return bool(settings.idle_stop) and idle_for >= 60 * settings.idle_stop

@@ -1,10 +1,10 @@
 """Turns at a TPU on this machine: one user at a time, and a pause between two.
 
 libtpu's own lock is taken only when TensorFlow has started, which takes a while. A turn is taken before anything is
-looked at and given back when all is done, so that two runs never get past the gate together. It is a file
-lock (:mod:`podline.store.locks`), so it ends with its process. The file holds the user's process and, when the turn was
-given back, the time: the cool-down counts from there. A killed user could not write that; then the cool-down
-counts from the moment at which the next one notices.
+looked at and given back when all is done, so that two runs never get past the gate together. It is a lock on a small
+file that ends with its process. The file holds the user's process and, when the turn was given back, the time: the
+cool-down counts from there. A killed user could not write that; then the cool-down counts from the moment at which the
+next one notices.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ class Turn:
     """The right to use a TPU from this machine.
 
     Args:
-        file: by which all users take turns.
+        path: the file by which all users take turns.
         cool_down: seconds between two users.
         clock: the clock that the cool-down counts by.
     """
 
-    def __init__(self, file: Path, cool_down: float, clock: Clock) -> None:
-        self._file, self._cool_down, self._clock = file, cool_down, clock
-        self._lock = contextlib.ExitStack()
-        self._stream: IO[bytes] | None = None
+    def __init__(self, path: Path, cool_down: float, clock: Clock) -> None:
+        self._path, self._cool_down, self._clock = path, cool_down, clock
+        self._stack = contextlib.ExitStack()
+        self._file: IO[bytes] | None = None
         self._free_at = 0.0
 
     def take(self) -> bool:
@@ -41,28 +41,25 @@ class Turn:
         Raises:
             TpuSetupError: the file cannot be used.
         """
-        if self._stream is not None:
-            return True
-        try:
-            self._stream = self._lock.enter_context(locked(self._file, wait=False))
-        except OSError as error:
-            raise TpuSetupError(
-                f"{self._file}, by which users of the TPU take turns, cannot be used: {error.strerror}; the setting "
-                "tpu.folder names its folder"
-            ) from error
-        if self._stream is None:
-            return False
-        now = self._clock.now()
-        self._free_at = now + _cooling(self._stream.read().decode(errors="replace").split(), self._cool_down, now)
-        self._write(f"{os.getpid()}")
-        return True
+        if self._file is None:
+            try:
+                self._file = self._stack.enter_context(locked(self._path, wait=False))
+            except OSError as error:
+                raise TpuSetupError(
+                    f"{self._path}, by which users of the TPU take turns, cannot be used: {error.strerror}; the "
+                    "setting tpu.folder names its folder"
+                ) from error
+            if self._file is not None:
+                now = self._clock.now()
+                self._free_at = now + _cooling(self._file.read().split(), self._cool_down, now)
+                self._write(f"{os.getpid()}")
+        return self._file is not None
 
     def give_back(self) -> None:
         """Give the turn back; the cool-down starts."""
-        if self._stream is not None:
-            self._write(f"{os.getpid()} {self._clock.now()}")
-            self._stream = None
-            self._lock.close()
+        self._write(f"{os.getpid()} {self._clock.now()}")
+        self._file = None
+        self._stack.close()
 
     @property
     def cooling(self) -> float:
@@ -70,10 +67,10 @@ class Turn:
         return max(self._free_at - self._clock.now(), 0.0)
 
     def _write(self, text: str) -> None:
-        if self._stream is not None:
-            self._stream.seek(0)
-            self._stream.truncate()
-            self._stream.write(text.encode())
+        if self._file is not None:
+            self._file.seek(0)
+            self._file.truncate()
+            self._file.write(text.encode())
 
 
 class TurnView(Frozen):
@@ -88,18 +85,18 @@ class TurnView(Frozen):
         return f"free, cooling down for {self.cooling:.0f} s" if self.cooling else "free"
 
 
-def look(file: Path, cool_down: float, clock: Clock) -> TurnView:
-    """Return who has the turn; take it for a moment if it is free, and change nothing."""
-    if not file.exists():
+def look(path: Path, cool_down: float, clock: Clock) -> TurnView:
+    """Return who has the turn; share it for a moment if it is free, and change nothing."""
+    if not path.exists():
         return TurnView()
-    words = file.read_text(errors="replace").split()
-    with locked(file, shared=True, wait=False) as free:
+    words = path.read_bytes().split()
+    with locked(path, shared=True, wait=False) as free:
         if free is None:
-            return TurnView(holder=words[0] if words else "?")
+            return TurnView(holder=words[0].decode(errors="replace") if words else "?")
     return TurnView(cooling=_cooling(words, cool_down, clock.now()))
 
 
-def _cooling(words: list[str], cool_down: float, now: float) -> float:
+def _cooling(words: list[bytes], cool_down: float, now: float) -> float:
     """Return the seconds until a cool-down is over; one whose beginning is not written down begins now."""
     if not words:
         return 0.0

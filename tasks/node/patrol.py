@@ -33,8 +33,7 @@ from podline.tasks.node.node_run import end_run, living_runs
 from podline.tasks.runs.tags import TAG
 from podline.tpu.client import CloudTpu
 from podline.tpu.clock import in_words
-from podline.tpu.node import IN_QUEUE, State
-from podline.tpu.patrol import TABLE, Deed, PatrolCase, PatrolFinding, forbidden, node_case, request_case
+from podline.tpu.patrol import TABLE, Deed, PatrolCase, PatrolFinding, costs, forbidden, node_case
 from podline.tpu.recovery import Recovery
 from podline.tpu.tpu_log import TpuLog
 from podline.tpu_settings import TpuSettings
@@ -118,14 +117,13 @@ class _Round:
         name = self._tpu.node
         node = self._api.node(name)
         request = self._api.queued_resource(node.queued_resource if node and node.queued_resource else name)
-        costs = (node is not None and node.state is State.READY) or (request is not None and request.state in IN_QUEUE)
-        idle = self._unused_for() if costs and not self._used else self._forget()
-        if request is not None:
-            case = request_case(request, self._tpu, used=self._used, idle_for=idle)
-            yield self._deal(f"request {name}", f"{request.state} {request.problem}".strip(), case, self._delete)
-        case = node_case(node, self._tpu, used=self._used, idle_for=idle)
-        seen = f"{node.state}, {node.health}, unused for {in_words(idle)}" if node else "there is none"
-        yield self._deal(f"node {name}", seen, case, self._stop if TABLE[case].do is Deed.STOP else self._delete)
+        idle = self._unused_for() if costs(node, request) and not self._used else self._forget()
+        case = node_case(node, request, self._tpu, used=self._used, idle_for=idle)
+        seen = [f"{node.state}, {node.health}"] if node else ["there is none"]
+        seen += [f"request {request.state} {request.problem}".strip()] if request else []
+        seen += [f"unused for {in_words(idle)}"] if case is PatrolCase.RESTING else []
+        deed = self._stop if TABLE[case].do is Deed.STOP else self._delete
+        yield self._deal(f"node {name}", ", ".join(seen), case, deed)
 
     def _unused_for(self) -> float:
         """Return the seconds since the node was first seen unused, without a use in between."""

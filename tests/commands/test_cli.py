@@ -351,7 +351,7 @@ def test_the_input_of_a_recipe_is_measured_in_a_process_of_its_own(podline, conv
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stages run here: where all tests run TensorFlow is loaded, and a process of their own loads it for seconds."""
 
-    def run_here(spec: Spec, listener: Listener, **_limits: object) -> Result:
+    def run_here(spec: Spec, listener: Listener, *_limits: object) -> Result:
         stage = stage_of(spec)
         reporter = Reporter(stage.name, listener)
         return stage.find(spec, reporter) or stage.run(spec, reporter)

@@ -263,11 +263,11 @@ FIELD: list[tuple[str, str, type[errors.PodlineError]]] = [
         errors.TpuGoneError,
     ),
     # By their class alone.
-    ("UnavailableError", "words that nobody has seen", errors.TpuUnhealthyError),
-    ("InternalError", "words that nobody has seen", errors.UnexplainedError),
-    ("UnknownError", "words that nobody has seen", errors.UnexplainedError),
-    ("InvalidArgumentError", "words that nobody has seen", errors.PermanentError),
-    ("UnimplementedError", "words that nobody has seen", errors.PermanentError),
+    ("UnavailableError", "words never seen before", errors.TpuUnhealthyError),
+    ("InternalError", "words never seen before", errors.UnexplainedError),
+    ("UnknownError", "words never seen before", errors.UnexplainedError),
+    ("InvalidArgumentError", "words never seen before", errors.PermanentError),
+    ("UnimplementedError", "words never seen before", errors.PermanentError),
 ]
 
 
@@ -280,13 +280,13 @@ def test_messages_of_the_field(kind: str, message: str, error: type[errors.Podli
 
 
 @pytest.mark.parametrize("kind", ["KeyError", "ValueError", "TypeError", "MemoryError"])
-@pytest.mark.parametrize("message", ["words that nobody has seen", "an unhealthy mesh was preempted"])
+@pytest.mark.parametrize("message", ["words never seen before", "an unhealthy mesh was preempted"])
 def test_a_bug_is_no_failure_of_the_tpu(kind: str, message: str) -> None:
     assert explain(kind, message) is None
 
 
 def test_an_unknown_failure_is_tried_once_more_and_no_more() -> None:
-    explained = explain("InternalError", "words that nobody has seen")
+    explained = explain("InternalError", "words never seen before")
     assert errors.is_transient(explained)
     assert isinstance(explained, errors.UnexplainedError)
     assert len(explained.retry_delays) == 1

@@ -143,23 +143,6 @@ def test_a_start_up_script_that_is_not_there_is_said(tmp_path: Path) -> None:
     assert it.cloud.calls == []
 
 
-def test_a_node_through_the_queue(tmp_path: Path) -> None:
-    spec = SPEC.model_copy(update={"spot": True, "queued": True})
-    with bench(tmp_path, Script(life=None, turns=(Attempt(600),))) as it:
-        it.api.create_queued_resource(NODE, spec)
-        queued = it.api.queued_resource(NODE)
-        assert queued is not None
-        assert queued.state == "WAITING_FOR_RESOURCES"
-        assert "spot" in it.cloud.get_request(NODE)
-        it.clock.turn(600)
-        queued, node = it.api.queued_resource(NODE), it.api.node(NODE)
-        assert queued is not None
-        assert node is not None
-        assert (queued.state, node.state, node.queued_resource) == ("ACTIVE", State.READY, NODE)
-        it.api.delete_queued_resource(NODE)
-        assert it.api.node(NODE) is it.api.queued_resource(NODE) is None
-
-
 def test_an_operation_that_fails_or_does_not_end_is_said(tmp_path: Path) -> None:
     script = Script(
         stops=(Attempt(30, code=code_pb2.INTERNAL, message="an internal error"),),
@@ -354,3 +337,12 @@ def _state(it: Bench) -> State:
     node = it.api.node(NODE)
     assert node is not None
     return node.state
+
+
+def test_of_a_spot_node_through_the_queue_the_request_is_spot(tmp_path: Path) -> None:
+    spec = SPEC.model_copy(update={"spot": True, "queued": True})
+    with bench(tmp_path, Script(life=None)) as it:
+        it.api.create_queued_resource(NODE, spec)
+        made = it.cloud.get_request(NODE)
+        assert "spot" in made
+        assert not made.tpu.node_spec[0].node.scheduling_config.spot

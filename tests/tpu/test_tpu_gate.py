@@ -206,7 +206,7 @@ def test_a_preempted_node_of_the_queue_goes_with_its_request(tmp_path: Path) -> 
 
 def here(tmp_path: Path, **changes: Any) -> MachineSettings:
     return MachineSettings(
-        lock_file=str(tmp_path / "libtpu_lockfile"), devices=(), **{"metadata_address": "127.0.0.1:9", **changes}
+        lock_file=str(tmp_path / "libtpu_lockfile"), **{"metadata_address": "127.0.0.1:9", **changes}
     )
 
 

@@ -104,7 +104,7 @@ def night(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         clock = TurnedClock(NOON)
         cloud = Cloud(clock, script or Script())
         with serving(cloud) as address, announcing(clock, announced) as metadata:
-            here = MachineSettings(lock_file=f"{tmp_path}/lock", devices=(), metadata_address=metadata)
+            here = MachineSettings(lock_file=f"{tmp_path}/lock", metadata_address=metadata)
             tpu = TpuSettings(
                 node=NODE,
                 api=api_settings(address),

@@ -79,7 +79,7 @@ def night(deployed: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
         (tmp_path / "podline.toml").write_text(ours)
         (tmp_path / "vm").mkdir()
         theirs = f'[tpu]\nnode = "{NODE}"\nfolder = "{tmp_path}/vm"\n[tpu.api]\n{api}'
-        theirs += f'[tpu.machine]\nlock_file = "{tmp_path}/vm/lock"\ndevices = []\nmetadata_address = "{metadata}"\n'
+        theirs += f'[tpu.machine]\nlock_file = "{tmp_path}/vm/lock"\nmetadata_address = "{metadata}"\n'
         (tmp_path / "vm" / "podline.toml").write_text(theirs + LIMITS)
         monkeypatch.setenv("PODLINE_SETTINGS", str(tmp_path / "podline.toml"))
         root = tmp_path / "root"

@@ -178,10 +178,11 @@ def test_a_request_that_failed_is_deleted(ground: Any) -> None:
         assert tpu is not None
         with CloudTpu(tpu.api, it.clock) as api:
             api.create_queued_resource(NODE, SPEC.model_copy(update={"queued": True}))
-        assert it.round()["request night"].case is PatrolCase.RESTING
+        assert it.round()["node night"].case is PatrolCase.RESTING
         it.clock.turn(30)
-        found = it.round()["request night"]
-        assert (found.case, found.done, found.seen) == (PatrolCase.REFUSED, "deleted", "FAILED no more capacity")
+        found = it.round()["node night"]
+        assert (found.case, found.done) == (PatrolCase.GONE, "deleted")
+        assert found.seen == "there is none, request FAILED no more capacity"
         assert it.cloud.count("unqueue") == 1
 
 

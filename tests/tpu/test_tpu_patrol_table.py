@@ -9,7 +9,7 @@ from google.cloud import tpu_v2
 from standin.bench import SPEC, api_settings
 
 from podline.tpu.node import GONE, IN_QUEUE, Node, QueuedResource, State
-from podline.tpu.patrol import TABLE, Deed, PatrolCase, PatrolFinding, forbidden, node_case, request_case, table
+from podline.tpu.patrol import TABLE, Deed, PatrolCase, PatrolFinding, forbidden, node_case, table
 from podline.tpu_settings import MachineSettings, TpuSettings
 
 HOUR = 3600.0
@@ -29,8 +29,9 @@ def test_every_case_has_a_row_and_every_row_is_printed() -> None:
 @pytest.mark.parametrize("idle_for", [0.0, HOUR])
 @pytest.mark.parametrize("fixed", ["", "spot", "queued"])
 def test_a_node_is_touched_only_if_it_is_unused(state: State, used: bool, idle_for: float, fixed: str) -> None:
-    node = Node(name="night", state=state, spot=fixed == "spot", queued_resource="night" if fixed == "queued" else "")
-    deed = TABLE[node_case(node, settings(), used=used, idle_for=idle_for)].do
+    node = Node(name="night", state=state, spot=fixed == "spot")
+    request = QueuedResource(name="night", state="ACTIVE") if fixed == "queued" else None
+    deed = TABLE[node_case(node, request, settings(), used=used, idle_for=idle_for)].do
     expected = Deed.NOTHING
     if not used and state in GONE:
         expected = Deed.DELETE
@@ -41,22 +42,21 @@ def test_a_node_is_touched_only_if_it_is_unused(state: State, used: bool, idle_f
 
 def test_a_node_is_never_idle_if_the_settings_say_never() -> None:
     node = Node(name="night", state=State.READY)
-    assert node_case(node, settings(idle_stop=0), used=False, idle_for=1e9) is PatrolCase.RESTING
-    assert node_case(node, settings(idle_stop=1), used=False, idle_for=60) is PatrolCase.IDLE
-    assert node_case(None, settings(), used=False, idle_for=0) is PatrolCase.OFF
+    assert node_case(node, None, settings(idle_stop=0), used=False, idle_for=1e9) is PatrolCase.RESTING
+    assert node_case(node, None, settings(idle_stop=1), used=False, idle_for=60) is PatrolCase.IDLE
+    assert node_case(None, None, settings(), used=False, idle_for=0) is PatrolCase.OFF
 
 
 @pytest.mark.parametrize("state", sorted(tpu_v2.QueuedResourceState.State.__members__))
-def test_a_request_is_deleted_if_nobody_will_use_it(state: str) -> None:
-    request = QueuedResource(name="night", state=state)
-    waiting, refused = IN_QUEUE, {"FAILED", "SUSPENDED", "STATE_UNSPECIFIED"}
+def test_a_request_is_deleted_if_no_run_will_use_it(state: str) -> None:
+    request, refused = QueuedResource(name="night", state=state), {"FAILED", "SUSPENDED", "STATE_UNSPECIFIED"}
 
     def deed(used: bool, idle_for: float) -> Deed:
-        return TABLE[request_case(request, settings(), used=used, idle_for=idle_for)].do
+        return TABLE[node_case(None, request, settings(), used=used, idle_for=idle_for)].do
 
     assert deed(True, HOUR) is Deed.NOTHING
     assert deed(False, 0) is (Deed.DELETE if state in refused else Deed.NOTHING)
-    assert deed(False, HOUR) is (Deed.DELETE if state in refused | waiting else Deed.NOTHING)
+    assert deed(False, HOUR) is (Deed.DELETE if state in refused | IN_QUEUE else Deed.NOTHING)
 
 
 def test_what_the_settings_do_not_allow_is_not_done_and_says_why() -> None:

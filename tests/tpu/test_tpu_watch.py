@@ -81,42 +81,15 @@ def course_of(
     return 3600, WatchDecision(Course.GO_ON, "; ".join(lines))
 
 
-def test_unhealthy_in_the_middle(tmp_path: Path) -> None:
-    when, verdict = course_of(tmp_path, Script(life=life("READY/HEALTHY 100, READY/UNHEALTHY_TENSORFLOW")))
-    # Seen at 120 s, and left a minute later.
-    assert (when, verdict.course, verdict.error) == (180, Course.SAVE_AND_END, TpuUnhealthyError)
-    assert verdict.why == "the node has been UNHEALTHY_TENSORFLOW for 60 s"
-
-
 def test_a_flap_of_less_than_a_minute_ends_nothing(tmp_path: Path) -> None:
     flaps = "READY/HEALTHY 100, READY/TIMEOUT 40, READY/HEALTHY 40, READY/TIMEOUT 50, READY/HEALTHY"
     assert course_of(tmp_path, Script(life=life(flaps)))[1].course is Course.GO_ON
-
-
-def test_preempted_without_notice(tmp_path: Path) -> None:
-    when, verdict = course_of(tmp_path, Script(life=life("READY/HEALTHY 100, PREEMPTED")))
-    assert (when, verdict) == (120, WatchDecision(Course.END_NOW, "the node is PREEMPTED", TpuGoneError))
 
 
 def test_preempted_with_thirty_seconds_notice(tmp_path: Path) -> None:
     notice = Announcement(71, "preempted", "TRUE")
     when, verdict = course_of(tmp_path, Script(life=life("READY/HEALTHY 101, PREEMPTED")), [notice])
     assert (when, verdict) == (75, WatchDecision(Course.SAVE_AND_END, "the machine is being preempted", TpuGoneError))
-
-
-def test_maintenance(tmp_path: Path) -> None:
-    body = '{"type": "SCHEDULED", "window_start_time": "2027-01-15T08:20:00Z"}'
-    when, verdict = course_of(tmp_path, Script(), [Announcement(0, "upcoming-maintenance", body)])
-    assert (when, verdict.course) == (900, Course.SAVE_AND_END)  # 08:15, five minutes ahead
-
-
-def test_deleted_by_someone(tmp_path: Path) -> None:
-    with bench(tmp_path) as it:
-        watch = Watch(it.settings, it.api, it.clock, it.lines.append)
-        assert watch.look(0.0) == GO_ON
-        it.cloud.delete_node("night")
-        it.clock.turn(30)
-        assert watch.look(0.0).why == "the node is ABSENT"
 
 
 @pytest.mark.parametrize("outage", [Outage(100, 700), Outage(100, 1e9), Outage(100, 1e9, 16, EXPIRED_MESSAGE)])
@@ -153,12 +126,4 @@ def test_the_thread_acts_once_and_ends_with_the_body(tmp_path: Path) -> None:
             assert acted.wait(240)
             it.clock.turn(60)
         assert [verdict.why for verdict in verdicts] == ["the node is PREEMPTED"]
-    assert not any(thread.name == "tpu-watch" for thread in threading.enumerate())
-
-
-def test_a_body_that_ends_first_is_not_held_up(tmp_path: Path) -> None:
-    with bench(tmp_path) as it:
-        watch = Watch(it.settings, it.api, it.clock, it.lines.append)
-        with watching(watch, lambda: 0.0, pytest.fail, every=3600):
-            pass
     assert not any(thread.name == "tpu-watch" for thread in threading.enumerate())

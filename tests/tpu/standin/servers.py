@@ -22,7 +22,7 @@ _CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 @contextlib.contextmanager
 def serving(cloud: Cloud, *addresses: tuple[str, grpc.ServerCredentials]) -> Iterator[str]:
-    """The API of a cloud; its address. More addresses, with credentials, can be served as well."""
+    """The API of a cloud; its address. It can also serve more addresses, with credentials."""
     server = grpc.server(futures.ThreadPoolExecutor(4))
     server.add_generic_rpc_handlers(_handlers(cloud))
     port = server.add_insecure_port("127.0.0.1:0")
