@@ -14,6 +14,7 @@ from podline.documents.metric import Metric
 from podline.engines import LOCAL, EngineName
 from podline.errors import SanityError
 from podline.frozen import Frozen, JsonObject, is_object
+from podline.options import LEFT_OUT
 from podline.recipes.datasets import ConverterSettings, DatasetName, settings_of
 from podline.recipes.settings import Recipe, Views
 from podline.settings import cluster
@@ -30,8 +31,6 @@ SPEC = "spec.json"
 WEIGHTS = "model/weights.npz"
 # Likewise: the trained model, as plain Keras reads it from JSON.
 ARCHITECTURE = "model/architecture.json"
-# The share of a source that a conversion may leave out; podline.data.sources.left_out says why.
-LEFT_OUT = 0.1
 # The split that runs are judged on.
 JUDGED = "test"
 # Of specs whose result depends on all of a data set.
