@@ -123,6 +123,10 @@ class Settings(Frozen):
     train_timeout: float | None = Field(default=None, gt=0, description="the training may take so long")
     evaluate_timeout: float | None = Field(default=None, gt=0, description="the evaluation may take so long")
     report_timeout: float | None = Field(default=None, gt=0, description="the report may take so long")
+    train_lock: str = Field(
+        default="/tmp/podline-train.lock",  # noqa: S108
+        description="a file by which trainings on this machine take turns; empty: they do not",
+    )
     server_timeout: float = Field(default=300.0, gt=0, description="the embedded Prefect server may take so long")
     parse_limits: float = Field(
         default=1.0, gt=0, description="times the memory and CPU time that reading an untrusted file may take"

@@ -73,11 +73,3 @@ def put_back(client: SyncPrefectClient, run_id: UUID) -> State | None:
         client.set_flow_run_state(run_id, Suspended(message=MESSAGE))
     again = Scheduled(name=NAME, message=MESSAGE, scheduled_time=datetime.now(UTC) + _PAUSE)
     return client.set_flow_run_state(run_id, again).state
-
-
-def keep_count(client: SyncPrefectClient, run_id: UUID) -> None:
-    """Has the server not count the next time that a run becomes Running; one that has not begun yet is counted."""
-    run = client.read_flow_run(run_id)
-    if run.run_count:
-        policy = run.empirical_policy.model_copy(update={"resuming": True})
-        client.update_flow_run(run_id, empirical_policy=policy)
