@@ -7,7 +7,6 @@ parent's. With ``--until-input-ends`` it also ends with the parent, which holds 
 from __future__ import annotations
 
 import argparse
-import fcntl
 import logging
 import os
 import signal
@@ -34,6 +33,7 @@ from starlette.types import ASGIApp
 from podline.deployments.guard import Guard, allowed, require_secret, url_of
 from podline.deployments.sqlite_writes import lock_at_begin
 from podline.errors import SettingsError
+from podline.store.locks import locked
 from podline.supervision import processes
 
 _ANY_PAGE = "*"
@@ -49,8 +49,7 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Starts the application while no other server of the same home does."""
         self._lock.parent.mkdir(parents=True, exist_ok=True)
-        with self._lock.open("w") as stream:
-            fcntl.flock(stream, fcntl.LOCK_EX)
+        with locked(self._lock):
             await super().startup(sockets)
 
 

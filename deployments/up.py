@@ -87,12 +87,12 @@ class Place:
         project_file.read(project)
         self._store.own_folder(_FOLDER, "prefect")
         with locked(self._lock, wait=False) as is_free:
-            if is_free is None:
-                raise SettingsError(f"{self.root}: `podline up` already runs for it, at {self._address()}")
+            if not is_free:
+                raise SettingsError(f"{self.root}: `podline up` already runs for it, at {self._addresses()[0]}")
             for each in (port, port + 1):
                 _require_free(host, each)
             url, pages = url_of(host, port), self._pages or url_of(host, port + 1)
-            self._lock.write_text(url)
+            self._lock.write_text(f"{url}\n{pages}")
             self._say_secret(say)
             if host not in LOOPBACK:
                 say(
@@ -115,15 +115,25 @@ class Place:
                 programs.wait_until(lambda: False)
 
     def use_secret_for(self, url: str) -> None:
-        """Make Prefect's clients in this process bring the secret, if ``podline up`` runs and ``url`` is its server."""
+        """Make Prefect's clients in this process bring the secret, if ``podline up`` runs and ``url`` is its server.
+
+        Links then lead to its pages as well. What the user has set counts.
+        """
         if not self._lock.exists():
             return
         with locked(self._lock, wait=False) as is_free:
-            if is_free is None and _reached(url) == _reached(self._address()):
+            address, pages = self._addresses()
+            if is_free or _reached(url) != _reached(address):
+                return
+            if not settings.has_client_secret():
                 settings.use_client_secret(self.secret)
+            if pages and not self._pages:
+                settings.export({variable_of("pages.url"): pages})
 
-    def _address(self) -> str:
-        return self._lock.read_text()
+    def _addresses(self) -> tuple[str, str]:
+        """Return where the server and the pages of the ``podline up`` that has the lock are."""
+        server, _, pages = self._lock.read_text().partition("\n")
+        return server, pages
 
     def _say_secret(self, say: Callable[[str], None]) -> None:
         if settings.server_secret():
@@ -237,12 +247,12 @@ class Programs:
 def use_secret(machine: Settings) -> None:
     """Make Prefect's clients in this process bring the secret of the server that they ask, if it is ``podline up``'s.
 
-    To be called before Prefect is imported. A secret that is set counts.
+    To be called before Prefect is imported.
     """
     url = settings.asked_server()
     # A root that cannot be opened is no server's.
     with contextlib.suppress(PodlineError):
-        if url and not settings.has_client_secret():
+        if url:
             Place(machine).use_secret_for(url)
 
 

@@ -40,8 +40,8 @@ def message_of(error: PodlineError) -> str:
 
 
 def in_form_words(text: str) -> str:
-    """Return a message with the titles of a form's fields in place of options."""
-    return re.sub(r"--[a-z-]+", lambda flag: _TITLES.get(flag[0], flag[0]), text)
+    """Return a message with the titles of a form's fields in place of options; commands stay as they are."""
+    return re.sub(r"`[^`]*`|--[a-z-]+", lambda flag: _TITLES.get(flag[0], flag[0]), text)
 
 
 def tell_details(error: BaseException, logger: logging.Logger | logging.LoggerAdapter[Any]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import fcntl
 import os
 import secrets
 from pathlib import Path
@@ -14,12 +13,12 @@ _OWNERS = 0o600
 
 
 def new() -> str:
-    """A secret as Prefect wants it, ``user:password``."""
+    """Return a secret as Prefect wants it, ``user:password``."""
     return f"{_USER}:{secrets.token_urlsafe(_BYTES)}"
 
 
 def kept(file: Path) -> str:
-    """The secret in a file; empty if there is none.
+    """Return the secret in a file; empty if there is none.
 
     Raises:
         OSError: it cannot be read.
@@ -31,13 +30,12 @@ def kept(file: Path) -> str:
 
 
 def kept_or_made(file: Path) -> tuple[str, bool]:
-    """The secret in a file, and whether it was made just now; two who ask at once get the same.
+    """Return the secret in a file, and whether it was made just now; the caller has a lock.
 
     Raises:
         OSError: it can be neither read nor written.
     """
     with os.fdopen(os.open(file, os.O_RDWR | os.O_CREAT, _OWNERS), "r+") as stream:
-        fcntl.flock(stream, fcntl.LOCK_EX)
         os.fchmod(stream.fileno(), _OWNERS)
         if secret := stream.read().strip():
             return secret, False
@@ -49,5 +47,5 @@ def kept_or_made(file: Path) -> tuple[str, bool]:
 
 
 def header(secret: str) -> dict[str, str]:
-    """By which a request brings a secret; nothing without one."""
+    """Return the headers by which a request brings a secret; none without one."""
     return {"Authorization": f"Basic {base64.b64encode(secret.encode()).decode()}"} if secret else {}

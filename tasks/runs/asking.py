@@ -11,9 +11,6 @@ from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL
 
 from podline.errors import PodlineError, ServerAwayError, SettingsError
 
-# What the engine says when it begins a flow run.
-_NOT_REACHED = "Failed to reach API"
-
 
 def require_named() -> None:
     """Checks that a server is named; without, Prefect would start one of its own and find nothing on it.
@@ -40,7 +37,8 @@ def explained() -> Iterator[None]:
     except httpx.TransportError as error:
         raise ServerAwayError(f"the Prefect server {url} does not answer ({error})") from error
     except RuntimeError as error:
-        if not str(error).startswith(_NOT_REACHED):
+        # As the engine raises it when it begins a flow run.
+        if not isinstance(error.__cause__, httpx.TransportError):
             raise
         raise ServerAwayError(f"the Prefect server {url} does not answer ({error.__cause__})") from error
     except PrefectHTTPStatusError as error:

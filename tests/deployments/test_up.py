@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-from podline.store.in_use import alone_at
 from prefect.settings import PREFECT_API_URL, temporary_settings
 from standing_prefect import Standing, free_port, podline_up
 
@@ -24,6 +23,7 @@ from podline.deployments.deploy import Request, deployed
 from podline.deployments.up import MARK, Place, use_secret
 from podline.errors import PodlineError, SettingsError
 from podline.settings import Settings
+from podline.store.locks import locked
 from podline.supervision import processes
 from podline.tasks.secret import header
 
@@ -113,7 +113,7 @@ def test_the_secret_goes_to_the_server_that_is_up_and_to_no_other(
     (folder / "lock").write_text("http://127.0.0.1:4200")
     (folder / "secret").write_text("night:shift\n")
     monkeypatch.setenv("PREFECT_API_AUTH_STRING", "")  # so that what is set below is gone in the end
-    with alone_at(folder / "lock"):  # as a `podline up` that runs
+    with locked(folder / "lock", wait=False):  # as a `podline up` that runs
         for url, secret in {
             "http://evil.example:4200/api": "",
             "http://127.0.0.1:4201/api": "",

@@ -115,7 +115,7 @@ def test_a_retry_is_one_line_in_the_log_and_on_the_state(attempt: Attempt) -> No
 
 def test_a_failure_of_ours_is_one_line_with_cause_and_remedy_and_no_traceback(attempt: Attempt) -> None:
     run_id, answer = attempt(SourceError("act: x.tar.gz has 3 bytes vs 7; use `podline run mnist --source x.tar.gz`"))
-    said = "Raw data: act: x.tar.gz has 3 bytes vs 7; choose the recipe mnist"
+    said = "Raw data: act: x.tar.gz has 3 bytes vs 7; use `podline run mnist --source x.tar.gz`"
     assert answer.message == said
     assert states(run_id)[-1].message == said
     told = lines(run_id, "Finished in state Failed")
@@ -138,15 +138,15 @@ def test_a_bug_keeps_its_traceback(attempt: Attempt) -> None:
     assert any("Traceback" in message and "KeyError: 'x'" in message for _, message in told)
 
 
-@pytest.mark.parametrize(("intent", "end"), [("cancel", "Retry goes on from there"), (None, "the run goes on")])
+@pytest.mark.parametrize(("is_cancelled", "end"), [(True, "Retry goes on from there"), (False, "the run goes on")])
 def test_a_task_whose_run_is_ended_is_cancelled_and_has_not_crashed(
     tmp_path: Path,
     failures: list[BaseException],
     monkeypatch: pytest.MonkeyPatch,
-    intent: str | None,
+    is_cancelled: bool,
     end: str,
 ) -> None:
-    monkeypatch.setattr(planned_stop, "get_intent", lambda: intent)
+    monkeypatch.setattr(planned_stop, "is_cancelled", lambda: is_cancelled)
     monkeypatch.setattr(planned_stop.settings, "of_prefect_worker", lambda: True)
     ids: list[UUID] = []
 

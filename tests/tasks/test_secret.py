@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import stat
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from podline.tasks.secret import header, kept, kept_or_made
@@ -30,13 +29,6 @@ def test_a_file_that_others_could_read_is_closed_and_an_empty_one_is_filled(tmp_
     assert is_new
     assert secret
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-
-
-def test_all_who_make_it_at_once_get_the_same(tmp_path: Path) -> None:
-    with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(kept_or_made, [tmp_path / "secret"] * 8))
-    assert len({secret for secret, _ in found}) == 1
-    assert sum(is_new for _, is_new in found) == 1
 
 
 def test_the_header_is_that_of_basic_authentication() -> None:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import signal
 import uuid
 from collections.abc import Iterator
+from types import SimpleNamespace
 from uuid import UUID
 
 import pytest
 from prefect import flow
 from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.actions import WorkPoolCreate
 from prefect.exceptions import Pause, TerminationSignal
 from prefect.flow_engine import run_flow
-from prefect.states import Completed, Crashed, Pending, Running
+from prefect.states import Cancelling, Completed, Crashed, Pending, Running
 
 from podline.tasks.failures import explained
 from podline.tasks.runs import planned_stop
@@ -27,17 +29,20 @@ def client(prefect_server: None) -> Iterator[SyncPrefectClient]:
 
 
 @pytest.fixture
+def deployment(client: SyncPrefectClient) -> UUID:
+    """Only runs of a deployment can go back into a queue."""
+    pool = f"pool-{uuid.uuid4()}"
+    client.create_work_pool(WorkPoolCreate(name=pool, type="process"))
+    return client.create_deployment(client.create_flow_from_name("stopped"), "nightly", work_pool_name=pool)
+
+
+@pytest.fixture
 def by_a_worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """As in the process of a run that a worker started; what is done about signals is undone."""
     monkeypatch.setenv("PREFECT__FLOW_RUN_ID", str(uuid.uuid4()))
     handler = signal.getsignal(signal.SIGTERM)
     yield
     signal.signal(signal.SIGTERM, handler)
-
-
-@flow
-def nothing() -> None:
-    """Never begins here."""
 
 
 @flow
@@ -52,8 +57,8 @@ def begin(client: SyncPrefectClient, run: UUID) -> None:
     assert client.set_flow_run_state(run, Running()).state.is_running()
 
 
-def test_a_stop_is_no_start_so_the_restart_after_a_crash_is_left(client: SyncPrefectClient) -> None:
-    run = client.create_flow_run(nothing).id
+def test_a_stop_is_no_start_so_the_restart_after_a_crash_is_left(client: SyncPrefectClient, deployment: UUID) -> None:
+    run = client.create_flow_run_from_deployment(deployment).id
     begin(client, run)
     for stops in (1, 2):
         state = put_back(client, run)
@@ -70,24 +75,42 @@ def test_a_stop_is_no_start_so_the_restart_after_a_crash_is_left(client: SyncPre
     assert client.read_flow_run(run).run_count == 2
 
 
-def test_a_run_that_had_not_begun_is_counted_when_it_does(client: SyncPrefectClient) -> None:
-    run = client.create_flow_run(nothing).id
+def test_a_run_that_had_not_begun_is_counted_when_it_does(client: SyncPrefectClient, deployment: UUID) -> None:
+    run = client.create_flow_run_from_deployment(deployment).id
     client.set_flow_run_state(run, Pending())
     assert put_back(client, run) is not None
     client.set_flow_run_state(run, Running(), force=True)
     assert client.read_flow_run(run).run_count == 1
 
 
-def test_a_run_that_has_ended_stays_as_it_is(client: SyncPrefectClient) -> None:
-    run = client.create_flow_run(nothing).id
+def test_a_run_that_has_ended_stays_as_it_is(client: SyncPrefectClient, deployment: UUID) -> None:
+    run = client.create_flow_run_from_deployment(deployment).id
     begin(client, run)
     client.set_flow_run_state(run, Completed())
     assert put_back(client, run) is None
     assert client.read_flow_run(run).state_name == "Completed"
 
 
-def test_a_flow_that_a_worker_started_goes_back_into_the_queue(client: SyncPrefectClient, by_a_worker: None) -> None:
-    run = client.create_flow_run(stopped)
+def test_a_run_that_a_person_cancels_stays_cancelled(client: SyncPrefectClient, deployment: UUID) -> None:
+    run = client.create_flow_run_from_deployment(deployment).id
+    begin(client, run)
+    assert not _asked_in(run)
+    client.set_flow_run_state(run, Cancelling())
+    assert _asked_in(run)
+    assert put_back(client, run) is None
+    assert client.read_flow_run(run).state_name == "Cancelling"
+
+
+def _asked_in(run: UUID) -> bool:
+    """What the process of a run is told."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(planned_stop, "flow_run", SimpleNamespace(id=str(run)))
+        return planned_stop.is_cancelled()
+
+
+@pytest.mark.usefixtures("by_a_worker")
+def test_a_flow_that_a_worker_started_goes_back_into_the_queue(client: SyncPrefectClient, deployment: UUID) -> None:
+    run = client.create_flow_run_from_deployment(deployment)
     with pytest.raises(Pause):
         run_flow(stopped, run)
     ended = client.read_flow_run(run.id)
