@@ -19,9 +19,12 @@ from podline.recipes import registry
 from podline.recipes.choices import Choices
 from podline.recipes.parts import MODELS
 from podline.recipes.settings import Recipe
+from podline.settings import nearest
 from podline.stages.specs import LEFT_OUT
+from podline.stages.table import again_from
 
 _AS_WRITTEN = "as the recipe says"
+_NOT_DONE = "what is not done"
 # An address with a user or a password: a run's parameters can be read by all who see the run.
 _NO_LOGIN = "^(?!.*://[^/]*@)"
 # Data set of a recipe → the sample that is drawn where no source is named.
@@ -41,6 +44,11 @@ def offer_recipes(schema: dict[str, Any]) -> None:
 def offer_models(schema: dict[str, Any]) -> None:
     """Put the kinds of networks that there are at deployment into a field's schema."""
     schema.update(place(0, enum=[_AS_WRITTEN, *MODELS.names()]))
+
+
+def offer_stages(schema: dict[str, Any]) -> None:
+    """Put the stages that there are at deployment into a field's schema."""
+    schema.update(place(5, enum=[_NOT_DONE, *again_from()]))
 
 
 class TrainingGroup(BaseModel, frozen=True):
@@ -233,12 +241,12 @@ class TrainingForm(BaseModel, frozen=True):
         "what counts, in any class or joint, in calibration, size or cost. A refusal says why, and fails nothing.",
         json_schema_extra=place(4),
     )
-    start_from: Literal["what is not done", "convert", "validate", "train", "evaluate", "report"] = Field(
-        default="what is not done",
+    start_from: str = Field(
+        default=_NOT_DONE,
         title="Start from",
         description="This stage and those after it run again, training from its beginning; those before it are used "
-        "again if they are whole. A Retry of the run does not begin them anew.",
-        json_schema_extra=place(5),
+        "again if they are whole. A Retry of the run goes on instead.",
+        json_schema_extra=offer_stages,
     )
     training: TrainingGroup = Field(
         default_factory=TrainingGroup,
@@ -273,6 +281,13 @@ class TrainingForm(BaseModel, frozen=True):
         if not re.match(_NO_LOGIN, source):
             raise SettingsError(f"source {source}: a source has no user or password; get the data, and name its folder")
         return source
+
+    @field_validator("start_from")
+    @classmethod
+    def _stage(cls, start_from: str) -> str:
+        if start_from != _NOT_DONE and start_from not in again_from():
+            raise SettingsError(f"start_from {start_from}: there is no such stage; {nearest(start_from, again_from())}")
+        return start_from
 
     @model_validator(mode="after")
     def _makes_sense(self) -> Self:

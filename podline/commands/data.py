@@ -24,7 +24,6 @@ from podline.commands.options import (
     store_options,
     with_layout,
 )
-from podline.commands.results import result_lines
 from podline.data.sources import download as downloading
 from podline.documents.manifest import Manifest
 from podline.errors import SettingsError, SourceError
@@ -189,7 +188,7 @@ def _verify(name: str, fingerprint: str | None, deep: bool, as_json: bool, **opt
     if as_json:
         say_json(result.model_dump(mode="json"))
     else:
-        say(result_lines(store, result))
+        say(result.lines(store.where))
 
 
 @data.command("count")

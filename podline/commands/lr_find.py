@@ -89,4 +89,4 @@ def lr_find(
     if as_json:
         say_json(result.model_dump(mode="json"))
     else:
-        say([*result.lines(), store.where(result.chart)])
+        say(result.lines(store.where))

@@ -26,7 +26,6 @@ from podline.commands.options import (
 )
 from podline.documents.metric import Metric
 from podline.figures import metric_text
-from podline.inventory.invalidation import IN_ORDER
 from podline.measures import measure_named
 from podline.recipes.registry import FILE_SUFFIX
 from podline.store.opening import open_store
@@ -50,7 +49,7 @@ _FLOW = "podline.tasks.embedded:run_training"
 @click.option("--keep-files", is_flag=True, help="Records hold the images' files; see `podline convert --help`.")
 @click.option(
     "--start-from",
-    type=click.Choice(IN_ORDER),
+    metavar="STAGE",
     help="This stage and those after it run again, training from its beginning.",
 )
 @click.option(

@@ -161,8 +161,10 @@ def run_of(store: Store, name: str) -> StoredRun:
         ArtifactError: a stage's completion record cannot be read.
     """
     folder = f"runs/{name}"
-    names = {stage: completion_name(folder, stage) for stage in STAGES}
-    present = {stage: there for stage, record in names.items() if (there := store.find(record))}
+    found = {record.name.split("/")[-1].removesuffix(".json"): record for record in store.listing(f"{folder}/stages")}
+    # An installed stage comes last: its package may be gone.
+    order = [*(stage for stage in STAGES if stage in found), *sorted(found.keys() - STAGES.keys())]
+    present = {stage: found[stage] for stage in order}
     if not present:
         raise StoreError(
             f"{store.where(folder)}: no stage of such a run is done; `podline runs list` shows those there"

@@ -10,10 +10,10 @@ from prefect.runtime import flow_run
 from prefect.states import Completed, Failed
 
 from podline import settings
-from podline.errors import PodlineError, SettingsError, TpuSetupError
+from podline.errors import PodlineError, TpuSetupError
 from podline.progress import Event
 from podline.settings import Settings
-from podline.stages.table import STAGES
+from podline.stages.table import stage_named
 from podline.supervision.running import perform
 from podline.tasks.node import tpu_use
 from podline.tasks.node.node_run import failure
@@ -37,10 +37,8 @@ def perform_here(stage: str, spec: dict[str, Any]) -> State[Any]:
         holds nothing: that is in the store.
     """
     try:
-        if stage not in STAGES:
-            raise SettingsError(f"stage {stage!r}: there is none; {settings.nearest(stage, STAGES)}")
         machine = _of_the_node(settings.load())
-        given = STAGES[stage].spec.model_validate(spec)
+        given = stage_named(stage).spec.model_validate(spec)
         deal_cards(recipe_of(given.folder), [stage])
         to_run = stage_listener(stage)
         with bucket_credentials(), telling(UUID(flow_run.id)) as tell:

@@ -11,8 +11,8 @@ from podline.errors import DivergenceError
 from podline.progress import Event
 from podline.reporting.nights_page import write_index
 from podline.store.opening import open_store
-from podline.tasks import nights_index
-from podline.tasks.nights_index import index_afterwards, index_text
+from podline.tasks import night
+from podline.tasks.night import index_afterwards, index_text
 from podline.tasks.parameters import MachineGroup, TrainingForm
 
 
@@ -51,7 +51,7 @@ def test_a_ledger_that_cannot_be_read_is_warned_of_and_fails_nothing(
     damaged.parent.mkdir()
     damaged.write_text("{}")
     told: list[Event] = []
-    monkeypatch.setattr(nights_index, "stage_listener", lambda _stage: told.append)
+    monkeypatch.setattr(night, "stage_listener", lambda _stage: told.append)
     with index_afterwards(form(tmp_path)):
         pass
     assert "the index of nights is not up to date" in str(told)

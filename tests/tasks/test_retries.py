@@ -20,10 +20,10 @@ from prefect.states import State
 from small_stages import ACT, ActResult, ActSpec
 
 from podline.errors import PodlineError, SourceError, TransientError
-from podline.tasks import stage_task
+from podline.tasks import stages
 from podline.tasks.failures import explained
 from podline.tasks.runs import planned_stop
-from podline.tasks.stage_task import StageTask
+from podline.tasks.stages import StageTask
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
 
@@ -35,7 +35,7 @@ class FlakyError(TransientError):
     heading = "Flaky"
 
 
-act = StageTask(ACT, "Acts.")
+act = StageTask(ACT)
 
 
 @pytest.fixture(autouse=True)
@@ -48,7 +48,7 @@ def failures(monkeypatch: pytest.MonkeyPatch) -> list[BaseException]:
             raise left.pop(0)
         return ActResult(number=spec.number, process=0)
 
-    monkeypatch.setattr(stage_task, "perform", perform)
+    monkeypatch.setattr(stages, "perform", perform)
     return left
 
 
