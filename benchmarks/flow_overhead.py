@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -14,7 +17,7 @@ import httpx
 
 from podline.data.sources.sample import write_sample
 from podline.deployments import project_file
-from podline.deployments.up import Place
+from podline.deployments.up import READY, Place
 from podline.documents.completion import completion_name
 from podline.errors import PodlineError
 from podline.settings import Settings
@@ -43,11 +46,8 @@ def overhead(work: str, steps: int, repetitions: int) -> dict[str, list[float]]:
         PodlineError: a run or a command failed.
     """
     source = str(write_sample(Path(work, "raw")))
-    place = Place(Settings(root=f"{work}/standing", server_timeout=_PATIENCE))
     found: dict[str, list[float]] = {"flow": [], "commands": [], "retry": []}
-    try:
-        up = place.up("127.0.0.1", _free_port(), project_file.OURS, lambda _line: None)
-        server = _Server(up.api_url, place.secret)
+    with _up(f"{work}/standing") as server:
         for repetition in range(repetitions):
             for side in ("flow", "commands") if repetition % 2 == 0 else ("commands", "flow"):
                 root, started = f"{work}/{side}-{repetition}", time.perf_counter()
@@ -60,9 +60,25 @@ def overhead(work: str, steps: int, repetitions: int) -> dict[str, list[float]]:
                 found[side].append(time.perf_counter() - started)
                 _forget_evaluation(root)
                 found["retry"].append(server.retry(run))
-    finally:
-        place.down(lambda _line: None)
     return found
+
+
+@contextlib.contextmanager
+def _up(root: str) -> Iterator[_Server]:
+    """Yield the server of a `podline up`, which ends with the body."""
+    port = _free_port()
+    command = [sys.executable, "-P", "-m", "podline.cli", "up", "--root", root, "--port", str(port)]
+    command += ["--project", str(project_file.OURS)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603 (our own)
+        assert process.stdout is not None  # noqa: S101 (it is a pipe)
+        try:
+            if not any(line.startswith(READY) for line in process.stdout):
+                raise PodlineError("`podline up` ended before it was ready; its error is above")
+            threading.Thread(target=process.stdout.read, daemon=True).start()
+            yield _Server(f"http://127.0.0.1:{port}/api", Place(Settings(root=root)).secret)
+        finally:
+            process.terminate()
+            process.wait()
 
 
 class _Server:

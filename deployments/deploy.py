@@ -2,15 +2,11 @@
 
 What a person set in Prefect's UI stays (:mod:`podline.deployments.deployment_merge`): what ``prefect.yaml`` said is
 remembered on the server, a Variable for each deployment, so that a person's change is told from a changed file.
-
-``python -m podline.deployments.deploy REQUEST``, a :class:`Request` as JSON, does it on the server that
-``PREFECT_API_URL`` names, and says what it did, one line of JSON for each thing.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 import subprocess
 import sys
@@ -44,9 +40,7 @@ from podline.deployments.deployment_merge import (
 )
 from podline.errors import PodlineError, SettingsError
 from podline.frozen import Frozen
-from podline.tasks.addresses import nights_path
 from podline.tasks.node.tpu_lease import LIMIT, make_limit
-from podline.tasks.page_links import address, serves_pages
 from podline.tasks.runs.asking import explained, require_named
 from podline.tasks.runs.tags import TPU_TAG
 
@@ -92,6 +86,9 @@ class Change(NamedTuple):
     name: str
     did: str
 
+    def __str__(self) -> str:
+        return f"{self.kind:<18} {self.name}: {self.did}"
+
 
 def deployed(request: Request) -> Iterator[Change]:
     """Makes work pools, the TPU's limit, automations and the deployments of ``prefect.yaml``.
@@ -120,8 +117,8 @@ def _deployed(client: SyncPrefectClient, request: Request, document: dict[str, A
         yield Change("concurrency limit", LIMIT, _limit(client))
     yield from _automations(client, request.forget)
 
-    if serves_pages():
-        wanted = {name: _with_pages(each) for name, each in wanted.items()}
+    if pages := settings.load().pages.url:
+        wanted = {name: _with_pages(each, pages) for name, each in wanted.items()}
     remembered = {name: _remembered(client, name) for name in wanted}
     merges = {}
     for name, deployment in wanted.items():
@@ -156,11 +153,11 @@ def _automations(client: SyncPrefectClient, forget: Iterable[str]) -> Iterator[C
             yield Change("automation", name, did)
 
 
-def _with_pages(deployment: Mapping[str, Any]) -> dict[str, Any]:
-    """A deployment whose description leads to the index of its nights, if its runs train anything."""
+def _with_pages(deployment: Mapping[str, Any], url: str) -> dict[str, Any]:
+    """Return a deployment whose description leads to the index of nights, if its runs train anything."""
     if TPU_TAG in deployment.get("tags", ()):
         return dict(deployment)
-    link = f"[All nights]({address(nights_path(deployment['name']))})"
+    link = f"[All nights]({url.rstrip('/')}/)"
     described = str(deployment.get("description") or "").strip()
     return {**deployment, "description": f"{described}\n\n{link}".strip()}
 
@@ -356,16 +353,3 @@ def _deploy(folder: Path, document: Mapping[str, Any]) -> None:
     if done.returncode:
         last = "\n".join((done.stdout + done.stderr).strip().splitlines()[-15:])
         raise PodlineError(f"`prefect deploy --all` in {folder} ended with {done.returncode}:\n{last}")
-
-
-def main(request: str) -> None:
-    """Prints each change as it is done; what goes wrong is the last line."""
-    try:
-        for change in deployed(Request.model_validate_json(request)):
-            print(json.dumps(change._asdict()), flush=True)  # noqa: T201 (that is its answer)
-    except PodlineError as error:
-        print(json.dumps({"error": error.to_json()}))  # noqa: T201 (likewise)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])

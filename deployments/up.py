@@ -1,96 +1,68 @@
-"""``podline up`` and ``down``: a Prefect server and a worker that outlive the command.
+"""``podline up``: a Prefect server, the pages, a worker and all deployments in the foreground, until Ctrl-C.
 
-They are found again by a mark in their environment, which all that they start inherits: whatever is to be stopped is
-told from what others started. Nothing here imports Prefect: this process only starts others.
+Nothing here imports Prefect: this process only starts others, shows what they say, and ends them.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import http.client
-import json
+import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from types import FrameType, TracebackType
+from typing import IO
 from urllib.parse import urlsplit
+
+from podline.store.in_use import alone_at
 
 from podline import settings
 from podline.deployments import project_file
-from podline.deployments.deployment_process import deployed, line_of
 from podline.deployments.guard import LOOPBACK, url_of
-from podline.deployments.started import STOP_SECONDS, Started
 from podline.errors import PodlineError, SettingsError
-from podline.frozen import Frozen
-from podline.settings import Settings
+from podline.settings import Settings, variable_of
 from podline.store.contract import explained
 from podline.store.opening import open_store
 from podline.supervision import processes
-from podline.tasks.secret import header, kept, kept_or_made
+from podline.tasks.secret import kept, kept_or_made
 
-MARK = "_PODLINE_STANDING"
 POOL = "cpu"
-_FOLDER, _HOME, _LOGS = "standing", "prefect", "logs"
-# What nobody may ask without the secret.
-_ANY_QUESTION = ("GET", "/api/admin/version")
-_POLL = 0.2
+MARK = "_PODLINE_UP"
+"""A variable that all programs of one ``podline up`` inherit; its value is the folder."""
+READY = "to stop            Ctrl-C"
+"""The line that says that all is there."""
 LEAVE_SECONDS = 60.0
 """How long a worker that is asked to end waits for its runs, which save their work."""
-_SERVER, _WORKER = "podline.deployments.server", "podline.deployments.worker"
-# As an earlier release starts a worker.
-_OLD_WORKER = ["worker", "start"]
-
-
-class Standing(Frozen):
-    """What was started.
-
-    Attributes:
-        host: the server listens at …
-        port: … and there.
-        server: its process.
-        worker: likewise, or None before it was started.
-    """
-
-    host: str
-    port: int
-    server: int
-    worker: int | None = None
-
-    @property
-    def api_url(self) -> str:
-        """Where Prefect's clients find it."""
-        return f"{self.ui_url}/api"
-
-    @property
-    def ui_url(self) -> str:
-        """Where a person at this machine finds it."""
-        return url_of(self.host, self.port)
+_STOP_SECONDS = 15.0
+_POLL = 0.2
+_FOLDER = "server"
+_LIFELINE = ("--until-input-ends",)
+_HANG_UP = 128 + signal.SIGHUP
 
 
 class Place:
-    """Where under a root the server and the worker keep what is theirs.
+    """The folder under a root where the server and the worker of ``podline up`` keep what is theirs.
 
     Attributes:
-        home: Prefect's.
-        logs: of both.
-        secret_file: holds the secret that every call to the server brings, unless the user has set one.
+        folder: the folder.
+        root: the store, as runs get it.
+        secret_file: holds the secret of the server, unless the user has set one.
     """
 
     def __init__(self, machine: Settings) -> None:
         self._store = open_store(machine.root)
-        self.root, self._timeout = self._store.uri, machine.server_timeout
-        self._folder = self._store.scratch / _FOLDER
-        self.home, self.logs = self._folder / _HOME, self._folder / _LOGS
-        self._note, self.secret_file = self._folder / "standing.json", self._folder / "secret"
+        self.root, self.folder = self._store.uri, self._store.scratch / _FOLDER
+        self._pages = machine.pages.url
+        self.secret_file, self._lock = self.folder / "secret", self.folder / "lock"
 
     @property
     def secret(self) -> str:
-        """What every call to the server brings; empty before there is one.
+        """Return what every call to the server brings; empty before there is one.
 
         Raises:
             StoreError: it cannot be read.
@@ -98,257 +70,173 @@ class Place:
         with explained("read the secret in", self.secret_file):
             return settings.server_secret() or kept(self.secret_file)
 
-    def up(
-        self,
-        host: str,
-        port: int,
-        project: Path,
-        tell: Callable[[str], None],
-        *,
-        overwrite: bool = False,
-        forget: Sequence[str] = (),
-    ) -> Standing:
-        """Starts what does not run yet, and deploys.
+    def up(self, host: str, port: int, project: Path, say: Callable[[str], None], timeout: float) -> None:
+        """Start everything, deploy, and return when one of the programs has ended; end the others.
 
         Args:
             host: the address to listen at.
-            port: likewise.
+            port: the server's port; the next one is that of the pages.
             project: the folder with ``prefect.yaml``.
-            tell: gets a line for each thing that was done.
-            overwrite: see :func:`deployed` …
-            forget: … likewise.
+            say: gets each line for the terminal.
+            timeout: seconds that the server may take to answer.
 
         Raises:
-            SettingsError: the port is taken, ``prefect.yaml`` is not there, or the server that runs wants another
-                secret, or none.
-            PodlineError: a process ends at once, does not answer in time, or refuses; what was started is ended again.
+            SettingsError: the port is taken, ``prefect.yaml`` is not there, or another ``podline up`` has this root.
+            PodlineError: a program ended by itself, or does not answer in time.
         """
         project = project.resolve()
         project_file.read(project)
-        for part in (_HOME, _LOGS):
-            self._store.own_folder(_FOLDER, part)
-        with explained("write the secret to", self.secret_file):
-            is_new = not settings.server_secret() and kept_or_made(self.secret_file)[1]
-        with self._alone(tell), Started() as started:
-            standing = self._with_server(host, port, tell, started)
-            if standing.host not in LOOPBACK:
-                tell(
-                    f"warning            --host {standing.host} without TLS: whoever listens on the way reads the "
-                    "secret; put a proxy with TLS before it, or leave out --host and come through `ssh -L`"
+        self._store.own_folder(_FOLDER, "prefect")
+        with alone_at(self._lock) as is_free:
+            if not is_free:
+                raise SettingsError(f"{self.root}: `podline up` already runs for it, at {self._address()}")
+            for each in (port, port + 1):
+                _require_free(host, each)
+            url, pages = url_of(host, port), self._pages or url_of(host, port + 1)
+            self._lock.write_text(url)
+            self._say_secret(say)
+            if host not in LOOPBACK:
+                say(
+                    f"warning            --host {host} has no TLS: anyone on the network path can read the secret; put "
+                    "a proxy with TLS before it, or leave out --host and use `ssh -L`"
                 )
-            for change in deployed(project, self._environment(standing), overwrite=overwrite, forget=forget):
-                tell(line_of(change))
-            standing = self._with_worker(standing, tell, started)
-        where = f"in {self.secret_file}" if not settings.server_secret() else f"that of {settings.SERVER_SECRET}"
-        tell(f"secret             {f'{self.secret}, kept ' if is_new else ''}{where}")
-        return standing
+            ours = {MARK: str(self.folder), variable_of("root"): self.root, variable_of("pages.url"): pages}
+            environment = settings.server_environment(self.folder / "prefect", f"{url}/api", self.secret, ours)
+            with Programs(environment, self.folder, say) as programs:
+                programs.start("server", "podline.deployments.server", *_LIFELINE, "--host", host, "--port", str(port))
+                programs.start(
+                    "pages", "podline.deployments.pages", *_LIFELINE, "--host", host, "--port", str(port + 1)
+                )
+                programs.wait_until(lambda: _answers(url), timeout)
+                programs.finish("deploy", "podline.cli", "deploy", "--project", str(project))
+                programs.start("worker", "podline.deployments.worker", *_LIFELINE, "--pool", POOL)
+                say(f"open               {url}")
+                say(f"pages              {pages}")
+                say(READY)
+                programs.wait_until(lambda: False)
 
     def use_secret_for(self, url: str) -> None:
-        """Has Prefect's clients in this process bring the secret, if the server that they ask is the one that is up.
+        """Make Prefect's clients in this process bring the secret, if ``podline up`` runs and ``url`` is its server."""
+        if not self._lock.exists():
+            return
+        with alone_at(self._lock) as is_free:
+            if not is_free and _reached(url) == _reached(self._address()):
+                settings.use_client_secret(self.secret)
 
-        Args:
-            url: the API that is asked.
-        """
-        standing = self._standing()
-        if standing and same_server(url, standing.api_url):
-            settings.use_client_secret(self.secret)
+    def _address(self) -> str:
+        return self._lock.read_text()
 
-    def _require_same_secret(self, standing: Standing) -> None:
-        """Finds out whether the server that runs answers to the secret, and to nobody without.
+    def _say_secret(self, say: Callable[[str], None]) -> None:
+        if settings.server_secret():
+            say(f"secret             that of {settings.SERVER_SECRET}")
+            return
+        with explained("write the secret to", self.secret_file):
+            secret, is_new = kept_or_made(self.secret_file)
+        say(f"secret             {f'{secret}, kept ' if is_new else ''}in {self.secret_file}")
 
-        Raises:
-            SettingsError: it does not.
-        """
-        if self._asked(standing, *_ANY_QUESTION, secret="")[0] == http.HTTPStatus.OK:
-            raise SettingsError(
-                f"the server at {standing.ui_url} was started without a secret, by an earlier release; "
-                "`podline down` and `podline up` start it with one"
-            )
-        if self._asked(standing, *_ANY_QUESTION, secret=self.secret)[0] == http.HTTPStatus.UNAUTHORIZED:
-            given = (
-                "is another one" if settings.server_secret() else f"is not set, nor is it that in {self.secret_file}"
-            )
-            raise SettingsError(
-                f"the server at {standing.ui_url} was started with a secret: {settings.SERVER_SECRET} {given}; set it "
-                "to the same, or stop the server with `podline down`"
-            )
 
-    @contextlib.contextmanager
-    def _alone(self, tell: Callable[[str], None]) -> Iterator[None]:
-        """While the body runs, no other process starts anything here."""
-        with (self._folder / "lock").open("w") as stream:
-            try:
-                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                tell("waits              for another `podline up` of the same root")
-                fcntl.flock(stream, fcntl.LOCK_EX)
-            yield
+class Programs:
+    """A context with programs of ours, whose lines are shown behind their names, and which all end with it.
 
-    def _with_server(self, host: str, port: int, tell: Callable[[str], None], started: Started) -> Standing:
-        standing = self._standing()
-        if standing is None:
-            worker = self._taken_over(host, port, tell)
-            return self._serve(host, port, tell, started).model_copy(update={"worker": worker})
-        self._require_same_secret(standing)
-        tell(f"server             runs already, at {standing.ui_url}")
-        return standing
+    A program also ends when this process is gone, however it ended: its standard input is a pipe that then closes.
+    """
 
-    def _taken_over(self, host: str, port: int, tell: Callable[[str], None]) -> int | None:
-        """The worker whose server is gone, if it is one and finds the new server where the old one was.
+    def __init__(self, environment: Mapping[str, str], folder: Path, say: Callable[[str], None]) -> None:
+        self._environment, self._folder, self._say = environment, folder, say
+        self._running: dict[str, subprocess.Popen[str]] = {}
+        self._shown: list[threading.Thread] = []
 
-        Whatever else there is is ended, so that there are never two workers.
-        """
-        noted, workers = self._noted(), self._workers()
-        is_found = noted is not None and (noted.host, noted.port) == (host, port)
-        kept = workers[0] if is_found and len(workers) == 1 else None
-        needless = [process for process in workers if process != kept]
-        if needless:
-            tell(f"worker             left without its server: {len(needless)} ended")
-            processes.end(lambda: [process for process in self._workers() if process != kept], self._patience)
-        if not is_found:
-            processes.end(self._ours, STOP_SECONDS)
-        for process in [*needless, *self._of_kind(_SERVER)]:
-            processes.kill_group(process)
-        return kept
+    def __enter__(self) -> Programs:
+        """Make the terminal's end an end like Ctrl-C, unless ``nohup`` has it ignored."""
+        if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+            signal.signal(signal.SIGHUP, _raise_hang_up)
+        return self
 
-    def _with_worker(self, standing: Standing, tell: Callable[[str], None], started: Started) -> Standing:
-        if standing.worker in self._workers():
-            tell(f"worker             of the pool {POOL} runs already")
-            self._write(standing)
-            return standing
-        began = datetime.now(UTC)
-        worker = self._start(standing, "worker", [_WORKER, "--pool", POOL], started)
-        standing = standing.model_copy(update={"worker": worker.pid})
-        self._write(standing)
-        self._until(worker, "worker", lambda: self._online(standing, began))
-        tell(f"worker             of the pool {POOL} is there")
-        return standing
-
-    def down(self, tell: Callable[[str], None]) -> bool:
-        """Stops all that :meth:`up` started, and what that started; a run that is in progress saves a checkpoint first.
-
-        Returns:
-            Whether there was anything.
-        """
-        if not self._ours():
-            self._note.unlink(missing_ok=True)
-            return False
-        workers = self._workers()
-        # Runs first, while there is a server that they tell of it.
-        runs = [run for worker in workers for run in processes.children(worker)]
-        if workers:
-            tell(f"runs in progress   {len(runs)}" + ("; they save their work" if runs else ""))
-        processes.end(self._workers, self._patience)
-        servers = self._of_kind(_SERVER)
-        processes.end(lambda: [process for process in self._ours() if process not in servers], STOP_SECONDS)
-        processes.end(self._ours, STOP_SECONDS)
-        processes.kill_marked(MARK, str(self._folder))
-        self._note.unlink(missing_ok=True)
-        return True
-
-    @property
-    def _patience(self) -> float:
-        """For how long a worker may take its leave."""
-        return LEAVE_SECONDS + STOP_SECONDS
-
-    def _noted(self) -> Standing | None:
-        """What was started last, whatever has become of it."""
-        try:
-            return Standing.model_validate_json(self._note.read_text())
-        except (OSError, ValueError):
-            return None
-
-    def _standing(self) -> Standing | None:
-        """What runs of what was started; None if the server does not."""
-        noted, ours = self._noted(), self._ours()
-        if noted is None or noted.server not in ours:
-            return None
-        return noted.model_copy(update={"worker": next(iter(self._workers()), None)})
-
-    def _ours(self) -> list[int]:
-        return processes.marked(MARK, str(self._folder))
-
-    def _workers(self) -> list[int]:
-        old = [each for each in self._of_kind("prefect") if processes.command(each)[4:6] == _OLD_WORKER]
-        return [*self._of_kind(_WORKER), *old]
-
-    def _of_kind(self, module: str) -> list[int]:
-        """Of our processes those that run a module."""
-        return [process for process in self._ours() if ["-m", module] == processes.command(process)[2:4]]
-
-    def _serve(self, host: str, port: int, tell: Callable[[str], None], started: Started) -> Standing:
-        try:
-            with socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET):
-                pass
-        except OSError as error:
-            raise SettingsError(
-                f"--host {host} --port {port}: nobody can listen there ({error.strerror}); give another --port"
-            ) from error
-        standing = Standing(host=host, port=port, server=0)
-        server = self._start(standing, "server", [_SERVER, "--host", host, "--port", str(port)], started)
-        standing = standing.model_copy(update={"server": server.pid})
-        self._write(standing)
-        self._until(server, "server", lambda: self._asked(standing, "GET", "/api/health")[1] is True)
-        tell(f"server             is there, at {standing.ui_url}")
-        return standing
-
-    def _start(self, standing: Standing, name: str, command: list[str], started: Started) -> subprocess.Popen[bytes]:
-        with (self.logs / f"{name}.log").open("ab") as output:
-            process = subprocess.Popen(  # noqa: S603 (ours or Prefect's, in our own interpreter)
-                [sys.executable, "-P", "-m", *command],
-                cwd=self._folder,
-                env=self._environment(standing),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-        started.add(process)
+    def start(self, name: str, module: str, *arguments: str) -> subprocess.Popen[str]:
+        """Start ``python -m module``."""
+        process = subprocess.Popen(  # noqa: S603 (our own, in our own interpreter)
+            [sys.executable, "-P", "-m", module, *arguments],
+            cwd=self._folder,
+            env=self._environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            # Ctrl-C in the terminal reaches this process alone, which ends the others in their order.
+            start_new_session=True,
+        )
+        self._running[name] = process
+        assert process.stdout is not None  # noqa: S101 (it is a pipe)
+        self._shown.append(threading.Thread(target=self._show, args=(name, process.stdout), daemon=True))
+        self._shown[-1].start()
         return process
 
-    def _environment(self, standing: Standing) -> dict[str, str]:
-        mark = {MARK: str(self._folder)}
-        return settings.standing_prefect(self.home, standing.api_url, self.secret, self.root, mark)
+    def finish(self, name: str, module: str, *arguments: str) -> None:
+        """Run ``python -m module`` to its end.
 
-    def _until(self, process: subprocess.Popen[bytes], name: str, ready: Callable[[], bool]) -> None:
-        """Waits for a process to be of use."""
-        deadline = time.monotonic() + self._timeout
-        while not ready():
-            ended = process.poll() is not None
-            if ended or time.monotonic() > deadline:
-                what = f"ended with {process.returncode}" if ended else f"does not answer within {self._timeout:g} s"
-                raise PodlineError(f"Prefect's {name} {what}; its last words are in {self.logs / name}.log")
+        Raises:
+            PodlineError: it failed.
+        """
+        process = self.start(name, module, *arguments)
+        self.wait_until(lambda: process.poll() == 0)
+        del self._running[name]
+        _close(process)
+
+    def wait_until(self, ready: Callable[[], bool], timeout: float = float("inf")) -> None:
+        """Wait for a condition while all programs run.
+
+        Raises:
+            PodlineError: a program ended, or the condition did not come true in time.
+        """
+        deadline = time.monotonic() + timeout
+        while True:
+            ended = [(name, process) for name, process in self._running.items() if process.poll() is not None]
+            if ready():
+                return
+            for name, process in ended:
+                raise PodlineError(f"the {name} ended with {process.returncode}; its last lines are above")
+            if time.monotonic() > deadline:
+                raise PodlineError(f"the server does not answer within {timeout:g} s, the setting server_timeout")
             time.sleep(_POLL)
 
-    def _online(self, standing: Standing, began: datetime) -> bool:
-        """Whether a worker gave a sign of life after a moment: one that was killed counts as online for a while."""
-        path = f"/api/work_pools/{POOL}/workers/filter"
-        status, workers = self._asked(standing, "POST", path, b"{}", secret=self.secret)
-        beats = [worker["last_heartbeat_time"] for worker in workers or ()] if status == http.HTTPStatus.OK else []
-        return any(datetime.fromisoformat(beat) >= began for beat in beats if beat)
-
-    @staticmethod
-    def _asked(
-        standing: Standing, method: str, path: str, body: bytes | None = None, *, secret: str = ""
-    ) -> tuple[int, Any]:
-        """The status and the document that the server answers with; 0 and None if it does not answer."""
-        connection = http.client.HTTPConnection(urlsplit(standing.ui_url).hostname or "", standing.port, timeout=5)
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End the worker, whose runs save their work, then all but the server, then the server."""
+        # A terminal that ends may say so twice.
+        before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
         try:
-            connection.request(method, path, body, {"Content-Type": "application/json", **header(secret)})
-            answer = connection.getresponse()
-            return answer.status, json.load(answer)
-        except (OSError, http.client.HTTPException, ValueError):
-            return 0, None
+            worker, server = self._running.get("worker"), self._running.get("server")
+            if worker and worker.poll() is None:
+                self._tell("ending: runs in progress save their work; Ctrl-C again kills them")
+                _end(worker, LEAVE_SECONDS + _STOP_SECONDS)
+            processes.end(lambda: [each for each in self._marked() if not server or each != server.pid], _STOP_SECONDS)
+            if server:
+                _end(server, _STOP_SECONDS)
         finally:
-            connection.close()
+            processes.kill_marked(MARK, str(self._folder))
+            for process in self._running.values():
+                _close(process)
+            for thread in self._shown:
+                thread.join(_STOP_SECONDS)
+            signal.signal(signal.SIGHUP, signal.SIG_DFL if before is _raise_hang_up else before)
 
-    def _write(self, standing: Standing) -> None:
-        with explained("write to the store", self.root):
-            self._note.write_text(standing.model_dump_json())
+    def _marked(self) -> list[int]:
+        return processes.marked(MARK, str(self._folder))
+
+    def _show(self, name: str, lines: IO[str]) -> None:
+        with lines:
+            for line in lines:
+                self._tell(f"{name:<7}| {line.rstrip()}")
+
+    def _tell(self, line: str) -> None:
+        with contextlib.suppress(OSError):  # the terminal is gone
+            self._say(line)
 
 
 def use_secret(machine: Settings) -> None:
-    """Has Prefect's clients in this process bring the secret of the server that they ask, if ``podline up`` started it.
+    """Make Prefect's clients in this process bring the secret of the server that they ask, if it is ``podline up``'s.
 
     To be called before Prefect is imported. A secret that is set counts.
     """
@@ -359,11 +247,47 @@ def use_secret(machine: Settings) -> None:
             Place(machine).use_secret_for(url)
 
 
-def same_server(one: str, other: str) -> bool:
-    """Whether two addresses are of one server; the names of the loopback are one."""
-    return _reached(one) == _reached(other)
+def _require_free(host: str, port: int) -> None:
+    try:
+        with socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET):
+            pass
+    except OSError as error:
+        raise SettingsError(
+            f"--host {host} --port {port}: cannot listen there ({error.strerror}); end the program that does, perhaps "
+            "another `podline up`, or give another --port"
+        ) from error
+
+
+def _answers(url: str) -> bool:
+    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=5)
+    try:
+        connection.request("GET", "/api/health")
+        return connection.getresponse().status == http.HTTPStatus.OK
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def _end(process: subprocess.Popen[str], seconds: float) -> None:
+    process.terminate()
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        processes.kill_group(process.pid)
+
+
+def _close(process: subprocess.Popen[str]) -> None:
+    process.wait()
+    assert process.stdin is not None  # noqa: S101 (it is a pipe)
+    process.stdin.close()
 
 
 def _reached(url: str) -> tuple[str | None, int | None]:
+    """Return by what two addresses of one server are the same; the names of the loopback are one."""
     parts = urlsplit(url)
     return "loopback" if parts.hostname in LOOPBACK else parts.hostname, parts.port
+
+
+def _raise_hang_up(_signal: int, _frame: FrameType | None) -> None:
+    sys.exit(_HANG_UP)

@@ -14,6 +14,7 @@ import logging
 import os
 import signal
 import socket
+import sys
 import threading
 from uuid import UUID
 
@@ -30,28 +31,6 @@ from podline.tasks.runs.planned_stop import put_back
 
 _RUN = "PREFECT__FLOW_RUN_ID"
 _API_SECONDS = 10.0
-_LOG = "prefect.flow_runs.worker"
-_WAITS = "waits: as many runs of its deployment are at work as may be at once (Deployments, the deployment, Runs)"
-
-
-class Plainly(logging.Filter):
-    """Has a run that waits for its deployment's limit say so, once, where Prefect says twice a minute what it did."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._told = set[str]()
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Whether a record is written."""
-        message, run = record.getMessage(), str(getattr(record, "flow_run_id", ""))
-        if "submitting flow run" in message:  # a moment later it says that it has, or why not
-            return False
-        if not message.startswith("Aborted submission") or "SCHEDULED" not in message:
-            return True
-        record.msg, record.args = _WAITS, ()
-        is_new = run not in self._told
-        self._told.add(run)
-        return is_new
 
 
 def main() -> None:
@@ -59,6 +38,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m podline.deployments.worker", description=__doc__)
     parser.add_argument("--pool", default="cpu", help="whose runs it takes up")
     parser.add_argument("--name", default=f"podline on {socket.gethostname()}", help="what the UI calls it")
+    parser.add_argument("--until-input-ends", action="store_true", help="end when standard input does")
     arguments = parser.parse_args()
     # Its runs inherit it.
     settings.export(settings.HEARTBEAT)
@@ -67,7 +47,10 @@ def main() -> None:
         settings.keep_places()
     for asked in (signal.SIGTERM, signal.SIGINT):
         signal.signal(asked, lambda *_signal: _leave())
-    logging.getLogger(_LOG).addFilter(Plainly())
+    if arguments.until_input_ends:
+        processes.when_parent_goes(sys.stdin.fileno(), lambda: os.kill(os.getpid(), signal.SIGTERM))
+    # Twice a minute it would tell each run that waits for its deployment's limit that it was "submitted" and "aborted".
+    logging.getLogger("prefect.flow_runs.worker").setLevel(logging.WARNING)
     asyncio.run(ProcessWorker(work_pool_name=arguments.pool, name=arguments.name).start())
 
 

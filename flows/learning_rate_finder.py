@@ -19,9 +19,9 @@ from podline.stages.table import LR_FIND
 from podline.store.opening import open_store
 from podline.tasks.artifacts import publish_chart
 from podline.tasks.failures import explained
-from podline.tasks.finder_parameters import FinderParameters
 from podline.tasks.forms import read_form, run_name
 from podline.tasks.leftover_tasks import close_tasks, close_what_is_left
+from podline.tasks.parameters import FinderParameters
 from podline.tasks.runs.bucket_credentials import bucket_credentials
 from podline.tasks.runs.listening import terminal
 from podline.tasks.runs.progress_cards import deal_cards

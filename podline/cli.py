@@ -68,11 +68,10 @@ SECTIONS: dict[str, dict[str, ListedCommand]] = {
     },
     "Nights, from Prefect's UI": {
         "up": ListedCommand(
-            "podline.commands.operate:up", "A Prefect server, a worker, all deployments, on this machine."
+            "podline.commands.operate:up", "Run a Prefect server, a worker and all deployments here, until Ctrl-C."
         ),
-        "down": ListedCommand("podline.commands.operate:down", "Stops what `podline up` started."),
         "deploy": ListedCommand(
-            "podline.commands.operate:deploy", "Pools, limits, automations, deployments on any server."
+            "podline.commands.operate:deploy", "Make pools, limits, automations, deployments on any server."
         ),
     },
     "What it runs on": {

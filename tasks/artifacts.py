@@ -141,8 +141,7 @@ def report_text(store: Store, trained: TrainResult, reported: ReportResult, link
     parts = [
         head.strip(),
         f"The page: {links.to(reported.html)}",
-        # Written when the run ends, which is in a moment.
-        f"All nights: {links.to(INDEX, like=reported.html)}",
+        f"All nights: {links.to(INDEX)}",
         f"TensorBoard: `tensorboard --logdir {store.where(f'{trained.folder}/tensorboard')}`",
     ]
     if charts := charts_in(store.read_bytes(reported.html).decode()):

@@ -1,8 +1,8 @@
 """Turns an error into the message of a failed Prefect run: its kind, the cause and the remedy in one line.
 
-The library's errors name options and commands of the command line; who reads a state's message has a form before him.
-So ``--root`` becomes the title of its field, and a command that runs a stage becomes a run of a deployment. What the
-library says beside the first line (the end of a log, where the threads were) goes to the run's log.
+The library's errors name options of the command line; who reads a state's message has a form before him. So ``--root``
+becomes the title of its field, by the table of options. What the library says beside the first line (the end of a log,
+where the threads were) goes to the run's log.
 """
 
 from __future__ import annotations
@@ -10,37 +10,28 @@ from __future__ import annotations
 import functools
 import logging
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
 from prefect.client.schemas.objects import State
 from prefect.exceptions import CancelledRun, TerminationSignal
 from prefect.logging import get_run_logger
 from prefect.states import Failed
-from pydantic import BaseModel
 
 from podline.errors import PodlineError, one_line
-from podline.tasks.finder_parameters import FinderParameters
-from podline.tasks.parameters import TrainingForm
+from podline.options import DataGroup, MachineGroup, RunOptions, SearchOptions, TrainingGroup, flag_of
 from podline.tasks.runs import planned_stop
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_FORMS = (TrainingForm, FinderParameters)
 _RUN_LOG = logging.getLogger("prefect.flow_runs")
-# The options that have another name than their field.
-_OPTIONS = {"assignments": "set"}
-_COMMANDS = (
-    (r"use `podline run (\S+) --source [^`]*`", r"choose the recipe \1"),
-    (r"make one with `podline convert coco[^`]*`", "make one with a run of the deployment coco-manual"),
-    (r"make one with `podline convert (\S+)[^`]*`", r"make one with a run of the deployment cifar-manual, recipe \1"),
-    (r"get it with `podline sample [^`]*`", "leave Source empty and the sample is drawn"),
-    (r"`podline sample [^`]*` draws some", "an empty Source has some drawn"),
-    (r"run `podline (?:convert|train|evaluate)[^`]*` first", "start a run of the deployment first"),
-    (r"run `podline (?:convert|train|evaluate)[^`]*` again", "start a run of the deployment again"),
-    (r"`podline (?:convert|train|evaluate)[^`]*`", "a run of the deployment"),
-)
+# What a form calls an option of the command line.
+_TITLES = {
+    flag_of(name, field): str(field.title)
+    for model in (RunOptions, TrainingGroup, DataGroup, MachineGroup, SearchOptions)
+    for name, field in model.model_fields.items()
+}
 
 
 def message_of(error: PodlineError) -> str:
@@ -49,10 +40,8 @@ def message_of(error: PodlineError) -> str:
 
 
 def in_form_words(text: str) -> str:
-    """A message with the form's fields in place of options, and deployments in place of commands."""
-    for command, deed in _COMMANDS:
-        text = re.sub(command, deed, text)
-    return re.sub(r"--([a-z][a-z-]*)", lambda option: _FIELDS.get(option[1], option[0]), text)
+    """Return a message with the titles of a form's fields in place of options."""
+    return re.sub(r"--[a-z-]+", lambda flag: _TITLES.get(flag[0], flag[0]), text)
 
 
 def tell_details(error: BaseException, logger: logging.Logger | logging.LoggerAdapter[Any]) -> None:
@@ -92,22 +81,3 @@ def _told(record: logging.LogRecord) -> bool:
 
 
 _RUN_LOG.addFilter(_told)
-
-
-def _fields() -> Iterator[tuple[str, str]]:
-    """The options and the fields that say the same, by all forms."""
-    for form in _FORMS:
-        for name, field in form.model_fields.items():
-            inner = field.annotation
-            if isinstance(inner, type) and issubclass(inner, BaseModel):
-                for below, of_group in inner.model_fields.items():
-                    yield _option(below), str(of_group.title)
-            else:
-                yield _option(name), str(field.title)
-
-
-def _option(field: str) -> str:
-    return _OPTIONS.get(field, field.replace("_", "-"))
-
-
-_FIELDS = dict(_fields())

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
-from functools import cache
 from typing import Any, TypeVar
 
-from coolname.data import config as _words
+from prefect.context import FlowRunContext
 from prefect.runtime import flow_run
 from pydantic import BaseModel, ValidationError
 
@@ -18,11 +17,11 @@ F = TypeVar("F", bound=BaseModel)
 
 
 def read_form(form: type[F], given: Any) -> F:
-    """A form's values.
+    """Return a form's values.
 
     Args:
         form: the model.
-        given: the model, or what is saved of one, in this version's layout or in an earlier one.
+        given: the model, or what is saved of one.
 
     Raises:
         SettingsError: a value that cannot be, by the title of its field.
@@ -34,7 +33,7 @@ def read_form(form: type[F], given: Any) -> F:
 
 
 def problem_of(form: type[BaseModel], error: ValidationError) -> str:
-    """The first of what is wrong with a form, by the title of its field."""
+    """Return the first of what is wrong with a form, by the title of its field."""
     problem = error.errors()[0]
     model, titles = form, list[str]()
     for name in problem["loc"]:
@@ -52,35 +51,25 @@ def problem_of(form: type[BaseModel], error: ValidationError) -> str:
 
 
 def run_name(form: type[F], describe: Callable[[F], str]) -> Callable[[], str]:
-    """A ``flow_run_name``: the name that a person gave, else one that says what is run and when that was due.
+    """Return a ``flow_run_name``: what is run and when that was due, for a run that no person started from a form.
+
+    A run from a deployment that no schedule made keeps its name: a person may have given it, and Prefect does not tell.
 
     Args:
         form: the flow's own.
-        describe: what is run.
+        describe: says what is run.
     """
 
     def name() -> str:
-        given = str(flow_run.name)
-        if not drawn(given):
-            return given
+        context = FlowRunContext.get()
+        run = context.flow_run if context else None
+        if run and run.deployment_id and not run.auto_scheduled:
+            return run.name
         due = flow_run.scheduled_start_time or datetime.now(UTC)
         try:
             parameters = read_form(form, flow_run.parameters.get("parameters", {}))
             return f"{describe(parameters)} {due:%Y-%m-%d %H:%M:%S}"
         except SettingsError:
-            return given  # the run itself says what is wrong
+            return str(flow_run.name)  # the run itself says what is wrong
 
     return name
-
-
-def drawn(name: str) -> bool:
-    """Whether Prefect drew a name because none was given: an adjective and an animal, out of its lists."""
-    parts = name.split("-")
-    return len(parts) == 2 and parts[0] in _list("adj_any") and parts[1] in _list("subj")
-
-
-@cache
-def _list(name: str) -> frozenset[str]:
-    entry = _words[name]
-    below = (word for other in entry.get("lists", ()) for word in _list(other))
-    return frozenset([*entry.get("words", ()), *below])

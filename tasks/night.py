@@ -29,7 +29,6 @@ from podline.stages.from_recipe import pace_spec, training_spec
 from podline.stages.specs import ConvertResult, Result, Spec, TrainSpec
 from podline.stages.table import PROMOTE, TRAIN, again_from, following, in_order, stage_of
 from podline.store.contract import Store
-from podline.store.in_use import using
 from podline.store.opening import open_store
 from podline.store.sealed_text import INDEX
 from podline.strategies import StrategyName
@@ -97,7 +96,7 @@ class Night:
     def answered(self, spec: Spec, result: Result, seconds: float) -> None:
         """Note what a stage came to; nobody deletes a data set from now until the run is over."""
         if isinstance(result, ConvertResult):
-            self._until_over.enter_context(using(self.store, [result.folder]))
+            self._until_over.enter_context(self.store.using([result.folder]))
         self.notes.answered(spec, result, seconds)
 
     def training(self, fingerprint: str) -> TrainSpec:

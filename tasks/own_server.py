@@ -18,6 +18,7 @@ from podline.tasks.secret import new
 _HOST = "127.0.0.1"
 _STOP_SECONDS = 5.0
 _STARTS = 4
+_SERVER = ("podline.deployments.server", "--until-input-ends")
 
 
 class OwnServer:
@@ -84,7 +85,7 @@ class OwnServer:
         listen_fd = str(self._socket.fileno())
         with self._log.open("ab") as output:
             return subprocess.Popen(  # noqa: S603 (our own module, in our own interpreter)
-                [sys.executable, "-P", "-m", "podline.deployments.server", "--listen-fd", listen_fd],
+                [sys.executable, "-P", "-m", *_SERVER, "--listen-fd", listen_fd],
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=subprocess.STDOUT,

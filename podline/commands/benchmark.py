@@ -15,6 +15,7 @@ import podline
 from podline.commands import display, pages
 from podline.commands.options import (
     complete_recipe,
+    fingerprint_option,
     in_order,
     json_option,
     load_settings,
@@ -23,11 +24,11 @@ from podline.commands.options import (
     say_json,
     store_options,
 )
-from podline.commands.stage import Request, fingerprint_option, perform
+from podline.commands.stage import Request, perform
 from podline.errors import SettingsError
 from podline.inventory.catalogue import dataset_for, manifest_of
+from podline.options import Choices
 from podline.progress import Listener
-from podline.recipes.choices import Choices
 from podline.stages.ceiling import CeilingSpec
 from podline.stages.table import CEILING, INPUT_SPEED
 from podline.stages.tools import InputSpeedSpec

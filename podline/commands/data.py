@@ -22,7 +22,6 @@ from podline.commands.options import (
     say,
     say_json,
     store_options,
-    with_layout,
 )
 from podline.data.sources import download as downloading
 from podline.documents.manifest import Manifest
@@ -30,10 +29,10 @@ from podline.errors import SettingsError, SourceError
 from podline.figures import count as number
 from podline.figures import moment, size
 from podline.inventory.catalogue import Dataset, choose_dataset, conversion_of, datasets, manifest_of, remarks
+from podline.options import Choices, DataGroup
 from podline.plurals import plural
 from podline.progress import Listener, Reporter
 from podline.recipes import registry
-from podline.recipes.choices import Choices
 from podline.stages.completed import manifest_sha256
 from podline.stages.specs import ValidateSpec
 from podline.stages.table import VALIDATE
@@ -246,7 +245,8 @@ def _check(
     after it decodes none again. Nothing else is written. Next: `podline run images --source SOURCE`.
     """
     store = open_store(load_settings(options).root)
-    recipe = Choices(assignments=with_layout(assignments, layout)).apply(registry.get("images"))
+    changes = DataGroup(layout=layout or "").changes() | Choices(assignments=assignments).changes()
+    recipe = registry.override(registry.get("images"), changes)
     with display.shown() as listener:
         listener({"event": "start", "stage": "check"})
         try:

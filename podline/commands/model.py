@@ -12,8 +12,8 @@ from podline.documents.model_description import ModelDescription
 from podline.documents.skeleton import COCO
 from podline.figures import count, short_count, size
 from podline.kinds.table import kind_of
+from podline.options import Choices
 from podline.recipes import datasets
-from podline.recipes.choices import Choices
 
 
 @click.group(cls=pages.Group)

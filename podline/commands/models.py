@@ -31,8 +31,8 @@ from podline.figures import metric_text, moment
 from podline.inventory.catalogue import run_of, training_of
 from podline.kinds.table import KINDS
 from podline.measures import measure_named
+from podline.options import Choices
 from podline.plain import plain
-from podline.recipes.choices import Choices
 from podline.serving.layout import lay_out, require_champion
 from podline.stages.from_recipe import promotion_spec
 from podline.stages.promotion import PromoteResult, PromoteSpec

@@ -1,4 +1,4 @@
-"""``podline up``, ``podline down``, ``podline deploy``: a Prefect server that knows the flows, here or anywhere."""
+"""``podline up`` and ``podline deploy``: a Prefect server that knows the flows, here or anywhere."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 import click
 
 from podline.commands import pages
-from podline.commands.options import in_order, load_settings, say, settings_option, store_options
+from podline.commands.options import load_settings, say, settings_option, store_options
 
 # By name, since the library does not import what is above it.
-_STANDING, _DEPLOYING = "podline.deployments.up", "podline.deployments.deployment_process"
+_UP, _DEPLOY = "podline.deployments.up", "podline.deployments.deploy"
 _PROJECT_FILE = "podline.deployments.project_file"
 
 _project_option = click.option(
@@ -21,96 +21,85 @@ _project_option = click.option(
     help="The folder with prefect.yaml: Podline's checkout.  [default: this folder if it is one, or else what is "
     "installed]",
 )
-_deploy_options = in_order(
-    click.option(
-        "--overwrite/--keep",
-        default=False,
-        help="What a person set on the server is replaced by what prefect.yaml says, or stays.  [default: keep]",
-    ),
-    click.option(
-        "--forget",
-        metavar="TYPE/NAME",
-        multiple=True,
-        help="A block that is no longer told of failures; may be given several times.",
-    ),
-)
-_address_options = in_order(
-    click.option("--host", default="127.0.0.1", show_default=True, help="The address that the server listens at."),
-    click.option("--port", type=click.IntRange(1, 65535), default=4200, show_default=True, help="Likewise."),
-)
 
 
 @click.command("up", cls=pages.Command)
 @store_options
-@_address_options
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address that the server listens at.")
+@click.option(
+    "--port",
+    type=click.IntRange(1, 65534),
+    default=4200,
+    show_default=True,
+    help="The port that it listens at; the pages are at the next one.",
+)
 @_project_option
-@_deploy_options
-def up(host: str, port: int, project: Path | None, overwrite: bool, forget: tuple[str, ...], **options: Any) -> None:
-    """A Prefect server, a worker and all deployments on this machine; they stay until `podline down`.
+def up(host: str, port: int, project: Path | None, **options: Any) -> None:
+    """Run a Prefect server, a worker and all deployments on this machine, until Ctrl-C.
 
     Open the address in a browser: Deployments, cifar-manual, Run. Its form is filled in for the drawn sample, which
-    needs no data. What runs already is left alone, what is missing is started, what changed is deployed again. What a
-    person set in the browser stays, and is told, unless --overwrite is given.
+    needs no data. What a person set in the browser stays when the same is started again.
 
       podline up
       podline up --root /data/podline --port 4300
 
-    The same server serves the pages of stores, read only: a run's artifacts link to them.
+    Ctrl-C, SIGTERM and the end of the terminal end all of it. A training in progress saves a checkpoint first, and goes
+    on from it by itself when `podline up` runs again. To keep it running after a log-out or a reboot, use the systemd
+    units or the composition in deployments/; see docs/operations.md.
+
+    The pages of the store (reports, all nights) are served at the next port, read only; a run's artifacts link to them.
 
     The browser asks for a secret, once for the UI and once for the pages (user: podline; password: what is after the
-    colon): it is told when it is made, and kept in a file under the root, mode 600.
-    Podline's own commands on this machine find it there; for `prefect`, set PREFECT_API_AUTH_STRING to it.
+    colon). It is shown when it is made, and kept in a file under the root, mode 600. Podline's own commands on this
+    machine find it there; for `prefect`, set PREFECT_API_AUTH_STRING to it.
 
     Everything lies under the root. Variables for Prefect count: PREFECT_API_DATABASE_CONNECTION_URL for a database that
     is not SQLite, PREFECT_SERVER_API_AUTH_STRING for a secret of your own, which is not kept: give it each time.
     """
-    place = importlib.import_module(_STANDING).Place(load_settings(options))
-    standing = place.up(host, port, _chosen(project), _say, overwrite=overwrite, forget=forget)
-    say(
-        [f"open               {standing.ui_url}", f"logs               {place.logs}", "to stop            podline down"]
-    )
-
-
-@click.command("down", cls=pages.Command)
-@store_options
-def down(**options: Any) -> None:
-    """Stops what `podline up` started for the same root, and nothing else.
-
-    A training in progress saves a checkpoint first, and goes on from it by itself when all is up again.
-
-      podline down
-    """
-    stopped = importlib.import_module(_STANDING).Place(load_settings(options)).down(_say)
-    say(["stopped" if stopped else "nothing of it runs"])
+    machine = load_settings(options)
+    place = importlib.import_module(_UP).Place(machine)
+    place.up(host, port, _chosen(project), _say, machine.server_timeout)
 
 
 @click.command("deploy", cls=pages.Command)
 @_project_option
-@_deploy_options
+@click.option(
+    "--overwrite/--keep",
+    default=False,
+    help="What a person set on the server is replaced by what prefect.yaml says, or stays.  [default: keep]",
+)
+@click.option(
+    "--forget",
+    metavar="TYPE/NAME",
+    multiple=True,
+    help="A block that no longer gets notifications of failures; repeatable.",
+)
 @settings_option
 def deploy(project: Path | None, overwrite: bool, forget: tuple[str, ...], **options: Any) -> None:
-    """Work pools, the TPU's limit, automations and deployments, on the server that PREFECT_API_URL names.
+    """Make pools, limits, automations and deployments on the server that PREFECT_API_URL names.
 
-    Says of each whether it was made, changed, removed, or is as it was; the same again changes nothing. What a person
-    set on the server stays, and is told value by value, unless --overwrite is given. Who is told of failures is the
-    setting nights.notify, and stays until it is taken away with --forget.
+    Each line says what was made, changed, removed, or is as it was; the same again changes nothing. What a person set
+    on the server stays, and each such value is shown, unless --overwrite is given. The setting nights.notify names the
+    blocks that get notifications of failures; a block stays until --forget names it.
 
       PREFECT_API_URL=http://127.0.0.1:4200/api podline deploy
       PREFECT_API_URL=http://127.0.0.1:4200/api PODLINE_NIGHTS_NOTIFY=slack-webhook/team podline deploy
 
-    A server with a secret is asked with PREFECT_API_AUTH_STRING. That of `podline up` is found, if it is up for the
-    same root (the setting root) on this machine.
+    A server with a secret gets it from PREFECT_API_AUTH_STRING. The secret of `podline up` is found, if that runs for
+    the same root (the setting root) on this machine.
 
     Next: a worker, `python -m podline.deployments.worker --pool cpu`.
     """
-    importlib.import_module(_STANDING).use_secret(load_settings(options))
-    deploying = importlib.import_module(_DEPLOYING)
-    for change in deploying.deployed(_chosen(project), overwrite=overwrite, forget=forget):
-        _say(deploying.line_of(change))
+    importlib.import_module(_UP).use_secret(load_settings(options))
+    chosen = _chosen(project)
+    # After the secret: Prefect reads its environment when it is imported.
+    deploying = importlib.import_module(_DEPLOY)
+    for change in deploying.deployed(deploying.Request(folder=chosen.resolve(), overwrite=overwrite, forget=forget)):
+        _say(str(change))
 
 
 def _chosen(project: Path | None) -> Path:
-    """The folder with ``prefect.yaml``; says which it is where nobody named it and it is not the current one."""
+    """Return the folder with ``prefect.yaml``; say which it is, unless an option names it or it is the current one."""
     if project:
         return project
     project_file = importlib.import_module(_PROJECT_FILE)

@@ -1,20 +1,33 @@
-"""Options that several commands share, each declared once, and what they become."""
+"""Options as click has them: those of the table (:mod:`podline.options`), and those of the command line alone."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
 import click
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
-from podline import engines, strategies
+from podline import engines
 from podline import settings as settings_module
 from podline.errors import SettingsError, StoreError
+from podline.options import (
+    AS_WRITTEN,
+    Choices,
+    ConvertOptions,
+    DataGroup,
+    MachineGroup,
+    Options,
+    RunOptions,
+    TrainingGroup,
+    flag_of,
+    option_of,
+)
 from podline.plain import plain
 from podline.recipes import registry
-from podline.recipes.parts import LAYOUTS, MODELS
 from podline.recipes.settings import Recipe
 from podline.settings import Settings
 from podline.store.contract import Store
@@ -25,7 +38,7 @@ Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
 def in_order(*decorators: Callable[[Any], Any]) -> Callable[[Decorated], Decorated]:
-    """Several options as one decorator, in the order in which the help page is to list them."""
+    """Return several options as one decorator, in the order in which the help page is to list them."""
 
     def decorate(function: Decorated) -> Decorated:
         for decorator in reversed(decorators):
@@ -33,92 +46,6 @@ def in_order(*decorators: Callable[[Any], Any]) -> Callable[[Decorated], Decorat
         return function
 
     return decorate
-
-
-json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
-settings_option = click.option(
-    "--settings",
-    "settings_file",
-    type=click.Path(path_type=Path),
-    help="A TOML file of settings; see docs/settings.md.",
-)
-root_option = click.option(
-    "--root", help="The store: a folder, or gs://bucket/prefix.  [default: the setting root, podline-root]"
-)
-store_options = in_order(root_option, settings_option)
-deep_option = click.option(
-    "--deep",
-    is_flag=True,
-    help="Also decode every record, compute the manifest's figures again, and look for images in two splits.",
-)
-layout_option = click.option(
-    "--layout",
-    type=click.Choice(LAYOUTS.names()),
-    help="Of a source of images; see docs/images.md.  [default: what is found there]",
-)
-
-
-def _checked(check: Callable[[str], str]) -> Callable[[click.Context, click.Parameter, str | None], str | None]:
-    """Return an option's callback from a function that raises ValueError."""
-
-    def checked(_context: click.Context, _parameter: click.Parameter, name: str | None) -> str | None:
-        try:
-            return None if name is None else check(name)
-        except ValueError as error:
-            raise click.BadParameter(str(error)) from None
-
-    return checked
-
-
-engine_option = click.option(
-    "--engine",
-    callback=_checked(engines.checked),
-    metavar="NAME",
-    help=f"Where the conversion runs: {engines.NAMES}. The bytes do not depend on it; see docs/engines.md.  "
-    "[default: the setting engine, local]",
-)
-beam_options_option = click.option(
-    "--beam-option",
-    "beam_options",
-    multiple=True,
-    metavar="OPTION",
-    help="A further option of Beam, like --beam-option=--region=us-central1; repeatable. See docs/engines.md.",
-)
-engine_argument = click.argument("engine", callback=_checked(engines.checked), metavar="ENGINE")
-conversion_options = in_order(
-    engine_option,
-    click.option("--workers", type=click.IntRange(1), help="Worker processes of the engine local."),
-    beam_options_option,
-    click.option(
-        "--allow-left-out",
-        type=click.FloatRange(0, 1),
-        metavar="SHARE",
-        help="The share of the source's records, or of its people, that may be left out; more is an error. The bytes "
-        "do not depend on it.  [default: 0.1]",
-    ),
-    layout_option,
-)
-assignments_option = click.option(
-    "--set",
-    "assignments",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="Any value of the recipe, like --set augmentation.cutout=8; may be repeated.",
-)
-
-
-strategy_option = click.option(
-    "--strategy",
-    callback=_checked(strategies.checked),
-    metavar="NAME",
-    help="Where the model runs: auto (the GPUs, else the CPU), cpu, cpu:N (N replicas on the CPU), gpu, workers "
-    "(several processes that find each other by TF_CONFIG), tpu, tpu:NAME. It does not change the run: what began on "
-    "one goes on on another; see docs/strategies.md.  [default: the setting strategy, auto]",
-)
-
-
-def _absolute(_context: click.Context, _parameter: click.Parameter, file: str | None) -> str | None:
-    return None if file is None else absolute(file)
 
 
 def complete_recipe(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
@@ -136,50 +63,107 @@ def complete_run(context: click.Context, _parameter: click.Parameter, incomplete
     return [name for name in runs if name.startswith(incomplete)]
 
 
+def command_line(model: type[Options], *only: str) -> Callable[[Decorated], Decorated]:
+    """Return the options of a model as one decorator; the command gets them by the names of their fields.
+
+    Args:
+        model: from the table of options; what it requires is an argument, and left out.
+        only: names of those that are meant; none is all.
+    """
+    wanted = {name: field for name, field in model.model_fields.items() if not field.is_required()}
+    return in_order(*(_click_option(name, wanted[name]) for name in only or wanted))
+
+
+def _click_option(name: str, field: FieldInfo) -> Callable[[Decorated], Decorated]:
+    facts = option_of(field)
+    return click.option(
+        flag_of(name, field),
+        name,
+        help=_help(field),
+        metavar=facts.metavar or None,
+        callback=_checked(facts.check) if facts.check else _absolute if facts.is_file else None,
+        shell_complete=complete_run if facts.metavar == "RUN" else None,
+        **_type(field),
+    )
+
+
+def _help(field: FieldInfo) -> str:
+    facts, default = option_of(field), field.default
+    names = f" One of {', '.join(facts.names())}." if facts.names else " May be repeated." if default == () else ""
+    shown = facts.unset or (f"{default:g}" if isinstance(default, float | int) and default is not False else "")
+    return f"{field.description}{names}" + (f"  [default: {shown}]" if shown and shown != AS_WRITTEN else "")
+
+
+def _type(field: FieldInfo) -> dict[str, Any]:
+    if field.annotation is bool:
+        return {"is_flag": True}
+    if get_origin(field.annotation) is tuple:
+        return {"multiple": True}
+    if get_origin(field.annotation) is Literal:
+        return {"type": click.Choice([name for name in get_args(field.annotation) if name != field.default])}
+    names = ("ge", "gt", "le")
+    bounds = {name: getattr(each, name) for each in field.metadata for name in names if hasattr(each, name)}
+    if not bounds:
+        return {"type": field.annotation}
+    low = bounds.get("gt", bounds.get("ge"))
+    # The value that leaves things as they are is not to be typed.
+    is_open = "gt" in bounds or bool(option_of(field).unset and low == field.default)
+    kind = click.IntRange if field.annotation is int else click.FloatRange
+    return {"type": kind(low, bounds.get("le"), min_open=is_open)}
+
+
+def _checked(check: Callable[[str], str]) -> Callable[[click.Context, click.Parameter, str | None], str | None]:
+    """Return an option's callback from a function that raises ValueError."""
+
+    def checked(_context: click.Context, _parameter: click.Parameter, name: str | None) -> str | None:
+        try:
+            return None if name is None else check(name)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from None
+
+    return checked
+
+
+def _absolute(_context: click.Context, _parameter: click.Parameter, file: str | None) -> str | None:
+    return None if file is None else absolute(file)
+
+
 def _complete_either(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     return [*complete_recipe(context, parameter, incomplete), *complete_run(context, parameter, incomplete)]
 
 
-recipe_argument = click.argument("recipe", required=False, metavar="RECIPE", shell_complete=_complete_either)
-recipe_options = in_order(
-    click.option("--epochs", type=float, help="Train for so many passes over the data …"),
-    click.option("--steps", type=int, help="… or so many batches …"),
-    click.option("--examples", type=int, help="… or so many examples; give one of these."),
-    click.option("--batch-size", type=int, help="Examples in a step."),
-    click.option("--learning-rate", type=float, help="The peak of the schedule."),
-    click.option("--schedule", help="constant, exponential, cosine, one_cycle or plateau; see docs/schedules.md."),
-    click.option("--seed", type=int, help="Of weights, order, augmentation and dropout."),
-    click.option("--model", help=f"{', '.join(MODELS.names())}; see docs/extending.md for one of your own."),
-    click.option(
-        "--further",
-        metavar="RUN",
-        shell_complete=complete_run,
-        help="Train this finished run further; see docs/training.md.",
-    ),
-    click.option(
-        "--init",
-        metavar="FILE",
-        callback=_absolute,
-        help="Begin with the weights of a .keras, .h5 or .npz file or a SavedModel; see docs/finetuning.md.",
-    ),
-    assignments_option,
+json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
+settings_option = click.option(
+    "--settings",
+    "settings_file",
+    type=click.Path(path_type=Path),
+    help="A TOML file of settings; see docs/settings.md.",
 )
-
-
-minutes_option = click.option(
-    "--minutes",
-    type=click.FloatRange(0, 100_000, min_open=True),
-    help="Train for as long as fits into so many minutes here: measured the first time, kept in the store.",
+store_options = in_order(command_line(MachineGroup, "root"), settings_option)
+fingerprint_option = click.option(
+    "--fingerprint", help="Which data set, by the start of its fingerprint.  [default: the newest]"
 )
-
-
-def with_layout(assignments: tuple[str, ...], layout: str | None) -> tuple[str, ...]:
-    """What ``--set`` says, and ``--layout``."""
-    return assignments if layout is None else (*assignments, f"conversion.layout={layout}")
+deep_option = click.option(
+    "--deep",
+    is_flag=True,
+    help="Also decode every record, compute the manifest's figures again, and look for images in two splits.",
+)
+recipe_argument = click.argument("recipe", metavar="RECIPE", shell_complete=complete_recipe)
+recipe_or_run_argument = click.argument("recipe", required=False, metavar="RECIPE", shell_complete=_complete_either)
+engine_argument = click.argument("engine", callback=_checked(engines.checked), metavar="ENGINE")
+beam_options_option = command_line(MachineGroup, "beam_options")
+conversion_options = in_order(
+    command_line(ConvertOptions), command_line(MachineGroup, "engine", "workers", "beam_options")
+)
+source_option = command_line(RunOptions, "source")
+layout_option = command_line(DataGroup, "layout")
+assignments_option = command_line(TrainingGroup, "assignments")
+recipe_options = command_line(Choices)
+strategy_option = command_line(MachineGroup, "strategy")
 
 
 def load_settings(options: dict[str, Any]) -> Settings:
-    """The settings, with what ``--settings`` and the options of the same name say; takes them out of ``options``.
+    """Return the settings, with what ``--settings`` and options of the same name say; takes them out of ``options``.
 
     The file is named in the environment from then on, so that whatever reads the settings later reads the same.
     """
@@ -202,16 +186,8 @@ def existing_store(options: dict[str, Any]) -> Store:
     return store
 
 
-name_option = click.option(
-    "--name",
-    "own_name",
-    help="What images or keypoints of one's own are called in the store: flowers makes data set and recipe "
-    "images.flowers.  [default: the source's folder]",
-)
-
-
 def recipe_of(name: str | None) -> Recipe:
-    """The recipe of a name.
+    """Return the recipe of a name.
 
     Raises:
         SettingsError: there is none, or no name was given.
@@ -222,21 +198,35 @@ def recipe_of(name: str | None) -> Recipe:
 
 
 def dataset_named(name: str) -> str:
-    """The data set of a name, which may be that of a recipe with data of another name."""
+    """Return the data set of a name, which may be that of a recipe with data of another name."""
     return registry.get(name).dataset if registry.has(name) else name
 
 
 def absolute(source: str) -> str:
-    """A source's place, wherever it is read from; a URI stays what it is."""
+    """Return a source's path, absolute wherever it is read from; a URI stays what it is."""
     return source if "://" in source else str(Path(source).expanduser().absolute())
 
 
 def say(lines: Sequence[str]) -> None:
-    """Lines for a person, on standard output."""
+    """Write lines for a person to standard output."""
     click.echo(plain("\n".join(lines)))
 
 
 def say_json(document: Any) -> None:
-    """The one JSON document of ``--json``, on standard output; an error after it prints no second one."""
+    """Write the one JSON document of ``--json`` to standard output; an error after it prints no second one."""
     click.get_current_context().ensure_object(dict)["said_json"] = True
     click.echo(json.dumps(document, indent=2, allow_nan=False))
+
+
+def answer(document: Any, lines: Callable[[], Sequence[str]], *, as_json: bool) -> None:
+    """Write what a command found.
+
+    Args:
+        document: a model, or what JSON can hold.
+        lines: make the same for a person.
+        as_json: ``--json`` was given.
+    """
+    if as_json:
+        say_json(document.model_dump(mode="json") if isinstance(document, BaseModel) else document)
+    else:
+        say(lines())

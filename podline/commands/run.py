@@ -10,23 +10,20 @@ from podline import entry_points
 from podline.commands import display, pages
 from podline.commands.options import (
     absolute,
+    command_line,
     complete_recipe,
-    conversion_options,
+    in_order,
     json_option,
     load_settings,
-    minutes_option,
-    name_option,
     recipe_of,
-    recipe_options,
     say,
     say_json,
     store_options,
-    strategy_option,
-    with_layout,
 )
 from podline.documents.metric import Metric
 from podline.figures import metric_text
 from podline.measures import measure_named
+from podline.options import DataGroup, MachineGroup, RunOptions, TrainingGroup
 from podline.recipes.registry import FILE_SUFFIX
 from podline.store.opening import open_store
 
@@ -36,37 +33,15 @@ _FLOW = "podline.tasks.embedded:run_training"
 
 @click.command("run", cls=pages.Command)
 @click.argument("recipe", metavar="RECIPE", shell_complete=complete_recipe)
-@click.option(
-    "--source",
-    help="A folder with the raw data, or an official .tar.gz; sample and coco_pose draw some without.",
-)
-@name_option
-@store_options
-@recipe_options
-@minutes_option
-@strategy_option
-@conversion_options
-@click.option("--keep-files", is_flag=True, help="Records hold the images' files; see `podline convert --help`.")
-@click.option(
-    "--start-from",
-    metavar="STAGE",
-    help="This stage and those after it run again, training from its beginning.",
-)
-@click.option(
-    "--promote",
-    is_flag=True,
-    help="The model takes the place of its recipe's champion, if it is shown not to be worse; see docs/promotion.md.",
+@in_order(
+    command_line(RunOptions, "source"),
+    store_options,
+    command_line(RunOptions, "minutes", "epochs", "promote", "start_from"),
+    *(command_line(group) for group in (TrainingGroup, DataGroup)),
+    command_line(MachineGroup, "strategy", "engine", "workers", "beam_options"),
 )
 @json_option
-def run(
-    recipe: str,
-    source: str | None,
-    own_name: str | None,
-    keep_files: bool,
-    promote: bool,
-    as_json: bool,
-    **options: Any,
-) -> None:
+def run(recipe: str, as_json: bool, **options: Any) -> None:
     """From raw archive to report: convert, validate, train, evaluate, report, as a Prefect flow on this machine.
 
     RECIPE is cifar10, cifar10-5min, cifar10-15min, cifar100, mnist, sample or coco_pose, images or keypoints for those
@@ -89,15 +64,8 @@ def run(
     recipe = absolute(recipe) if recipe.endswith(FILE_SUFFIX) else recipe
     machine = load_settings(options)
     machine = machine.model_copy(update={"root": open_store(machine.root).uri})
-    options["assignments"] = with_layout(options["assignments"], options.pop("layout"))
-    given = {name: value for name, value in options.items() if value is not None}
     where = {name: getattr(machine, name) for name in ("root", "engine", "workers", "strategy")}
-    given |= {"recipe": recipe, **where}
-    if source is not None:
-        given["source"] = absolute(source)
-    if own_name is not None:
-        given["name"] = own_name
-    given |= {name: True for name, asked in {"keep_files": keep_files, "promote": promote}.items() if asked}
+    given = {name: value for name, value in options.items() if value is not None} | {"recipe": recipe, **where}
     with display.shown() as listener:
         answer = entry_points.load(_FLOW)(given, machine, listener)
     if as_json:

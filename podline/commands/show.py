@@ -10,6 +10,7 @@ import click
 from podline.commands import display, pages
 from podline.commands.options import (
     complete_recipe,
+    fingerprint_option,
     in_order,
     json_option,
     load_settings,
@@ -18,9 +19,9 @@ from podline.commands.options import (
     say_json,
     store_options,
 )
-from podline.commands.stage import Request, fingerprint_option, perform
+from podline.commands.stage import Request, perform
 from podline.inventory.catalogue import dataset_for, training_of
-from podline.recipes.choices import Choices
+from podline.options import Choices
 from podline.stages.from_recipe import fitted
 from podline.stages.table import SHOW
 from podline.stages.tools import ShowSpec

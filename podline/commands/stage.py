@@ -12,33 +12,31 @@ import click
 
 from podline.commands import display, pages
 from podline.commands.options import (
-    absolute,
+    answer,
     assignments_option,
     complete_run,
     conversion_options,
     deep_option,
+    fingerprint_option,
     in_order,
     json_option,
     load_settings,
-    minutes_option,
-    name_option,
-    recipe_argument,
     recipe_of,
     recipe_options,
-    say,
+    recipe_or_run_argument,
     say_json,
+    source_option,
     store_options,
     strategy_option,
-    with_layout,
 )
 from podline.errors import SettingsError, StoreError
 from podline.inventory.catalogue import Dataset, choose_dataset, dataset_for, run_of, training_of
 from podline.inventory.catalogue import datasets as catalogued
 from podline.ledger import ledger
 from podline.ledger.recording import recorded
+from podline.options import Choices, ConvertOptions
 from podline.progress import Listener, Reporter
 from podline.recipes import datasets, registry
-from podline.recipes.choices import Choices
 from podline.recipes.settings import Recipe
 from podline.settings import Settings, cluster
 from podline.stages.from_recipe import (
@@ -52,7 +50,6 @@ from podline.stages.from_recipe import (
 from podline.stages.preflight import PreflightSpec
 from podline.stages.specs import (
     JUDGED,
-    LEFT_OUT,
     ConvertSpec,
     EvaluateSpec,
     ReportSpec,
@@ -75,9 +72,6 @@ _spec_option = click.option(
     "--spec", "spec_file", type=click.File(), help="All of it from a JSON file (- is standard input); see --show-spec."
 )
 _show_spec_option = click.option("--show-spec", is_flag=True, help="Print the spec as JSON for --spec, do nothing.")
-fingerprint_option = click.option(
-    "--fingerprint", help="Which data set, by the start of its fingerprint.  [default: the newest]"
-)
 split_option = click.option(
     "--split",
     type=click.Choice(["test", "train"]),
@@ -152,7 +146,7 @@ def _stage_command(stage: Stage[S, Any], *options: Callable[[Any], Any]) -> Call
             _say_result(spec, result, as_json=as_json)
 
         shared = (_spec_option, _show_spec_option, json_option, store_options)
-        decorated = in_order(recipe_argument, *options, *shared)(run)
+        decorated = in_order(recipe_or_run_argument, *options, *shared)(run)
         return click.command(stage.name, cls=pages.Command, help=make_spec.__doc__)(decorated)
 
     return decorate
@@ -160,10 +154,10 @@ def _stage_command(stage: Stage[S, Any], *options: Callable[[Any], Any]) -> Call
 
 def _say_result(spec: Spec, result: Result | None, *, as_json: bool) -> None:
     """Print what a stage answered; what it is given, where it was not done."""
-    if result is None or as_json:
-        say_json((result or spec).model_dump(mode="json"))
+    if result is None:
+        say_json(spec.model_dump(mode="json"))
     else:
-        say(result.lines(open_store(spec.root).where))
+        answer(result, lambda: result.lines(open_store(spec.root).where), as_json=as_json)
 
 
 def _performed(spec: Any, listener: Listener, settings: Settings) -> Result:
@@ -217,40 +211,9 @@ def _read_spec(stage: Stage[S, Any], file: Any) -> S:
         raise SettingsError(f"{file.name} is no spec of {stage.name}: {problem}") from None
 
 
-@_stage_command(
-    CONVERT,
-    click.option(
-        "--source",
-        help="A folder with the raw data, or an official .tar.gz; either may be in gs://; see docs/storage.md.",
-    ),
-    name_option,
-    click.option(
-        "--side",
-        type=int,
-        help="Of the square images of coco and images.  [default: as the recipe says, else 368 and 64]",
-    ),
-    click.option(
-        "--max-people", type=int, help="Places for people in coco's records.  [default: as the recipe says, else 20]"
-    ),
-    click.option(
-        "--keep-files",
-        is_flag=True,
-        help="Records of images, keypoints and coco hold the images' files: smaller, decoded at each reading.",
-    ),
-    conversion_options,
-    assignments_option,
-)
+@_stage_command(CONVERT, source_option, conversion_options, assignments_option)
 def convert(
-    request: Request,
-    source: str | None,
-    own_name: str | None,
-    side: int | None,
-    max_people: int | None,
-    keep_files: bool,
-    allow_left_out: float | None,
-    beam_options: tuple[str, ...],
-    layout: str | None,
-    assignments: tuple[str, ...],
+    request: Request, source: str | None, assignments: tuple[str, ...], beam_options: tuple[str, ...], **given: Any
 ) -> ConvertSpec:
     """Turn raw archives into sharded TFRecords, with a manifest that says what is in them.
 
@@ -266,20 +229,19 @@ def convert(
     """
     if source is None:
         raise SettingsError("where is the raw data? give --source DIR")
-    changes = Choices(assignments=with_layout(assignments, layout))
+    options = ConvertOptions(**given)
+    changes = options.changes() | Choices(assignments=assignments).changes()
     recipe = None
-    if own_name is not None or changes != Choices() or not request.dataset_itself:
-        recipe = changes.apply(registry.for_data(request.recipe, own_name, absolute(source)))
+    if options.name or changes or not request.dataset_itself:
+        recipe = registry.override(registry.for_data(request.recipe, options.name, source), changes)
     dataset = recipe.dataset if recipe else request.dataset_name
-    given = {"side": side, "max_people": max_people, "keep_files": keep_files or None}
+    own = {name: value for name in ("side", "max_people", "keep_files") if (value := getattr(options, name))}
     return ConvertSpec(
         root=request.store.uri,
         dataset=dataset,
-        source=absolute(source),
-        settings=converter_settings(
-            dataset, recipe, {name: value for name, value in given.items() if value is not None}
-        ),
-        allow_left_out=LEFT_OUT if allow_left_out is None else allow_left_out,
+        source=source,
+        settings=converter_settings(dataset, recipe, own),
+        allow_left_out=options.allow_left_out,
         engine=request.settings.engine,
         workers=request.settings.workers,
         beam_options=beam_options,
@@ -304,7 +266,6 @@ def validate(request: Request, fingerprint: str | None, deep: bool) -> ValidateS
 @_stage_command(
     TRAIN,
     recipe_options,
-    minutes_option,
     strategy_option,
     fingerprint_option,
     click.option("--dry-run", is_flag=True, help="Only rehearse the training, and estimate its time and memory."),
@@ -331,7 +292,7 @@ def train(request: Request, fingerprint: str | None, **changes: Any) -> TrainSpe
     return _train_spec(request, fingerprint, Choices(**changes))
 
 
-@_stage_command(EVALUATE, recipe_options, minutes_option, strategy_option, fingerprint_option, split_option)
+@_stage_command(EVALUATE, recipe_options, strategy_option, fingerprint_option, split_option)
 def evaluate(request: Request, fingerprint: str | None, split: str, **changes: Any) -> EvaluateSpec:
     """Judge a trained model on the test split, every example once, with 95 % intervals.
 
@@ -347,7 +308,7 @@ def evaluate(request: Request, fingerprint: str | None, split: str, **changes: A
     return _evaluate_spec(request, fingerprint, split, Choices(**changes))
 
 
-@_stage_command(REPORT, recipe_options, minutes_option, fingerprint_option, split_option)
+@_stage_command(REPORT, recipe_options, fingerprint_option, split_option)
 def report(request: Request, fingerprint: str | None, split: str, **changes: Any) -> ReportSpec:
     """Write one HTML page about a run, which needs no other file: curves, mistakes, data, model, time; and Markdown.
 
@@ -394,7 +355,7 @@ def _train_spec(request: Request, fingerprint: str | None, choices: Choices) -> 
     dataset = dataset_for(request.store, recipe, request.wanted(fingerprint), request.reporter(TRAIN))
     tell = request.reporter(TRAIN).log
     spec = training_spec(request.store, recipe, dataset.fingerprint, request.settings.strategy, tell)
-    if choices.minutes is None:
+    if not choices.minutes:
         return spec
     pace = perform(pace_spec(spec, choices.minutes), request.listener, request.settings)
     return spec.model_copy(update={"recipe": pace.of(spec.recipe)})

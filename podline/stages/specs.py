@@ -17,6 +17,7 @@ from podline.errors import SanityError
 from podline.figures import count, duration, metric_text, percent, rate, size
 from podline.frozen import Frozen, JsonObject, is_object
 from podline.measures import measure_named, shown
+from podline.options import LEFT_OUT
 from podline.plurals import plural
 from podline.recipes.datasets import ConverterSettings, DatasetName, noun_in, settings_of
 from podline.recipes.settings import Recipe, Views
@@ -34,8 +35,6 @@ SPEC = "spec.json"
 WEIGHTS = "model/weights.npz"
 # In a run's folder: the trained model, as plain Keras reads it from JSON.
 ARCHITECTURE = "model/architecture.json"
-# The share of a source that a conversion may leave out; podline.data.sources.left_out says why.
-LEFT_OUT = 0.1
 # The split that runs are judged on.
 JUDGED = "test"
 # Of specs whose result depends on all of a data set.

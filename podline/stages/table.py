@@ -39,7 +39,6 @@ from podline.stages.specs import (
 )
 from podline.stages.tools import InputSpeed, InputSpeedSpec, LearningRateResult, LearningRateSpec, ShowResult, ShowSpec
 from podline.store.contract import Store
-from podline.store.in_use import using
 from podline.store.opening import open_store
 
 ENTRY_POINTS = "podline.stages"
@@ -73,7 +72,7 @@ class Stage(Generic[S, R]):
 
     def run(self, spec: S, reporter: Reporter) -> R:
         """Do the work, in this process; what it is done on is not deleted meanwhile."""
-        with using(open_store(spec.root), spec.uses):
+        with open_store(spec.root).using(spec.uses):
             return entry_points.load(self.run_at)(spec, reporter)
 
     def find(self, spec: S, reporter: Reporter) -> R | None:

@@ -8,8 +8,8 @@ from typing import Any
 from podline.documents.manifest import manifest_digest
 from podline.errors import ArtifactError, StoreError
 from podline.inventory.catalogue import dataset_for, training_of
+from podline.options import Choices
 from podline.progress import Reporter
-from podline.recipes.choices import Choices
 from podline.recipes.own_code import with_code
 from podline.recipes.settings import Recipe
 from podline.stages.from_recipe import fitted

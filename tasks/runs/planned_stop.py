@@ -1,6 +1,6 @@
 """A planned stop of a flow run: it saves a checkpoint and returns to the queue, and no crash is counted.
 
-Whatever ends a run by SIGTERM means to go on later: ``podline down``, a service manager, a machine that is shut down.
+A SIGTERM to a run means that it goes on later: the end of ``podline up``, a service manager, a machine that shuts down.
 The run's own process puts it back where it can (:func:`interrupted`), and the worker does for those that could not
 (:mod:`podline.deployments.worker`). Its count of starts stays what it was, as that of a run which was paused, so it
 still begins again by itself after a real crash; see :mod:`podline.deployments.automations`.

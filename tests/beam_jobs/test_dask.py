@@ -17,9 +17,8 @@ from typing import Any, NamedTuple
 import dask_cluster
 import pytest
 from click.testing import CliRunner
-from coco_files import CocoFiles
 from distributed import Client
-from drawn_images import as_folders, drawn, encoded, images
+from engine_sources import contents, specs
 from killed_conversions import convert_silently, start
 from raw_cifar import convert_spec, write_raw_cifar
 
@@ -29,6 +28,7 @@ from podline.beam_jobs.steps import Home
 from podline.cli import cli
 from podline.errors import EngineError, EngineLostError, PodlineError, PreemptedError
 from podline.progress import Event, Reporter, silent
+from podline.settings import Settings
 from podline.stages.specs import ConvertSpec
 from podline.store.opening import open_store
 from podline.supervision.supervisor import Ending, run_stage
@@ -45,11 +45,6 @@ def dask(tmp_path_factory: pytest.TempPathFactory, gcs: str, hidden: Path) -> It
     folder = tmp_path_factory.mktemp("dask") / "cluster"
     with dask_cluster.cluster(folder, hidden, more={"STORAGE_EMULATOR_HOST": gcs}) as cluster:
         yield cluster
-
-
-def contents(spec: ConvertSpec) -> dict[str, bytes]:
-    store = open_store(spec.root)
-    return {name: store.read_bytes(name) for name in store.list("datasets") if "/stages/" not in name}
 
 
 def kill_when_shards_are_there(spec: ConvertSpec, process: int, shards: int) -> threading.Thread:
@@ -83,48 +78,33 @@ def test_a_worker_is_killed_and_the_bytes_are_those_of_the_local_engine(
     assert any(event.get("message", "").startswith("the engine dask:") for event in events)
 
 
-@pytest.mark.parametrize("keep_files", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        ("coco", {}),
+        ("coco", {"keep_files": True}),
+        ("images", {}),
+        ("images", {"keep_files": True}),
+        ("keypoints", {}),
+    ],
+)
 def test_workers_need_not_see_images(
-    dask: dask_cluster.Cluster, hidden: Path, gcs_root: str, keep_files: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(decoding, "_BATCH_IMAGES", 4)
-    CocoFiles("val", 4, 101).write(hidden / f"coco {keep_files}", zipped=True)
-    source = CocoFiles("train", 10).write(hidden / f"coco {keep_files}", zipped=True)
-    given = {"dataset": "coco", "side": 64, "max_people": 3, "shard_bytes": 60_000, "keep_files": keep_files}
-    here = ConvertSpec.model_validate({**given, "root": str(hidden / f"people {keep_files}"), "source": str(source)})
-    convert(here, silent())
-    there = here.model_copy(update={"root": f"{gcs_root}root", "engine": dask.engine})
-    convert(there, silent())
-    assert contents(there) == contents(here)
-
-
-@pytest.mark.parametrize("keep_files", [False, True])
-def test_images_of_a_folder_that_workers_do_not_see(
-    dask: dask_cluster.Cluster, hidden: Path, gcs_root: str, keep_files: bool, monkeypatch: pytest.MonkeyPatch
+    dask: dask_cluster.Cluster,
+    tmp_path: Path,
+    hidden: Path,
+    gcs_root: str,
+    kind: str,
+    settings: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(decoding, "_BATCH_IMAGES", 25)
-    classes = images()
-    for number in range(0, 60, 3):  # near-duplicates, whose hashes workers compute
-        classes["cat"][f"again{number}.bmp"] = encoded(
-            drawn(number, (16 + number % 40, 60 - number % 37)) // 2 * 2, "BMP"
-        )
-    classes["cat"]["bad.jpg"] = b"\xff\xd8\xff\xe0"
-    source = as_folders(hidden / f"images {keep_files}", classes)
-    given = {
-        "dataset": "images",
-        "side": 24,
-        "keep_files": keep_files,
-        "shard_bytes": 20_000,
-        "near_share": 1.0,
-        "test_share": 0.4,
-    }
-    here = ConvertSpec.model_validate({**given, "root": str(hidden / "pictures"), "source": str(source)})
+    here = specs(hidden / tmp_path.name, kind, **settings)
     there = here.model_copy(update={"root": f"{gcs_root}root", "engine": dask.engine})
     folders = {convert(spec, silent()).folder for spec in (here, there)}
-    (folder,) = folders
-    expected = {name: content for name, content in contents(here).items() if name.startswith(folder)}
-    assert contents(there) == expected
-    assert b"nearly repeat a training image" in expected[f"{folder}/manifest.json"]
+    assert len(folders) == 1
+    assert contents(there) == contents(here)
+    if kind == "images":
+        assert b"nearly repeat a training image" in contents(there)[f"{folders.pop()}/manifest.json"]
 
 
 def test_a_worker_of_another_release_is_refused(
@@ -186,7 +166,7 @@ def run_stage_in_thread(spec: ConvertSpec, heard: list[Event]) -> Running:
 
     def work() -> None:
         with pytest.raises(PreemptedError):
-            run_stage(spec, heard.append, ending=ending, silence=60)
+            run_stage(spec, heard.append, Settings(silence=60), ending)
 
     thread = threading.Thread(target=work)
     thread.start()

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from dask_cluster import can_unshare
 from dataflow_standin import Dataflow, dataflow
-from raw_cifar import convert_spec, write_raw_cifar
+from engine_sources import KINDS, contents, specs
 from worker_pool import worker_pool
 
+from podline.beam_jobs import decoding
 from podline.beam_jobs.conversion import convert
 from podline.beam_jobs.engines import prism
+from podline.beam_jobs.steps import Home
 from podline.errors import EngineError, QuotaError
 from podline.progress import Event, Reporter, silent
 from podline.stages.specs import ConvertSpec
-from podline.store.opening import open_store
 
 pytestmark = [
     pytest.mark.long,
@@ -35,13 +38,18 @@ def hidden(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def service(tmp_path: Path, hidden: Path, gcs: str, gcs_root: str) -> Iterator[tuple[str, Dataflow]]:
-    pool = worker_pool(tmp_path / "pool", hidden, {"STORAGE_EMULATOR_HOST": gcs})
-    with prism() as server, pool as workers, dataflow(server, workers) as standing:
+    more = {"STORAGE_EMULATOR_HOST": gcs}
+    with (
+        prism() as server,
+        worker_pool(tmp_path / "pool", hidden, more) as pool,
+        dataflow(server, pool) as standing,
+    ):
         yield standing
 
 
 @pytest.fixture
-def spec(hidden: Path, gcs_root: str, service: tuple[str, Dataflow]) -> ConvertSpec:
+def there(gcs_root: str, service: tuple[str, Dataflow]) -> dict[str, Any]:
+    """A conversion on the service, into the bucket."""
     options = (
         f"--dataflow_endpoint={service[0]}",
         "--no_auth",
@@ -51,24 +59,28 @@ def spec(hidden: Path, gcs_root: str, service: tuple[str, Dataflow]) -> ConvertS
         "--staging_location=gs://podline-test/staging",
         "--sdk_container_image=registry/podline/beam",
     )
-    raw = write_raw_cifar(hidden / "raw", train=400)
-    return convert_spec(Path(), raw, root=f"{gcs_root}there", engine="dataflow", beam_options=options)
+    return {"root": f"{gcs_root}there", "engine": "dataflow", "beam_options": options}
 
 
-def contents(spec: ConvertSpec) -> dict[str, bytes]:
-    store = open_store(spec.root)
-    return {name: store.read_bytes(name) for name in store.list("datasets") if "/stages/" not in name}
+@pytest.fixture
+def spec(hidden: Path, there: dict[str, Any]) -> ConvertSpec:
+    return specs(hidden, "cifar", **there)
 
 
-def test_a_job_writes_the_same_bytes(hidden: Path, spec: ConvertSpec, service: tuple[str, Dataflow]) -> None:
-    here = spec.model_copy(update={"root": str(hidden / "here"), "engine": "local", "beam_options": ()})
-    convert(here, silent())
-    events: list[Event] = []
-    convert(spec, Reporter("convert", events.append))
-    assert contents(spec) == contents(here)
-    (job,) = service[1].jobs.values()
-    assert job["currentState"] == "JOB_STATE_DONE"
-    assert f"the engine dataflow has the job; job {job['id']}" in [event.get("message") for event in events]
+def test_jobs_write_the_same_bytes(
+    hidden: Path, there: dict[str, Any], service: tuple[str, Dataflow], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decoding, "_BATCH_IMAGES", 25)
+    for kind in KINDS:
+        here, events = specs(hidden, kind), list[Event]()
+        convert(here, silent())
+        spec = here.model_copy(update=there | {"root": f"{there['root']}/{kind}"})
+        convert(spec, Reporter("convert", events.append))
+        assert contents(spec) == contents(here)
+        last = [*service[1].jobs.values()][-1]
+        assert f"the engine dataflow has the job; job {last['id']}" in [event.get("message") for event in events]
+    assert {job["currentState"] for job in service[1].jobs.values()} == {"JOB_STATE_DONE"}
+    assert len(service[1].jobs) == 8  # raw pixels need one; COCO's two splits are decoded apart
 
 
 def test_a_job_that_is_refused_says_why(spec: ConvertSpec, service: tuple[str, Dataflow]) -> None:
@@ -81,9 +93,6 @@ def test_a_job_that_is_refused_says_why(spec: ConvertSpec, service: tuple[str, D
 
 
 def test_an_error_of_a_worker_keeps_its_class(spec: ConvertSpec, monkeypatch: pytest.MonkeyPatch) -> None:
-    from podline.beam_jobs import conversion  # noqa: PLC0415
-    from podline.beam_jobs.steps import Job  # noqa: PLC0415
-
-    monkeypatch.setattr(conversion, "Job", lambda *given: Job(*given, release="0.1.0"))
+    monkeypatch.setattr("podline.beam_jobs.conversion.Home", partial(Home, release="0.1.0"))
     with pytest.raises(EngineError, match=r"vs 0\.1\.0 where the job was started; install the same$"):
         convert(spec, silent())

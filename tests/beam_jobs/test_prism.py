@@ -8,40 +8,32 @@ import signal
 import subprocess
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from coco_files import CocoFiles
 from dask_cluster import can_unshare
-from gcs_emulator import upload
+from engine_sources import KINDS, contents, specs
 from raw_cifar import convert_spec, write_raw_cifar
-from worker_pool import worker_pool
+from worker_pool import can_have_network, worker_pool
 
+from podline.beam_jobs import decoding
 from podline.beam_jobs.conversion import convert
+from podline.beam_jobs.engines import prism
 from podline.cli import cli
 from podline.errors import EngineLostError
 from podline.progress import silent
-from podline.stages.specs import ConvertSpec
 from podline.store.opening import open_store
 
 pytestmark = [
     pytest.mark.long,
     pytest.mark.skipif(shutil.which("prism") is None, reason="no prism in PATH; docs/engines.md says how it is built"),
 ]
-needs_namespaces = pytest.mark.skipif(not can_unshare(), reason="needs `unshare -m`")
-
-
-def contents(spec: ConvertSpec) -> dict[str, bytes]:
-    store = open_store(spec.root)
-    return {name: store.read_bytes(name) for name in store.list("datasets") if "/stages/" not in name}
-
-
-def people(folder: Path) -> ConvertSpec:
-    CocoFiles("val", 4, 101).write(folder / "coco", zipped=True)
-    source = CocoFiles("train", 10).write(folder / "coco", zipped=True)
-    given = {"dataset": "coco", "side": 64, "max_people": 3, "shard_bytes": 60_000}
-    return ConvertSpec.model_validate({**given, "root": str(folder / "people"), "source": str(source)})
+needs_namespaces = pytest.mark.skipif(
+    not (can_unshare() and can_have_network()), reason="needs `unshare -m` and `ip netns`"
+)
 
 
 def test_workers_in_this_process_write_the_same_bytes(tmp_path: Path) -> None:
@@ -52,27 +44,35 @@ def test_workers_in_this_process_write_the_same_bytes(tmp_path: Path) -> None:
     assert contents(there) == contents(here)
 
 
-@needs_namespaces
-def test_workers_that_see_nothing_but_the_bucket_write_the_same_bytes(tmp_path: Path, gcs: str, gcs_root: str) -> None:
-    hidden = tmp_path / "driver"
-    hidden.mkdir()
-    with worker_pool(tmp_path / "pool", hidden, {"STORAGE_EMULATOR_HOST": gcs}) as pool:
-        elsewhere = {
-            "engine": "prism",
-            "beam_options": ("--environment_type=EXTERNAL", f"--environment_config={pool}"),
-        }
-        cifar = convert_spec(hidden / "here", write_raw_cifar(hidden / "raw", train=1000))
-        convert(cifar, silent())
-        there = cifar.model_copy(update={"root": f"{gcs_root}cifar", **elsewhere})
-        convert(there, silent())
-        assert contents(there) == contents(cifar)
+@pytest.fixture(scope="module")
+def hidden(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What this machine has and workers do not see."""
+    return tmp_path_factory.mktemp("driver")
 
-        coco = people(hidden)
-        convert(coco, silent())
-        source = upload(hidden / "coco", f"{gcs_root}coco")
-        there = coco.model_copy(update={"root": f"{gcs_root}people", "source": source, **elsewhere})
-        convert(there, silent())
-        assert contents(there) == contents(coco)
+
+@pytest.fixture(scope="module")
+def elsewhere(tmp_path_factory: pytest.TempPathFactory, hidden: Path, gcs: str) -> Iterator[dict[str, Any]]:
+    """Prism, and workers with mounts and a network of their own, from which they reach Prism and the bucket alone."""
+    more, folder = {"STORAGE_EMULATOR_HOST": gcs}, tmp_path_factory.mktemp("pool") / "pool"
+    with prism() as server:
+        ports = [int(address.rpartition(":")[2]) for address in (server, gcs)]
+        with worker_pool(folder, hidden, more, ports) as pool:
+            options = ("--environment_type=EXTERNAL", f"--environment_config={pool}")
+            yield {"engine": f"job-server:{server}", "beam_options": options}
+
+
+@needs_namespaces
+@pytest.mark.parametrize("kind", KINDS)
+def test_workers_that_reach_nothing_but_the_bucket_write_the_same_bytes(
+    hidden: Path, gcs_root: str, elsewhere: dict[str, Any], kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decoding, "_BATCH_IMAGES", 25)
+    here = specs(hidden, kind)
+    convert(here, silent())
+    there = here.model_copy(update={"root": f"{gcs_root}{kind}", **elsewhere})
+    convert(there, silent())
+    assert contents(there) == contents(here)
+    assert open_store(there.root).list("jobs") == []
 
 
 def test_prism_that_is_killed_is_an_error_of_one_line_and_the_next_run_goes_on(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_prism_that_is_killed_is_an_error_of_one_line_and_the_next_run_goes_on(t
         while sum("/shards/" in name for name in open_store(spec.root).list("datasets")) < 3:
             time.sleep(0.02)
         found = subprocess.run(
-            ["pgrep", "-P", str(os.getpid()), "prism"], capture_output=True, check=True, text=True
+            ["pgrep", "-n", "-P", str(os.getpid()), "prism"], capture_output=True, check=True, text=True
         ).stdout.split()
         os.kill(int(found[0]), signal.SIGKILL)
 

@@ -142,7 +142,7 @@ def _child(up: Standing, stage: str) -> int:
 
 
 def _children(up: Standing, stage: str) -> list[int]:
-    ours = processes.marked(MARK, str(up.logs.parent))
+    ours = processes.marked(MARK, str(up.folder))
     wanted = f"podline.supervision.child\0{stage}\0"
     return [process for process in ours if wanted in Path(f"/proc/{process}/cmdline").read_text()]
 
@@ -183,6 +183,7 @@ def _try_without_secret(up: Standing) -> None:
 
 
 def _look_for_secret(up: Standing) -> None:
-    """What server, worker, runs and stages say does not tell it."""
-    for path in [*up.logs.iterdir(), *(up.root / ".podline" / "logs").iterdir()]:
+    """The secret is shown once, when it is made, and in no log of runs and stages."""
+    assert up.log.read_text().count(up.secret) == (0 if "PREFECT_SERVER_API_AUTH_STRING" in up.environment else 1)
+    for path in (up.root / ".podline" / "logs").iterdir():
         assert up.secret not in path.read_text(errors="replace"), path

@@ -86,7 +86,9 @@ def test_the_first_page_lists_the_exit_codes(podline) -> None:
         (["train"], "which recipe? give one of cifar10"),
         (["model", "describe", "mnist", "--set", "depth"], "'depth' is no assignment"),
         (["model", "describe", "mnist", "--epochs", "1", "--steps", "2"], "epochs=1 and steps=2: give one of"),
-        (["model", "describe", "mnist", "--learning-rate", "-1"], "schedule.learning_rate = -1.0: Input should be"),
+        (["train", "mnist", "--learning-rate", "-1"], "Invalid value for '--learning-rate': -1.0 is not in the range"),
+        (["train", "mnist", "--engine", "x"], "No such option '--engine'"),
+        (["convert", "mnist", "--engine", "x"], "there is no engine 'x'; use local"),
         (["benchmark", "write-shards"], "no benchmark 'write-shards'; did you mean 'write-shard'?"),
         (["benchmark", "ceiling", "mnist"], "recipe mnist is for classes, not for poses"),
         (["score", "people.json"], "Missing option '--truth'"),
@@ -349,7 +351,7 @@ def test_the_input_of_a_recipe_is_measured_in_a_process_of_its_own(podline, conv
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stages run here: where all tests run TensorFlow is loaded, and a process of their own loads it for seconds."""
 
-    def run_here(spec: Spec, listener: Listener, **_limits: object) -> Result:
+    def run_here(spec: Spec, listener: Listener, *_limits: object) -> Result:
         stage = stage_of(spec)
         reporter = Reporter(stage.name, listener)
         return stage.find(spec, reporter) or stage.run(spec, reporter)
@@ -367,7 +369,7 @@ def test_a_sheet_of_pictures_is_one_file_where_it_was_asked_for(podline, convert
 
 @pytest.mark.usefixtures("in_this_process")
 def test_a_search_for_a_rate_says_why_and_is_found_the_next_time(podline, converted: Path) -> None:
-    options = ["--root", converted / "root", "--batch-size", 10, "--model", "linear", "--over", 60, "--high", 1]
+    options = ["--root", converted / "root", "--batch-size", 10, "--model", "linear", "--steps", 60, "--high", 1]
     answer = podline("lr-find", "sample", *options)
     assert answer.code == 0
     first, *reasons, chart = answer.out.splitlines()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -15,6 +15,7 @@ from typing import Any
 
 import httpx
 import pytest
+from standing_prefect import free_port, started
 
 PROJECT = Path(__file__).parent.parent.parent
 # Of what the images are made as well; see test_service_files.
@@ -83,8 +84,8 @@ def test_installed_it_runs_is_deployed_and_retries_beside_packages_of_the_same_n
     answer = it.podline("run", "sample", "--root", "run-root", "--steps", str(STEPS))
     assert "report" in answer
 
-    try:
-        said = it.podline("up", "--root", "up-root", "--port", str(it.port))
+    with it.up("up-root"):
+        said = it.log.read_text()
         site = it.python("import podline; print(podline.__path__[0])")
         assert f"deployments        of {site}/deployments/prefect.yaml" in said
         assert "cifar-manual: made" in said
@@ -106,8 +107,6 @@ def test_installed_it_runs_is_deployed_and_retries_beside_packages_of_the_same_n
         it.end_of(run, "COMPLETED")
         # Where it was typed, not where the run worked.
         assert list((here / "up-root" / "runs").glob("*/report.html"))
-    finally:
-        it.podline("down", "--root", "up-root")
     assert {path.name for path in here.iterdir()} == {*CLASHING, "run-root", "up-root"}
 
 
@@ -119,9 +118,13 @@ class Installed:
         foreign = ("PREFECT_", "PODLINE_", "PYTHON", "VIRTUAL_ENV", "XDG_")
         kept = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
         self._environment = {**kept, "HOME": str(home), "PODLINE_SERVER_TIMEOUT": "300"}
-        with socket.create_server(("127.0.0.1", 0)) as listening:
-            self.port = listening.getsockname()[1]
+        self.port, self.log = free_port(), home / "up.log"
         self.url = f"http://127.0.0.1:{self.port}"
+
+    def up(self, root: str) -> contextlib.AbstractContextManager[Any]:
+        """``podline up``, while the body runs."""
+        options = ["--root", root, "--port", str(self.port)]
+        return started(options, self._environment, self.log, (str(self._programs / "podline"),), self._here)
 
     def podline(self, *arguments: str, **variables: str) -> str:
         """What a command says."""
@@ -141,7 +144,7 @@ class Installed:
 
     def ask(self, method: str, path: str, body: Any = None) -> Any:
         """The server's answer, asked as its page asks."""
-        secret = (self._here / "up-root/.podline/standing/secret").read_bytes().strip()
+        secret = (self._here / "up-root/.podline/server/secret").read_bytes().strip()
         header = {"Authorization": f"Basic {base64.b64encode(secret).decode()}"}
         answer = httpx.request(method, f"{self.url}/api/{path}", json=body, headers=header, timeout=60)
         return answer.raise_for_status().json()

@@ -17,7 +17,7 @@ from small_flow_stages import SEARCH_STAGE, ran
 from podline.errors import SettingsError
 from podline.flows.learning_rate_finder import learning_rate_finder
 from podline.stages.table import STAGES
-from podline.tasks.finder_parameters import FinderParameters
+from podline.tasks.parameters import FinderParameters
 
 PROJECT = Path(__file__).parent.parent.parent
 
@@ -50,12 +50,12 @@ def test_a_search_answers_with_a_rate_and_leaves_its_chart_and_is_found_the_next
 
 
 def test_what_cannot_be_is_refused_where_it_is_filled_in() -> None:
-    with pytest.raises(SettingsError, match="the lowest must be below the highest"):
-        FinderParameters(low=1.0, high=0.1)
+    with pytest.raises(SettingsError, match="the lowest rate must be below the highest"):
+        FinderParameters(recipe="sample", low=1.0, high=0.1)
     with pytest.raises(SettingsError, match="a recipe has no 'batchsize'"):
-        FinderParameters(assignments=("batchsize=3",))
+        FinderParameters(recipe="sample", assignments=("batchsize=3",))
     with pytest.raises(ValidationError):
-        FinderParameters(steps=3)
+        FinderParameters(recipe="sample", steps=3)
 
 
 def test_the_flow_loads_by_its_path_as_a_deployment_does() -> None:

@@ -17,8 +17,7 @@ from support.extending import code_of
 from podline import entry_points
 from podline.errors import SettingsError
 from podline.recipes import registry
-from podline.tasks.finder_parameters import FinderParameters
-from podline.tasks.parameters import TrainingForm
+from podline.tasks.parameters import FinderParameters, TrainingForm
 
 SHORT = ("--steps", "40", "--set", "model.width=0.25")
 

@@ -55,7 +55,8 @@ class PrefectServer:
     def start(self) -> None:
         """Starts it; it answers a while later."""
         with socket.create_server(("127.0.0.1", self._port)) as listening, self.log.open("ab") as output:
-            command = [sys.executable, "-m", "podline.deployments.server", "--listen-fd", str(listening.fileno())]
+            server = ("podline.deployments.server", "--until-input-ends")
+            command = [sys.executable, "-m", *server, "--listen-fd", str(listening.fileno())]
             self._process = subprocess.Popen(
                 command,
                 env=self.environment,

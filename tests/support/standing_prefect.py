@@ -1,13 +1,15 @@
-"""``podline up`` as a person types it, in a folder of its own and with an empty home, and ``podline down`` after it."""
+"""``podline up`` as a person types it, in a folder of its own and with an empty home; Ctrl-C ends it."""
 
 from __future__ import annotations
 
 import base64
 import contextlib
 import os
+import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +18,7 @@ from typing import Any
 import httpx
 
 PROJECT = Path(__file__).resolve().parent.parent.parent
+_READY = "to stop            Ctrl-C"
 
 
 @dataclass(frozen=True)
@@ -26,24 +29,31 @@ class Standing:
         root: the store; server and worker keep what is theirs in it.
         url: the server's, without a path.
         environment: of whoever types a command.
-        said: what the command that started it said.
+        process: ``podline up`` itself.
+        log: has all that it says.
     """
 
     root: Path
     url: str
     environment: dict[str, str] = field(repr=False)
-    said: str = field(repr=False)
+    process: subprocess.Popen[bytes]
+    log: Path
 
     @property
-    def logs(self) -> Path:
-        """What server and worker say."""
-        return self.root / ".podline" / "standing" / "logs"
+    def pages(self) -> str:
+        """The address of the pages of the store."""
+        return f"http://127.0.0.1:{int(self.url.rpartition(':')[2]) + 1}"
+
+    @property
+    def folder(self) -> Path:
+        """Where server and worker keep what is theirs; it marks their processes."""
+        return self.root / ".podline" / "server"
 
     @property
     def secret(self) -> str:
         """The one that was given, or else the one that was made."""
         given = self.environment.get("PREFECT_SERVER_API_AUTH_STRING")
-        return given or (self.logs.parent / "secret").read_text().strip()
+        return given or (self.folder / "secret").read_text().strip()
 
     @property
     def header(self) -> dict[str, str]:
@@ -57,12 +67,14 @@ class Standing:
 
     def command(self, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
         """A command of Podline's, with more variables."""
-        return _podline(*arguments, environment={**self.environment, **more})
+        command = [sys.executable, "-m", "podline.cli", *arguments]
+        environment = {**self.environment, **more}
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=600)
 
 
 @contextlib.contextmanager
 def podline_up(folder: Path, variables: Mapping[str, str] | None = None) -> Iterator[Standing]:
-    """A server, a worker and the deployments.
+    """A server, a worker and the deployments; after the body, nothing of it may be left.
 
     Args:
         folder: the root and the home are made in it.
@@ -73,22 +85,36 @@ def podline_up(folder: Path, variables: Mapping[str, str] | None = None) -> Iter
     kept = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
     ours = {"HOME": str(folder / "home"), "PODLINE_SERVER_TIMEOUT": "300"}
     environment = {**kept, **ours, **(variables or {})}
-    root, port = folder / "root", _free_port()
+    port = free_port()
+    with started(["--root", str(folder / "root"), "--port", str(port)], environment, folder / "up.log") as process:
+        yield Standing(folder / "root", f"http://127.0.0.1:{port}", environment, process, folder / "up.log")
+
+
+@contextlib.contextmanager
+def started(
+    options: list[str],
+    environment: Mapping[str, str],
+    log: Path,
+    command: tuple[str, ...] = (sys.executable, "-m", "podline.cli"),
+    cwd: Path = PROJECT,
+) -> Iterator[subprocess.Popen[bytes]]:
+    """``podline up`` with options, from the moment that all is there; SIGINT ends it."""
+    with log.open("wb") as output:
+        process = subprocess.Popen([*command, "up", *options], cwd=cwd, env=environment, stdout=output, stderr=output)
     try:
-        place = ("--root", str(root))
-        up = _podline("up", *place, "--port", str(port), "--project", str(PROJECT), environment=environment)
-        assert up.returncode == 0, up.stdout + up.stderr
-        yield Standing(root, f"http://127.0.0.1:{port}", environment, up.stdout)
+        deadline = time.monotonic() + 600
+        while _READY not in log.read_text():
+            assert process.poll() is None, log.read_text()
+            assert time.monotonic() < deadline, log.read_text()
+            time.sleep(0.2)
+        yield process
     finally:
-        down = _podline("down", *place, environment=environment)
-        assert down.returncode == 0, down.stdout + down.stderr
+        with contextlib.suppress(ProcessLookupError):
+            process.send_signal(signal.SIGINT)
+        process.wait(180)
 
 
-def _podline(*arguments: str, environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "podline.cli", *arguments]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=600)
-
-
-def _free_port() -> int:
+def free_port() -> int:
+    """A port that nothing listens at."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         return listening.getsockname()[1]

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
-from prefect.utilities.names import generate_slug
+from prefect.client.schemas.objects import FlowRun
+from prefect.context import FlowRunContext
 from pydantic import ValidationError
 
 from podline.data.sources.coco_settings import CocoSettings
@@ -15,7 +18,8 @@ from podline.recipes import registry
 from podline.recipes.settings import Duration
 from podline.settings import Settings
 from podline.store.opening import open_store
-from podline.tasks.forms import drawn, read_form
+from podline.tasks.failures import in_form_words
+from podline.tasks.forms import read_form, run_name
 from podline.tasks.parameters import TrainingForm, TrainingGroup
 from podline.tasks.sources import conversion
 
@@ -75,14 +79,21 @@ def test_a_value_that_cannot_be_is_told_by_the_title_of_its_field(given: dict[st
 
 
 @pytest.mark.parametrize(
-    ("name", "generated"), [("amiable-mammoth", True), ("baseline-resnet", False), ("try 3", False)]
+    ("deployed", "scheduled", "expected"),
+    [(True, False, "baseline-resnet"), (True, True, "sample 2026-11-05 02:00:00"), (False, False, "sample 2026-11-05")],
 )
-def test_a_name_that_prefect_drew_is_told_from_one_that_a_person_gave(name: str, generated: bool) -> None:
-    assert drawn(name) == generated
-
-
-def test_every_name_that_prefect_draws_is_known() -> None:
-    assert all(drawn(generate_slug(2)) for _ in range(500))
+def test_a_run_that_a_person_started_from_a_deployment_keeps_its_name(
+    deployed: bool, scheduled: bool, expected: str
+) -> None:
+    run = FlowRun(
+        flow_id=uuid4(),
+        deployment_id=uuid4() if deployed else None,
+        auto_scheduled=scheduled,
+        name="baseline-resnet",
+        expected_start_time=datetime(2026, 11, 5, 2, tzinfo=UTC),  # type: ignore[arg-type] (any time will do)
+    )
+    with FlowRunContext.model_construct(flow_run=run, parameters={"parameters": {"recipe": "sample"}}):
+        assert run_name(TrainingForm, lambda form: form.recipe)().startswith(expected)
 
 
 @pytest.mark.parametrize(
@@ -112,5 +123,10 @@ def test_the_command_does_the_same_again() -> None:
         recipe="mnist", source="my data/mnist", training=TrainingGroup(steps=7, assignments=("model.width=0.5",))
     )
     assert parameters.command("/root dir") == (
-        "podline run mnist --source 'my data/mnist' --root '/root dir' --steps 7 --set model.width=0.5"
+        "podline run mnist --root '/root dir' --source 'my data/mnist' --steps 7 --set model.width=0.5"
     )
+
+
+def test_a_message_of_the_command_line_names_the_fields_of_the_form() -> None:
+    said = in_form_words("give --source, or choose another --root; raise --allow-left-out, not --runner=x")
+    assert said == "give Source, or choose another Store; raise Allow left out, not --runner=x"

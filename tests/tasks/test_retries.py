@@ -114,8 +114,8 @@ def test_a_retry_is_one_line_in_the_log_and_on_the_state(attempt: Attempt) -> No
 
 
 def test_a_failure_of_ours_is_one_line_with_cause_and_remedy_and_no_traceback(attempt: Attempt) -> None:
-    run_id, answer = attempt(SourceError("act: x.tar.gz has 3 bytes vs 7; use `podline run mnist --source x.tar.gz`"))
-    said = "Raw data: act: x.tar.gz has 3 bytes vs 7; choose the recipe mnist"
+    run_id, answer = attempt(SourceError("act: x.tar.gz has 3 bytes, expected 7; give another --source"))
+    said = "Raw data: act: x.tar.gz has 3 bytes, expected 7; give another Source"
     assert answer.message == said
     assert states(run_id)[-1].message == said
     told = lines(run_id, "Finished in state Failed")

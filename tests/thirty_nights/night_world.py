@@ -32,7 +32,7 @@ from prefect_servers import TESTS, PrefectServer, worker
 
 from podline.data.sources.sample import write_sample
 from podline.deployments import automations
-from podline.deployments.deployment_process import deployed
+from podline.deployments.deploy import Request, deployed
 from podline.store.buckets import forget_clients
 from podline.store.contract import Store
 from podline.store.opening import open_store
@@ -94,7 +94,8 @@ class World(contextlib.ExitStack):
             self.server = PrefectServer(self.folder)
             self.callback(self.server.kill)
             self.server.wait()
-            assert list(deployed(TESTS.parent, self.server.environment))
+            with self.server.client():
+                assert list(deployed(Request(folder=TESTS.parent)))
             self._make_ready()
             self.callback(self._end_runs)
             self.start_worker()

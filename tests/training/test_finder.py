@@ -15,8 +15,8 @@ from small_dataset import FINGERPRINT, publish_dataset
 from podline import notebook
 from podline.documents.metrics_log import StepsLine, read_metrics
 from podline.errors import ArtifactError, SettingsError, StoreError
+from podline.options import Choices
 from podline.progress import silent
-from podline.recipes.choices import Choices
 from podline.recipes.settings import Duration, ModelSettings, OptimizerSettings, Recipe, ScheduleSettings
 from podline.stages.specs import TrainSpec
 from podline.store.opening import open_store

@@ -11,8 +11,8 @@ from small_dataset import FINGERPRINT, publish_dataset
 
 from podline.documents.initial_weights import read_initial_weights
 from podline.errors import ArtifactError, SettingsError
+from podline.options import Choices
 from podline.progress import Reporter, silent
-from podline.recipes.choices import Choices
 from podline.recipes.settings import Duration, InitSettings, ModelSettings, Recipe
 from podline.stages.from_recipe import training_spec
 from podline.stages.specs import WEIGHTS, TrainSpec

@@ -1,0 +1,421 @@
+"""The table of options: what a person may set for a run, each declared once.
+
+From a field come an option of the command line (:func:`podline.commands.options.command_line`), a field of a flow's
+form (:mod:`podline.tasks.parameters`) and a row of docs/options.md. A field is no union, which forms show badly: its
+default leaves things as they are.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic.fields import FieldInfo
+
+from podline import engines, entry_points, strategies
+from podline.errors import SettingsError
+from podline.recipes import registry
+from podline.recipes.parts import LAYOUTS, MODELS
+from podline.recipes.settings import Recipe
+from podline.settings import nearest
+
+AS_WRITTEN = "as the recipe says"
+NOT_DONE = "what is not done"
+LEFT_OUT = 0.1
+# No address with a user or a password: a run's parameters can be read by all who see the run.
+_NO_LOGIN = "^(?!.*://[^/]*@)"
+
+
+@dataclass(frozen=True)
+class Option:
+    """Facts about an option besides its type, bounds, title and help; pydantic calls it to complete a form's schema.
+
+    Attributes:
+        path: the recipe's value that it sets, with dots.
+        unset: what its default means.
+        flag: its name on the command line, without dashes, where that is not the field's.
+        metavar: what stands for its value on a help page.
+        names: lists the names that may be chosen, installed packages' included.
+        pattern: a regular expression that a form holds the text against.
+        check: returns the text, or raises ValueError.
+        is_file: it names a file, by an absolute path in a run; the recipe's value holds it as ``file``.
+    """
+
+    path: str = ""
+    unset: str = ""
+    flag: str = ""
+    metavar: str = ""
+    names: Callable[[], tuple[str, ...]] | None = None
+    pattern: str = ""
+    check: Callable[[str], str] | None = None
+    is_file: bool = False
+
+    def __call__(self, schema: dict[str, Any]) -> None:
+        """Complete the schema of its field in a form."""
+        default = schema.get("default")
+        if self.names:
+            schema["enum"] = [*([] if default is None else [default]), *self.names()]
+        if self.pattern:
+            schema["pattern"] = self.pattern
+        if self.unset and default != self.unset:
+            schema["description"] += f" {'Empty' if default == '' else f'{default:g}'}: {self.unset}."
+
+    def setting(self, value: Any) -> Any:
+        """Return the recipe's value for an option's."""
+        return {"file": value} if self.is_file else value
+
+
+def option(default: Any, title: str, text: str, *, path: str = "", unset: str = "", **facts: Any) -> Any:
+    """Return the field of an option.
+
+    Args:
+        default: leaves things as they are, and means so for a value of the recipe.
+        title: stands above it in a form.
+        text: the help.
+        path: see :class:`Option`, as for the next.
+        unset: see there.
+        **facts: the others, and pydantic's bounds (``ge``, ``gt``, ``le``).
+    """
+    bounds = {name: facts.pop(name) for name in ("ge", "gt", "le") if name in facts}
+    described: Any = Option(path=path, unset=unset or (AS_WRITTEN if path else ""), **facts)
+    return Field(default=default, title=title, description=text, json_schema_extra=described, **bounds)
+
+
+def same(model: type[Options], name: str) -> Any:
+    """Return another model's field, for a model that has the same option."""
+    return model.model_fields[name]
+
+
+def option_of(field: FieldInfo) -> Option:
+    """Return the facts about a field's option."""
+    return field.json_schema_extra if isinstance(field.json_schema_extra, Option) else Option()
+
+
+def flag_of(name: str, field: FieldInfo) -> str:
+    """Return an option as it is typed."""
+    return f"--{option_of(field).flag or name.replace('_', '-')}"
+
+
+def _in_order(schema: dict[str, Any]) -> None:
+    """Have a form show the fields as they are declared, what it requires first."""
+    required = schema.get("required", ())
+    for position, name in enumerate(sorted(schema["properties"], key=lambda name: name not in required)):
+        schema["properties"][name]["position"] = position
+
+
+class Options(BaseModel):
+    """The base of groups of options; None leaves an option as it is."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", json_schema_extra=_in_order)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_unset(cls, values: Any) -> Any:
+        return {name: value for name, value in values.items() if value is not None} if type(values) is dict else values
+
+    @field_validator("*")
+    @classmethod
+    def _is_checked(cls, value: Any, field: ValidationInfo) -> Any:
+        check = option_of(cls.model_fields[str(field.field_name)]).check
+        return check(value) if check and value else value
+
+    def given(self) -> Iterator[tuple[str, FieldInfo, Any]]:
+        """Yield name, field and value of each option that is not as it was left."""
+        for name, field in type(self).model_fields.items():
+            value = getattr(self, name)
+            if not isinstance(value, Options) and value != field.default:
+                yield name, field, value
+
+    def changes(self) -> dict[str, Any]:
+        """Return the recipe's values that these options set, by their paths."""
+        facts = ((option_of(field), value) for _, field, value in self.given())
+        return {each.path: each.setting(value) for each, value in facts if each.path}
+
+    def as_options(self, *, but: tuple[str, ...] = ()) -> str:
+        """Return what to type for the same, each with a space before it, but for some fields."""
+        return "".join(_typed(name, field, value) for name, field, value in self.given() if name not in but)
+
+
+def _typed(name: str, field: FieldInfo, value: Any) -> str:
+    flag = flag_of(name, field)
+    if value is True:
+        return f" {flag}"
+    return "".join(f" {flag} {shlex.quote(str(each))}" for each in (value if isinstance(value, tuple) else (value,)))
+
+
+class Length(Options):
+    """How long it is trained."""
+
+    minutes: float = option(
+        0.0,
+        "Minutes",
+        "Train for as long as fits into so many minutes on the machine that trains: measured the first time, and kept.",
+        ge=0,
+        le=100_000,
+        unset=AS_WRITTEN,
+    )
+    epochs: float = option(
+        0.0, "Epochs", "Passes over the data, in place of minutes.", ge=0, le=100_000, path="duration.epochs"
+    )
+
+
+class TrainingGroup(Options):
+    """How it is trained, where that is not as the recipe says."""
+
+    model: str = option(
+        AS_WRITTEN,
+        "Model",
+        "The kind of network, of recipes that classify; see docs/extending.md for one of your own.",
+        path="model.kind",
+        names=MODELS.names,
+    )
+    steps: int = option(
+        0, "Steps", "Batches to train on, in place of epochs.", ge=0, le=1_000_000_000, path="duration.steps"
+    )
+    examples: int = option(
+        0, "Examples", "Examples to train on, in place of epochs.", ge=0, le=1_000_000_000_000, path="duration.examples"
+    )
+    batch_size: int = option(
+        0, "Batch size", "Examples in a step, over all devices.", ge=0, le=1_000_000, path="batch_size"
+    )
+    learning_rate: float = option(
+        0.0, "Learning rate", "The peak of the schedule.", ge=0, le=1_000, path="schedule.learning_rate"
+    )
+    schedule: Literal["as the recipe says", "constant", "exponential", "cosine", "one_cycle", "plateau"] = option(
+        AS_WRITTEN,
+        "Schedule",
+        "How the learning rate changes; see docs/schedules.md. Plateau lowers it when validation stalls, and needs "
+        "examples to be held out for that: validation_share=0.1 under the other values.",
+        path="schedule.kind",
+    )
+    seed: int = option(-1, "Seed", "Of weights, order, augmentation and dropout.", ge=-1, path="seed")
+    further: str = option(
+        "",
+        "Train further",
+        "The name of a finished run in the same store, whose state this one begins with; see docs/training.md.",
+        path="further",
+        metavar="RUN",
+    )
+    init: str = option(
+        "",
+        "Weights to begin with",
+        "A .keras, .h5 or .npz file or a SavedModel's folder, on the machine that trains: layers of the same name and "
+        "shape begin with its weights; see docs/finetuning.md.",
+        path="init",
+        metavar="FILE",
+        is_file=True,
+    )
+    assignments: tuple[str, ...] = option(
+        (),
+        "Other values of the recipe",
+        "Any value of the recipe as path=value, like augmentation.cutout=8.",
+        flag="set",
+        metavar="KEY=VALUE",
+    )
+
+    def changes(self) -> dict[str, Any]:
+        """Return the recipe's values that these options set; assignments come last."""
+        return super().changes() | dict(_assignment(text) for text in self.assignments)
+
+
+class Choices(TrainingGroup, Length):
+    """All changes to a recipe."""
+
+    @model_validator(mode="after")
+    def _has_one_duration(self) -> Choices:
+        durations = ("epochs", "steps", "examples", "minutes")
+        given = [f"{name}={getattr(self, name):g}" for name in durations if getattr(self, name)]
+        if len(given) > 1:
+            raise SettingsError(f"{' and '.join(given)}: give one of {', '.join(durations)}")
+        return self
+
+    def apply(self, recipe: Recipe) -> Recipe:
+        """Return the recipe with these changes.
+
+        Raises:
+            SettingsError: a value that cannot be.
+        """
+        return registry.override(recipe, self.changes())
+
+
+class DataGroup(Options):
+    """How the raw data become records."""
+
+    name: str = option(
+        "",
+        "Name",
+        "What images or keypoints of your own are called in the store: flowers makes data set and recipe "
+        "images.flowers.",
+        unset="as the source's folder is called",
+    )
+    layout: str = option(
+        "",
+        "Layout",
+        "How a source of images is laid out; see docs/images.md.",
+        path="conversion.layout",
+        unset="what is found there",
+        names=LAYOUTS.names,
+    )
+    keep_files: bool = option(
+        False,
+        "Keep image files",
+        "Records of images, keypoints and coco hold the images' own files, not decoded pixels: smaller, decoded at "
+        "each reading, and the very same arrays.",
+    )
+    allow_left_out: float = option(
+        LEFT_OUT,
+        "Allow left out",
+        "The share of the source's records, or of its people, that may be left out; more is an error, which names the "
+        "reasons.",
+        ge=0,
+        le=1,
+        metavar="SHARE",
+    )
+
+
+class ConvertOptions(DataGroup):
+    """What a conversion alone can be given; a run has it from its recipe."""
+
+    side: int = option(
+        0, "Side", "Of the square images of coco and images.", ge=0, unset="as the recipe says, else 368 and 64"
+    )
+    max_people: int = option(
+        0, "Max people", "Places for people in coco's records.", ge=0, unset="as the recipe says, else 20"
+    )
+
+
+class MachineGroup(Options):
+    """Where it is done; the result does not depend on it."""
+
+    root: str = option(
+        "",
+        "Store",
+        "Where data sets, runs and reports go: a folder, or gs://bucket/prefix.",
+        unset="the setting root, else podline-root",
+    )
+    strategy: str = option(
+        "",
+        "Strategy",
+        "Where the model runs: auto (the GPUs, else the CPU), cpu, cpu:N (N replicas on the CPU), gpu, workers "
+        "(processes that find each other by TF_CONFIG), tpu or tpu:NAME; see docs/strategies.md.",
+        unset="the setting strategy, else auto",
+        metavar="NAME",
+        pattern=f"^({strategies.PATTERN})?$",
+        check=strategies.checked,
+    )
+    engine: str = option(
+        "",
+        "Engine",
+        f"Where the conversion runs: {engines.NAMES}; see docs/engines.md.",
+        unset="the setting engine, else local",
+        metavar="NAME",
+        pattern=f"^({engines.PATTERN})?$",
+        check=engines.checked,
+    )
+    workers: int = option(
+        0,
+        "Conversion workers",
+        "Processes of the engine local that write shards.",
+        ge=0,
+        le=1024,
+        unset="the setting workers, else 1",
+    )
+    beam_options: tuple[str, ...] = option(
+        (),
+        "Beam options",
+        "Further options of Apache Beam, like --region=us-central1; see docs/engines.md.",
+        flag="beam-option",
+        metavar="OPTION",
+    )
+
+
+def _without_login(source: str) -> str:
+    if not re.match(_NO_LOGIN, source):
+        raise SettingsError(f"source {source}: a source has no user or password; get the data, and name its folder")
+    return source
+
+
+def _stages() -> list[str]:
+    return entry_points.load("podline.stages.table:again_from")()
+
+
+def _known_stage(name: str) -> str:
+    if name not in (NOT_DONE, *_stages()):
+        raise SettingsError(f"start_from: there is no stage {name!r}; {nearest(name, _stages())}")
+    return name
+
+
+class RunOptions(Options):
+    """What most people set for a run of the whole chain; comes first in its form."""
+
+    recipe: str = option(
+        ...,
+        "Recipe",
+        "What to train, and on which data set. images and keypoints are for data of your own.",
+        names=registry.names,
+    )
+    source: str = option(
+        "",
+        "Source",
+        "A folder with the raw data, or an official archive; either may be in gs://. A run of sample, coco_pose or "
+        "another recipe on their data draws a sample into the store if it has none.",
+        pattern=_NO_LOGIN,
+        check=_without_login,
+        is_file=True,
+    )
+    minutes: float = same(Length, "minutes")
+    epochs: float = same(Length, "epochs")
+    promote: bool = option(
+        False,
+        "Promote",
+        "The model takes the place of its recipe's champion, if it is not worse beyond noise in what counts, in any "
+        "class or joint, in calibration, size or cost; see docs/promotion.md. A refusal says why, and fails nothing.",
+    )
+    start_from: str = option(
+        NOT_DONE,
+        "Start from",
+        "This stage and those after it run again, training from its beginning; those before it are used again if they "
+        "are whole. A retry of the run does not repeat them once more.",
+        unset=NOT_DONE,
+        metavar="STAGE",
+        names=_stages,
+        check=_known_stage,
+    )
+
+
+class SearchOptions(Options):
+    """The search for a learning rate."""
+
+    low: float = option(1e-5, "Lowest rate", "The rate of the first step.", gt=0, le=1_000_000)
+    high: float = option(10.0, "Highest rate", "The rate of the last step.", gt=0, le=1_000_000)
+    steps: int = option(
+        300, "Steps", "From the lowest rate to the highest one; more of them give a smoother curve.", ge=20, le=100_000
+    )
+    run: str = option(
+        "",
+        "Run",
+        "Begin from the newest checkpoint of this run, which is only read.",
+        unset="from fresh weights",
+        metavar="RUN",
+    )
+
+    @model_validator(mode="after")
+    def _rises(self) -> SearchOptions:
+        if self.low >= self.high:
+            raise SettingsError(f"low={self.low:g}, high={self.high:g}: the lowest rate must be below the highest")
+        return self
+
+
+def _assignment(text: str) -> tuple[str, Any]:
+    path, equals, value = text.partition("=")
+    if not equals:
+        raise SettingsError(f"{text!r} is no assignment; write it like schedule.learning_rate=0.1")
+    try:
+        return path.strip(), json.loads(value)
+    except ValueError:
+        return path.strip(), value

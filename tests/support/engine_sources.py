@@ -1,0 +1,75 @@
+"""One small source of each kind that an engine converts, on the machine that starts the job."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from coco_files import CocoFiles
+from drawn_images import as_folders, drawn, encoded, images
+from raw_cifar import write_raw_cifar
+
+from podline.stages.specs import ConvertSpec
+from podline.store.opening import open_store
+
+KINDS = ("cifar", "coco", "images", "keypoints")
+
+
+def specs(folder: Path, kind: str, **settings: Any) -> ConvertSpec:
+    """Return a local conversion of a source of some kind, which is written into a folder."""
+    given = _OF_KIND[kind](folder / kind)
+    return ConvertSpec.model_validate(
+        {"root": str(folder / f"{kind} here"), "shard_bytes": 60_000, **given, **settings}
+    )
+
+
+def _cifar(folder: Path) -> dict[str, Any]:
+    return {"dataset": "cifar10", "source": str(write_raw_cifar(folder, train=400))}
+
+
+def _coco(folder: Path) -> dict[str, Any]:
+    CocoFiles("val", 4, 101).write(folder, zipped=True)
+    return {
+        "dataset": "coco",
+        "source": str(CocoFiles("train", 10).write(folder, zipped=True)),
+        "side": 64,
+        "max_people": 3,
+    }
+
+
+def _images(folder: Path) -> dict[str, Any]:
+    """Images of which some are nearly the same, and one is damaged."""
+    classes = images()
+    for number in range(0, 60, 3):
+        small = drawn(number, (16 + number % 40, 60 - number % 37)) // 2 * 2
+        classes["cat"][f"again{number}.bmp"] = encoded(small, "BMP")
+    classes["cat"]["bad.jpg"] = b"\xff\xd8\xff\xe0"
+    source = as_folders(folder, classes)
+    return {"dataset": "images", "source": str(source), "side": 24, "near_share": 1.0, "test_share": 0.4}
+
+
+def _keypoints(folder: Path) -> dict[str, Any]:
+    """Annotations of mice in COCO's format, a mouse in each image."""
+    folder.mkdir(parents=True)
+    numbers, joints = range(1, 21), ["nose", "left_ear", "right_ear"]
+    for number in numbers:
+        (folder / f"mouse{number}.png").write_bytes(encoded(drawn(number, (60, 80))))
+    entries = [{"id": n, "file_name": f"mouse{n}.png", "width": 80, "height": 60} for n in numbers]
+    found = [
+        {"id": n, "image_id": n, "category_id": 1, "keypoints": [10 + n, 9, 2, 30, 20 + n, 2, 40, 41, 2]}
+        for n in numbers
+    ]
+    category = {"id": 1, "name": "mouse", "keypoints": joints, "skeleton": [[1, 2], [1, 3]]}
+    document = {"images": entries, "annotations": found, "categories": [category]}
+    (folder / "mice.json").write_text(json.dumps(document))
+    return {"dataset": "keypoints", "source": str(folder), "side": 64, "max_people": 2}
+
+
+_OF_KIND = {"cifar": _cifar, "coco": _coco, "images": _images, "keypoints": _keypoints}
+
+
+def contents(spec: ConvertSpec) -> dict[str, bytes]:
+    """Return what a conversion left beside its completion record."""
+    store = open_store(spec.root)
+    return {name: store.read_bytes(name) for name in store.list("datasets") if "/stages/" not in name}
