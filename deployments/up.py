@@ -19,14 +19,13 @@ from types import FrameType, TracebackType
 from typing import IO
 from urllib.parse import urlsplit
 
-from podline.store.in_use import alone_at
-
 from podline import settings
 from podline.deployments import project_file
 from podline.deployments.guard import LOOPBACK, url_of
 from podline.errors import PodlineError, SettingsError
 from podline.settings import Settings, variable_of
 from podline.store.contract import explained
+from podline.store.locks import locked
 from podline.store.opening import open_store
 from podline.supervision import processes
 from podline.tasks.secret import kept, kept_or_made
@@ -87,7 +86,7 @@ class Place:
         project = project.resolve()
         project_file.read(project)
         self._store.own_folder(_FOLDER, "prefect")
-        with alone_at(self._lock) as is_free:
+        with locked(self._lock, wait=False) as is_free:
             if not is_free:
                 raise SettingsError(f"{self.root}: `podline up` already runs for it, at {self._address()}")
             for each in (port, port + 1):
@@ -119,7 +118,7 @@ class Place:
         """Make Prefect's clients in this process bring the secret, if ``podline up`` runs and ``url`` is its server."""
         if not self._lock.exists():
             return
-        with alone_at(self._lock) as is_free:
+        with locked(self._lock, wait=False) as is_free:
             if not is_free and _reached(url) == _reached(self._address()):
                 settings.use_client_secret(self.secret)
 

@@ -140,7 +140,7 @@ def test_a_stage_of_a_package_is_a_stage_like_the_others(
 def test_the_form_offers_to_start_from_it() -> None:
     offered = TrainingForm.model_json_schema()["properties"]["start_from"]["enum"]
     assert offered == ["what is not done", *CHAIN]
-    with pytest.raises(SettingsError, match="start_from: there is no stage .webhok.; did you mean 'webhook'"):
+    with pytest.raises(SettingsError, match=r"there is no stage 'webhok'; did you mean 'webhook'"):
         TrainingForm(recipe="sample", start_from="webhok")
 
 
