@@ -39,7 +39,7 @@ from podline.training.searches import learning_rate_spec
     on_crashed=[close_tasks],
 )
 def learning_rate_finder(parameters: FinderParameters) -> dict[str, Any] | State[Any]:
-    """A learning rate for a recipe, with its reasons and a chart.
+    """Find a learning rate for a recipe, with its reasons and a chart.
 
     Args:
         parameters: Which recipe, between which rates.

@@ -15,5 +15,5 @@ from podline.tpu.patrol import PatrolFinding
 
 @flow(name="tpu-patrol")
 def tpu_patrol() -> list[PatrolFinding]:
-    """Lists the project's TPUs and requests, the lease, living runs and the lock; repairs what the settings allow."""
+    """List the project's TPUs and requests, the lease, living runs and the lock; repair what the settings allow."""
     return patrolled()

@@ -67,7 +67,7 @@ def run_flow(
     listener: Listener,
     meanwhile: Callable[[], object] = lambda: None,
 ) -> Any:
-    """A flow's answer.
+    """Run a flow; return its answer.
 
     Args:
         entry_point: the flow, ``module:name``; it takes one argument, ``parameters``.

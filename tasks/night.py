@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from markupsafe import Markup
 from prefect.artifacts import create_markdown_artifact
 from prefect.client.schemas.objects import FlowRun, State
 from prefect.runtime import flow_run
@@ -23,7 +21,6 @@ from podline.progress import Reporter
 from podline.recipes.own_code import with_code
 from podline.recipes.settings import Recipe
 from podline.reporting.nights_page import write_index
-from podline.reporting.templates import markdown
 from podline.settings import Settings
 from podline.stages.from_recipe import pace_spec, training_spec
 from podline.stages.specs import ConvertResult, Result, Spec, TrainSpec
@@ -43,9 +40,6 @@ from podline.tasks.runs.progress_cards import deal_cards
 from podline.tasks.runs.run_log import stage_listener
 from podline.tasks.runs.this_run import add_tags, run_once
 from podline.tasks.stages import StageTask, pace
-
-# How many nights, and the sentence on the last one; a link within the page follows.
-_HEADLINE = re.compile("<h1><strong>(.*?)</strong>(.*?)(?:<a |</h1>)", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -195,15 +189,7 @@ def _write_index(parameters: TrainingForm) -> None:
     with contextlib.suppress(Exception):
         if flow_run.id:
             create_markdown_artifact(
-                index_text(store),
+                f"# All nights\n\n{PageLinks(store).to(INDEX)}\n",
                 key=key_of(parameters.training_recipe().name, "nights"),
                 description="All nights of the store",
             )
-
-
-def index_text(store: Store) -> str:
-    """Return a link to the index, and its headline."""
-    headline = _HEADLINE.search(store.read_bytes(INDEX).decode())
-    # Its tags are taken away.
-    text = markdown(Markup(": ".join(headline.groups())).striptags()) if headline else ""  # noqa: S704
-    return f"# All nights\n\n{PageLinks(store).to(INDEX)}\n\n{text}\n"

@@ -90,22 +90,17 @@ class InputSpeed(Result):
         """Return a table and a verdict."""
         row = "{:10} {:>12} {:>11}   {}".format
         rows = [row("stage", "examples/s", "ms a batch", f"{self.recipe}, batches of {self.batch_size}")]
-        for stage in (self.disk, *self.stages):
+        for stage in self._rows():
             mark = " ← the bottleneck" if stage.name == self.bottleneck else ""
-            about = f"{stage.about}{mark}"
-            rows.append(row(stage.name, rate(stage.examples_per_second), f"{stage.milliseconds:.3f}", about))
-        rows.append(row("together", rate(self.together), self._milliseconds(self.together), "the whole pipeline"))
-        about = f"the training step on {self.devices}, its batch at hand"
-        rows.append(row("model", rate(self.model), self._milliseconds(self.model), about))
-        about = f"the training step on {self.devices} with this input"
-        rows.append(row("training", rate(self.training), self._milliseconds(self.training), about))
+            figures = rate(stage.examples_per_second), f"{stage.milliseconds:.3f}"
+            rows.append(row(stage.name, *figures, f"{stage.about}{mark}"))
         return [*rows, "", *self._verdict()]
 
     def table(self) -> pd.DataFrame:
         """Return one row for each stage, for the whole pipeline and for the model."""
         import pandas as pd  # noqa: PLC0415 (the command line does without it)
 
-        rows = [stage.model_dump(include={"name", "examples_per_second", "milliseconds"}) for stage in self._all()]
+        rows = [stage.model_dump(include={"name", "examples_per_second", "milliseconds"}) for stage in self._rows()]
         table = pd.DataFrame(rows).set_index("name")
         table["bottleneck"] = [name == self.bottleneck for name in table.index]
         return table
@@ -113,16 +108,20 @@ class InputSpeed(Result):
     def _repr_html_(self) -> str:
         return f"{self.table().to_html()}<p>{'<br>'.join(self._verdict())}</p>"
 
-    def _all(self) -> list[StageSpeed]:
-        whole = [("together", self.together), ("model", self.model), ("training", self.training)]
-        added = [
-            StageSpeed(name=name, about="", milliseconds=1000 * self.batch_size / speed, examples_per_second=speed)
-            for name, speed in whole
-        ]
-        return [self.disk, *self.stages, *added]
+    def _rows(self) -> list[StageSpeed]:
+        def measured(name: str, speed: float, about: str) -> StageSpeed:
+            return StageSpeed(
+                name=name, about=about, milliseconds=1000 * self.batch_size / speed, examples_per_second=speed
+            )
 
-    def _milliseconds(self, speed: float) -> str:
-        return f"{1000 * self.batch_size / speed:.3f}"
+        step = f"the training step on {self.devices}"
+        return [
+            self.disk,
+            *self.stages,
+            measured("together", self.together, "the whole pipeline"),
+            measured("model", self.model, f"{step}, its batch at hand"),
+            measured("training", self.training, f"{step} with this input"),
+        ]
 
     def _verdict(self) -> list[str]:
         compared = f"{rate(self.together)} examples/s vs {rate(self.model)} that the model takes"
