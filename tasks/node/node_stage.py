@@ -37,8 +37,9 @@ def perform_here(stage: str, spec: dict[str, Any]) -> State[Any]:
         holds nothing: that is in the store.
     """
     try:
+        row = stage_named(stage)
         machine = _of_the_node(settings.load())
-        given = stage_named(stage).spec.model_validate(spec)
+        given = row.spec.model_validate(spec)
         deal_cards(recipe_of(given.folder), [stage])
         to_run = stage_listener(stage)
         with bucket_credentials(), telling(UUID(flow_run.id)) as tell:
