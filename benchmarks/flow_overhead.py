@@ -21,7 +21,7 @@ from podline.deployments.up import READY, Place
 from podline.documents.completion import completion_name
 from podline.errors import PodlineError
 from podline.settings import Settings
-from podline.stages.table import CHAIN, EVALUATE
+from podline.stages.table import CHAIN, EVALUATE, PROMOTE
 from podline.store.opening import open_store
 from podline.tasks.secret import header
 
@@ -134,7 +134,7 @@ class _Server:
 def _run_commands(source: str, root: str, steps: int) -> None:
     length = ["--steps", str(steps)]
     options = {"convert": ["--source", source], "validate": []}
-    for stage in (stage.name for stage in CHAIN):
+    for stage in (stage.name for stage in CHAIN if stage is not PROMOTE):
         ours = [sys.executable, "-P", "-m", "podline.cli"]
         command = [*ours, stage, _RECIPE, "--root", root, *options.get(stage, length)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 (our own)

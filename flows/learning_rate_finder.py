@@ -17,10 +17,10 @@ from podline import settings
 from podline.progress import Reporter
 from podline.stages.table import LR_FIND
 from podline.store.opening import open_store
+from podline.tasks.artifacts import publish_chart
 from podline.tasks.failures import explained
 from podline.tasks.forms import read_form, run_name
 from podline.tasks.leftover_tasks import close_tasks, close_what_is_left
-from podline.tasks.outcome import publish_chart
 from podline.tasks.parameters import FinderParameters
 from podline.tasks.runs.bucket_credentials import bucket_credentials
 from podline.tasks.runs.listening import terminal
@@ -39,7 +39,7 @@ from podline.training.searches import learning_rate_spec
     on_crashed=[close_tasks],
 )
 def learning_rate_finder(parameters: FinderParameters) -> dict[str, Any] | State[Any]:
-    """A learning rate for a recipe, with its reasons and a chart.
+    """Find a learning rate for a recipe, with its reasons and a chart.
 
     Args:
         parameters: Which recipe, between which rates.

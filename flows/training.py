@@ -15,17 +15,16 @@ from typing import Any
 from prefect import flow
 from prefect.client.schemas.objects import State
 
-from podline.stages.from_recipe import evaluation_spec
+from podline.stages.from_recipe import evaluation_spec, promotion_spec, report_spec, validation_spec
+from podline.tasks.artifacts import published
 from podline.tasks.failures import explained
 from podline.tasks.forms import run_name
 from podline.tasks.leftover_tasks import close_tasks
 from podline.tasks.more_seeds import decided
 from podline.tasks.night import described, needless, opened
-from podline.tasks.outcome import published
 from podline.tasks.parameters import TrainingForm
 from podline.tasks.runs.nights import later_night, pause_if_hopeless
 from podline.tasks.sources import conversion
-from podline.tasks.specs import promotion_of, reporting_of, training_of, validation_of
 from podline.tasks.stages import convert, evaluate, promote, report, train, validate
 
 
@@ -51,13 +50,18 @@ def training(parameters: TrainingForm) -> dict[str, Any] | State[Any]:
         return needless(later)
     with opened(parameters) as night:
         data = convert(conversion(night.form, night.store, night.machine), night)
-        validate(validation_of(night, data), night)
-        plan = training_of(night, data)
+        validate(validation_spec(night.store, data.dataset, data.fingerprint), night)
+        plan = night.training(data.fingerprint)
         trained = train(plan, night)
-        evaluated = evaluate(evaluation_spec(plan, trained), night)
+        night.follow("train", trained.run)
+        judging = evaluation_spec(plan, trained)
+        evaluated = evaluate(judging, night)
+        night.follow("evaluate", trained.run)
         verdict = None
         if night.form.promote and not evaluated.failure:
-            asked = promotion_of(plan, trained, evaluated)
+            asked = promotion_spec(plan, trained, evaluated)
             verdict = decided(night, asked, promote(asked, night), trained.seconds + evaluated.seconds)
-        page = report(reporting_of(night, data, trained, evaluated, verdict), night)
+            night.follow("promote", trained.run)
+        page = report(report_spec(night.store, judging, evaluated.evaluation_sha256, night.command), night)
+        night.follow("report", trained.run)
         return published(night, data, trained, evaluated, verdict, page)

@@ -36,14 +36,12 @@ SECTIONS: dict[str, dict[str, ListedCommand]] = {
     "One stage at a time, in this order": {
         "convert": ListedCommand("podline.commands.stage:convert", "Raw archives become sharded TFRecords."),
         "validate": ListedCommand("podline.commands.stage:validate", "Every byte of a data set against its manifest."),
-        "preflight": ListedCommand(
-            "podline.commands.stage:preflight", "A training rehearsed: what it will take, what fails."
-        ),
         "train": ListedCommand(
             "podline.commands.stage:train", "A recipe is trained; goes on from its last checkpoint."
         ),
         "evaluate": ListedCommand("podline.commands.stage:evaluate", "A trained model is judged, every example once."),
         "report": ListedCommand("podline.commands.comparison:report", "One HTML page about a run, or about several."),
+        "stage": ListedCommand("podline.commands.stage:stage_command", "A stage of an installed package, for a run."),
     },
     "To look before and after": {
         "show": ListedCommand("podline.commands.show:show", "Pictures of what a model is fed, and of its mistakes."),

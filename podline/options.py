@@ -340,9 +340,8 @@ def _without_login(source: str) -> str:
     return source
 
 
-def _stages() -> tuple[str, ...]:
-    installed = sorted(point.name for point in entry_points.installed("podline.stages"))
-    return ("convert", "validate", "train", "evaluate", "report", *installed)
+def _stages() -> list[str]:
+    return entry_points.load("podline.stages.table:again_from")()
 
 
 def _known_stage(name: str) -> str:

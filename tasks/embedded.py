@@ -37,7 +37,7 @@ def run_training(given: dict[str, Any], machine: Settings, listener: Listener) -
         listener: gets the events of the server's start and of every stage.
 
     Returns:
-        The flow's answer, see :func:`podline.tasks.outcome.published`.
+        The flow's answer, see :func:`podline.tasks.artifacts.published`.
 
     Raises:
         SettingsError: parameters that cannot be.
@@ -67,7 +67,7 @@ def run_flow(
     listener: Listener,
     meanwhile: Callable[[], object] = lambda: None,
 ) -> Any:
-    """A flow's answer.
+    """Run a flow; return its answer.
 
     Args:
         entry_point: the flow, ``module:name``; it takes one argument, ``parameters``.

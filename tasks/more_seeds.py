@@ -54,7 +54,7 @@ def decided(night: Night, asked: PromoteSpec, judged: PromoteResult, seconds: fl
 
 
 def _known(store: Store, training: TrainSpec, missing: int) -> float:
-    """Trains and evaluates one more seed, as a run of its own; how many seconds that took.
+    """Train and evaluate one more seed, as a run of its own; return how many seconds that took.
 
     One that fails is no reason to fail the run whose model is judged.
     """

@@ -8,38 +8,43 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from prefect.artifacts import create_markdown_artifact
 from prefect.client.schemas.objects import FlowRun, State
 from prefect.runtime import flow_run
 from prefect.states import Cancelled
 
 from podline import settings
-from podline.inventory.invalidation import IN_ORDER, forget
+from podline.errors import PodlineError
+from podline.inventory.invalidation import forget
 from podline.ledger.recording import Notes, recorded
 from podline.progress import Reporter
 from podline.recipes.own_code import with_code
 from podline.recipes.settings import Recipe
+from podline.reporting.nights_page import write_index
 from podline.settings import Settings
-from podline.stages.specs import ConvertResult, Result, Spec
-from podline.stages.table import CHAIN, PROMOTE, REPORT, stage_of
+from podline.stages.from_recipe import pace_spec, training_spec
+from podline.stages.specs import ConvertResult, Result, Spec, TrainSpec
+from podline.stages.table import PROMOTE, TRAIN, again_from, following, in_order, stage_of
 from podline.store.contract import Store
 from podline.store.opening import open_store
+from podline.store.sealed_text import INDEX
 from podline.strategies import StrategyName
 from podline.tasks.forms import read_form
 from podline.tasks.leftover_tasks import close_what_is_left
-from podline.tasks.nights_index import index_afterwards
+from podline.tasks.page_links import PageLinks
 from podline.tasks.parameters import TrainingForm
+from podline.tasks.runs.artifact_keys import key_of
 from podline.tasks.runs.bucket_credentials import bucket_credentials
 from podline.tasks.runs.nights import what_began
 from podline.tasks.runs.progress_cards import deal_cards
 from podline.tasks.runs.run_log import stage_listener
 from podline.tasks.runs.this_run import add_tags, run_once
-
-_STAGES = [stage.name for stage in (*CHAIN[:-1], PROMOTE, REPORT)]
+from podline.tasks.stages import StageTask, pace
 
 
 @dataclass(frozen=True)
 class Night:
-    """A run of the chain while it goes on; told of every stage, see :class:`podline.tasks.stage_task.StageNotes`.
+    """A run of the chain while it goes on; takes down every stage, see :class:`podline.tasks.stages.StageNotes`.
 
     Attributes:
         form: what the run was given.
@@ -62,14 +67,19 @@ class Night:
         return self.form.machine.strategy or self.machine.strategy
 
     @property
+    def command(self) -> str:
+        """Return what to type to do the same on the command line."""
+        return self.form.command(self.store.uri)
+
+    @property
     def stages(self) -> dict[str, dict[str, Any]]:
         """Return for each stage how long it took this time, how long when it was made, whether it was found."""
         return {name: stage.model_dump() for name, stage in self.notes.entry.stages.items()}
 
     def asked(self, spec: Spec) -> None:
         """Note that a stage begins; one that is to run again though it is done is forgotten, once in a flow run."""
-        first, name = self.form.start_from, stage_of(spec).name
-        if first in IN_ORDER and name in IN_ORDER[IN_ORDER.index(first) :]:
+        first, name, order = self.form.start_from, stage_of(spec).name, again_from()
+        if first in order and name in order[order.index(first) :]:
             run_once(f"{name}-again", lambda: forget(spec))
         self.notes.asked(spec)
 
@@ -82,6 +92,25 @@ class Night:
         if isinstance(result, ConvertResult):
             self._until_over.enter_context(self.store.using([result.folder]))
         self.notes.answered(spec, result, seconds)
+
+    def training(self, fingerprint: str) -> TrainSpec:
+        """Return the training on a data set, as long as fits into the minutes that were asked for."""
+        tell = Reporter(TRAIN.name, stage_listener(TRAIN.name)).log
+        spec = training_spec(self.store, self.recipe, fingerprint, self.strategy, tell)
+        if not self.form.minutes:
+            return spec
+        fits = pace(pace_spec(spec, self.form.minutes))
+        return spec.model_copy(update={"recipe": fits.of(spec.recipe)})
+
+    def follow(self, after: str, run: str) -> None:
+        """Do the installed stages that follow a stage, in order of name.
+
+        Args:
+            after: the stage's name.
+            run: the run's.
+        """
+        for stage in following(after):
+            StageTask(stage)(stage.spec_of(self.store, run), self)
 
 
 def described(form: TrainingForm) -> str:
@@ -121,12 +150,46 @@ def opened(given: Any) -> Iterator[Night]:
         ):
             night = Night(form, recipe, store, machine, notes, until_over)
             notes.planned(recipe, machine, night.strategy)
-            deal_cards(recipe.name, [stage for stage in _STAGES if stage != PROMOTE.name or form.promote])
+            skipped = [] if form.promote else [PROMOTE, *following(PROMOTE.name)]
+            deal_cards(recipe.name, [stage.name for stage in in_order() if stage not in skipped])
             yield night
 
 
 def _start() -> dict[str, Any]:
-    """Return which attempt of which flow run this is, what began it, and how late; no retry is ever late."""
+    """Return which attempt of which flow run this is, what began it, and how late. A retry is never late."""
     began, due = what_began(), flow_run.scheduled_start_time
     late = (datetime.now(UTC) - due).total_seconds() if due and began.attempt == 1 else 0.0
     return {"flow_run": str(flow_run.id or ""), "late": late, **began._asdict()}
+
+
+@contextlib.contextmanager
+def index_afterwards(parameters: TrainingForm) -> Iterator[None]:
+    """Write the index of nights after the body, and link to it on the run; a cancelled run leaves it to the next.
+
+    Args:
+        parameters: of the flow run.
+    """
+    try:
+        yield
+    except Exception:
+        _write_index(parameters)
+        raise
+    _write_index(parameters)
+
+
+def _write_index(parameters: TrainingForm) -> None:
+    try:
+        store = open_store(parameters.machine.root or settings.load().root)
+        write_index(store)
+    except PodlineError as error:
+        # The night itself is done, and its report is there.
+        Reporter("index", stage_listener("index")).warn(f"the index of nights is not up to date: {error}")
+        return
+    # A server that is away for a moment must not hide why a night failed.
+    with contextlib.suppress(Exception):
+        if flow_run.id:
+            create_markdown_artifact(
+                f"# All nights\n\n{PageLinks(store).to(INDEX)}\n",
+                key=key_of(parameters.training_recipe().name, "nights"),
+                description="All nights of the store",
+            )

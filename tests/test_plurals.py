@@ -2,10 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from podline.commands.results import result_lines
 from podline.plurals import plural
 from podline.stages.specs import ValidateResult
-from podline.store.opening import open_store
 
 
 @pytest.mark.parametrize(
@@ -21,4 +19,4 @@ def test_some_nouns_are_their_own() -> None:
 
 def test_a_data_set_of_one_record_is_told_in_the_singular() -> None:
     result = ValidateResult(records=1, shards=1, duplicates_within=0)
-    assert result_lines(open_store("nowhere"), result) == ["as the manifest says: 1 record in 1 shard"]
+    assert result.lines() == ["as the manifest says: 1 record in 1 shard"]

@@ -23,7 +23,6 @@ from podline.commands.options import (
     say_json,
     store_options,
 )
-from podline.commands.results import result_lines
 from podline.data.sources import download as downloading
 from podline.documents.manifest import Manifest
 from podline.errors import SettingsError, SourceError
@@ -188,7 +187,7 @@ def _verify(name: str, fingerprint: str | None, deep: bool, as_json: bool, **opt
     if as_json:
         say_json(result.model_dump(mode="json"))
     else:
-        say(result_lines(store, result))
+        say(result.lines(store.where))
 
 
 @data.command("count")

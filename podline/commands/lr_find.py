@@ -69,4 +69,4 @@ def lr_find(recipe: str, fingerprint: str | None, as_json: bool, **options: Any)
     if as_json:
         say_json(result.model_dump(mode="json"))
     else:
-        say([*result.lines(), store.where(result.chart)])
+        say(result.lines(store.where))

@@ -34,7 +34,9 @@ from podline.measures import measure_named
 from podline.options import Choices
 from podline.plain import plain
 from podline.serving.layout import lay_out, require_champion
+from podline.stages.from_recipe import promotion_spec
 from podline.stages.promotion import PromoteResult, PromoteSpec
+from podline.stages.specs import EvaluateResult, TrainResult
 from podline.store.contract import Store
 from podline.store.opening import open_store
 from podline.supervision.running import perform
@@ -239,14 +241,10 @@ def _spec(store: Store, run: str, assignments: tuple[str, ...], *, anyway: bool,
     if evaluated is None or trained is None:
         raise StoreError(f"{store.where(found.folder)} is not evaluated; run `podline evaluate` first")
     training = training_of(store, run)
-    return PromoteSpec(
-        root=store.uri,
-        run=run,
-        dataset=training.recipe.dataset,
-        fingerprint=training.fingerprint,
-        recipe=training.recipe.name,
-        weights_sha256=trained.result["weights_sha256"],
-        evaluation_sha256=evaluated.result["evaluation_sha256"],
+    return promotion_spec(
+        training,
+        TrainResult.model_validate(trained.result),
+        EvaluateResult.model_validate(evaluated.result),
         rules=Choices(assignments=assignments).apply(training.recipe).promotion,
         anyway=anyway,
         reason=reason,

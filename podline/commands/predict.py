@@ -67,4 +67,4 @@ def predict(
     if as_json:
         say_json(result.model_dump(mode="json"))
     else:
-        say([*(prediction.line() for prediction in result.pictures), result.json_file])
+        say(result.lines())

@@ -20,7 +20,6 @@ from podline.commands.options import (
     store_options,
 )
 from podline.commands.stage import Request, perform
-from podline.figures import count, percent
 from podline.inventory.catalogue import dataset_for, training_of
 from podline.options import Choices
 from podline.stages.from_recipe import fitted
@@ -86,6 +85,4 @@ def show(
     if as_json:
         say_json(result.model_dump(mode="json"))
     else:
-        right = f"{count(result.correct)} of {count(result.examples)} test examples right"
-        judged = [f"{right}, {percent(result.correct / result.examples)}"] if result.examples else []
-        say([*judged, result.png])
+        say(result.lines())

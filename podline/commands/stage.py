@@ -1,4 +1,4 @@
-"""``podline convert``, ``validate``, ``train``, ``evaluate`` and ``report``: one stage, as the flow would run it."""
+"""``podline convert``, ``validate``, ``train``, ``evaluate``, ``report``, ``stage``: one stage, as the flow runs it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ import click
 
 from podline.commands import display, pages
 from podline.commands.options import (
+    answer,
     assignments_option,
+    complete_run,
     conversion_options,
     deep_option,
     fingerprint_option,
@@ -22,14 +24,11 @@ from podline.commands.options import (
     recipe_of,
     recipe_options,
     recipe_or_run_argument,
-    say,
     say_json,
     source_option,
     store_options,
     strategy_option,
 )
-from podline.commands.results import result_lines
-from podline.documents.promotion import PROMOTION
 from podline.errors import SettingsError, StoreError
 from podline.inventory.catalogue import Dataset, choose_dataset, dataset_for, run_of, training_of
 from podline.inventory.catalogue import datasets as catalogued
@@ -40,20 +39,27 @@ from podline.progress import Listener, Reporter
 from podline.recipes import datasets, registry
 from podline.recipes.settings import Recipe
 from podline.settings import Settings, cluster
-from podline.stages.completed import manifest_sha256
-from podline.stages.from_recipe import converter_settings, evaluation_spec, pace_spec, training_spec
+from podline.stages.from_recipe import (
+    converter_settings,
+    evaluation_spec,
+    pace_spec,
+    report_spec,
+    training_spec,
+    validation_spec,
+)
 from podline.stages.preflight import PreflightSpec
 from podline.stages.specs import (
     JUDGED,
     ConvertSpec,
     EvaluateSpec,
     ReportSpec,
+    Result,
     Spec,
     TrainResult,
     TrainSpec,
     ValidateSpec,
 )
-from podline.stages.table import CONVERT, EVALUATE, PREFLIGHT, REPORT, TRAIN, VALIDATE, Stage
+from podline.stages.table import CONVERT, EVALUATE, REPORT, TRAIN, VALIDATE, Stage, installed, stage_of
 from podline.store.contract import Store
 from podline.store.opening import open_store
 from podline.supervision.running import perform
@@ -76,7 +82,7 @@ split_option = click.option(
 
 
 class Request(NamedTuple):
-    """What every stage command has: a recipe's name, a store, the settings, and somebody who listens."""
+    """What every stage command has: a recipe's name, a store, the settings, and a listener."""
 
     name: str | None
     store: Store
@@ -85,12 +91,12 @@ class Request(NamedTuple):
 
     @property
     def dataset_name(self) -> str:
-        """The data set itself, or that of the recipe."""
+        """Return the data set itself, or that of the recipe."""
         return self.dataset_itself or self.recipe.dataset
 
     @property
     def dataset_itself(self) -> str | None:
-        """The name, if it is a data set's, be it one of the store whose package is gone, and no recipe's."""
+        """Return the name if it is a data set's, be it one of the store whose package is gone, and no recipe's."""
         name = self.name
         if name is None or registry.has(name):
             return None
@@ -99,50 +105,45 @@ class Request(NamedTuple):
 
     @property
     def trained(self) -> TrainSpec | None:
-        """What a run of the store was trained with, if the name is a run's."""
+        """Return what a run of the store was trained with, if the name is a run's."""
         name = self.name or ""
         return training_of(self.store, name) if _RUN.fullmatch(name) and not registry.has(name) else None
 
     @property
     def recipe(self) -> Recipe:
-        """The recipe, as it is written, or as a run of the store was trained with it."""
+        """Return the recipe, as it is written, or as a run of the store was trained with it."""
         trained = self.trained
         return trained.recipe if trained else recipe_of(self.name)
 
     def dataset(self, stage: Stage[Any, Any], fingerprint: str | None) -> Dataset:
-        """The data set that a stage works on."""
+        """Return the data set that a stage works on."""
         return choose_dataset(self.store, self.dataset_name, self.wanted(fingerprint), self.reporter(stage))
 
     def wanted(self, fingerprint: str | None) -> str | None:
-        """The fingerprint that was asked for, else that of the run that was named, else none."""
+        """Return the fingerprint that was asked for, else that of the run that was named, else none."""
         if fingerprint:
             return fingerprint
         trained = self.trained
         return trained.fingerprint if trained else None
 
     def reporter(self, stage: Stage[Any, Any]) -> Reporter:
-        """A reporter for a stage."""
+        """Return a reporter for a stage."""
         return Reporter(stage.name, self.listener)
 
 
 def _stage_command(stage: Stage[S, Any], *options: Callable[[Any], Any]) -> Callable[[Callable[..., S]], click.Command]:
-    """A command from a function that makes the stage's spec of a request and options; its docstring is the help."""
+    """Return the command of a stage from a function that makes its spec; the function's docstring is the help."""
 
     def decorate(make_spec: Callable[..., S]) -> click.Command:
         def run(recipe: str | None, spec_file: Any, show_spec: bool, as_json: bool, **given: Any) -> None:
-            settings = load_settings(given)
+            settings, dry_run = load_settings(given), given.pop("dry_run", False)
             with display.shown() as listener:
                 request = Request(recipe, open_store(settings.root), settings, listener)
                 spec = make_spec(request, **given) if spec_file is None else _read_spec(stage, spec_file)
-                # A spec from a file names a store of its own.
-                store = request.store if spec_file is None else open_store(spec.root)
-                result = None if show_spec else _performed(stage, spec, store, listener, settings)
-            if result is None:
-                say_json(spec.model_dump(mode="json"))
-            elif as_json:
-                say_json(result.model_dump(mode="json"))
-            else:
-                say(result_lines(store, result))
+                if dry_run:
+                    spec = PreflightSpec.model_validate(spec.model_dump())
+                result = None if show_spec else _performed(spec, listener, settings)
+            _say_result(spec, result, as_json=as_json)
 
         shared = (_spec_option, _show_spec_option, json_option, store_options)
         decorated = in_order(recipe_or_run_argument, *options, *shared)(run)
@@ -151,12 +152,21 @@ def _stage_command(stage: Stage[S, Any], *options: Callable[[Any], Any]) -> Call
     return decorate
 
 
-def _performed(stage: Stage[Any, Any], spec: Any, store: Store, listener: Listener, settings: Settings) -> Any:
-    """A stage's result. A run's training and its evaluation leave one entry in the ledger between them.
+def _say_result(spec: Spec, result: Result | None, *, as_json: bool) -> None:
+    """Print what a stage answered; what it is given, where it was not done."""
+    if result is None:
+        say_json(spec.model_dump(mode="json"))
+    else:
+        answer(result, lambda: result.lines(open_store(spec.root).where), as_json=as_json)
+
+
+def _performed(spec: Any, listener: Listener, settings: Settings) -> Result:
+    """Do a stage. A run's training and its evaluation leave one entry in the ledger between them.
 
     It is written when the evaluation has ended, or when either was ended before its time.
     """
-    training = _training_told(stage, spec, store)
+    stage, store = stage_of(spec), open_store(spec.root)
+    training = _training_of(spec, store)
     if training is None:
         result = perform(spec, listener, settings)
         result.require_sane()
@@ -173,24 +183,24 @@ def _performed(stage: Stage[Any, Any], spec: Any, store: Store, listener: Listen
         result.require_sane()
         # After the training comes the evaluation; and an evaluation that is found has its entry, unless the command
         # that made it was killed before it wrote one.
-        notes.dropped = stage is TRAIN or (result.reused and _is_told(store, training))
+        notes.dropped = stage is TRAIN or (result.reused and _is_recorded(store, training))
     return result
 
 
-def _is_told(store: Store, training: TrainSpec) -> bool:
-    """Whether the ledger has an entry of a run that ended well; the newest are looked at first."""
+def _is_recorded(store: Store, training: TrainSpec) -> bool:
+    """Return whether the ledger has an entry of a run that ended well; the newest are looked at first."""
     finished = ledger.names(store, recipe=training.recipe.name, state="finished")
     return any(entry.run == training.run for entry in ledger.entries(store, finished))
 
 
-def _training_told(stage: Stage[Any, Any], spec: Any, store: Store) -> TrainSpec | None:
-    """The training that the ledger is to tell of; None where what is done is no part of a run, or another tells it."""
+def _training_of(spec: Any, store: Store) -> TrainSpec | None:
+    """Return the training whose ledger entry this command writes, or None."""
     if spec.by_workers and cluster().place:
         return None
+    stage = stage_of(spec)
     if stage is TRAIN:
         return spec
-    judges = stage is EVALUATE and spec.split == JUDGED
-    return training_of(store, spec.run) if judges else None
+    return training_of(store, spec.run) if stage is EVALUATE and spec.split == JUDGED else None
 
 
 def _read_spec(stage: Stage[S, Any], file: Any) -> S:
@@ -205,7 +215,7 @@ def _read_spec(stage: Stage[S, Any], file: Any) -> S:
 def convert(
     request: Request, source: str | None, assignments: tuple[str, ...], beam_options: tuple[str, ...], **given: Any
 ) -> ConvertSpec:
-    """Raw archives become sharded TFRecords, with a manifest that says what is in them.
+    """Turn raw archives into sharded TFRecords, with a manifest that says what is in them.
 
     RECIPE is a recipe's name, or a data set's: cifar10, coco, images, or an installed package's. The same
     source gives the same folder and the same bytes, with any number of workers; shards that are there already are not
@@ -240,7 +250,7 @@ def convert(
 
 @_stage_command(VALIDATE, fingerprint_option, deep_option)
 def validate(request: Request, fingerprint: str | None, deep: bool) -> ValidateSpec:
-    """Every file of a converted data set is held against its manifest, by its checksum.
+    """Check every file of a converted data set against its manifest, by its checksum.
 
     What is wrong is named: which record of which shard. RECIPE is a recipe, whose data set is meant, or a data set.
 
@@ -250,29 +260,7 @@ def validate(request: Request, fingerprint: str | None, deep: bool) -> ValidateS
     Next: `podline train cifar10 --root podline-root`.
     """
     dataset = request.dataset(VALIDATE, fingerprint)
-    return ValidateSpec(
-        root=request.store.uri,
-        dataset=request.dataset_name,
-        fingerprint=dataset.fingerprint,
-        manifest_sha256=manifest_sha256(request.store, dataset.folder),
-        deep=deep,
-    )
-
-
-@_stage_command(PREFLIGHT, recipe_options, strategy_option, fingerprint_option)
-def preflight(request: Request, fingerprint: str | None, **changes: Any) -> PreflightSpec:
-    """Everything that a training will do, done once and undone: what fails fails now, and the rest is timed.
-
-    A step on the real first batch, a batch of the evaluation, a checkpoint written and read back, every hook; the
-    answer is an estimate of time and memory. Training begins with the same by itself.
-
-      podline preflight cifar10 --root podline-root
-      podline preflight cifar10 --batch-size 1024 --set model.width=4 --json
-
-    Next: `podline train` with the same recipe and options.
-    """
-    spec = _train_spec(request, fingerprint, Choices(**changes))
-    return PreflightSpec.model_validate(spec.model_dump())
+    return validation_spec(request.store, dataset.name, dataset.fingerprint, deep=deep)
 
 
 @_stage_command(
@@ -280,10 +268,10 @@ def preflight(request: Request, fingerprint: str | None, **changes: Any) -> Pref
     recipe_options,
     strategy_option,
     fingerprint_option,
-    click.option("--preflight/--no-preflight", default=True, help="Rehearse everything before the first step, or not."),
+    click.option("--dry-run", is_flag=True, help="Only rehearse the training, and estimate its time and memory."),
 )
-def train(request: Request, fingerprint: str | None, preflight: bool, **changes: Any) -> TrainSpec:
-    """A recipe is trained on its converted data set; a run that was broken off goes on from its last checkpoint.
+def train(request: Request, fingerprint: str | None, **changes: Any) -> TrainSpec:
+    """Train a recipe on its converted data set; a run that was broken off goes on from its last checkpoint.
 
     The recipe and the data name the run: other values are another run, the same values are found done. RECIPE is also
     the path of a Python file that holds one, or a run of the store: then its recipe and its data are what the store
@@ -294,15 +282,19 @@ def train(request: Request, fingerprint: str | None, preflight: bool, **changes:
       podline train ./my_recipe.py
       podline train cifar10-0123456789ab --seed 1
 
+    Training begins with a rehearsal: a step on the real first batch, a batch of the evaluation, a checkpoint written
+    and read back, every hook. --dry-run ends after it, with an estimate of time and memory:
+
+      podline train cifar10 --batch-size 1024 --set model.width=4 --dry-run
+
     Next: `podline evaluate` with the same recipe and options.
     """
-    spec = _train_spec(request, fingerprint, Choices(**changes))
-    return spec.model_copy(update={"preflight": preflight})
+    return _train_spec(request, fingerprint, Choices(**changes))
 
 
 @_stage_command(EVALUATE, recipe_options, strategy_option, fingerprint_option, split_option)
 def evaluate(request: Request, fingerprint: str | None, split: str, **changes: Any) -> EvaluateSpec:
-    """A trained model is judged on the test split, every example once, with 95 % intervals.
+    """Judge a trained model on the test split, every example once, with 95 % intervals.
 
     The untrained model is judged as well. A classifier that cannot be told from guessing ends with exit code 7, and
     `podline report` works all the same; a pose network ends with a warning. A pose network's people are written as COCO
@@ -318,7 +310,7 @@ def evaluate(request: Request, fingerprint: str | None, split: str, **changes: A
 
 @_stage_command(REPORT, recipe_options, fingerprint_option, split_option)
 def report(request: Request, fingerprint: str | None, split: str, **changes: Any) -> ReportSpec:
-    """One HTML page about a run, which needs no other file: curves, mistakes, data, model, time; beside it Markdown.
+    """Write one HTML page about a run, which needs no other file: curves, mistakes, data, model, time; and Markdown.
 
     Give the recipe and the options that `podline train` was given.
 
@@ -333,22 +325,29 @@ def report(request: Request, fingerprint: str | None, split: str, **changes: Any
     evaluated = EVALUATE.find(spec, request.reporter(EVALUATE))
     if evaluated is None:
         raise StoreError(f"{spec.root} has no evaluation of {spec.run}; run `podline evaluate {request.name}` first")
-    return ReportSpec(
-        root=spec.root,
-        run=spec.run,
-        dataset=spec.dataset,
-        fingerprint=spec.fingerprint,
-        split=split,
-        evaluation_sha256=evaluated.evaluation_sha256,
-        promotion_sha256=_promotion_sha256(request.store, spec),
-        command=f"podline train {request.name} --root {shlex.quote(spec.root)}{choices.as_options()}",
-    )
+    command = f"podline train {request.name} --root {shlex.quote(spec.root)}{choices.as_options()}"
+    return report_spec(request.store, spec, evaluated.evaluation_sha256, command)
 
 
-def _promotion_sha256(store: Store, spec: EvaluateSpec) -> str:
-    """Of the decision about the run's model, if there was one; it was made about the split that runs are judged on."""
-    name = f"{spec.folder}/{PROMOTION}"
-    return store.sha256(name) if spec.split == JUDGED and store.exists(name) else ""
+@click.command("stage", cls=pages.Command)
+@click.argument("name", metavar="NAME")
+@click.argument("run", metavar="RUN", shell_complete=complete_run)
+@in_order(_show_spec_option, json_option, store_options)
+def stage_command(name: str, run: str, show_spec: bool, as_json: bool, **given: Any) -> None:
+    """Do a stage of an installed package for a run of the store; docs/extending.md has an example.
+
+    podline stage webhook sample-0123456789ab --root podline-root
+
+    `podline run` does such stages by itself. `podline runs list` shows the runs.
+    """
+    if name not in installed():
+        there = ", ".join(installed()) or "no package is installed that adds one"
+        raise SettingsError(f"got {name!r}, expected an installed stage: {there}")
+    settings = load_settings(given)
+    with display.shown() as listener:
+        spec = installed()[name].spec_of(open_store(settings.root), run)
+        result = None if show_spec else _performed(spec, listener, settings)
+    _say_result(spec, result, as_json=as_json)
 
 
 def _train_spec(request: Request, fingerprint: str | None, choices: Choices) -> TrainSpec:

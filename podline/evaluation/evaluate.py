@@ -69,7 +69,7 @@ def evaluate(spec: EvaluateSpec, reporter: Reporter) -> EvaluateResult:
 
 
 def _published(spec: EvaluateSpec, store: Store, judgement: Judgement, seconds: float) -> EvaluateResult:
-    folder, document = spec.verdict_folder, judgement.document
+    folder, document = spec.record_folder, judgement.document
     for name, data in judgement.files.items():
         store.publish_bytes(f"{folder}/{name}", data, replace=True)
     name = f"{folder}/{EVALUATION}"
@@ -77,6 +77,7 @@ def _published(spec: EvaluateSpec, store: Store, judgement: Judgement, seconds: 
     result = EvaluateResult(
         seconds=seconds,
         run=spec.run,
+        dataset=spec.dataset,
         examples=document.examples,
         metrics=document.trained.metrics,
         measure=document.measure,

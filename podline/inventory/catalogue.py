@@ -47,7 +47,7 @@ class StoredRun:
 
 
 def datasets(store: Store, name: str | None = None) -> list[Dataset]:
-    """The data sets that are there, whole as far as their manifest says; the newest first.
+    """Return the data sets that are there, whole as far as their manifest says; the newest first.
 
     Args:
         store: the store.
@@ -68,7 +68,7 @@ def choose_dataset(
     side: int | None = None,
     settings: Mapping[str, int | str] | None = None,
 ) -> Dataset:
-    """The data set of a fingerprint, which may be shortened; without one, the newest, and the reporter is told which.
+    """Return the data set of a fingerprint, which may be shortened; without one, the newest, and say which.
 
     Args:
         store: the store.
@@ -107,7 +107,7 @@ def choose_dataset(
 
 
 def dataset_for(store: Store, recipe: Recipe, fingerprint: str | None, reporter: Reporter) -> Dataset:
-    """The data set that a recipe trains on: with people, one whose images have the size of the network's input.
+    """Return the data set that a recipe trains on: with people, one whose images have the size of the network's input.
 
     Of a recipe with settings of the conversion, one that was converted with them.
 
@@ -120,12 +120,12 @@ def dataset_for(store: Store, recipe: Recipe, fingerprint: str | None, reporter:
 
 
 def manifest_of(store: Store, dataset: Dataset) -> Manifest:
-    """A data set's manifest."""
+    """Return a data set's manifest."""
     return read_manifest(store, dataset.folder)
 
 
 def conversion_of(store: Store, folder: str) -> ConvertResult | None:
-    """What the conversion of a data set answered; None where it left no record.
+    """Return what the conversion of a data set answered; None where it left no record.
 
     Raises:
         ArtifactError: its record cannot be read.
@@ -136,7 +136,7 @@ def conversion_of(store: Store, folder: str) -> ConvertResult | None:
 
 
 def remarks(manifest: Manifest, conversion: ConvertResult | None) -> list[str]:
-    """What a user of a data set should know: whether it is the one of that name, and whether labels contradict.
+    """Return what a user of a data set should know: whether it is the official one, and whether labels contradict.
 
     Args:
         manifest: the data set's.
@@ -147,22 +147,24 @@ def remarks(manifest: Manifest, conversion: ConvertResult | None) -> list[str]:
 
 
 def runs(store: Store) -> list[StoredRun]:
-    """The runs of which at least one stage is done, the last touched first."""
+    """Return the runs of which at least one stage is done, the last touched first."""
     records = (name.split("/") for name in store.list("runs"))
     found = [run_of(store, name) for name in {parts[1] for parts in records if parts[2:3] == ["stages"]}]
     return sorted(found, key=lambda run: (-run.touched, run.name))
 
 
 def run_of(store: Store, name: str) -> StoredRun:
-    """A run by name.
+    """Return a run by name.
 
     Raises:
         StoreError: there is none.
         ArtifactError: a stage's completion record cannot be read.
     """
     folder = f"runs/{name}"
-    names = {stage: completion_name(folder, stage) for stage in STAGES}
-    present = {stage: there for stage, record in names.items() if (there := store.find(record))}
+    found = {record.name.split("/")[-1].removesuffix(".json"): record for record in store.listing(f"{folder}/stages")}
+    # An installed stage comes last: its package may be gone.
+    order = [*(stage for stage in STAGES if stage in found), *sorted(found.keys() - STAGES.keys())]
+    present = {stage: found[stage] for stage in order}
     if not present:
         raise StoreError(
             f"{store.where(folder)}: no stage of such a run is done; `podline runs list` shows those there"
@@ -172,7 +174,7 @@ def run_of(store: Store, name: str) -> StoredRun:
 
 
 def training_of(store: Store, name: str, recipe: Recipe | None = None) -> TrainSpec:
-    """What a run was, or is being, trained with; it need not be finished.
+    """Return what a run was, or is being, trained with; it need not be finished.
 
     Args:
         store: the store.

@@ -12,10 +12,10 @@ from podline.documents.ledger_entry import Entry
 from podline.documents.manifest import dataset_folder
 from podline.errors import PodlineError
 from podline.ledger import ledger
+from podline.stages.table import CONVERT, VALIDATE
 from podline.store.contract import Listed, Store
 
-_OF_DATA = ("convert", "validate")
-_OF_RUNS = ("train", "evaluate", "promote", "report")
+_OF_DATA = (CONVERT.name, VALIDATE.name)
 Problem = tuple[str, str]
 """A name in the store, and what is wrong with it, as the end of a line that begins with its place."""
 
@@ -104,10 +104,9 @@ def _foreign(there: Mapping[str, Listed]) -> Iterator[Problem]:
 def _borne_out(store: Store, there: Mapping[str, Listed], folders: Set[str], night: _Night) -> Iterator[Problem]:
     """What a run's last entry tells of and is not there; a folder that is gone as a whole was deleted to make room."""
     folder = f"runs/{night.run}"
-    stages = dict.fromkeys(_OF_RUNS, folder) | {stage: night.dataset for stage in _OF_DATA if night.dataset}
-    kept = folders & set(stages.values())
-    expected = [completion_name(stages[stage], stage) for stage in night.stages if stages.get(stage) in kept]
-    if folder in kept:
+    places = {stage: night.dataset if stage in _OF_DATA else folder for stage in night.stages}
+    expected = [completion_name(place, stage) for stage, place in places.items() if place in folders]
+    if folder in folders:
         expected += [f"{folder}/origin.json"] * night.trained + [f"{folder}/tpu.json"] * night.on_tpu
     for name in expected:
         if name not in there:

@@ -173,7 +173,7 @@ def _published(case: _Case, decision: Promotion, seconds: float) -> PromoteResul
 
 def _opened(spec: PromoteSpec, reporter: Reporter) -> _Case:
     store = open_store(spec.root)
-    name = f"{spec.verdict_folder}/{EVALUATION}"
+    name = f"{spec.record_folder}/{EVALUATION}"
     found = store.sha256(name)
     if found != spec.evaluation_sha256:
         raise ArtifactError(
@@ -182,7 +182,7 @@ def _opened(spec: PromoteSpec, reporter: Reporter) -> _Case:
         )
     training = training_of(store, spec.run)
     manifest = read_manifest(store, training.dataset_folder)
-    return _Case(spec, store, training, manifest, read_evaluation(store, spec.verdict_folder), reporter)
+    return _Case(spec, store, training, manifest, read_evaluation(store, spec.record_folder), reporter)
 
 
 def _some_images(case: _Case) -> Any:
@@ -270,7 +270,7 @@ class _Rivals:
 def _rivals(case: _Case, training: TrainSpec, model: keras.Model) -> _Rivals:
     store, spec = case.store, case.spec
     champion = _champion(case, training, model)
-    candidate = case.comparison.left(store, spec.verdict_folder, case.evaluation)
+    candidate = case.comparison.left(store, spec.record_folder, case.evaluation)
     if not learned_anew(case.training, training):
         return _Rivals(champion, candidate, case.examples, lambda run: judged_on(store, run, [case.examples]))
     shared = shared_examples(store, training, case.training, spec.split, case.reporter)

@@ -40,6 +40,7 @@ from podline.recipes.settings import Recipe
 from podline.reporting.quoted import Quotes
 from podline.reporting.standing import RunStanding, standing_of
 from podline.stages.specs import ReportSpec, TrainResult
+from podline.stages.table import CONVERT, EVALUATE, TRAIN, VALIDATE, stage_named
 from podline.store.contract import Store
 from podline.tpu.tpu_log import TpuLogEntry, read_tpu_log
 
@@ -62,6 +63,7 @@ class RunFacts:
         events: what happened to the run, in order.
         tpu: what happened to the TPU, in order; empty for a run that used none.
         stages: (stage, seconds of work) for every stage that is done, in order.
+        sections: (heading, lines) of each installed stage that has a section.
         slow: whether training was slower than in the runs before; empty if not.
         initial_weights: what its training took from a file; None if it took nothing.
         origin: what the model was produced by; None if the run does not tell.
@@ -82,6 +84,7 @@ class RunFacts:
     events: tuple[EventLine, ...]
     tpu: tuple[TpuLogEntry, ...]
     stages: tuple[tuple[str, float], ...]
+    sections: tuple[tuple[str, list[str]], ...]
     slow: str
     initial_weights: InitialWeights | None
     origin: Origin | None
@@ -143,6 +146,7 @@ def _shared(
         "events": tuple(events),
         "tpu": read_tpu_log(store, spec.folder),
         "stages": tuple(_stage_seconds(store, spec)),
+        "sections": tuple(_sections(store, spec)),
         "slow": _slow(store, recipe, training, origin, _finished(events)),
         "initial_weights": read_initial_weights(store, spec.folder) if recipe.init else None,
         "origin": origin,
@@ -166,8 +170,8 @@ def _finished(events: Sequence[EventLine]) -> float:
 
 
 def _evaluation(store: Store, spec: ReportSpec) -> AnyEvaluation:
-    name = f"{spec.verdict_folder}/{EVALUATION}"
-    evaluation = read_evaluation(store, spec.verdict_folder)
+    name = f"{spec.record_folder}/{EVALUATION}"
+    evaluation = read_evaluation(store, spec.record_folder)
     found = store.sha256(name)
     if found != spec.evaluation_sha256:
         raise ArtifactError(
@@ -178,13 +182,16 @@ def _evaluation(store: Store, spec: ReportSpec) -> AnyEvaluation:
 
 
 def _stage_seconds(store: Store, spec: ReportSpec) -> Iterator[tuple[str, float]]:
-    """What each stage took when it did its work, which may have been on an earlier day."""
-    places = [
-        (spec.dataset_folder, ("convert", "validate")),
-        (spec.folder, ("train",)),
-        (spec.verdict_folder, ("evaluate",)),
-    ]
-    for folder, stages in places:
-        for stage in stages:
-            if store.exists(completion_name(folder, stage)):
-                yield stage, float(read_completion(store, folder, stage).result["seconds"])
+    """Yield what each stage took when it did its work, which may have been on an earlier day."""
+    data = spec.dataset_folder
+    places = [(CONVERT, data), (VALIDATE, data), (TRAIN, spec.folder), (EVALUATE, spec.record_folder)]
+    for stage, folder in places:
+        if store.exists(completion_name(folder, stage.name)):
+            yield stage.name, float(read_completion(store, folder, stage.name).result["seconds"])
+
+
+def _sections(store: Store, spec: ReportSpec) -> Iterator[tuple[str, list[str]]]:
+    """Yield the heading and the lines of each installed stage that has a section."""
+    for name in spec.sections:
+        stage, record = stage_named(name), read_completion(store, spec.record_folder, name)
+        yield stage.section, stage.result.model_validate(record.result).lines(store.where)

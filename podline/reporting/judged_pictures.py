@@ -99,9 +99,9 @@ def judged_pictures(
     ranked = evaluation.seen_pictures if seen else evaluation.pictures
     reader, truth = open_split(store, folder, manifest, split), read_truth(store, folder, manifest, split)
     which = SEEN if seen else split
-    name = f"{spec.verdict_folder}/{people_name(which)}"
+    name = f"{spec.record_folder}/{people_name(which)}"
     try:
-        found = read_people(store, spec.verdict_folder, which)
+        found = read_people(store, spec.record_folder, which)
         people = _by_image([person for person in found if person["score"] >= evaluation.score_threshold])
     except (TypeError, KeyError) as error:
         raise ArtifactError(f"{store.where(name)} holds no people ({error}); evaluate the run again") from error
@@ -130,9 +130,9 @@ def maps_of_image(store: Store, spec: ReportSpec, manifest: Manifest, evaluation
         return None
     reader = open_split(store, spec.dataset_folder, manifest, evaluation.split)
     record = records_of(reader)[evaluation.maps_of]
-    name = f"{spec.verdict_folder}/{MAPS}"
+    name = f"{spec.record_folder}/{MAPS}"
     try:
-        maps = maps_from_bytes(read_artifact(store, spec.verdict_folder, "evaluate", name))
+        maps = maps_from_bytes(read_artifact(store, spec.record_folder, "evaluate", name))
     except (ValueError, KeyError, OSError) as error:
         raise ArtifactError(f"{store.where(name)} holds no maps ({error}); evaluate the run again") from error
     return MapsOfImage(evaluation.maps_of, reader.gather(np.array([record]), ["image"])["image"][0], maps)

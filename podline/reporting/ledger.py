@@ -19,6 +19,7 @@ from podline.documents.ledger_entry import Entry, SplitChange, State, Waiting
 from podline.documents.metric import Metric
 from podline.ledger.ledger import entries, names
 from podline.measures import known
+from podline.stages.table import CHAIN
 from podline.store.opening import open_store
 
 if TYPE_CHECKING:
@@ -26,8 +27,7 @@ if TYPE_CHECKING:
 
 _MOMENT, _TEXT, _NUMBER, _COUNT, _TRUTH = "datetime64[us, UTC]", "str", "float64", "Int64", "boolean"
 _KIND = "category"
-# Of a flow from archive to report.
-_STAGES = ("convert", "validate", "train", "evaluate", "promote", "report")
+_STAGES = [stage.name for stage in CHAIN]
 
 
 class Column(NamedTuple):

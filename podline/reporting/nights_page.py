@@ -21,7 +21,6 @@ from podline.reporting import quoted
 from podline.reporting.night_series import AllSeries, Change, Series, night_of
 from podline.reporting.over_nights import line, ticks
 from podline.reporting.templates import TEMPLATES, unbroken
-from podline.stages.table import STAGES
 from podline.store.contract import BUCKET_SCHEME, Store
 from podline.store.sealed_text import INDEX, sealed
 
@@ -237,7 +236,7 @@ def _shortened(cause: str) -> str:
 
 def _reused(entry: Entry) -> str:
     """Which stages were found done. Of a run that did not come to its end it is not known what all of them are."""
-    found = [stage for stage in STAGES if stage in entry.stages and entry.stages[stage].reused]
+    found = [name for name, stage in entry.stages.items() if stage.reused]
     everything = found and len(found) == len(entry.stages) and entry.state == "finished"
     return "all" if everything else ", ".join(found)
 

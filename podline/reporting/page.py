@@ -33,7 +33,7 @@ def run_content(facts: RunFacts) -> dict[str, Any]:
     manifest = facts.manifest
     return {
         "run": facts.spec.run,
-        "index": "../" * len(facts.spec.verdict_folder.split("/")) + INDEX,
+        "index": "../" * len(facts.spec.record_folder.split("/")) + INDEX,
         "recipe_name": facts.recipe.name,
         "dataset": manifest.dataset,
         "finished": figures.moment(facts.events[-1].time) if facts.events else "",
@@ -56,6 +56,7 @@ def run_content(facts: RunFacts) -> dict[str, Any]:
         "initial_weights": tables.facts(facts.initial_weights.rows()) if facts.initial_weights else None,
         "origin": origin_table(facts.origin),
         "command": facts.spec.command,
+        "sections": facts.sections,
     }
 
 

@@ -33,12 +33,12 @@ def report(spec: ReportSpec, reporter: Reporter) -> ReportResult:
     kind = kind_of(facts.evaluation)
     html, markdown = kind.html(facts), kind.markdown(facts)
     for done, (file, text) in enumerate({HTML: html, MARKDOWN: markdown}.items(), start=1):
-        store.publish_bytes(f"{spec.verdict_folder}/{file}", text.encode(), replace=True)
+        store.publish_bytes(f"{spec.record_folder}/{file}", text.encode(), replace=True)
         reporter.progress(done, 2, "files")
     result = ReportResult(
         seconds=time.perf_counter() - started,
-        html=f"{spec.verdict_folder}/{HTML}",
-        markdown=f"{spec.verdict_folder}/{MARKDOWN}",
+        html=f"{spec.record_folder}/{HTML}",
+        markdown=f"{spec.record_folder}/{MARKDOWN}",
     )
-    complete(store, spec.verdict_folder, spec, result, (result.html, result.markdown))
+    complete(store, spec.record_folder, spec, result, (result.html, result.markdown))
     return result

@@ -170,7 +170,7 @@ def _rival(
     run: str,
     reporter: Reporter,
 ) -> Rival | None:
-    folder = spec.verdict_folder.replace(spec.run, run, 1)
+    folder = spec.record_folder.replace(spec.run, run, 1)
     try:
         other = read_evaluation(store, folder)
     except StoreError:
@@ -179,7 +179,7 @@ def _rival(
     except ArtifactError as error:
         reporter.warn(f"not compared with {run}: {error}")
         return None
-    before, after = judgement(folder, other), judgement(spec.verdict_folder, evaluation)
+    before, after = judgement(folder, other), judgement(spec.record_folder, evaluation)
     if before.measure != after.measure:
         return None
     try:

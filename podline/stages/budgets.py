@@ -24,7 +24,7 @@ class Budgets:
     used: Counter[str] = field(default_factory=Counter[str])
 
     def after(self, error: object) -> Retry | None:
-        """The next try after a failure, which is counted; None if there is none."""
+        """Count a failure; return the next try, or None."""
         if not isinstance(error, TransientError) or self.used[error.budget] >= len(error.retry_delays):
             return None
         delay = error.retry_delays[self.used[error.budget]]

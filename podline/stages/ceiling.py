@@ -7,7 +7,7 @@ from pydantic import Field
 from podline.figures import count, percent
 from podline.frozen import Frozen
 from podline.recipes.pose_settings import DecodingSettings, PoseTargetSettings
-from podline.stages.specs import Result, Spec
+from podline.stages.specs import Result, Spec, Where
 
 LARGEST = 100_000
 """A root of an area that nobody reaches: the end of the last row."""
@@ -52,8 +52,8 @@ class DecodingCeiling(Result):
     total: CeilingRow
     by_size: tuple[CeilingRow, ...]
 
-    def lines(self) -> list[str]:
-        """A table."""
+    def lines(self, _where: Where = str, /) -> list[str]:
+        """Return a table."""
         row = "{:>12} {:>7} {:>7} {:>7} {:>8} {:>9} {:>8}".format
         rows = [row("root of area", "people", "AP", "OKS", "merged", "detached", "inexact")]
         for entry in (*self.by_size, self.total):

@@ -17,7 +17,7 @@ from podline.documents.completion import (
 from podline.documents.manifest import MANIFEST
 from podline.errors import ArtifactError, StoreError
 from podline.progress import Reporter
-from podline.stages.specs import Result, RunSpec, Spec
+from podline.stages.specs import Result, Spec
 from podline.stages.table import stage_of
 from podline.store.contract import Listed, Store
 from podline.store.opening import open_store
@@ -31,7 +31,7 @@ def complete(
     names: Iterable[str | Artifact],
     beside: Iterable[Listed] = (),
 ) -> None:
-    """Writes a stage's completion record; the last thing that it does.
+    """Write a stage's completion record; the last thing that it does.
 
     Args:
         store: the store.
@@ -53,7 +53,7 @@ def complete(
 
 
 def find_completed(store: Store, folder: str, spec: Spec, reporter: Reporter) -> Any | None:
-    """The result of a stage that was done earlier, if all that it wrote is still there and whole.
+    """Return the result of a stage that was done earlier, if all that it wrote is still there and whole.
 
     Returns:
         The stage's result with ``reused`` set, or None; why an earlier result cannot be used goes to the reporter.
@@ -83,22 +83,13 @@ def find_completed(store: Store, folder: str, spec: Spec, reporter: Reporter) ->
     return result.model_copy(update={"reused": True})
 
 
-def find_in_folder(spec: Any, reporter: Reporter) -> Any | None:
-    """The usual way to find a result: by the completion record in the folder that the spec itself names."""
-    return find_completed(open_store(spec.root), spec.folder, spec, reporter)
-
-
-def find_verdict(spec: RunSpec, reporter: Reporter) -> Any | None:
-    """How an evaluation or a report is found: by the completion record beside it."""
-    return find_completed(open_store(spec.root), spec.verdict_folder, spec, reporter)
-
-
-def find_nothing(_spec: Any, _reporter: Reporter) -> None:
-    """For what is measured or drawn anew each time."""
+def find(spec: Spec, reporter: Reporter) -> Any | None:
+    """Find a result by the completion record in the folder that the spec itself names, if it names one."""
+    return find_completed(open_store(spec.root), spec.record_folder, spec, reporter) if spec.record_folder else None
 
 
 def manifest_sha256(store: Store, folder: str) -> str:
-    """The checksum of a data set's manifest, by which the stages after conversion name what they were given.
+    """Return the checksum of a data set's manifest, by which the stages after conversion name what they were given.
 
     Raises:
         StoreError: there is no such data set.

@@ -1,12 +1,15 @@
-"""From a recipe to the specs of conversion, training and evaluation; one way for command and flow."""
+"""Makes the spec of each stage from a recipe and what the stages before it answered; one way for command and flow."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 from podline import entry_points, measures
+from podline.documents.completion import completion_name
 from podline.documents.manifest import dataset_folder, manifest_digest, read_manifest
+from podline.documents.promotion import PROMOTION
 from podline.frozen import JsonObject
 from podline.kinds.table import kind_of
 from podline.plurals import plural
@@ -14,8 +17,11 @@ from podline.recipes import datasets, own_code
 from podline.recipes.datasets import ConverterSettings
 from podline.recipes.own_code import with_code
 from podline.recipes.settings import Duration, FitSettings, Recipe
+from podline.stages.completed import manifest_sha256
 from podline.stages.preflight import PaceSpec
-from podline.stages.specs import JUDGED, EvaluateSpec, TrainResult, TrainSpec
+from podline.stages.promotion import PromoteSpec
+from podline.stages.specs import JUDGED, EvaluateResult, EvaluateSpec, ReportSpec, TrainResult, TrainSpec, ValidateSpec
+from podline.stages.table import installed
 from podline.stages.weights_file import with_checksum
 from podline.store.contract import Store
 from podline.strategies import StrategyName
@@ -28,7 +34,7 @@ def _to_nobody(_message: str) -> None:
 
 
 def converter_settings(dataset: str, recipe: Recipe | None, given: JsonObject) -> ConverterSettings:
-    """The settings of a conversion that its data set alone has.
+    """Return the settings of a conversion that its data set alone has.
 
     Args:
         dataset: its name.
@@ -43,10 +49,20 @@ def converter_settings(dataset: str, recipe: Recipe | None, given: JsonObject) -
     return datasets.find(dataset).settings_of({**of_pose, **said, **given})
 
 
+def validation_spec(store: Store, dataset: str, fingerprint: str, *, deep: bool = False) -> ValidateSpec:
+    """Return the validation of a data set, as that is now.
+
+    Raises:
+        StoreError: there is no such data set.
+    """
+    manifest = manifest_sha256(store, dataset_folder(dataset, fingerprint))
+    return ValidateSpec(root=store.uri, dataset=dataset, fingerprint=fingerprint, manifest_sha256=manifest, deep=deep)
+
+
 def training_spec(
     store: Store, recipe: Recipe, fingerprint: str, strategy: StrategyName, tell: Tell = _to_nobody
 ) -> TrainSpec:
-    """The training of a recipe on a data set, as that is now.
+    """Return the training of a recipe on a data set, as that is now.
 
     Args:
         store: the store.
@@ -71,7 +87,7 @@ def training_spec(
 
 
 def pace_spec(training: TrainSpec, minutes: float) -> PaceSpec:
-    """How long the training may be within some minutes."""
+    """Return the question how long the training may be within some minutes."""
     return PaceSpec.model_validate({**training.model_dump(exclude={"preflight"}), "minutes": minutes})
 
 
@@ -121,7 +137,7 @@ def _tell_fitted(recipe: Recipe, found: Recipe, images: int, tell: Tell) -> None
 
 
 def evaluation_spec(training: TrainSpec, trained: TrainResult, split: str = JUDGED) -> EvaluateSpec:
-    """The evaluation of a run on a split of the data set that it was trained on."""
+    """Return the evaluation of a run on a split of the data set that it was trained on."""
     return EvaluateSpec(
         root=training.root,
         run=trained.run,
@@ -134,6 +150,48 @@ def evaluation_spec(training: TrainSpec, trained: TrainResult, split: str = JUDG
         views=training.recipe.views,
         measures=_measures() if kind_of(training.recipe).own_measures else {},
         strategy=training.strategy,
+    )
+
+
+def promotion_spec(training: TrainSpec, trained: TrainResult, evaluated: EvaluateResult, **values: Any) -> PromoteSpec:
+    """Return the promotion of a run that was trained and evaluated, by its recipe's rules or those in ``values``."""
+    values.setdefault("rules", training.recipe.promotion)
+    return PromoteSpec(
+        root=training.root,
+        run=trained.run,
+        dataset=training.recipe.dataset,
+        fingerprint=training.fingerprint,
+        recipe=training.recipe.name,
+        weights_sha256=trained.weights_sha256,
+        evaluation_sha256=evaluated.evaluation_sha256,
+        **values,
+    )
+
+
+def report_spec(store: Store, evaluation: EvaluateSpec, evaluation_sha256: str, command: str) -> ReportSpec:
+    """Return the report on an evaluation, with the decision on a promotion if there is one.
+
+    Args:
+        store: the store.
+        evaluation: what was judged.
+        evaluation_sha256: of the document.
+        command: what to type to do it again.
+    """
+    # A decision is about the split that runs are judged on.
+    decision = f"{evaluation.folder}/{PROMOTION}"
+    decided = evaluation.split == JUDGED and store.exists(decision)
+    shown = [name for name, stage in installed().items() if stage.section]
+    records = {name: completion_name(evaluation.record_folder, name) for name in shown}
+    return ReportSpec(
+        root=store.uri,
+        run=evaluation.run,
+        dataset=evaluation.dataset,
+        fingerprint=evaluation.fingerprint,
+        split=evaluation.split,
+        evaluation_sha256=evaluation_sha256,
+        promotion_sha256=store.sha256(decision) if decided else "",
+        command=command,
+        sections={name: store.sha256(record) for name, record in records.items() if store.exists(record)},
     )
 
 

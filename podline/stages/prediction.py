@@ -7,7 +7,7 @@ from pydantic import Field
 from podline.documents.noun import PERSON, noun_of
 from podline.frozen import Frozen, JsonObject
 from podline.plurals import plural
-from podline.stages.specs import Result, Spec
+from podline.stages.specs import Result, Spec, Where
 
 JSON = "predictions.json"
 
@@ -41,9 +41,9 @@ class PicturePrediction(Frozen):
     Attributes:
         file: the picture's.
         width: of the picture, in pixels.
-        height: likewise.
+        height: of the picture, in pixels.
         picture: the file with skeletons drawn on it; None where the model names classes.
-        people: COCO results, the surest first, with the file's name; None likewise.
+        people: COCO results, the surest first, with the file's name; None where the model names classes.
         classes: every class, the likeliest first; None where the model finds people.
         category: what it finds instead of people; empty for several categories.
     """
@@ -57,7 +57,7 @@ class PicturePrediction(Frozen):
     category: str = Field(default=PERSON, exclude_if=lambda category: category == PERSON)
 
     def line(self) -> str:
-        """What the model says of the picture, as a line."""
+        """Return what the model says of the picture."""
         if self.classes is not None:
             named = (f"{share.name} {100 * share.probability:.1f} %" for share in self.classes[:_NAMED])
             return f"{self.file}: {', '.join(named)}"
@@ -72,3 +72,7 @@ class PredictResult(Result):
     json_file: str
     threshold: float | None
     pictures: tuple[PicturePrediction, ...]
+
+    def lines(self, _where: Where = str, /) -> list[str]:
+        """Return a line for each picture, and the file."""
+        return [*(picture.line() for picture in self.pictures), self.json_file]

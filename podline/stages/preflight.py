@@ -7,8 +7,7 @@ from pydantic import Field
 from podline.figures import duration, rate, size
 from podline.plurals import plural
 from podline.recipes.settings import Duration, Recipe
-from podline.stages.specs import Result, TrainSpec
-from podline.stages.tools import TrainableSpec
+from podline.stages.specs import Result, TrainableSpec, TrainSpec, Where
 
 
 class PreflightSpec(TrainSpec):
@@ -48,8 +47,8 @@ class Preflight(Result):
     memory_bytes: int
     device_memory_bytes: int = Field(default=0)
 
-    def lines(self) -> list[str]:
-        """The estimate in words."""
+    def lines(self, _where: Where = str, /) -> list[str]:
+        """Return the estimate in words."""
         speed, pace = rate(self.batch_size / self.step), f"{1000 * self.step:.0f} ms"
         evaluation, checkpoint = duration(self.evaluation), duration(self.checkpoint)
         device = f", {size(self.device_memory_bytes)} on the device" if self.device_memory_bytes else ""
@@ -65,14 +64,14 @@ class Preflight(Result):
 class PaceSpec(TrainableSpec):
     """How long a recipe can be trained within some minutes, as a preflight finds it.
 
-    It is measured once: whoever asks again trains for as long, on whatever machine, and finds the same run.
+    It is measured once: a later call trains for as long, on any machine, and finds the same run.
     """
 
     minutes: float = Field(gt=0, le=100_000, description="for training, evaluations and checkpoints")
 
     @property
     def folder(self) -> str:
-        """Where the answer is kept."""
+        """Return where the answer is kept."""
         return f"paces/{self.recipe.name}-{self.digest()[:12]}"
 
 
@@ -90,5 +89,5 @@ class Pace(Result):
     training_seconds: float
 
     def of(self, recipe: Recipe) -> Recipe:
-        """A recipe that is trained for as long."""
+        """Return a recipe that is trained for as long."""
         return recipe.changed(duration=self.duration)

@@ -12,14 +12,14 @@ _SHOWN_METRICS = 3
 
 
 class StagePace:
-    """How fast a stage goes: from its first report to its last, so that what was done before it started counts not."""
+    """The pace of a stage from its first report to its last: what was done before it started does not count."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._first: tuple[float, int] | None = None
 
     def left(self, event: Event) -> str:
-        """How long it will take until all is done, if it goes on as it did; empty while nobody can know.
+        """Return how long it will take at this pace; empty while that is not known.
 
         To be called with every progress event.
         """
@@ -37,13 +37,13 @@ class StagePace:
 
 
 def amount(event: Event) -> str:
-    """What is done of what is to be done: ``400/1,500 steps``."""
+    """Return what is done of what is to be done: ``400/1,500 steps``."""
     if not event["total"]:
         return ""
     return f"{count(event['done'])}/{count(event['total'])} {event['unit']}"
 
 
 def metrics(values: Mapping[str, float], between: str = "  ") -> str:
-    """The first few figures that came with it: ``loss 0.412  accuracy 0.87``."""
+    """Return the first few figures of an event: ``loss 0.412  accuracy 0.87``."""
     shown = list(values.items())[:_SHOWN_METRICS]
     return between.join(f"{name.replace('_', ' ')} {rounded(value)}" for name, value in shown)

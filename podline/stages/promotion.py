@@ -6,7 +6,7 @@ from pydantic import Field
 
 from podline.documents.promotion import Verdict
 from podline.recipes.promotion_settings import PromotionSettings
-from podline.stages.specs import Result, RunSpec
+from podline.stages.specs import Result, RunSpec, Where
 
 # Part of a decision's identity: raise it when the same figures may be decided on in another way. What was promoted
 # under an earlier number is judged anew, also if a person took it back; so other margins alone do not raise it.
@@ -71,16 +71,20 @@ class PromoteResult(Result):
 
     @property
     def verdict(self) -> Verdict:
-        """The decision in a word."""
+        """Return the decision in a word."""
         return "promoted" if self.promoted else "undecided" if self.doubt else "refused"
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What is told beside the decision, a line each."""
+        """Return what is said beside the decision, a line each."""
         return tuple(filter(None, (self.compared, self.slide)))
 
     @property
     def reason(self) -> str:
-        """What refuses the model or leaves it undecided, in a line; empty if nothing does."""
+        """Return what refuses the model or leaves it undecided, in a line; empty if nothing does."""
         more = f"; {len(self.refusals) - 1} more in the report" if len(self.refusals) > 1 else ""
         return self.doubt or "".join(self.refusals[:1]) + more
+
+    def lines(self, _where: Where = str, /) -> list[str]:
+        """Return the decision, and every reason."""
+        return [self.headline, *self.refusals, *filter(None, (self.doubt, *self.notes))]

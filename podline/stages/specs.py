@@ -1,10 +1,11 @@
-"""Specs and results of the chain's stages: frozen models that go through JSON."""
+"""Specs and results of the chain's stages: frozen models that go through JSON. A result says itself what it came to."""
 
 from __future__ import annotations
 
 import functools
 import operator
-from typing import Any, ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar, TypeAlias
 
 from pydantic import Field, SerializeAsAny, SerializerFunctionWrapHandler, model_serializer, model_validator
 
@@ -13,9 +14,12 @@ from podline.documents.manifest import dataset_folder
 from podline.documents.metric import Metric
 from podline.engines import LOCAL, EngineName
 from podline.errors import SanityError
+from podline.figures import count, duration, metric_text, percent, rate, size
 from podline.frozen import Frozen, JsonObject, is_object
+from podline.measures import measure_named, shown
 from podline.options import LEFT_OUT
-from podline.recipes.datasets import ConverterSettings, DatasetName, settings_of
+from podline.plurals import plural
+from podline.recipes.datasets import ConverterSettings, DatasetName, noun_in, settings_of
 from podline.recipes.settings import Recipe, Views
 from podline.settings import cluster
 from podline.store import digests
@@ -23,13 +27,13 @@ from podline.strategies import WORKERS, StrategyName
 
 # Part of a training run's identity: raise it when a change in code changes what training computes.
 TRAINING_VERSION = 3
-# Likewise of an evaluation: raise it when more is to be found beside the document.
+# The same of an evaluation: raise it when more is to be found beside the document.
 EVALUATION_VERSION = 2
 # In a run's folder: the TrainSpec that it was trained with.
 SPEC = "spec.json"
-# Likewise: the trained weights, whose checksum is the model's identity.
+# In a run's folder: the trained weights, whose checksum is the model's identity.
 WEIGHTS = "model/weights.npz"
-# Likewise: the trained model, as plain Keras reads it from JSON.
+# In a run's folder: the trained model, as plain Keras reads it from JSON.
 ARCHITECTURE = "model/architecture.json"
 # The split that runs are judged on.
 JUDGED = "test"
@@ -39,6 +43,8 @@ MANIFEST_DIGEST: Any = Field(
     exclude_if=lambda digest: not digest,
     description="of the data set's manifest; empty is any",
 )
+Where: TypeAlias = Callable[[str], str]
+"""Returns the full place of a name in the store, as :meth:`podline.store.contract.Store.where` does."""
 
 
 class Spec(Frozen):
@@ -52,18 +58,23 @@ class Spec(Frozen):
     root: str = Field(description="the store: a folder, or gs://bucket/prefix")
 
     @property
+    def record_folder(self) -> str:
+        """Return the folder that the completion record is in; empty if the work is done each time."""
+        return getattr(self, "folder", "")
+
+    @property
     def by_workers(self) -> bool:
-        """Whether several processes do the work together, each with this spec."""
+        """Return whether several processes do the work together, each with this spec."""
         return getattr(self, "strategy", None) == WORKERS
 
     @property
     def uses(self) -> tuple[str, ...]:
-        """The data set and the run that are worked on, by their names in the store."""
+        """Return the data set and the run that are worked on, by their names in the store."""
         names = (getattr(self, name, None) for name in ("dataset_folder", "folder"))
         return tuple(name for name in names if name)
 
     def digest(self) -> str:
-        """A hash of all that the result depends on."""
+        """Return a hash of all that the result depends on."""
         document = self.model_dump(mode="json")
         for path in self.not_hashed:
             *branches, leaf = path.split(".")
@@ -80,6 +91,44 @@ class Result(Frozen):
 
     def require_sane(self) -> None:
         """Refuse a model that fails its check; most results are of none."""
+
+    def lines(self, _where: Where = str, /) -> list[str]:
+        """Return what a person is shown, line by line; in full, the names that the result holds."""
+        return [self.model_dump_json(indent=2)]
+
+
+class DatasetSpec(Spec):
+    """A converted data set."""
+
+    dataset: DatasetName
+    fingerprint: str
+
+    @property
+    def dataset_folder(self) -> str:
+        """Return where the data set lies."""
+        return dataset_folder(self.dataset, self.fingerprint)
+
+
+class RecipeSpec(Spec):
+    """A recipe, and the data set that it is for."""
+
+    recipe: Recipe
+    fingerprint: str
+
+    @property
+    def dataset_folder(self) -> str:
+        """Return where the data set lies."""
+        return dataset_folder(self.recipe.dataset, self.fingerprint)
+
+
+class TrainableSpec(RecipeSpec):
+    """What steps of training depend on."""
+
+    not_hashed = frozenset({"root", "strategy", "preflight", "recipe.promotion", "recipe.views", "recipe.init.file"})
+
+    manifest_digest: str = MANIFEST_DIGEST
+    training_version: int = TRAINING_VERSION
+    strategy: StrategyName = "auto"
 
 
 class ConvertSpec(Spec):
@@ -150,12 +199,18 @@ class ConvertResult(Result):
         description="split → records whose image another record of it has with another label",
     )
 
+    def lines(self, where: Where = str, /) -> list[str]:
+        """Return the data set's size and its place, and how much was left out."""
+        splits = ", ".join(f"{count(records)} {name}" for name, records in self.splits.items())
+        lines = [f"{self.dataset}: {splits} examples, {size(self.bytes)}", where(self.folder)]
+        if self.quarantined:
+            lines.append(f"quarantined: {count(self.quarantined)} of {plural(self.read, 'record')}; see the manifest")
+        return lines
 
-class ValidateSpec(Spec):
+
+class ValidateSpec(DatasetSpec):
     """A converted data set's files are held against its manifest."""
 
-    dataset: DatasetName
-    fingerprint: str
     manifest_sha256: str
     deep: bool = Field(
         default=False,
@@ -165,8 +220,8 @@ class ValidateSpec(Spec):
 
     @property
     def folder(self) -> str:
-        """Where the data set lies."""
-        return dataset_folder(self.dataset, self.fingerprint)
+        """Return where the data set lies."""
+        return self.dataset_folder
 
 
 class ValidateResult(Result):
@@ -179,32 +234,26 @@ class ValidateResult(Result):
         description="records whose image another record of the same split has as well; None where not looked for",
     )
 
+    def lines(self, _where: Where = str, /) -> list[str]:
+        """Return how much was checked, and how many images are repeated."""
+        twice = plural(self.duplicates_within or 0, "image")
+        repeated = f"; not the only one of its split: {twice}" if self.duplicates_within else ""
+        return [f"as the manifest says: {plural(self.records, 'record')} in {plural(self.shards, 'shard')}{repeated}"]
 
-class TrainSpec(Spec):
+
+class TrainSpec(TrainableSpec):
     """A recipe trained on a data set."""
 
-    not_hashed = frozenset({"root", "strategy", "preflight", "recipe.promotion", "recipe.views", "recipe.init.file"})
-
-    recipe: Recipe
-    fingerprint: str
-    manifest_digest: str = MANIFEST_DIGEST
     preflight: bool = Field(default=True, description="everything is done once, and undone, before the first step")
-    training_version: int = TRAINING_VERSION
-    strategy: StrategyName = "auto"
-
-    @property
-    def dataset_folder(self) -> str:
-        """Where the data set lies."""
-        return dataset_folder(self.recipe.dataset, self.fingerprint)
 
     @property
     def run(self) -> str:
-        """The run's name: the recipe and a hash of all that the result depends on."""
+        """Return the run's name: the recipe and a hash of all that the result depends on."""
         return f"{self.recipe.name}-{self.digest()[:12]}"
 
     @property
     def folder(self) -> str:
-        """The run's folder in the store."""
+        """Return the run's folder in the store."""
         return f"runs/{self.run}"
 
 
@@ -220,36 +269,38 @@ class TrainResult(Result):
     weights_sha256: str
     loss: float
     steps_before: int = Field(default=0, description="of the runs that this one trained further")
-    epochs_before: int = Field(default=0, description="likewise; an epoch that was broken off counts as one")
+    epochs_before: int = Field(default=0, description="of these runs; an epoch that was broken off counts as one")
     examples_per_second: float
     waiting_for_input: float = Field(description="share of the time, 0…1")
     traces: int = Field(default=0, description="times that the step became a graph since the last break; 0: not known")
     resumed_from: tuple[int, ...] = Field(default=(), description="steps at which the run went on after a break")
     devices: str = "cpu"
 
+    def lines(self, where: Where = str, /) -> list[str]:
+        """Return how long the training was, how fast, and where it lies."""
+        waiting = percent(self.waiting_for_input)
+        return [
+            f"{self.run}: {plural(self.steps, 'step')} in {duration(self.seconds)}, loss {self.loss:.3f}",
+            f"{rate(self.examples_per_second)} examples/s, {waiting} of it waiting for input",
+            where(self.folder),
+        ]
 
-class RunSpec(Spec):
+
+class RunSpec(DatasetSpec):
     """What the stages after training have in common: a run and the data set that it was trained on."""
 
     run: str
-    dataset: DatasetName
-    fingerprint: str
     split: str = Field(default=JUDGED, exclude_if=lambda split: split == JUDGED, description="what it is judged on")
 
     @property
     def folder(self) -> str:
-        """The run's folder in the store."""
+        """Return the run's folder in the store."""
         return f"runs/{self.run}"
 
     @property
-    def verdict_folder(self) -> str:
-        """Where evaluation and report go: the run's folder, or one within it for another split than the test split."""
+    def record_folder(self) -> str:
+        """Return where evaluation and report go: the run's folder, or one in it for the training split."""
         return self.folder if self.split == JUDGED else f"{self.folder}/on-{self.split}"
-
-    @property
-    def dataset_folder(self) -> str:
-        """Where the data set lies."""
-        return dataset_folder(self.dataset, self.fingerprint)
 
 
 class EvaluateSpec(RunSpec):
@@ -273,6 +324,7 @@ class EvaluateResult(Result):
     """The figures; ``evaluation.json`` beside them has the tables and the rest.
 
     Attributes:
+        dataset: whose examples they are.
         measure: which of the metrics says how good the model is: ``top1`` of a classifier, ``ap`` of a pose network.
         untrained: the same of the network before training.
         views: how many views of each image the metrics in ``over_views`` are averaged over; 1 is none.
@@ -281,6 +333,7 @@ class EvaluateResult(Result):
     """
 
     run: str
+    dataset: DatasetName
     examples: int
     metrics: dict[str, Metric]
     measure: str = "top1"
@@ -299,6 +352,16 @@ class EvaluateResult(Result):
         if self.failure:
             raise SanityError(self.failure)
 
+    def lines(self, _where: Where = str, /) -> list[str]:
+        """Return each figure, and that of the untrained model."""
+        noun, untrained = noun_in(self.dataset), Metric(value=self.untrained, low=self.untrained, high=self.untrained)
+        first = f"{plural(self.examples, 'example')}, untrained {metric_text(self.measure, untrained)}"
+        figures = [f"{each.label} {metric_text(each.name, self.metrics[each.name])}" for each in shown(self.metrics)]
+        if self.over_views:
+            averaged = metric_text(self.measure, self.over_views[self.measure])
+            figures.append(f"{measure_named(self.measure).label} over {self.views} views {averaged}")
+        return [f"{self.run}: {first}", *map(noun.said, figures)]
+
 
 class ReportSpec(RunSpec):
     """One page about a run."""
@@ -308,6 +371,11 @@ class ReportSpec(RunSpec):
         default="", exclude_if=lambda sha256: not sha256, description="of the decision that it is to show"
     )
     command: str = Field(default="", description="what to type to do it again")
+    sections: dict[str, str] = Field(
+        default_factory=dict,
+        exclude_if=operator.not_,
+        description="installed stages that have a section → sha256 of their completion record",
+    )
 
     not_hashed = frozenset({"root", "command"})
 
@@ -318,9 +386,13 @@ class ReportResult(Result):
     html: str
     markdown: str
 
+    def lines(self, where: Where = str, /) -> list[str]:
+        """Return where the page is, and the same in Markdown."""
+        return [where(self.html), where(self.markdown)]
+
 
 def part_of_work(spec: Spec) -> str:
-    """What tells this process's work from that of the others that do the same together, as the end of a name.
+    """Return what tells this process's work from that of the others that do the same together: the end of a name.
 
     Raises:
         SettingsError: there should be others, and the environment does not say who.

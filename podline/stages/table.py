@@ -1,19 +1,24 @@
-"""The table of stages: spec, result, where the code is, how a finished one is found.
+"""The table of stages: spec, result, where the code is, what it follows in the flow, how it shows in the report.
 
-A stage is a plain function from a frozen spec to a frozen result, ``run(spec, reporter) -> result``. The same function
-is called from Python, by the command line and by a Prefect task. When it ends well it leaves a *completion record*,
-published last, that names every artifact with its checksum: that is how a later call knows that the work is done and
-whole, and what a damaged file costs (its own stage and those that depend on it).
+A stage is a plain function from a frozen spec to a frozen result, ``run(spec, reporter) -> result``. Python, the
+command line and a Prefect task call the same function. When it ends well it leaves a *completion record*, published
+last, that names every artifact with its checksum. So a later call knows that the work is done and whole, and what a
+damaged file costs: its own stage and those that depend on it.
+
+Installed packages add rows by entry points, ``podline.stages``; docs/extending.md has an example.
 """
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from podline import entry_points
 from podline.errors import SettingsError
 from podline.progress import Reporter
+from podline.settings import nearest
 from podline.stages.ceiling import CeilingSpec, DecodingCeiling
 from podline.stages.prediction import PredictResult, PredictSpec
 from podline.stages.preflight import Pace, PaceSpec, Preflight, PreflightSpec
@@ -33,11 +38,10 @@ from podline.stages.specs import (
     ValidateSpec,
 )
 from podline.stages.tools import InputSpeed, InputSpeedSpec, LearningRateResult, LearningRateSpec, ShowResult, ShowSpec
+from podline.store.contract import Store
 from podline.store.opening import open_store
 
-_FIND_IN_FOLDER = "podline.stages.completed:find_in_folder"
-_FIND_VERDICT = "podline.stages.completed:find_verdict"
-_FIND_NOTHING = "podline.stages.completed:find_nothing"
+ENTRY_POINTS = "podline.stages"
 
 S = TypeVar("S", bound=Spec)
 R = TypeVar("R", bound=Result)
@@ -50,22 +54,38 @@ class Stage(Generic[S, R]):
     Attributes:
         run_at: ``run(spec, reporter) -> result``: the work, in a child process; may import TensorFlow or Beam.
         find_at: ``find(spec, reporter) -> result | None``: an earlier result that is still whole; imports neither.
+        title: what it does, in a sentence, for Prefect's UI.
+        after: of an installed stage, the one that it follows in the training flow.
+        spec_at: of an installed stage, ``spec(store, run) -> spec`` for a run of the store by name.
+        section: the heading in the report above the result's lines; empty for no section.
     """
 
     name: str
     spec: type[S]
     result: type[R]
     run_at: str
-    find_at: str = _FIND_IN_FOLDER
+    find_at: str = "podline.stages.completed:find"
+    title: str = ""
+    after: str = ""
+    spec_at: str = ""
+    section: str = ""
 
     def run(self, spec: S, reporter: Reporter) -> R:
-        """Does the work, in this process; nobody deletes what it is done on meanwhile."""
+        """Do the work, in this process; what it is done on is not deleted meanwhile."""
         with open_store(spec.root).using(spec.uses):
             return entry_points.load(self.run_at)(spec, reporter)
 
     def find(self, spec: S, reporter: Reporter) -> R | None:
-        """An earlier result that is still whole, or None."""
+        """Return an earlier result that is still whole, or None."""
         return entry_points.load(self.find_at)(spec, reporter)
+
+    def spec_of(self, store: Store, run: str) -> S:
+        """Return what an installed stage is given for a run.
+
+        Raises:
+            StoreError: the run, or a result that the stage needs, is not there.
+        """
+        return entry_points.load(self.spec_at)(store, run)
 
 
 CONVERT = Stage(
@@ -74,33 +94,140 @@ CONVERT = Stage(
     ConvertResult,
     "podline.beam_jobs.conversion:convert",
     "podline.datasets.fingerprint:find_converted",
+    title="Raw archives become sharded TFRecords.",
 )
-VALIDATE = Stage("validate", ValidateSpec, ValidateResult, "podline.datasets.validation:validate")
-TRAIN = Stage("train", TrainSpec, TrainResult, "podline.training.train:train")
-EVALUATE = Stage("evaluate", EvaluateSpec, EvaluateResult, "podline.evaluation.evaluate:evaluate", _FIND_VERDICT)
+VALIDATE = Stage(
+    "validate",
+    ValidateSpec,
+    ValidateResult,
+    "podline.datasets.validation:validate",
+    title="Every byte of the data set is checked against its manifest.",
+)
+TRAIN = Stage(
+    "train",
+    TrainSpec,
+    TrainResult,
+    "podline.training.train:train",
+    title="The recipe is trained; a run that was broken off goes on from its last checkpoint.",
+)
+EVALUATE = Stage(
+    "evaluate",
+    EvaluateSpec,
+    EvaluateResult,
+    "podline.evaluation.evaluate:evaluate",
+    title="The trained model is judged, every example once.",
+)
 PROMOTE = Stage(
-    "promote", PromoteSpec, PromoteResult, "podline.promotion.promote:promote", "podline.promotion.finding:find"
+    "promote",
+    PromoteSpec,
+    PromoteResult,
+    "podline.promotion.promote:promote",
+    "podline.promotion.finding:find",
+    title="The model is held against the champion of its recipe, and takes its place if it is shown not to be worse.",
 )
-REPORT = Stage("report", ReportSpec, ReportResult, "podline.reporting.report:report", _FIND_VERDICT)
-PREFLIGHT = Stage("preflight", PreflightSpec, Preflight, "podline.training.train:preflight", _FIND_NOTHING)
-PACE = Stage("pace", PaceSpec, Pace, "podline.training.train:pace")
-SHOW = Stage("show", ShowSpec, ShowResult, "podline.evaluation.sheet:run", _FIND_NOTHING)
-PREDICT = Stage("predict", PredictSpec, PredictResult, "podline.evaluation.predicting:run", _FIND_NOTHING)
-LR_FIND = Stage("lr-find", LearningRateSpec, LearningRateResult, "podline.training.finder:find_learning_rate")
-INPUT_SPEED = Stage("benchmark", InputSpeedSpec, InputSpeed, "podline.training.input_speed:run", _FIND_NOTHING)
-CEILING = Stage("ceiling", CeilingSpec, DecodingCeiling, "podline.evaluation.decoding_ceiling:ceiling", _FIND_NOTHING)
+REPORT = Stage(
+    "report",
+    ReportSpec,
+    ReportResult,
+    "podline.reporting.report:report",
+    title="One HTML page about the run, and the same in Markdown.",
+)
+PACE = Stage(
+    "pace",
+    PaceSpec,
+    Pace,
+    "podline.training.train:pace",
+    title="How long the training may be within the minutes that were asked for.",
+)
+LR_FIND = Stage(
+    "lr-find",
+    LearningRateSpec,
+    LearningRateResult,
+    "podline.training.finder:find_learning_rate",
+    title="Training steps at a rising rate, and what their losses say of it.",
+)
+# The command line alone does these.
+PREFLIGHT = Stage("preflight", PreflightSpec, Preflight, "podline.training.train:preflight")
+SHOW = Stage("show", ShowSpec, ShowResult, "podline.evaluation.sheet:run")
+PREDICT = Stage("predict", PredictSpec, PredictResult, "podline.evaluation.predicting:run")
+INPUT_SPEED = Stage("benchmark", InputSpeedSpec, InputSpeed, "podline.training.input_speed:run")
+CEILING = Stage("ceiling", CeilingSpec, DecodingCeiling, "podline.evaluation.decoding_ceiling:ceiling")
 
-# What every night runs, in this order; a promotion stands between evaluation and report where it is asked for.
-CHAIN = (CONVERT, VALIDATE, TRAIN, EVALUATE, REPORT)
-# All stages, in every process.
-STAGES: dict[str, Stage[Any, Any]] = {
-    stage.name: stage for stage in (*CHAIN, PROMOTE, PREFLIGHT, PACE, SHOW, PREDICT, LR_FIND, INPUT_SPEED, CEILING)
-}
+# Those of the training flow, in its order; a promotion is made where it is asked for.
+CHAIN = (CONVERT, VALIDATE, TRAIN, EVALUATE, PROMOTE, REPORT)
+_TOOLS = (PREFLIGHT, PACE, SHOW, PREDICT, LR_FIND, INPUT_SPEED, CEILING)
+# Podline's own stages, in every process.
+STAGES: dict[str, Stage[Any, Any]] = {stage.name: stage for stage in (*CHAIN, *_TOOLS)}
+# What an installed stage may follow: there is a run from here on.
+_AFTER = (TRAIN.name, EVALUATE.name, PROMOTE.name, REPORT.name)
+
+
+@functools.cache
+def installed() -> dict[str, Stage[Any, Any]]:
+    """Return the stages of installed packages, by name, in order of name.
+
+    Raises:
+        SettingsError: one cannot be imported, or its row cannot be.
+    """
+    points = sorted(entry_points.installed(ENTRY_POINTS), key=lambda point: point.name)
+    rows = {point.name: (point.value, entry_points.load_installed(point)) for point in points}
+    for name, (place, row) in rows.items():
+        if not isinstance(row, Stage):
+            raise SettingsError(f"entry point {place}: got {type(row).__name__}, expected a podline.stages.table.Stage")
+        if row.name != name or name in STAGES:
+            raise SettingsError(
+                f"entry point {place}: got the stage name {row.name!r}, expected {name!r}, and no name of ours"
+            )
+        if row.after not in _AFTER or not row.spec_at:
+            raise SettingsError(
+                f"entry point {place}: got after={row.after!r}, spec_at={row.spec_at!r}; expected after to be one "
+                f"of {', '.join(_AFTER)}, and spec_at to name a function"
+            )
+    return {name: row for name, (_, row) in rows.items()}
+
+
+def following(name: str) -> list[Stage[Any, Any]]:
+    """Return the installed stages that come right after a stage in the flow."""
+    return [stage for stage in installed().values() if stage.after == name]
+
+
+def in_order() -> Iterator[Stage[Any, Any]]:
+    """Yield the stages of the training flow in its order: installed ones right after the stage that they follow."""
+    for stage in CHAIN:
+        yield stage
+        yield from following(stage.name)
+
+
+def again_from() -> list[str]:
+    """Return the names of the stages from which a flow can be started, in order.
+
+    A promotion is none of them: what was decided about the same figures stands.
+    """
+    return [stage.name for stage in in_order() if stage is not PROMOTE]
 
 
 def stage_of(spec: Spec) -> Stage[Any, Any]:
-    """The stage that a spec is for."""
-    for stage in STAGES.values():
+    """Return the stage that a spec is for."""
+    for stage in _all():
         if type(spec) is stage.spec:
             return stage
     raise SettingsError(f"{type(spec).__name__} is no stage's spec")
+
+
+def stage_named(name: str) -> Stage[Any, Any]:
+    """Return the stage of a name.
+
+    Raises:
+        SettingsError: there is none.
+    """
+    for stage in _all():
+        if stage.name == name:
+            return stage
+    raise SettingsError(
+        f"stage {name!r}: there is none; {nearest(name, {stage.name: stage.title for stage in _all()})}"
+    )
+
+
+def _all() -> Iterator[Stage[Any, Any]]:
+    yield from STAGES.values()
+    yield from installed().values()

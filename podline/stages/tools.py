@@ -12,13 +12,10 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field, model_validator
 
-from podline.documents.manifest import dataset_folder
 from podline.errors import SettingsError
-from podline.figures import percent, rate
+from podline.figures import count, percent, rate
 from podline.frozen import Frozen
-from podline.recipes.settings import Recipe
-from podline.stages.specs import MANIFEST_DIGEST, TRAINING_VERSION, Result, Spec
-from podline.strategies import StrategyName
+from podline.stages.specs import RecipeSpec, Result, TrainableSpec, Where
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,18 +23,6 @@ if TYPE_CHECKING:
 
 # Part of a search's identity: raise it when another rate is read off the same curve.
 FINDER_VERSION = 2
-
-
-class RecipeSpec(Spec):
-    """What the tools have in common: a recipe and the data set that it is for."""
-
-    recipe: Recipe
-    fingerprint: str
-
-    @property
-    def dataset_folder(self) -> str:
-        """Where the data set lies."""
-        return dataset_folder(self.recipe.dataset, self.fingerprint)
 
 
 class InputSpeedSpec(RecipeSpec):
@@ -75,7 +60,7 @@ class InputSpeed(Result):
         disk: what the first pass adds to ``read``: the pages are not in memory yet.
         bottleneck: the slowest of the stages.
         first_pass_bottleneck: the same in the first pass.
-        together: the whole pipeline, its stages side by side as in training, with nobody who uses the batches.
+        together: the whole pipeline, its stages side by side as in training, without a model that uses the batches.
         first_pass: the same in the first pass.
         model: the training step with a batch that is at hand.
         training: the same with this input beside it, which may take the cores from it.
@@ -99,29 +84,23 @@ class InputSpeed(Result):
     feeds: bool
 
     def __str__(self) -> str:
-        """A table and a verdict."""
         return "\n".join(self.lines())
 
-    def lines(self) -> list[str]:
-        """A table and a verdict, as lines for a terminal."""
+    def lines(self, _where: Where = str, /) -> list[str]:
+        """Return a table and a verdict."""
         row = "{:10} {:>12} {:>11}   {}".format
         rows = [row("stage", "examples/s", "ms a batch", f"{self.recipe}, batches of {self.batch_size}")]
-        for stage in (self.disk, *self.stages):
+        for stage in self._rows():
             mark = " ← the bottleneck" if stage.name == self.bottleneck else ""
-            about = f"{stage.about}{mark}"
-            rows.append(row(stage.name, rate(stage.examples_per_second), f"{stage.milliseconds:.3f}", about))
-        rows.append(row("together", rate(self.together), self._milliseconds(self.together), "the whole pipeline"))
-        about = f"the training step on {self.devices}, its batch at hand"
-        rows.append(row("model", rate(self.model), self._milliseconds(self.model), about))
-        about = f"the training step on {self.devices} with this input"
-        rows.append(row("training", rate(self.training), self._milliseconds(self.training), about))
+            figures = rate(stage.examples_per_second), f"{stage.milliseconds:.3f}"
+            rows.append(row(stage.name, *figures, f"{stage.about}{mark}"))
         return [*rows, "", *self._verdict()]
 
     def table(self) -> pd.DataFrame:
-        """One row for each stage, for the whole pipeline and for the model."""
+        """Return one row for each stage, for the whole pipeline and for the model."""
         import pandas as pd  # noqa: PLC0415 (the command line does without it)
 
-        rows = [stage.model_dump(include={"name", "examples_per_second", "milliseconds"}) for stage in self._all()]
+        rows = [stage.model_dump(include={"name", "examples_per_second", "milliseconds"}) for stage in self._rows()]
         table = pd.DataFrame(rows).set_index("name")
         table["bottleneck"] = [name == self.bottleneck for name in table.index]
         return table
@@ -129,16 +108,20 @@ class InputSpeed(Result):
     def _repr_html_(self) -> str:
         return f"{self.table().to_html()}<p>{'<br>'.join(self._verdict())}</p>"
 
-    def _all(self) -> list[StageSpeed]:
-        whole = [("together", self.together), ("model", self.model), ("training", self.training)]
-        added = [
-            StageSpeed(name=name, about="", milliseconds=1000 * self.batch_size / speed, examples_per_second=speed)
-            for name, speed in whole
-        ]
-        return [self.disk, *self.stages, *added]
+    def _rows(self) -> list[StageSpeed]:
+        def measured(name: str, speed: float, about: str) -> StageSpeed:
+            return StageSpeed(
+                name=name, about=about, milliseconds=1000 * self.batch_size / speed, examples_per_second=speed
+            )
 
-    def _milliseconds(self, speed: float) -> str:
-        return f"{1000 * self.batch_size / speed:.3f}"
+        step = f"the training step on {self.devices}"
+        return [
+            self.disk,
+            *self.stages,
+            measured("together", self.together, "the whole pipeline"),
+            measured("model", self.model, f"{step}, its batch at hand"),
+            measured("training", self.training, f"{step} with this input"),
+        ]
 
     def _verdict(self) -> list[str]:
         compared = f"{rate(self.together)} examples/s vs {rate(self.model)} that the model takes"
@@ -192,15 +175,10 @@ class ShowResult(Result):
     examples: int = 0
     correct: int = 0
 
-
-class TrainableSpec(RecipeSpec):
-    """What the tools have in common that find something out by training steps, and keep it."""
-
-    manifest_digest: str = MANIFEST_DIGEST
-    strategy: StrategyName = "auto"
-    training_version: int = TRAINING_VERSION
-
-    not_hashed = frozenset({"root", "strategy", "recipe.init.file"})
+    def lines(self, _where: Where = str, /) -> list[str]:
+        """Return how many are right, if a run was asked, and the file."""
+        right = f"{count(self.correct)} of {count(self.examples)} test examples right"
+        return [*([f"{right}, {percent(self.correct / self.examples)}"] if self.examples else []), self.png]
 
 
 class LearningRateSpec(TrainableSpec):
@@ -225,7 +203,7 @@ class LearningRateSpec(TrainableSpec):
 
     @property
     def folder(self) -> str:
-        """Where the search leaves what it found."""
+        """Return where the search leaves what it found."""
         return f"finder/{self.recipe.name}-{self.digest()[:12]}"
 
 
@@ -238,7 +216,7 @@ class LearningRateResult(Result):
         learning_rate: the suggestion.
         recipe_rate: the rate that the recipe has, for comparison.
         floor: from which rate to which the loss is near its lowest; None if it never falls.
-        steepest: where it falls fastest; None likewise.
+        steepest: where it falls fastest; None if it never falls.
         blow_up: where it goes up for good; None if it does not.
         steps: how many were taken; fewer than asked for if the loss exploded.
         reasons: what speaks for the suggestion, a sentence each.
@@ -255,10 +233,9 @@ class LearningRateResult(Result):
     reasons: tuple[str, ...]
 
     def __str__(self) -> str:
-        """The suggestion and its reasons."""
         return "\n".join(self.lines())
 
-    def lines(self) -> list[str]:
-        """The suggestion and its reasons, as lines for a terminal."""
-        beside = f" (the recipe has {self.recipe_rate:g})"
-        return [f"suggested learning rate: {self.learning_rate:g}{beside}", *(f"- {reason}" for reason in self.reasons)]
+    def lines(self, where: Where = str, /) -> list[str]:
+        """Return the suggestion, its reasons and the chart."""
+        first = f"suggested learning rate: {self.learning_rate:g} (the recipe has {self.recipe_rate:g})"
+        return [first, *(f"- {reason}" for reason in self.reasons), where(self.chart)]

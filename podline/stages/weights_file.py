@@ -12,7 +12,7 @@ VARIABLES = "variables"
 
 
 def with_checksum(recipe: Recipe) -> Recipe:
-    """A recipe whose file of weights is named by its checksum as well; one that has none stays as it is.
+    """Return a recipe whose file of weights is named by its checksum too; one that has none stays as it is.
 
     Raises:
         SettingsError: the file cannot be read.
@@ -25,7 +25,7 @@ def with_checksum(recipe: Recipe) -> Recipe:
 
 
 def sha256_of(file: Path) -> str:
-    """Of a file, or of the variables of a SavedModel's folder.
+    """Return the sha256 of a file, or of the variables of a SavedModel's folder.
 
     Raises:
         SettingsError: it cannot be read, or is another folder.

@@ -400,8 +400,8 @@ def test_the_model_command_counts(podline) -> None:
 def test_stages_and_commands_have_the_same_names() -> None:
     commands = {name for section in cli.SECTIONS.values() for name in section}
     commands |= {*benchmark.commands, *models_group.commands}
-    # The stage pace is the option --minutes; tests put a stage act beside the others.
-    assert set(STAGES) - {"pace", "act"} <= commands
+    # train --minutes is the stage pace, train --dry-run the stage preflight; tests put a stage act beside the others.
+    assert set(STAGES) - {"pace", "preflight", "act"} <= commands
 
 
 def test_a_run_without_its_source_is_refused_before_a_server_is_started(podline, tmp_path: Path) -> None:

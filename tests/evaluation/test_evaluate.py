@@ -15,7 +15,7 @@ from podline.evaluation.guesses import read_guesses
 from podline.kinds.table import read_evaluation
 from podline.progress import Reporter, silent
 from podline.recipes.settings import Duration, ModelSettings, Recipe, ScheduleSettings
-from podline.stages.completed import find_in_folder
+from podline.stages.completed import find
 from podline.stages.specs import EvaluateSpec, TrainSpec
 from podline.store.opening import open_store
 from podline.training.export import load_model
@@ -114,11 +114,11 @@ def test_the_batch_size_makes_no_difference_not_even_in_the_last_bit(spec, docum
 
 def test_its_result_is_found_again_until_the_document_is_damaged(spec, document):
     result = evaluate(spec, silent())
-    assert find_in_folder(spec, silent()) == result.model_copy(update={"reused": True})
+    assert find(spec, silent()) == result.model_copy(update={"reused": True})
     assert result.untrained == document.untrained.metrics["top1"].value
     path = open_store(spec.root).local(f"{spec.folder}/evaluation.json")
     path.write_text(path.read_text().replace("0.", "1.", 1))
-    assert find_in_folder(spec, silent()) is None
+    assert find(spec, silent()) is None
     evaluate(spec, silent())
 
 
@@ -140,7 +140,7 @@ def test_a_model_that_learned_nothing_fails_the_sanity_check_and_says_so_in_the_
     for helps in ("--steps 400", "--init", "60 training images"):
         assert helps in failure
     assert not read_evaluation(open_store(tmp_path), spec.folder).better_than_guessing
-    assert find_in_folder(spec, silent()).failure == failure
+    assert find(spec, silent()).failure == failure
 
 
 def test_damaged_or_foreign_artifacts_are_named(spec, tmp_path: Path):

@@ -5,7 +5,6 @@ import pytest
 import tensorflow as tf
 from small_dataset import FINGERPRINT, drawn, publish_dataset
 
-from podline.commands.results import result_lines
 from podline.documents.evaluation import Evaluation
 from podline.evaluation.evaluate import evaluate
 from podline.evaluation.views import over_views
@@ -74,7 +73,7 @@ def test_a_run_is_judged_over_views_beside_what_it_is_judged_by(training: TrainS
     )
     assert (document.trained.correct, document.over_views.correct, document.views) == (plain, averaged, 6)
     assert result.metrics == document.trained.metrics
-    assert f"accuracy over 6 views {averaged / TEST:.1%}".replace("%", " %") in "\n".join(result_lines(store, result))
+    assert f"accuracy over 6 views {averaged / TEST:.1%}".replace("%", " %") in "\n".join(result.lines())
 
 
 def test_views_are_no_part_of_a_runs_name_and_an_evaluation_of_its_own(training: TrainSpec) -> None:

@@ -7,7 +7,22 @@ from pathlib import Path
 import pytest
 from small_flow_stages import FLOW_STAGES
 
-from podline.stages.table import STAGES
+from podline.progress import Listener, Reporter
+from podline.stages.specs import Result, Spec
+from podline.stages.table import STAGES, stage_of
+
+
+@pytest.fixture
+def stages_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run stages in this process: children of their own are what tests/supervision and the first test are about."""
+
+    def run_here(spec: Spec, listener: Listener, *_limits: object) -> Result:
+        stage = stage_of(spec)
+        reporter = Reporter(stage.name, listener)
+        return stage.find(spec, reporter) or stage.run(spec, reporter)
+
+    monkeypatch.syspath_prepend(Path(__file__).parent.parent / "support")
+    monkeypatch.setattr("podline.supervision.running.run_stage", run_here)
 
 
 @pytest.fixture

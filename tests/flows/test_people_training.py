@@ -15,7 +15,7 @@ from podline.tasks.parameters import DataGroup, MachineGroup, TrainingForm, Trai
 
 ALL = ["convert", "validate", "train", "evaluate", "report"]
 
-pytestmark = pytest.mark.usefixtures("prefect_server")
+pytestmark = pytest.mark.usefixtures("prefect_server", "stages_here")
 
 
 @pytest.fixture

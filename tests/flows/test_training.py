@@ -27,6 +27,7 @@ PROJECT = Path(__file__).parent.parent.parent
 ALL = ["convert", "validate", "train", "evaluate", "report"]
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
+stages_here = pytest.mark.usefixtures("stages_here")
 
 
 @pytest.fixture
@@ -100,6 +101,7 @@ def test_a_second_run_finds_everything_and_says_so(parameters: TrainingForm) -> 
     assert now.overridden == {"duration.steps": 1}
 
 
+@stages_here
 def test_what_is_deleted_or_damaged_is_made_again_with_what_depends_on_it(parameters: TrainingForm) -> None:
     root = Path(parameters.machine.root)
     answer = training(parameters)
@@ -126,6 +128,7 @@ def test_what_is_deleted_or_damaged_is_made_again_with_what_depends_on_it(parame
     assert shard.read_bytes() == whole
 
 
+@stages_here
 def test_a_night_decides_on_a_promotion_before_it_reports_and_once(parameters: TrainingForm) -> None:
     assert training(parameters)["promotion"] is None
     nightly = parameters.model_copy(update={"promote": True})
@@ -164,6 +167,7 @@ def with_seed(parameters: TrainingForm, seed: int) -> Recipe:
     return parameters.model_copy(update={"training": group}).training_recipe()
 
 
+@stages_here
 def test_an_undecided_night_trains_the_seeds_that_decide_as_runs_of_their_own(parameters: TrainingForm) -> None:
     night = undecided(parameters, known=4, seeds=3)
     store = open_store(night.machine.root)
@@ -185,6 +189,7 @@ def test_an_undecided_night_trains_the_seeds_that_decide_as_runs_of_their_own(pa
     assert len(reused(training(night))) == 6
 
 
+@stages_here
 def test_what_no_minutes_are_left_for_the_next_night_goes_on_with(parameters: TrainingForm) -> None:
     short = undecided(parameters, known=4, seeds=1, seed_minutes=0.001)
     assert training(short)["promotion"]["verdict"] == "undecided"
@@ -196,6 +201,7 @@ def test_what_no_minutes_are_left_for_the_next_night_goes_on_with(parameters: Tr
     assert ran(short.machine.root).count("train") == 3
 
 
+@stages_here
 def test_other_data_in_the_same_place_is_other_data(parameters: TrainingForm, tmp_path: Path) -> None:
     first = training(parameters)
     for file in sorted((tmp_path / "drawn").rglob("*"), reverse=True):
@@ -206,6 +212,7 @@ def test_other_data_in_the_same_place_is_other_data(parameters: TrainingForm, tm
     assert second["run"] != first["run"]
 
 
+@stages_here
 def test_after_a_failure_only_what_failed_is_done(parameters: TrainingForm) -> None:
     failing = Path(parameters.machine.root, "fail-evaluation")
     failing.parent.mkdir()
@@ -225,6 +232,7 @@ def test_after_a_failure_only_what_failed_is_done(parameters: TrainingForm) -> N
     assert reused(training(parameters)) == ["convert", "validate", "train"]
 
 
+@stages_here
 def test_a_model_that_fails_its_check_has_a_report_and_no_promotion_and_the_run_fails(
     parameters: TrainingForm,
 ) -> None:

@@ -170,7 +170,7 @@ class _Bench:
         data = self.run("convert", self.raw.recipe, "--source", str(source))["fingerprint"]
         self.run("validate", self.raw.recipe, "--fingerprint", data)
         recipe = [self.raw.recipe, "--fingerprint", data, "--set", f"seed={seed}", *self._settings]
-        run = self.run("train", *recipe, "--no-preflight")["run"]
+        run = self.run("train", *recipe)["run"]
         self.run("evaluate", *recipe)
         found = self.run("models", "promote", run)
         outcome = self.run("runs", "show", run)["outcome"]

@@ -129,6 +129,6 @@ def test_the_command_takes_the_beginnings_of_names_wherever_the_option_stands(st
 def test_without_the_option_the_command_is_the_stage(store):
     answer = CliRunner().invoke(cli, ["report", "--help"])
     assert "RUN RUN" in answer.stdout
-    assert "One HTML page about a run, which needs no other file" in answer.stdout
+    assert "Write one HTML page about a run, which needs no other file" in answer.stdout
     answer = CliRunner().invoke(cli, ["report", "--compare", "--help"])
     assert "Several runs on one page" in answer.stdout

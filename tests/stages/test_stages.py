@@ -69,7 +69,7 @@ class Heard:
 def _done(store: Store) -> tuple[EvaluateSpec, EvaluateResult]:
     spec = _evaluate(store)
     result = EvaluateResult(
-        run="r", examples=5, metrics={"top1": Metric(value=0.5, low=0.1, high=0.9)}, untrained=0.1,
+        run="r", dataset="sample", examples=5, metrics={"top1": Metric(value=0.5, low=0.1, high=0.9)}, untrained=0.1,
         evaluation_sha256="e", seconds=2.0,
     )  # fmt: skip
     store.publish_bytes("runs/r/evaluation.json", b"{}")

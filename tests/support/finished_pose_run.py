@@ -62,19 +62,20 @@ def finished_pose_run(root: Path, answers=shaken, split: str = "test", seed: int
     )
     found = judge_answers(case_of(spec, recipe, store, manifest), nothing, answers)
     for name, data in found.files.items():
-        store.publish_bytes(f"{spec.verdict_folder}/{name}", data)
-    name = f"{spec.verdict_folder}/evaluation.json"
+        store.publish_bytes(f"{spec.record_folder}/{name}", data)
+    name = f"{spec.record_folder}/evaluation.json"
     store.publish_json(name, found.document.model_dump(mode="json"))
     result = EvaluateResult(
         seconds=12.3,
         run=train.run,
+        dataset=spec.dataset,
         examples=found.document.examples,
         metrics=found.document.trained.metrics,
         measure="ap",
         untrained=0.0,
         evaluation_sha256=store.sha256(name),
     )
-    complete(store, spec.verdict_folder, spec, result, [name])
+    complete(store, spec.record_folder, spec, result, [name])
     return ReportSpec(
         root=store.uri,
         run=train.run,

@@ -359,6 +359,7 @@ def _evaluated(store: Store, train: TrainSpec, evaluation: Evaluation) -> Report
     result = EvaluateResult(
         seconds=12.3,
         run=train.run,
+        dataset=evaluation.dataset,
         examples=evaluation.trained.examples,
         metrics=evaluation.trained.metrics,
         untrained=evaluation.untrained.metrics["top1"].value,

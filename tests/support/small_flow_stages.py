@@ -178,6 +178,7 @@ def evaluate(spec: EvaluateSpec, reporter: Reporter) -> EvaluateResult:
     figures = f"figures of {spec.weights_sha256}".encode()
     result = EvaluateResult(
         run=spec.run,
+        dataset=spec.dataset,
         examples=20,
         metrics={"top1": Metric(value=0.5, low=0.4, high=0.6)},
         untrained=0.1,

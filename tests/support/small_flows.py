@@ -8,9 +8,9 @@ from prefect import flow
 from pydantic import BaseModel
 from small_stages import ACT, ActSpec
 
-from podline.tasks.stage_task import StageTask
+from podline.tasks.stages import StageTask
 
-act = StageTask(ACT, "Acts.")
+act = StageTask(ACT)
 
 
 @flow(name="acting")

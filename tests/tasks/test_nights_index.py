@@ -5,14 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from podline.errors import DivergenceError
 from podline.progress import Event
-from podline.reporting.nights_page import write_index
-from podline.store.opening import open_store
-from podline.tasks import nights_index
-from podline.tasks.nights_index import index_afterwards, index_text
+from podline.tasks import night
+from podline.tasks.night import index_afterwards
 from podline.tasks.parameters import MachineGroup, TrainingForm
 
 
@@ -51,17 +48,8 @@ def test_a_ledger_that_cannot_be_read_is_warned_of_and_fails_nothing(
     damaged.parent.mkdir()
     damaged.write_text("{}")
     told: list[Event] = []
-    monkeypatch.setattr(nights_index, "stage_listener", lambda _stage: told.append)
+    monkeypatch.setattr(night, "stage_listener", lambda _stage: told.append)
     with index_afterwards(form(tmp_path)):
         pass
     assert "the index of nights is not up to date" in str(told)
     assert damaged.name in str(told)
-
-
-def test_the_artifact_says_what_the_index_says_first(tmp_path: Path) -> None:
-    store = open_store(tmp_path)
-    write_index(store)
-    with temporary_settings({PREFECT_API_URL: None}):  # no server serves it
-        text = index_text(store)
-    says = "0 nights: No run of a schedule has ended in this store yet."
-    assert text == f"# All nights\n\n`{tmp_path}/index.html`\n\n{says}\n"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from podline.stages.promotion import PromoteResult
-from podline.tasks.promoting import outcome
+from podline.tasks.artifacts import outcome
 
 
 def refused(*refusals: str) -> PromoteResult:

@@ -13,8 +13,8 @@ import pytest
 from podline.reporting.templates import markdown
 from podline.stages.specs import ReportResult, TrainResult
 from podline.store.opening import open_store
+from podline.tasks.artifacts import report_text
 from podline.tasks.page_links import PageLinks
-from podline.tasks.report_artifact import report_text
 
 CHART = '<svg class="chart" role="img" aria-label="{}" viewBox="0 0 10 20" style="max-width: 15px"><path/></svg>'
 MARKDOWN = "# 80 %\n\nof them.\n\n## Figures\n\n| a |\n\n## Data\n"

@@ -14,9 +14,9 @@ from small_stages import ACT, ActSpec
 
 from podline import errors
 from podline.tasks.runs.listening import heard_by
-from podline.tasks.stage_task import StageTask
+from podline.tasks.stages import StageTask
 
-act = StageTask(ACT, "Acts.")
+act = StageTask(ACT)
 TESTS = Path(__file__).parent.parent
 
 pytestmark = pytest.mark.usefixtures("prefect_server")

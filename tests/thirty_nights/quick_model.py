@@ -49,6 +49,7 @@ def evaluate(spec: EvaluateSpec, reporter: Reporter) -> EvaluateResult:
     store.publish_json(name, document.model_dump(mode="json"), replace=True)
     result = EvaluateResult(
         run=spec.run,
+        dataset=spec.dataset,
         examples=count,
         metrics=document.trained.metrics,
         untrained=0.1,

@@ -24,7 +24,7 @@ from podline.recipes.settings import (
     Recipe,
     ScheduleSettings,
 )
-from podline.stages.completed import find_in_folder
+from podline.stages.completed import find
 from podline.stages.specs import TrainResult, TrainSpec
 from podline.store.opening import open_store
 from podline.training import loop
@@ -141,7 +141,7 @@ def test_a_run_leaves_all_that_it_should_and_its_metrics_have_no_gap(unbroken):
     assert result.loss == [line for line in lines if isinstance(line, StepsLine)][-1].loss
     assert result.parameters == (8 * 8 * 3 + 1) * 3
     assert 0 <= result.waiting_for_input < 1
-    found = find_in_folder(spec, silent())
+    found = find(spec, silent())
     assert found == result.model_copy(update={"reused": True})
 
 
@@ -270,7 +270,7 @@ def test_a_damaged_export_is_made_again_from_the_last_checkpoint(root):
     first = train(spec, silent())
     weights = root / spec.folder / "model" / "weights.npz"
     weights.write_bytes(weights.read_bytes()[:-1])
-    assert find_in_folder(spec, silent()) is None
+    assert find(spec, silent()) is None
     said = []
     again = train(spec, listening(said.append))
     assert again.weights_sha256 == first.weights_sha256

@@ -1,0 +1,169 @@
+"""What a flow run leaves in Prefect's UI: tags, warnings, artifacts; and its summary as JSON."""
+
+from __future__ import annotations
+
+import base64
+from datetime import UTC, datetime
+from typing import Any
+
+from prefect.artifacts import create_image_artifact, create_markdown_artifact, create_table_artifact
+from prefect.logging import get_run_logger
+
+from podline.documents.promotion import PROMOTION
+from podline.errors import SanityError
+from podline.figures import count, duration, metric_text
+from podline.inventory.catalogue import run_of
+from podline.measures import shown
+from podline.plurals import plural
+from podline.reporting.page_charts import Chart, charts_in
+from podline.reporting.templates import markdown
+from podline.stages.promotion import PromoteResult
+from podline.stages.specs import ConvertResult, EvaluateResult, ReportResult, TrainResult
+from podline.stages.tools import LearningRateResult
+from podline.store.contract import Store
+from podline.store.sealed_text import INDEX
+from podline.tasks.night import Night
+from podline.tasks.page_links import PageLinks
+from podline.tasks.runs.artifact_keys import key_of
+from podline.tasks.runs.this_run import add_tags
+
+UNCHANGED = "unchanged"
+"""The tag of a run that found every stage done."""
+REFUSED = "not-promoted"
+"""The tag of a run whose model is refused as champion."""
+UNDECIDED = "undecided"
+"""The tag of a run whose model is neither shown to be worse than the champion nor not to be."""
+
+_SECTION = "\n## "
+
+
+def published(
+    night: Night,
+    data: ConvertResult,
+    trained: TrainResult,
+    evaluated: EvaluateResult,
+    verdict: PromoteResult | None,
+    page: ReportResult,
+) -> dict[str, Any]:
+    """Put tags, warnings and artifacts on the flow run; return its summary.
+
+    Returns:
+        The run as JSON: name, metrics with intervals, promotion, the report's place, each stage's seconds.
+
+    Raises:
+        SanityError: the model failed its check.
+    """
+    unchanged = _unchanged_since(night, trained)
+    if unchanged:
+        get_run_logger().info("unchanged since %s", unchanged)
+        add_tags(UNCHANGED)
+    if verdict and not verdict.promoted:
+        add_tags(UNDECIDED if verdict.verdict == "undecided" else REFUSED)
+    if verdict and (not verdict.promoted or verdict.slide):
+        get_run_logger().warning(outcome(verdict))
+    links = PageLinks(night.store)
+    _publish_report(night, trained, page, links, unchanged)
+    _publish_figures(night, data, trained, evaluated, verdict, page, links)
+    if evaluated.failure:
+        raise SanityError(f"{evaluated.failure}; the report: {night.store.where(page.html)}")
+    decision = {"promoted", "against", "refusals", "doubt", "slide", "compared"}
+    return {
+        "run": evaluated.run,
+        "unchanged_since": unchanged,
+        "root": night.store.uri,
+        "metrics": {name: metric.model_dump() for name, metric in evaluated.metrics.items()},
+        "measure": evaluated.measure,
+        f"untrained_{evaluated.measure}": evaluated.untrained,
+        "promotion": {"verdict": verdict.verdict, **verdict.model_dump(include=decision)} if verdict else None,
+        "report": night.store.where(page.html),
+        "report_markdown": night.store.where(page.markdown),
+        "stages": night.stages,
+    }
+
+
+def _unchanged_since(night: Night, trained: TrainResult) -> str:
+    """Return the run, and when it was finished, if data, settings and code are as they were then; else nothing."""
+    if not all(stage["reused"] for stage in night.stages.values()):
+        return ""
+    finished = datetime.fromtimestamp(run_of(night.store, trained.run).touched, UTC)
+    return f"{trained.run}, {finished:%Y-%m-%d %H:%M} UTC"
+
+
+def outcome(promoted: PromoteResult | None) -> str:
+    """Return the verdict in a line; the table of key figures has no room for more than one reason."""
+    if promoted is None:
+        return "not asked for"
+    return "; ".join(filter(None, (promoted.headline, promoted.reason, *promoted.notes)))
+
+
+def _publish_report(night: Night, trained: TrainResult, page: ReportResult, links: PageLinks, unchanged: str) -> None:
+    text, title = report_text(night.store, trained, page, links), f"Report of {trained.run}"
+    if unchanged:
+        text = f"> **Unchanged since {unchanged}:** data, settings and code are the same.\n\n{text}"
+        title = f"Unchanged since {unchanged}"
+    create_markdown_artifact(text, key=key_of(night.recipe.name, "report"), description=title)
+
+
+def _publish_figures(
+    night: Night,
+    data: ConvertResult,
+    trained: TrainResult,
+    evaluated: EvaluateResult,
+    verdict: PromoteResult | None,
+    page: ReportResult,
+    links: PageLinks,
+) -> None:
+    rows = {
+        measure.label: metric_text(measure.name, evaluated.metrics[measure.name])
+        for measure in shown(evaluated.metrics)
+    }
+    rows["examples"] = ", ".join(f"{count(records)} {split}" for split, records in data.splits.items())
+    rows["training"] = f"{plural(trained.steps, 'step')} in {duration(trained.seconds)} on {trained.devices}"
+    rows["promotion"] = markdown(outcome(verdict))
+    if verdict:
+        rows["promotion, every check"] = links.to(f"{trained.folder}/{PROMOTION}")
+    rows["re-used"] = ", ".join(name for name, stage in night.stages.items() if stage["reused"]) or "nothing"
+    rows["report"] = links.to(page.html)
+    create_table_artifact(
+        [{"figure": name, "value": value} for name, value in rows.items()],
+        key=key_of(night.recipe.name, "key-figures"),
+        description=f"Key figures of {evaluated.run}",
+    )
+
+
+def report_text(store: Store, trained: TrainResult, reported: ReportResult, links: PageLinks) -> str:
+    """Return the report as Markdown, with the page's charts and a link to the page.
+
+    Pictures are in the text itself: where no server serves the store, a browser elsewhere has no way to it.
+    """
+    text = store.read_bytes(reported.markdown).decode()
+    head, section, rest = text.partition(_SECTION)
+    parts = [
+        head.strip(),
+        f"The page: {links.to(reported.html)}",
+        f"All nights: {links.to(INDEX)}",
+        f"TensorBoard: `tensorboard --logdir {store.where(f'{trained.folder}/tensorboard')}`",
+    ]
+    if charts := charts_in(store.read_bytes(reported.html).decode()):
+        parts += ["## Charts", *map(_image, charts)]
+    return "\n\n".join(parts) + "\n" + section + rest
+
+
+def _image(chart: Chart) -> str:
+    alt = markdown(chart.alt.replace("[", "(").replace("]", ")"))
+    title = alt.partition(". ")[0].rstrip(".")
+    return f"**{title}**\n\n![{alt}](data:image/svg+xml;base64,{base64.b64encode(chart.svg.encode()).decode()})"
+
+
+def publish_chart(store: Store, recipe: str, found: LearningRateResult) -> None:
+    """Put the chart of a search for a learning rate on the flow run, and its reasons as text."""
+    # In the artifact itself: where no server serves the store, a browser elsewhere has no way to it.
+    chart = base64.b64encode(store.read_bytes(found.chart)).decode()
+    title = f"Suggested learning rate: {found.learning_rate:g}"
+    create_image_artifact(f"data:image/png;base64,{chart}", key=key_of(recipe, "learning-rate"), description=title)
+    first, *reasons, _ = found.lines()
+    text = [f"# {title}", "", *reasons, "", f"The chart: {PageLinks(store).to(found.chart)}"]
+    create_markdown_artifact("\n".join(text), key=key_of(recipe, "learning-rate-reasons"), description=title)
+    get_run_logger().info("%s; the chart is among the artifacts", first)
+    for reason in reasons:
+        get_run_logger().info(reason)

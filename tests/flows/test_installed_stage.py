@@ -1,0 +1,168 @@
+"""docs/extending.md as its reader would follow it: a package with a stage that posts the confusion matrix."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prefect.client.orchestration import get_client
+from support.extending import code_of, install
+
+from podline import cli, entry_points
+from podline.commands import display
+from podline.data.sources.sample import write_sample
+from podline.errors import SettingsError
+from podline.flows.training import training
+from podline.ledger.ledger import entries, names
+from podline.stages import table
+from podline.store.opening import open_store
+from podline.tasks.parameters import MachineGroup, TrainingForm, TrainingGroup
+from podline.tasks.runs.listening import heard_by
+
+CHAIN = ["convert", "validate", "train", "evaluate", "webhook", "report"]
+
+
+class Webhook(HTTPServer):
+    """Keeps what is posted to it; fails the first request."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Answer)
+        self.requests, self.posted = 0, list[dict[str, Any]]()
+
+
+class _Answer(BaseHTTPRequestHandler):
+    server: Webhook
+
+    def do_POST(self) -> None:
+        document = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.requests += 1
+        if self.server.requests > 1:
+            self.server.posted.append(document)
+        self.send_response(204 if self.server.requests > 1 else 503)
+        self.end_headers()
+
+    def log_message(self, *_words: Any) -> None:
+        """Print nothing."""
+
+
+@pytest.fixture(scope="module")
+def webhook() -> Iterator[Webhook]:
+    """A server on this machine."""
+    with Webhook() as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory, webhook: Webhook) -> Iterator[None]:
+    """Install the page's package, for this process and for those that it starts."""
+    code, toml = code_of("## A stage", "python"), code_of("## A stage", "toml")
+    folder = install(tmp_path_factory.mktemp("installed"), {"my_stage": code}, toml)
+    with pytest.MonkeyPatch.context() as installed:
+        installed.syspath_prepend(folder)
+        installed.setenv("PYTHONPATH", str(folder))
+        installed.setenv("CONFUSION_WEBHOOK", f"http://127.0.0.1:{webhook.server_port}/")
+        table.installed.cache_clear()
+        yield
+    table.installed.cache_clear()
+    del sys.modules["my_stage"]
+
+
+def tasks_of_newest_run() -> dict[str, tuple[str, int]]:
+    """Return each task's last state and how often it was run, by the task's name."""
+    with get_client(sync_client=True) as client:
+        run = max(client.read_flow_runs(), key=lambda run: run.created)
+        found = [task for task in client.read_task_runs() if task.flow_run_id == run.id]
+    return {task.name: (str(task.state_name), task.run_count) for task in found}
+
+
+def podline(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> str:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(words)
+    printed = capsys.readouterr()
+    assert ended.value.code == code, printed.err
+    return printed.err if code else printed.out
+
+
+@pytest.mark.usefixtures("prefect_server", "package")
+def test_a_stage_of_a_package_is_a_stage_like_the_others(
+    tmp_path: Path, webhook: Webhook, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_sample(tmp_path / "drawn", train=1000, test=100)
+    root = str(tmp_path / "root")
+    group = TrainingGroup(steps=120)
+    form = TrainingForm(
+        recipe="sample", source=str(tmp_path / "drawn"), training=group, machine=MachineGroup(root=root)
+    )
+    with display.shown() as listener, heard_by(listener):
+        first = training(form)
+    run = first["run"]
+    assert list(first["stages"]) == CHAIN
+    # It is tried again by the class of its error, and seen in the terminal.
+    assert tasks_of_newest_run()["webhook"] == ("Completed", 2)
+    assert webhook.requests == 2
+    assert "webhook  ✓" in capsys.readouterr().err
+    [posted] = webhook.posted
+    assert (posted["run"], len(posted["classes"]), sum(map(sum, posted["confusion"]))) == (run, 10, 100)
+    said = f"The confusion matrix was posted to http://127.0.0.1:{webhook.server_port}/, which answered 204."
+    assert f"<h2>Webhook</h2>\n<p>{said}</p>" in Path(first["report"]).read_text()
+    assert "\n## Webhook\n" in Path(first["report_markdown"]).read_text()
+    store = open_store(root)
+    [entry] = entries(store, names(store))
+    assert [retry.stage for retry in entry.retries] == ["webhook"]
+
+    second = training(form)
+    assert tasks_of_newest_run() == dict.fromkeys(CHAIN, ("Cached", 1))
+    assert all(stage["reused"] for stage in second["stages"].values())
+
+    training(form.model_copy(update={"start_from": "webhook"}))
+    assert {name for name, (state, _) in tasks_of_newest_run().items() if state == "Completed"} == {"webhook", "report"}
+    assert len(webhook.posted) == 2
+
+    assert podline(capsys, "stage", "webhook", run, "--root", root).strip() == said
+    assert len(webhook.posted) == 2
+    assert "got 'webhok', expected an installed stage: webhook" in podline(
+        capsys, "stage", "webhok", run, "--root", root, code=2
+    )
+    assert "webhook" in podline(capsys, "runs", "show", run, "--root", root)
+    podline(capsys, "store", "verify", "--root", root)
+
+
+@pytest.mark.usefixtures("package")
+def test_the_form_offers_to_start_from_it() -> None:
+    offered = TrainingForm.model_json_schema()["properties"]["start_from"]["enum"]
+    assert offered == ["what is not done", *CHAIN]
+    with pytest.raises(SettingsError, match=r"there is no stage 'webhok'; did you mean 'webhook'"):
+        TrainingForm(recipe="sample", start_from="webhok")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ('"webhook",\n    WebhookSpec', r"got the stage name 'other', expected 'webhook'"),
+        ('after="evaluate"', r"got after='convert', spec_at='my_stage:spec_of'; expected after to be one of train, "),
+        ("STAGE = Stage(", r"AttributeError: module 'broken_stage_2' has no attribute 'STAGE'"),
+    ],
+)
+def test_a_row_that_cannot_be_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str, message: str
+) -> None:
+    changed = {'"webhook",\n    WebhookSpec': '"other",\n    WebhookSpec', 'after="evaluate"': 'after="convert"'}
+    code = code_of("## A stage", "python").replace(change, changed.get(change, "NO_STAGE = Stage("))
+    module = f"broken_stage_{list(changed).index(change) if change in changed else 2}"
+    (tmp_path / f"{module}.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    point = EntryPoint("webhook", f"{module}:STAGE", table.ENTRY_POINTS)
+    monkeypatch.setattr(entry_points, "installed", lambda group: [point] if group == table.ENTRY_POINTS else [])
+    table.installed.cache_clear()
+    with pytest.raises(SettingsError, match=message):
+        list(table.in_order())
+    table.installed.cache_clear()
