@@ -55,7 +55,6 @@ from podline.stages.completed import complete
 from podline.stages.specs import ConvertResult, ConvertSpec
 from podline.store.contract import Store
 from podline.store.folder import FolderStore
-from podline.store.in_use import using
 from podline.store.opening import open_store
 from podline.store.prefetch import in_order
 
@@ -107,7 +106,7 @@ class _Conversion:
         source, remarks = _looked_at(self._opened(), self.spec, self.reporter)
         _tell_quarantined(self.reporter, source.quarantined)
         folder = dataset_folder(self.spec.dataset, fingerprint(self.spec, source.files))
-        with using(self.store, [folder]):
+        with self.store.using([folder]):
             truths = source.publish_truths(self.store, folder)
             plans, reused = self._write(source, folder)
             _publish(self.store, self.spec, source, truths, folder, plans)

@@ -40,9 +40,7 @@ from podline.deployments.deployment_merge import (
 )
 from podline.errors import PodlineError, SettingsError
 from podline.frozen import Frozen
-from podline.tasks.addresses import nights_path
 from podline.tasks.node.tpu_lease import LIMIT, make_limit
-from podline.tasks.page_links import address, serves_pages
 from podline.tasks.runs.asking import explained, require_named
 from podline.tasks.runs.tags import TPU_TAG
 
@@ -119,8 +117,8 @@ def _deployed(client: SyncPrefectClient, request: Request, document: dict[str, A
         yield Change("concurrency limit", LIMIT, _limit(client))
     yield from _automations(client, request.forget)
 
-    if serves_pages():
-        wanted = {name: _with_pages(each) for name, each in wanted.items()}
+    if pages := settings.load().pages.url:
+        wanted = {name: _with_pages(each, pages) for name, each in wanted.items()}
     remembered = {name: _remembered(client, name) for name in wanted}
     merges = {}
     for name, deployment in wanted.items():
@@ -155,11 +153,11 @@ def _automations(client: SyncPrefectClient, forget: Iterable[str]) -> Iterator[C
             yield Change("automation", name, did)
 
 
-def _with_pages(deployment: Mapping[str, Any]) -> dict[str, Any]:
-    """A deployment whose description leads to the index of its nights, if its runs train anything."""
+def _with_pages(deployment: Mapping[str, Any], url: str) -> dict[str, Any]:
+    """Return a deployment whose description leads to the index of nights, if its runs train anything."""
     if TPU_TAG in deployment.get("tags", ()):
         return dict(deployment)
-    link = f"[All nights]({address(nights_path(deployment['name']))})"
+    link = f"[All nights]({url.rstrip('/')}/)"
     described = str(deployment.get("description") or "").strip()
     return {**deployment, "description": f"{described}\n\n{link}".strip()}
 

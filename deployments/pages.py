@@ -1,33 +1,40 @@
-"""Serves the pages of stores beside Prefect's UI: ``/podline/stores/<key>/runs/<run>/report.html``; read only.
+"""Serves the pages of stores at an address of their own: ``/stores/<key>/runs/<run>/report.html``; read only.
 
-The server's secret is asked for as HTTP Basic, which a browser asks its user for once. A page may do nothing but be
-looked at: its policy allows no script, no form and no request, so whatever got into one has no way to Prefect's API.
+``python -m podline.deployments.pages`` serves the stores that the settings name (:func:`served`), behind
+:mod:`podline.deployments.guard`. The secret of Prefect's server is asked for as HTTP Basic, which a browser asks its
+user for once. A page's policy allows no script, no form and no request, so what got into one can do nothing.
 """
 
 from __future__ import annotations
 
+import argparse
 import base64
 import binascii
 import hmac
 import html
+import os
 import re
-from collections.abc import Iterator
+import signal
+import sys
+from collections.abc import Iterator, Mapping
 from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
+import uvicorn
 from anyio import to_thread
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response, StreamingResponse
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
-from podline.deployments import served_stores
-from podline.errors import ArtifactError, PodlineError
+from podline import settings
+from podline.deployments.guard import Guard, allowed, require_secret, url_of
+from podline.errors import ArtifactError, PodlineError, SettingsError
 from podline.store.contract import Store
 from podline.store.folder import FolderStore
-from podline.store.opening import open_store
 from podline.store.sealed_text import INDEX
-from podline.tasks.addresses import PREFIX, SIGN, Known
+from podline.supervision import processes
+from podline.tasks.page_links import served
 
 KINDS = {
     ".html": "text/html; charset=utf-8",
@@ -60,7 +67,6 @@ _POLICY = "; ".join(
     )
 )
 _HEADERS = {
-    SIGN: "1",
     "X-Content-Type-Options": "nosniff",
     "Content-Security-Policy": _POLICY,
     # No other server's page can have it as a picture or a script either.
@@ -80,29 +86,26 @@ class _Found(NamedTuple):
 
 
 class Pages:
-    """Answers what begins with :data:`~podline.tasks.addresses.PREFIX`, and hands on all else."""
+    """An application that answers with pages of stores."""
 
-    def __init__(self, app: ASGIApp, secret: str, base: str) -> None:
-        """An application before another one.
+    def __init__(self, stores: Mapping[str, Store], secret: str) -> None:
+        """Serve stores.
 
         Args:
-            app: gets what is none of the pages.
-            secret: ``user:password``, without which nothing is answered; with an empty one anybody is.
-            base: the path below which a proxy has the UI; pages are below it as well.
+            stores: by their keys.
+            secret: ``user:password``, without which nothing is answered; if it is empty, it is not asked for.
         """
-        self._app, self._secret, self._base = app, secret, base.rstrip("/")
+        self._stores, self._secret = stores, secret
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request, web socket or event of the server's life."""
-        path = scope.get("path", "").removeprefix(self._base) if scope["type"] == "http" else ""
-        if path != PREFIX.rstrip("/") and not path.startswith(PREFIX):
-            await self._app(scope, receive, send)
+        """Answer one request."""
+        if scope["type"] != "http":
             return
-        answer = await self._answer(Request(scope), path.removeprefix(PREFIX))
+        answer = await self._answer(Request(scope))
         answer.headers.update(_HEADERS)
         await answer(scope, receive, send)
 
-    async def _answer(self, request: Request, path: str) -> Response:
+    async def _answer(self, request: Request) -> Response:
         if request.method not in ("GET", "HEAD"):
             return PlainTextResponse("pages are read only: GET or HEAD\n", 405, {"Allow": "GET, HEAD"})
         if not self._may(request.headers.get("Authorization", "")):
@@ -110,19 +113,27 @@ class Pages:
             return PlainTextResponse("the server's secret, user:password, is missing or another one\n", 401, asked)
         if _DISGUISED.search(request.scope.get("raw_path") or b""):
             return _missing("no page has such an address")
-        match path.split("/"):
-            case ["podline"]:  # without a slash at its end
-                return _elsewhere("podline/")
-            case [""]:
-                return await _stores("")
-            case ["nights", deployment]:
-                key = await served_stores.key_of_deployment(deployment)
-                return _elsewhere(f"../stores/{key}/{INDEX}") if key else await _stores("../")
-            case ["stores", _key, ""]:
-                return _elsewhere(INDEX)
-            case ["stores", key, *parts]:
-                return await self._page(request, key, parts)
+        match request.scope["path"].split("/"):
+            case ["", ""]:
+                return self._index()
+            case ["", "stores", _key, ""]:
+                return _redirect(INDEX)
+            case ["", "stores", key, *parts] if key in self._stores:
+                return await _page(self._stores[key], request, parts)
+            case ["", "stores", key, *_parts]:
+                return _missing(f"no store {key} is served; the settings root and pages.stores name those that are")
         return _missing("no page has such an address")
+
+    def _index(self) -> Response:
+        """Lead to the index of the only store, or list all stores."""
+        if len(self._stores) == 1:
+            return _redirect(f"stores/{next(iter(self._stores))}/{INDEX}")
+        rows = (
+            f'<li><a href="stores/{key}/{INDEX}">{html.escape(store.uri)}</a></li>'
+            for key, store in self._stores.items()
+        )
+        head = '<!doctype html><html lang="en"><meta charset="utf-8"><title>Stores · Podline</title><h1>Stores</h1>'
+        return HTMLResponse(f"{head}<ul>{''.join(rows)}</ul></html>\n")
 
     def _may(self, authorization: str) -> bool:
         if not self._secret:
@@ -134,36 +145,33 @@ class Pages:
             return False
         return scheme.lower() == "basic" and hmac.compare_digest(given, self._secret.encode())
 
-    async def _page(self, request: Request, key: str, parts: list[str]) -> Response:
-        known = await served_stores.named(key)
-        if known is None:
-            return _missing(f"no run has named a store {key} to this server")
-        if not _is_page(parts):
-            return _missing(f"pages, pictures and tables are served ({', '.join(KINDS)}), no hidden ones")
-        try:
-            found = await to_thread.run_sync(_look, known, "/".join(parts))
-        except PodlineError as error:
-            return PlainTextResponse(f"{error}\n", 502)
-        if isinstance(found, str):
-            return _missing(found)
-        headers = {"ETag": f'"{found.sha256}"', "Content-Length": str(found.bytes), "Content-Type": found.kind}
-        if headers["ETag"] in request.headers.get("If-None-Match", ""):
-            return Response(status_code=304, headers={"ETag": headers["ETag"]})
-        if request.method == "HEAD":
-            return Response(headers=headers)
-        return StreamingResponse(found.pieces, headers=headers)
+
+async def _page(store: Store, request: Request, parts: list[str]) -> Response:
+    if not _is_page(parts):
+        return _missing(f"pages, pictures and tables are served ({', '.join(KINDS)}), no hidden ones")
+    try:
+        found = await to_thread.run_sync(_look, store, "/".join(parts))
+    except PodlineError as error:
+        return PlainTextResponse(f"{error}\n", 502)
+    if isinstance(found, str):
+        return _missing(found)
+    headers = {"ETag": f'"{found.sha256}"', "Content-Length": str(found.bytes), "Content-Type": found.kind}
+    if headers["ETag"] in request.headers.get("If-None-Match", ""):
+        return Response(status_code=304, headers={"ETag": headers["ETag"]})
+    if request.method == "HEAD":
+        return Response(headers=headers)
+    return StreamingResponse(found.pieces, headers=headers)
 
 
 def _is_page(parts: list[str]) -> bool:
     return all(map(_PART.fullmatch, parts)) and PurePosixPath(parts[-1]).suffix in KINDS
 
 
-def _look(known: Known, name: str) -> _Found | str:
-    """A page of a store, or a line that says why there is none; blocks."""
-    store = open_store(known.uri)
+def _look(store: Store, name: str) -> _Found | str:
+    """Return a page of a store, or a line that says why there is none; blocks."""
     if isinstance(store, FolderStore):
         if not store.scratch.is_dir():
-            return f"{store.where(name)} is not on this server's machine; it is on {known.machine}, where its run was"
+            return f"{store.uri} is no store on this machine; pages of another machine's folder are served there"
         if not _leads_to_page(store.root, name):
             return _not_there(store, name)
     for last in (False, True):
@@ -191,32 +199,35 @@ def _leads_to_page(root: Path, name: str) -> bool:
 
 
 def _not_there(store: Store, name: str) -> str:
-    how = "; it is written when a run ends, and by `podline runs index`" if name == INDEX else ""
+    how = "; it is written when a run ends, and by `podline runs nights`" if name == INDEX else ""
     return f"{store.where(name)} is not there{how}"
 
 
-async def _stores(here: str) -> Response:
-    """The way to the index of the only store, or a list of all.
-
-    Args:
-        here: the way from the asking page's folder to :data:`~podline.tasks.addresses.PREFIX`.
-    """
-    stores = await served_stores.all_named()
-    if not stores:
-        return _missing("no run has named its store to this server yet; one does when it ends")
-    if len(stores) == 1:
-        return _elsewhere(f"{here}stores/{next(iter(stores))}/{INDEX}")
-    rows = (
-        f'<li><a href="{here}stores/{key}/{INDEX}">{html.escape(known.uri)}</a></li>'
-        for key, known in sorted(stores.items(), key=lambda store: store[1].uri)
-    )
-    head = '<!doctype html><html lang="en"><meta charset="utf-8"><title>Stores · Podline</title><h1>Stores</h1>'
-    return HTMLResponse(f"{head}<ul>{''.join(rows)}</ul></html>\n")
-
-
-def _elsewhere(place: str) -> Response:
+def _redirect(place: str) -> Response:
     return Response(status_code=303, headers={"Location": place})
 
 
 def _missing(line: str) -> Response:
     return PlainTextResponse(f"{line}\n", 404)
+
+
+def main() -> None:
+    """Serve until SIGTERM."""
+    parser = argparse.ArgumentParser(prog="python -m podline.deployments.pages", description=__doc__)
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=4201)
+    parser.add_argument("--until-input-ends", action="store_true", help="end when standard input does")
+    arguments = parser.parse_args()
+    if arguments.until_input_ends:
+        processes.when_parent_goes(sys.stdin.fileno(), lambda: os.kill(os.getpid(), signal.SIGTERM))
+    try:
+        require_secret(arguments.host, settings.server_secret())
+        app = Pages(served(), settings.server_secret())
+    except SettingsError as error:
+        parser.error(str(error))
+    names = allowed([url_of(arguments.host, arguments.port), settings.load().pages.url])
+    uvicorn.run(Guard(app, names), host=arguments.host, port=arguments.port, lifespan="off", log_level="error")
+
+
+if __name__ == "__main__":
+    main()

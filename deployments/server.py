@@ -1,7 +1,6 @@
 """The server process: Prefect's application behind :mod:`podline.deployments.guard`.
 
-``python -m podline.deployments.server`` starts it. With ``--host`` and ``--port`` it serves until it is asked to end,
-and the pages of stores as well (:mod:`podline.deployments.pages`). With ``--listen-fd N`` it serves on a socket of the
+``python -m podline.deployments.server`` starts it. With ``--listen-fd N`` it serves on a socket of the
 parent's. With ``--until-input-ends`` it also ends with the parent, which holds the other end of standard input.
 """
 
@@ -26,7 +25,6 @@ from prefect.settings import (
     PREFECT_SERVER_API_KEEPALIVE_TIMEOUT,
     PREFECT_SERVER_CORS_ALLOWED_ORIGINS,
     PREFECT_UI_API_URL,
-    PREFECT_UI_SERVE_BASE,
     PREFECT_UI_URL,
     temporary_settings,
 )
@@ -34,7 +32,6 @@ from starlette.routing import Mount
 from starlette.types import ASGIApp
 
 from podline.deployments.guard import Guard, allowed, require_secret, url_of
-from podline.deployments.pages import Pages
 from podline.deployments.sqlite_writes import lock_at_begin
 from podline.errors import SettingsError
 from podline.supervision import processes
@@ -57,13 +54,12 @@ class _Server(uvicorn.Server):
             await super().startup(sockets)
 
 
-def application(host: str, port: int, *, with_pages: bool) -> ASGIApp:
+def application(host: str, port: int) -> ASGIApp:
     """Prefect's application, for pages of its own and those that PREFECT_SERVER_CORS_ALLOWED_ORIGINS names.
 
     Args:
         host: the address that it is served at.
-        port: likewise.
-        with_pages: it serves the pages of stores as well.
+        port: the port that it is served at.
     """
     listed = [origin.strip() for origin in PREFECT_SERVER_CORS_ALLOWED_ORIGINS.value().split(",")]
     named = (PREFECT_API_URL.value(), PREFECT_UI_URL.value(), PREFECT_UI_API_URL.value())
@@ -74,8 +70,6 @@ def application(host: str, port: int, *, with_pages: bool) -> ASGIApp:
         served = create_app()
     if PREFECT_SERVER_API_AUTH_STRING.value():
         _close_descriptions(served)
-    if with_pages:
-        served = Pages(served, PREFECT_SERVER_API_AUTH_STRING.value() or "", PREFECT_UI_SERVE_BASE.value())
     return Guard(served, ours)
 
 
@@ -112,8 +106,7 @@ def main() -> None:
         parser.error(str(error))
     lock_at_begin()
     config = uvicorn.Config(
-        # A link to the server of a single run would be dead when the run has ended.
-        application(arguments.host, arguments.port, with_pages=sockets is None),
+        application(arguments.host, arguments.port),
         host=arguments.host,
         port=arguments.port,
         lifespan="on",

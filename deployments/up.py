@@ -1,4 +1,4 @@
-"""``podline up``: a Prefect server, a worker and all deployments in the foreground, until Ctrl-C.
+"""``podline up``: a Prefect server, the pages, a worker and all deployments in the foreground, until Ctrl-C.
 
 Nothing here imports Prefect: this process only starts others, shows what they say, and ends them.
 """
@@ -19,13 +19,14 @@ from types import FrameType, TracebackType
 from typing import IO
 from urllib.parse import urlsplit
 
+from podline.store.in_use import alone_at
+
 from podline import settings
 from podline.deployments import project_file
 from podline.deployments.guard import LOOPBACK, url_of
 from podline.errors import PodlineError, SettingsError
-from podline.settings import Settings
+from podline.settings import Settings, variable_of
 from podline.store.contract import explained
-from podline.store.in_use import alone_at
 from podline.store.opening import open_store
 from podline.supervision import processes
 from podline.tasks.secret import kept, kept_or_made
@@ -56,6 +57,7 @@ class Place:
     def __init__(self, machine: Settings) -> None:
         self._store = open_store(machine.root)
         self.root, self.folder = self._store.uri, self._store.scratch / _FOLDER
+        self._pages = machine.pages.url
         self.secret_file, self._lock = self.folder / "secret", self.folder / "lock"
 
     @property
@@ -73,7 +75,7 @@ class Place:
 
         Args:
             host: the address to listen at.
-            port: the port to listen at.
+            port: the server's port; the next one is that of the pages.
             project: the folder with ``prefect.yaml``.
             say: gets each line for the terminal.
             timeout: seconds that the server may take to answer.
@@ -88,8 +90,9 @@ class Place:
         with alone_at(self._lock) as is_free:
             if not is_free:
                 raise SettingsError(f"{self.root}: `podline up` already runs for it, at {self._address()}")
-            _require_free(host, port)
-            url = url_of(host, port)
+            for each in (port, port + 1):
+                _require_free(host, each)
+            url, pages = url_of(host, port), self._pages or url_of(host, port + 1)
             self._lock.write_text(url)
             self._say_secret(say)
             if host not in LOOPBACK:
@@ -97,15 +100,18 @@ class Place:
                     f"warning            --host {host} has no TLS: anyone on the network path can read the secret; put "
                     "a proxy with TLS before it, or leave out --host and use `ssh -L`"
                 )
-            environment = settings.server_environment(
-                self.folder / "prefect", f"{url}/api", self.secret, self.root, {MARK: str(self.folder)}
-            )
+            ours = {MARK: str(self.folder), variable_of("root"): self.root, variable_of("pages.url"): pages}
+            environment = settings.server_environment(self.folder / "prefect", f"{url}/api", self.secret, ours)
             with Programs(environment, self.folder, say) as programs:
                 programs.start("server", "podline.deployments.server", *_LIFELINE, "--host", host, "--port", str(port))
+                programs.start(
+                    "pages", "podline.deployments.pages", *_LIFELINE, "--host", host, "--port", str(port + 1)
+                )
                 programs.wait_until(lambda: _answers(url), timeout)
                 programs.finish("deploy", "podline.cli", "deploy", "--project", str(project))
                 programs.start("worker", "podline.deployments.worker", *_LIFELINE, "--pool", POOL)
                 say(f"open               {url}")
+                say(f"pages              {pages}")
                 say(READY)
                 programs.wait_until(lambda: False)
 
@@ -197,11 +203,11 @@ class Programs:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End the worker, whose runs save their work, then what is left of them, then the server."""
+        """End the worker, whose runs save their work, then all but the server, then the server."""
         # A terminal that ends may say so twice.
         before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
         try:
-            worker, server = (self._running.get(name) for name in ("worker", "server"))
+            worker, server = self._running.get("worker"), self._running.get("server")
             if worker and worker.poll() is None:
                 self._tell("ending: runs in progress save their work; Ctrl-C again kills them")
                 _end(worker, LEAVE_SECONDS + _STOP_SECONDS)

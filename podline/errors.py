@@ -183,10 +183,6 @@ class StoreUnavailableError(TransientError):
     heading = "Store unavailable"
 
 
-class DamagedTransferError(StoreUnavailableError):
-    """Bytes that arrived otherwise than they are in the store."""
-
-
 class SourceUnavailableError(TransientError):
     """A server of raw archives that did not answer, or broke off; what was fetched is kept and fetching goes on."""
 

@@ -8,8 +8,8 @@ event    fields
 start    ``stage``; said by the supervisor before it looks for an earlier result
 progress ``stage``, ``done``, ``total``, ``unit``, ``metrics`` (name → number)
 log      ``stage``, ``level`` (``info`` or ``warning``), ``message``
-pace     ``stage``, ``seconds``: the next event is due in about so long; null is that nobody can say. For the
-         supervisor alone, which passes it on to nobody
+pace     ``stage``, ``seconds``: the next event is due in about so long; null is unknown. For the supervisor alone
+waiting  ``stage``, ``message``: another process has what the work needs; this time counts towards no limit
 result   ``stage``, ``result`` (the stage's result as JSON); the last line of a child that ended well
 error    ``stage``, ``error`` (see :meth:`podline.errors.PodlineError.to_json`); the last of a child that failed
 ======== ==================================================================================================
@@ -51,6 +51,10 @@ class Reporter:
     def pace(self, seconds: float | None) -> None:
         """The next event is due in about so many seconds; None where that cannot be said."""
         self._listener({"event": "pace", "stage": self.stage, "seconds": seconds})
+
+    def waiting(self, message: str) -> None:
+        """The work has not begun, since another process has what it needs."""
+        self._listener({"event": "waiting", "stage": self.stage, "message": plain(message)})
 
     def log(self, message: str) -> None:
         """Something a person reading the run's log wants to know."""

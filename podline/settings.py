@@ -73,14 +73,31 @@ class NightSettings(Frozen):
         return self.notify.replace(",", " ").split()
 
 
+def _split(names: Any) -> Any:
+    """Return a list, where an environment variable has its members with commas between them."""
+    return tuple(name.strip() for name in names.split(",") if name.strip()) if isinstance(names, str) else names
+
+
+class PageSettings(Frozen):
+    """Where the pages of stores are served; see docs/operations.md."""
+
+    url: str = Field(
+        default="",
+        pattern=r"^(https?://\S+)?$",
+        description="where browsers reach the pages of stores; links lead there",
+    )
+    stores: Annotated[tuple[str, ...], BeforeValidator(_split)] = Field(
+        default=(), description="stores whose pages are served, besides the root"
+    )
+
+
 def _listed(files: Any) -> Any:
     """A list, where an environment variable has its members with commas between them; each an absolute path.
 
     Raises:
         ValueError: one of them is relative: processes of flows have another working folder.
     """
-    if isinstance(files, str):
-        files = [file.strip() for file in files.split(",") if file.strip()]
+    files = _split(files)
     relative = [file for file in files if not Path(file).expanduser().is_absolute()]
     if relative:
         raise ValueError(f"{relative[0]} is a relative path; give an absolute one")
@@ -106,6 +123,10 @@ class Settings(Frozen):
     train_timeout: float | None = Field(default=None, gt=0, description="the training may take so long")
     evaluate_timeout: float | None = Field(default=None, gt=0, description="the evaluation may take so long")
     report_timeout: float | None = Field(default=None, gt=0, description="the report may take so long")
+    train_lock: str = Field(
+        default="/tmp/podline-train.lock",  # noqa: S108
+        description="a file by which trainings on this machine take turns; empty: they do not",
+    )
     server_timeout: float = Field(default=300.0, gt=0, description="the embedded Prefect server may take so long")
     parse_limits: float = Field(
         default=1.0, gt=0, description="times the memory and CPU time that reading an untrusted file may take"
@@ -115,6 +136,7 @@ class Settings(Frozen):
     )
     store: StoreSettings = Field(default=StoreSettings(), description="of a root in a bucket; see docs/storage.md")
     nights: NightSettings = Field(default=NightSettings(), description="what becomes of nights that go wrong")
+    pages: PageSettings = Field(default=PageSettings(), description="where the pages of stores are served")
     tpu: TpuSettings | None = Field(default=None, description="the TPU that models run on; see docs/tpu.md")
 
     def timeout(self, stage: str) -> float | None:
@@ -319,7 +341,7 @@ def environment_in(folder: Path) -> dict[str, str]:
     return {**os.environ, "PWD": str(folder)}
 
 
-def server_environment(home: Path, api_url: str, secret: str, root: str, mark: Mapping[str, str]) -> dict[str, str]:
+def server_environment(home: Path, api_url: str, secret: str, more: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of the programs of ``podline up``, and of their runs.
 
     What the user has set for Prefect counts (a database, where the browser finds the API), but for where it is and what
@@ -329,8 +351,7 @@ def server_environment(home: Path, api_url: str, secret: str, root: str, mark: M
         home: Prefect's own folder under the root.
         api_url: where the server listens.
         secret: what every call to the server brings.
-        root: the store of the runs that name none.
-        mark: variables by which all processes are found.
+        more: further variables.
     """
     ours = {
         **_own_prefect(home, api_url, secret),
@@ -341,10 +362,9 @@ def server_environment(home: Path, api_url: str, secret: str, root: str, mark: M
         "PYTHONUNBUFFERED": "1",
         # By whichever name the page was opened, through a tunnel as well, it asks the server that it came from.
         _UI_API_URL: os.environ.get(_UI_API_URL, "/api"),
-        f"{_PREFIX}ROOT": root,
     }
     profile = {name: value for name, value in os.environ.items() if name != "PREFECT_PROFILE"}
-    return {**profile, **ours, **mark}
+    return {**profile, **ours, **more}
 
 
 def server_secret() -> str:

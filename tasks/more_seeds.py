@@ -20,7 +20,6 @@ from podline.stages.from_recipe import evaluation_spec
 from podline.stages.promotion import PromoteResult, PromoteSpec
 from podline.stages.specs import TrainSpec
 from podline.store.contract import Store
-from podline.store.in_use import using
 from podline.tasks.night import Night
 from podline.tasks.runs.run_log import stage_listener
 from podline.tasks.stages import evaluate, promote, train
@@ -70,7 +69,7 @@ def _known(store: Store, training: TrainSpec, missing: int) -> float:
     )
     try:
         with (
-            using(store, [training.dataset_folder]),
+            store.using([training.dataset_folder]),
             recorded(store, training.recipe.name, "flow", reporter, flow_run=str(flow_run.id or "")) as notes,
         ):
             notes.planned(training.recipe, settings.load(), training.strategy)

@@ -22,7 +22,6 @@ from podline.settings import Settings
 from podline.stages.specs import ConvertResult, Result, Spec
 from podline.stages.table import CHAIN, PROMOTE, REPORT, stage_of
 from podline.store.contract import Store
-from podline.store.in_use import using
 from podline.store.opening import open_store
 from podline.strategies import StrategyName
 from podline.tasks.forms import read_form
@@ -81,7 +80,7 @@ class Night:
     def answered(self, spec: Spec, result: Result, seconds: float) -> None:
         """Note what a stage came to; nobody deletes a data set from now until the run is over."""
         if isinstance(result, ConvertResult):
-            self._until_over.enter_context(using(self.store, [result.folder]))
+            self._until_over.enter_context(self.store.using([result.folder]))
         self.notes.answered(spec, result, seconds)
 
 

@@ -32,8 +32,7 @@ def _files(store: Store, trained: TrainResult, reported: ReportResult, links: Pa
     board = store.where(f"{trained.folder}/tensorboard")
     lines = [
         f"The page: {links.to(reported.html)}",
-        # Written when the run ends, which is in a moment.
-        f"All nights: {links.to(INDEX, like=reported.html)}",
+        f"All nights: {links.to(INDEX)}",
         f"TensorBoard: `tensorboard --logdir {board}`",
     ]
     return "\n\n".join(lines)

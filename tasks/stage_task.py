@@ -27,7 +27,7 @@ from podline import settings
 from podline.errors import PodlineError, one_line
 from podline.progress import Reporter
 from podline.stages.budgets import Budgets, Retry
-from podline.stages.specs import Result, Spec, TrainSpec
+from podline.stages.specs import Result, Spec
 from podline.stages.table import Stage
 from podline.supervision.running import perform, tpu_of
 from podline.tasks.failures import in_form_words, message_of, tell_details
@@ -35,7 +35,6 @@ from podline.tasks.node import tpu_use
 from podline.tasks.node.node_run import run_on_node
 from podline.tasks.runs import planned_stop
 from podline.tasks.runs.listening import terminal
-from podline.tasks.runs.machine_turn import turn_to_train
 from podline.tasks.runs.progress_cards import show
 from podline.tasks.runs.run_log import stage_listener
 
@@ -171,9 +170,7 @@ def _done(call: _Call[Any, Any]) -> Any:
     get_run_logger().info("%s: begins, in a process of its own", name)
     tpu = tpu_of(spec, machine)
     if tpu is None:
-        turn = turn_to_train(Reporter(name, listener).log) if isinstance(spec, TrainSpec) else contextlib.nullcontext()
-        with turn:
-            return perform(spec, listener, machine)
+        return perform(spec, listener, machine)
     clock, turn = tpu_use.CLOCK, tpu_use.turn(tpu)
     try:
         return perform(spec, listener, machine, attempt=call.attempts, clock=clock, on_node=run_on_node, turn=turn)

@@ -16,6 +16,9 @@ import pytest
 
 PROJECT = Path(__file__).resolve().parent.parent
 
+# Trainings of tests that run side by side do not wait for each other; a test of that names a file of its own.
+os.environ["PODLINE_TRAIN_LOCK"] = ""
+
 # A shell that starts the tests in the background has them ignore Ctrl-C, and so every process that they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -27,7 +27,11 @@ _project_option = click.option(
 @store_options
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address that the server listens at.")
 @click.option(
-    "--port", type=click.IntRange(1, 65535), default=4200, show_default=True, help="The port that it listens at."
+    "--port",
+    type=click.IntRange(1, 65534),
+    default=4200,
+    show_default=True,
+    help="The port that it listens at; the pages are at the next one.",
 )
 @_project_option
 def up(host: str, port: int, project: Path | None, **options: Any) -> None:
@@ -43,7 +47,7 @@ def up(host: str, port: int, project: Path | None, **options: Any) -> None:
     on from it by itself when `podline up` runs again. To keep it running after a log-out or a reboot, use the systemd
     units or the composition in deployments/; see docs/operations.md.
 
-    The same server serves the pages of stores, read only: a run's artifacts link to them.
+    The pages of the store (reports, all nights) are served at the next port, read only; a run's artifacts link to them.
 
     The browser asks for a secret, once for the UI and once for the pages (user: podline; password: what is after the
     colon). It is shown when it is made, and kept in a file under the root, mode 600. Podline's own commands on this

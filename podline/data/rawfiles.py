@@ -20,10 +20,9 @@ from podline.data.shown import printable
 from podline.documents.manifest import SourceFile
 from podline.entry_points import reason
 from podline.errors import PodlineError, SourceError
-from podline.store import digests
+from podline.store import digests, locks
 from podline.store.contract import explained
 from podline.store.folder import FolderStore
-from podline.store.in_use import hold
 
 _LIST = "files.json"
 
@@ -137,7 +136,8 @@ def made_once(work: Path, key: str, make: Callable[[Path], Iterable[RawFile]]) -
         StoreError: the cache folder cannot be written.
     """
     folder = work / key
-    hold(use_of(folder))
+    with explained("write", folder):
+        locks.hold(use_of(folder))
     found = _whole(folder)
     if found is not None:
         with explained("write", folder):
@@ -157,7 +157,7 @@ def made_once(work: Path, key: str, make: Callable[[Path], Iterable[RawFile]]) -
 
 
 def use_of(folder: Path) -> Path:
-    """Return what is locked while a folder in the cache is used; see :mod:`podline.store.in_use`."""
+    """Return what is locked while a folder in the cache is used; see :mod:`podline.store.locks`."""
     return folder.parent.parent / "uses" / folder.name
 
 

@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple
 
 from podline.errors import ArtifactError, OvertakenError, StoreError, TakenError
 from podline.frozen import Frozen
-from podline.store import digests, document_digest
+from podline.store import digests
 from podline.store.contract import Store
 
 FOLDER = "models"
@@ -257,7 +257,7 @@ def _read(store: Store, name: str) -> tuple[Crowned, str]:
     """An entry, and its file's sha256."""
     remedy = _remedy(store, name.split("/")[1])
     data = store.read_bytes(name)
-    document = document_digest.read(name, store.where(name), data, remedy)
+    document = digests.read_document(name, store.where(name), data, remedy)[0]
     try:
         return Crowned.model_validate(document), digests.of_bytes(data)
     except ValueError as error:

@@ -13,8 +13,8 @@ from pydantic import Field, model_validator
 from podline.documents.skeleton import COCO, Skeleton
 from podline.errors import ArtifactError
 from podline.frozen import Frozen, is_object
+from podline.store import digests
 from podline.store.contract import Store
-from podline.store.document_digest import with_digest
 
 LAYOUT_VERSION = 1
 MANIFEST = "manifest.json"
@@ -171,7 +171,7 @@ class Manifest(Frozen):
 
     def to_bytes(self) -> bytes:
         """The manifest as it is published: with its digest."""
-        document = with_digest(f"{self.folder}/{MANIFEST}", self.model_dump(mode="json"))
+        document = digests.with_digest(f"{self.folder}/{MANIFEST}", self.model_dump(mode="json"))
         return (json.dumps(document, indent=2, allow_nan=False) + "\n").encode()
 
     @property

@@ -21,7 +21,7 @@ from podline.documents.manifest import MANIFEST, dataset_folder
 from podline.errors import ArtifactError
 from podline.stages.specs import SPEC
 from podline.store.contract import Listed, Store, explained
-from podline.store.in_use import alone, alone_at
+from podline.store.locks import locked
 from podline.store.prefetch import in_order
 
 
@@ -127,8 +127,8 @@ def needless(found: Iterable[Holding], before: float) -> list[Holding]:
 
 
 def in_use(store: Store, holding: Holding) -> bool:
-    """Whether a living process works on a data set or a run; see :mod:`podline.store.in_use` for which are known."""
-    with alone(store, holding.folder) as free:
+    """Whether a living process works on a data set or a run; see :mod:`podline.store.locks` for which are known."""
+    with store.alone(holding.folder) as free:
         return not free
 
 
@@ -141,7 +141,7 @@ def remove(store: Store, holding: Holding) -> bool:
     Raises:
         StoreError: something cannot be deleted.
     """
-    with alone(store, holding.folder) as free:
+    with store.alone(holding.folder) as free:
         if free:
             names = sorted(found.name for found in holding.objects)
             for name in filter(_is_word, names):
@@ -167,8 +167,8 @@ class UnpackedSource:
     @property
     def in_use(self) -> bool:
         """Whether a living process reads it."""
-        with alone_at(use_of(self.path)) as free:
-            return not free
+        with explained("write", use_of(self.path)), locked(use_of(self.path), wait=False) as free:
+            return free is None
 
     def remove(self) -> bool:
         """Deletes it; returns whether it did: what a living process reads stays.
@@ -176,11 +176,11 @@ class UnpackedSource:
         Raises:
             StoreError: it cannot be deleted.
         """
-        with alone_at(use_of(self.path)) as free:
+        with explained("write", use_of(self.path)), locked(use_of(self.path), wait=False) as free:
             if free:
                 with explained("delete", self.path):
                     shutil.rmtree(self.path)
-        return free
+        return free is not None
 
 
 def unpacked_sources(store: Store) -> list[UnpackedSource]:

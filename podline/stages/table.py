@@ -33,7 +33,6 @@ from podline.stages.specs import (
     ValidateSpec,
 )
 from podline.stages.tools import InputSpeed, InputSpeedSpec, LearningRateResult, LearningRateSpec, ShowResult, ShowSpec
-from podline.store.in_use import using
 from podline.store.opening import open_store
 
 _FIND_IN_FOLDER = "podline.stages.completed:find_in_folder"
@@ -61,7 +60,7 @@ class Stage(Generic[S, R]):
 
     def run(self, spec: S, reporter: Reporter) -> R:
         """Does the work, in this process; nobody deletes what it is done on meanwhile."""
-        with using(open_store(spec.root), spec.uses):
+        with open_store(spec.root).using(spec.uses):
             return entry_points.load(self.run_at)(spec, reporter)
 
     def find(self, spec: S, reporter: Reporter) -> R | None:

@@ -9,16 +9,15 @@ Everything goes through google-cloud-storage, which retries with jitter until th
 leads it to an emulator. Names of credentials are Google's own; nothing here ever sees more of them.
 """
 
-# Google's library tells no types.
+# Google's library has no types.
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-# pyright: reportUnknownArgumentType=false, reportUnknownLambdaType=false, reportPrivateUsage=false
+# pyright: reportUnknownArgumentType=false, reportUnknownLambdaType=false
 from __future__ import annotations
 
 import base64
 import contextlib
 import functools
 import hashlib
-import logging
 import re
 import uuid
 from collections import Counter
@@ -29,15 +28,12 @@ from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 import google_crc32c
 from google.api_core import exceptions as api
-from google.cloud import storage
 from google.cloud.storage.blob import Blob
 from google.cloud.storage.exceptions import DataCorruption
 from google.cloud.storage.retry import DEFAULT_RETRY
-from requests.adapters import HTTPAdapter
 
 from podline.errors import (
     ArtifactError,
-    DamagedTransferError,
     PodlineError,
     SettingsError,
     StoreError,
@@ -47,7 +43,7 @@ from podline.errors import (
 from podline.settings import StoreSettings, load
 from podline.store import digests
 from podline.store.cache import Cache
-from podline.store.cloud_storage_errors import cloud_explained, worth_trying
+from podline.store.cloud_storage import client, cloud_explained, forget_client, worth_trying
 from podline.store.contract import BUCKET_SCHEME, Listed, Store, explained
 from podline.store.prefetch import in_order
 
@@ -59,8 +55,6 @@ _ATTEMPTS_TO_REPLACE = 5
 _PIECE_BYTES = 8 * 2**20
 _CONNECT_SECONDS, _ANSWER_SECONDS = 10.0, 60.0
 _BLOCK_BYTES = 2**20
-# Of the most shards and ranges that may be on their way at once.
-_KEPT_CONNECTIONS = 320
 # What is larger comes in pieces of this: memory is so much for each that is fetched at once, whatever its size.
 _FETCHED_BYTES = 8 * 2**20
 # The object's own bytes, and not what a Content-Encoding says that they stand for: sizes and checksums are theirs. In
@@ -75,7 +69,7 @@ _LISTED_FIELDS = "items(name,size,updated,generation,crc32c,metadata),nextPageTo
 
 
 def open_bucket_store(uri: str, option: str = "--root") -> BucketStore:
-    """The store at ``gs://bucket`` or ``gs://bucket/prefix``, with this machine's settings.
+    """Return the store at ``gs://bucket`` or ``gs://bucket/prefix``, with this machine's settings.
 
     Args:
         uri: one of these.
@@ -86,11 +80,11 @@ def open_bucket_store(uri: str, option: str = "--root") -> BucketStore:
         CredentialsError: there are none.
     """
     bucket, prefix = split_uri(uri)
-    return _opened(bucket, prefix, load().store.model_dump_json(), option)
+    return BucketStore(bucket, prefix, load().store, option)
 
 
 def split_uri(uri: str) -> tuple[str, str]:
-    """The bucket, and the prefix without slashes at its ends, of ``gs://bucket/prefix``.
+    """Return the bucket, and the prefix without slashes at its ends, of ``gs://bucket/prefix``.
 
     Raises:
         SettingsError: there is no bucket in it, its name cannot be one, or the prefix has an empty part.
@@ -101,19 +95,14 @@ def split_uri(uri: str) -> tuple[str, str]:
         raise SettingsError(f"{uri}: a bucket's store is gs://bucket or gs://bucket/prefix")
     if not _BUCKET_NAME.fullmatch(bucket):
         raise SettingsError(
-            f"{uri}: {bucket!r} can be no bucket vs lower-case letters, digits, '-', '_' and '.', with a letter or "
-            "digit at both ends; mend the name"
+            f"{uri}: {bucket!r} is no bucket's name, which has lower-case letters, digits, '-', '_' and '.', with a "
+            "letter or digit at both ends; mend the name"
         )
     return bucket, prefix
 
 
-@functools.lru_cache(maxsize=8)
-def _opened(bucket: str, prefix: str, settings: str, option: str) -> BucketStore:
-    return BucketStore(bucket, prefix, StoreSettings.model_validate_json(settings), option)
-
-
 class _Content(NamedTuple):
-    """What a file holds."""
+    """The size and checksums of a file."""
 
     bytes: int
     sha256: str
@@ -121,7 +110,7 @@ class _Content(NamedTuple):
 
 
 class _Arrived:
-    """What a download is written to: a file, and what has come so far."""
+    """A file that a download is written to, with the size and checksum so far."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream, self._checksum = stream, google_crc32c.Checksum()
@@ -163,7 +152,7 @@ class BucketStore(Store):
         self.scratch = self.beside = cache / "stores" / f"{looks}-{digests.of_bytes(self.uri.encode())[:8]}"
         self._cache = _cache(cache, settings.cache_limit)
         with self._explained("open", self.uri):
-            self._bucket = _client().bucket(bucket, user_project=settings.user_project or None)
+            self._bucket = client().bucket(bucket, user_project=settings.user_project or None)
         # The first half of the deadline is for single requests, the second for transfers begun anew.
         retry = DEFAULT_RETRY.with_delay(0.5, 15.0, 2.0).with_timeout(settings.deadline / 2)
         self._again = retry.with_predicate(worth_trying)
@@ -171,7 +160,7 @@ class BucketStore(Store):
         self._options: dict[str, Any] = {"retry": retry, "timeout": timeout}
 
     def where(self, name: str) -> str:
-        """A name's URI; see :meth:`Store.where`."""
+        """Return a name's URI; see :meth:`Store.where`."""
         self._require_inside(name)
         return f"{self.uri}/{name}"
 
@@ -184,7 +173,7 @@ class BucketStore(Store):
         return None if blob is None else self._listed(blob)
 
     def sha256(self, name: str, found: Listed | None = None) -> str:
-        """See :meth:`Store.sha256`; of an object that Podline did not write, it takes a download."""
+        """See :meth:`Store.sha256`; an object that Podline did not write is downloaded."""
         there = found or self._there(name)
         if there.sha256:
             return there.sha256
@@ -192,7 +181,7 @@ class BucketStore(Store):
             return digests.of_file(self.local(name, there))
 
     def local(self, name: str, found: Listed | None = None) -> Path:
-        """A checked copy in the cache; see :meth:`Store.local`."""
+        """Return a checked copy in the cache; see :meth:`Store.local`."""
         there = found or self._there(name)
         key = f"{self._bucket.name}/{self._name(name)}#{there.version}"
         return self._cache.get(
@@ -207,7 +196,7 @@ class BucketStore(Store):
             return list(threads.map(lambda name: self.local(name, found.get(name)), wanted))
 
     def _looked_at(self, names: Sequence[str]) -> dict[str, Listed]:
-        """What is there of several names: one request a folder in which there are two of them or more."""
+        """Look up several names: one request for each folder with at least two of them."""
         folders = Counter(name.rpartition("/")[0] for name in names)
         shared = [folder for folder, count in folders.items() if count > 1]
         return {found.name: found for folder in shared for found in self._listing(folder, delimiter="/")}
@@ -242,7 +231,7 @@ class BucketStore(Store):
                 raise self._missing(name, version) from None
 
     def read_pieces(self, name: str, length: int, version: str) -> Iterator[bytes]:
-        """Several at a time; see :meth:`Store.read_pieces`."""
+        """Fetch several at a time; see :meth:`Store.read_pieces`."""
         there = self._there(name, version)
         checksum, starts = google_crc32c.Checksum(), range(0, there.bytes, length)
         for piece in in_order(lambda start: self.read_range(name, start, length, version), starts, self.parallel):
@@ -250,7 +239,7 @@ class BucketStore(Store):
             yield piece
         found = _written(checksum)
         if found != there.crc32c:
-            raise DamagedTransferError(f"{self.where(name)} arrived with crc32c {found} vs {there.crc32c}")
+            raise StoreUnavailableError(f"{self.where(name)} arrived with crc32c {found}, expected {there.crc32c}")
 
     def listing(self, prefix: str = "") -> list[Listed]:
         """See :meth:`Store.listing`."""
@@ -266,7 +255,7 @@ class BucketStore(Store):
             return sorted(self._listed(blob) for blob in blobs if not blob.name.endswith("/"))
 
     def now(self) -> float:
-        """By an object that comes and goes; see :meth:`Store.now`."""
+        """Publish an object and delete it; see :meth:`Store.now`."""
         name = f"runs/clock-{uuid.uuid4().hex[:12]}/now"  # if it stays, it is found as an unfinished run
         self.publish_bytes(name, b"")
         published = self._there(name).published
@@ -274,7 +263,7 @@ class BucketStore(Store):
         return published
 
     def publish_file(self, source: Path, name: str, *, replace: bool = False, flush: bool = True) -> None:
-        """Uploads the file; see :meth:`Store.publish_file`."""
+        """Upload the file; see :meth:`Store.publish_file`."""
         del flush  # what the service has acknowledged is safe
         with explained("read", source):
             content = _content(source)
@@ -292,12 +281,12 @@ class BucketStore(Store):
                 try:
                     self._begun_anew(lambda at=generation: self._upload(source, name, content, at))
                 except api.PreconditionFailed:
-                    continue  # somebody wrote it meanwhile; or this did, and the answer was lost
+                    continue  # another process wrote it meanwhile; or this one did, and the answer was lost
                 except api.NotFound:
                     self._require_bucket()
                     continue  # a large file's last answer was lost, and its upload is over: look what is there
                 return
-        raise StoreUnavailableError(f"cannot write {self.where(name)}: others write the same again and again")
+        raise StoreUnavailableError(f"cannot write {self.where(name)}: other processes write it all the time")
 
     def flush(self, names: Iterable[str]) -> None:
         """See :meth:`Store.flush`."""
@@ -321,7 +310,7 @@ class BucketStore(Store):
                 **self._options,
             )
         if blob.crc32c != content.crc32c:
-            raise DataCorruption(None, f"crc32c {blob.crc32c} vs {content.crc32c} that was sent")
+            raise DataCorruption(None, f"got crc32c {blob.crc32c}, sent {content.crc32c}")
 
     def _fetch(self, name: str, found: Listed, copy: Path) -> None:
         reference = self._reference(name, int(found.version))
@@ -333,8 +322,8 @@ class BucketStore(Store):
                     end = min(start + _FETCHED_BYTES, found.bytes) - 1
                     self._fetch_piece(reference, arrived, start, end)
             if (arrived.bytes, arrived.crc32c) != (found.bytes, found.crc32c):
-                came = f"{arrived.bytes} bytes with crc32c {arrived.crc32c}"
-                raise DataCorruption(None, f"{came} vs {found.bytes} with {found.crc32c}")
+                came = f"got {arrived.bytes} bytes with crc32c {arrived.crc32c}"
+                raise DataCorruption(None, f"{came}, expected {found.bytes} with {found.crc32c}")
 
         with self._explained("read", self.where(name)), explained("write to the cache", copy):
             try:
@@ -343,7 +332,7 @@ class BucketStore(Store):
                 raise self._missing(name, found.version) from None
 
     def _fetch_piece(self, reference: Blob, arrived: _Arrived, start: int, end: int) -> None:
-        """In one read; if that is broken off, by the library's own loop, which goes on after what has come."""
+        """Fetch in one read; if that breaks off, by the library's own loop, which goes on after what has come."""
         try:
             options: dict[str, Any] = {**_UNCHECKED, **self._options, "retry": None}
             reference.download_to_file(arrived, start=start, end=end, **options)
@@ -359,22 +348,22 @@ class BucketStore(Store):
         return found
 
     def _missing(self, name: str, version: str = "") -> PodlineError:
-        """What to say of a name, or of a version of it, that is not there."""
+        """Return the error for a name, or a version of it, that is not there."""
         there = self.find(name)
         if there is not None and version:
             return ArtifactError(
-                f"{self.where(name)} is generation {there.version} vs {version} when it was looked at first; "
-                "nothing was mixed, run it again"
+                f"{self.where(name)} is generation {there.version} now, and was {version} at the first look; nothing "
+                "was mixed, run it again"
             )
         return StoreError(f"cannot read {self.where(name)}: it is not there")
 
     def _require_bucket(self) -> None:
-        """An object that is not there may be in a bucket that is not."""
-        if self.uri not in _KNOWN_STORES:
+        """Raise an error if an object is missing because its bucket is."""
+        if self.uri not in _known:
             with self._explained("open the bucket of", self.uri):
                 listed = self._bucket.list_blobs(max_results=1, **self._options)
                 next(iter(listed), None)
-            _KNOWN_STORES.add(self.uri)
+            _known.add(self.uri)
 
     def _reference(self, name: str, generation: int | None = None) -> Blob:
         return self._bucket.blob(self._name(name), generation=generation)
@@ -396,25 +385,8 @@ class BucketStore(Store):
         return cloud_explained(action, where, self.settings.deadline, self._option)
 
 
-_KNOWN_STORES: set[str] = set()
-
-
-@functools.lru_cache(maxsize=1)
-def _client() -> storage.Client:
-    # It warns of each request that it repeats, with the address, in which a service account's name may be. What fails
-    # in the end is told by us.
-    logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
-    # Without a project: nothing here needs one, and credentials may not name any.
-    client = storage.Client(project=None)
-    # It would ask for the bucket's location, to trace requests by; without saying who pays, and few accounts may.
-    vars(client)["_bucket_metadata_cache"] = None
-    # By default ten connections are kept, and each further one is opened anew for every request.
-    for scheme in ("https://", "http://"):
-        client._http.mount(scheme, HTTPAdapter(pool_maxsize=_KEPT_CONNECTIONS))
-    # Proxies, and whom to trust, are looked up once: for every request, it is a quarter of what a small one costs.
-    found = client._http.merge_environment_settings(client.api_endpoint, {}, None, None, None)
-    client._http.proxies, client._http.verify, client._http.trust_env = found["proxies"], found["verify"], False
-    return client
+# Stores whose buckets are there.
+_known: set[str] = set()
 
 
 @functools.lru_cache(maxsize=8)
@@ -423,17 +395,14 @@ def _cache(folder: Path, limit: int) -> Cache:
 
 
 def forget_clients() -> None:
-    """Drops what was opened, so that the environment (credentials, the emulator's address) is looked at again."""
-    _opened.cache_clear()
-    if _client.cache_info().currsize:
-        _client().close()
-    _client.cache_clear()
+    """Drop what was opened, so that the environment (credentials, the emulator's address) is looked at again."""
     _cache.cache_clear()
-    _KNOWN_STORES.clear()
+    _known.clear()
+    forget_client()
 
 
 def _content(path: Path) -> _Content:
-    """Size and checksums of a file, in one pass; memory is flat."""
+    """Return size and checksums of a file, in one pass; memory is flat."""
     crc32c, sha256, size = google_crc32c.Checksum(), hashlib.sha256(), 0
     with path.open("rb") as stream:
         while block := stream.read(_BLOCK_BYTES):
@@ -444,7 +413,7 @@ def _content(path: Path) -> _Content:
 
 
 def _crc32c(path: Path) -> str:
-    """The crc32c of a file, as the service writes it; a tenth of the time that its sha256 would take."""
+    """Return the crc32c of a file, as the service writes it; a tenth of the time that its sha256 would take."""
     checksum = google_crc32c.Checksum()
     with path.open("rb") as stream:
         while block := stream.read(_BLOCK_BYTES):
@@ -457,6 +426,6 @@ def _written(checksum: google_crc32c.Checksum) -> str:
 
 
 def _sha256_of(blob: Blob) -> str:
-    """The sha256 that an object's writer noted, if its bytes are still those that the writer had; else nothing."""
+    """Return the sha256 that an object's writer noted, if its bytes are still the writer's; else an empty string."""
     metadata = blob.metadata or {}
     return metadata.get(_SHA256, "") if metadata.get(_CRC32C) == blob.crc32c else ""

@@ -1,15 +1,14 @@
 """The contract of a store: names under one root, each object published whole.
 
-There are two kinds of place: a folder (:mod:`podline.store.folder`) and a bucket (:mod:`podline.store.buckets`). Both
-promise the same: a name either does not exist or has its full content; an existing name is never overwritten by
-something else unless the caller says ``replace``; what is read is what was published, or an error.
+A store is a folder (:mod:`podline.store.folder`) or a bucket (:mod:`podline.store.buckets`). Both promise the same: a
+name does not exist or has its full content; an existing name is never overwritten by other content unless the caller
+says ``replace``; what is read is what was published, or an error.
 
 Code that needs a file, to map it into memory or to hand it to a library, asks for :meth:`Store.local`; for messages
 there is :meth:`Store.where`; all else goes through names.
 
 Beside what is published, a store has a *scratch* folder on this machine, for logs, locks and temporary files: a
-folder's is ``.podline`` below it. Temporary files are in ``tmp`` there; what a killed process left is removed by the
-next one (:meth:`Store.sweep`).
+folder's is ``.podline`` below it.
 """
 
 from __future__ import annotations
@@ -18,10 +17,7 @@ import contextlib
 import errno
 import json
 import os
-import shutil
-import socket
 import stat
-import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
@@ -29,19 +25,18 @@ from typing import NamedTuple
 
 from podline.errors import ArtifactError, StoreError
 from podline.frozen import Json, is_object
-from podline.store import document_digest
+from podline.store import digests, locks
 
 BUCKET_SCHEME = "gs://"
-SCRATCH, _TEMPORARY = ".podline", "tmp"
-
-
+SCRATCH = ".podline"
+_TEMPORARY = "tmp"
 # Of the scratch folder: for its owner alone.
 _PRIVATE = 0o700
 
 
 @contextlib.contextmanager
 def explained(action: str, path: Path | str) -> Generator[None, None, None]:
-    """Turns an :class:`OSError` in its body into a :class:`StoreError` of one clear line.
+    """Turn an :class:`OSError` in the body into a :class:`StoreError` of one clear line.
 
     Args:
         action: what was being done, as a verb phrase: "write", "read the manifest of".
@@ -64,10 +59,8 @@ class Listed(NamedTuple):
     """A published name.
 
     Attributes:
-        name: as it was published.
-        bytes: its size.
-        published: the Unix time at which it was.
-        version: another content has another one.
+        published: the Unix time at which it was published.
+        version: changes with the content.
         sha256: of its content, in hexadecimal; empty if the content would have to be read for it.
         crc32c: of an object, as the service writes it; of a file none.
     """
@@ -81,7 +74,7 @@ class Listed(NamedTuple):
 
 
 class Store(ABC):
-    """What both kinds of store promise. Names are relative, with ``/`` between their parts.
+    """A store; names are relative, with ``/`` between their parts.
 
     Attributes:
         uri: the root as a user would write it.
@@ -97,7 +90,7 @@ class Store(ABC):
 
     @abstractmethod
     def where(self, name: str) -> str:
-        """A name as a user would write it: a path, or gs://bucket/prefix/name; it need not exist.
+        """Return a name as a user would write it, a path or gs://bucket/prefix/name; it need not exist.
 
         Raises:
             ArtifactError: the name leads out of the store.
@@ -105,14 +98,14 @@ class Store(ABC):
 
     @abstractmethod
     def local(self, name: str, found: Listed | None = None) -> Path:
-        """A local file with the content of a published name, for reading only.
+        """Return a local file with the content of a published name, for reading only.
 
-        In a folder it is the file itself (which need not be there, for the caller to find out); of an object it is a
-        copy in the cache, checked against the object's checksum, which stays for as long as this process lives.
+        In a folder it is the file itself, which need not be there. Of an object it is a copy in the cache, checked
+        against the object's checksum, which stays for as long as this process lives.
 
         Args:
             name: what is wanted.
-            found: what :meth:`find` or :meth:`listing` told of it: exactly this object, which is not looked at again.
+            found: what :meth:`find` or :meth:`listing` returned: exactly this object, which is not looked up again.
 
         Raises:
             ArtifactError: it is another one by now.
@@ -120,20 +113,20 @@ class Store(ABC):
         """
 
     def locals(self, names: Iterable[str]) -> list[Path]:
-        """Like :meth:`local`, of several names; objects are looked at together, and fetched several at a time."""
+        """Return local files of several names; objects are looked up together, and fetched several at a time."""
         return [self.local(name) for name in names]
 
     @abstractmethod
     def find(self, name: str) -> Listed | None:
-        """A published name with its size and time; None if there is none."""
+        """Return a published name with its size and time; None if there is none."""
 
     @abstractmethod
     def sha256(self, name: str, found: Listed | None = None) -> str:
-        """The sha256 of a published name's content, in hexadecimal.
+        """Return the sha256 of a published name's content, in hexadecimal.
 
         Args:
             name: whose.
-            found: what :meth:`find` or :meth:`listing` told of it just now, which often has it.
+            found: what :meth:`find` or :meth:`listing` returned just now, which often has it.
 
         Raises:
             ArtifactError: it is another one by now.
@@ -142,11 +135,11 @@ class Store(ABC):
 
     @abstractmethod
     def read_bytes(self, name: str, version: str = "") -> bytes:
-        """The whole content of a small object.
+        """Return the whole content of a small object.
 
         Args:
             name: what is read.
-            version: as :meth:`find` told; it must still be this one.
+            version: as :meth:`find` returned it; it must still be this one.
 
         Raises:
             ArtifactError: it has another version by now.
@@ -155,13 +148,13 @@ class Store(ABC):
 
     @abstractmethod
     def read_range(self, name: str, start: int, length: int, version: str = "") -> bytes:
-        """Some bytes of a published name; fewer than ``length`` at its end.
+        """Return ``length`` bytes of a published name from ``start``; fewer at its end.
 
         Args:
             name: what is read.
             start: the first byte.
             length: how many.
-            version: as :meth:`find` told; it must still be this one.
+            version: as :meth:`find` returned it; it must still be this one.
 
         Raises:
             ArtifactError: it has another version by now.
@@ -170,29 +163,29 @@ class Store(ABC):
 
     @abstractmethod
     def read_pieces(self, name: str, length: int, version: str) -> Iterator[bytes]:
-        """The whole content of a large object, ``length`` bytes at a time; memory is flat.
+        """Yield the whole content of a large object, ``length`` bytes at a time; memory is flat.
 
         Raises:
             ArtifactError: it has another version by now.
             StoreError: it is not there or cannot be read.
-            DamagedTransferError: after the last piece: what came is not what is there.
+            StoreUnavailableError: after the last piece: what came is not what is there.
         """
 
     @abstractmethod
     def listing(self, prefix: str = "") -> list[Listed]:
-        """All published names below a folder, sorted by name."""
+        """Return all published names below a folder, sorted by name."""
 
     @abstractmethod
     def now(self) -> float:
-        """The Unix time by the clock that says when something was published, which may not be this machine's.
+        """Return the Unix time by the clock that dates what is published, which may not be this machine's.
 
         Raises:
-            StoreError: the store cannot be written, by which it is found out.
+            StoreError: the store cannot be written; something is written to find out.
         """
 
     @abstractmethod
     def publish_file(self, source: Path, name: str, *, replace: bool = False, flush: bool = True) -> None:
-        """Publishes a finished local file; ``source`` is best made in :meth:`workspace`, and may be gone afterwards.
+        """Publish a finished local file; ``source`` is best made in :meth:`workspace`, and may be gone afterwards.
 
         Args:
             source: the file.
@@ -216,18 +209,18 @@ class Store(ABC):
 
     @abstractmethod
     def delete(self, name: str) -> None:
-        """Removes a name; one that is not there is no error."""
+        """Remove a name; one that is not there is no error."""
 
     def exists(self, name: str) -> bool:
-        """Whether a name was published."""
+        """Return whether a name was published."""
         return self.find(name) is not None
 
     def list(self, prefix: str = "") -> list[str]:
-        """The names of :meth:`listing`."""
+        """Return the names of :meth:`listing`."""
         return [found.name for found in self.listing(prefix)]
 
-    def read_json(self, name: str, remedy: str = document_digest.REMEDY) -> Json:
-        """A JSON document, verified against the digest that it carries.
+    def read_json(self, name: str, remedy: str = digests.REMEDY) -> Json:
+        """Return a JSON document, verified against the digest that it carries.
 
         Args:
             name: what is read.
@@ -239,12 +232,12 @@ class Store(ABC):
         """
         return self.read_document(name, remedy)[0]
 
-    def read_document(self, name: str, remedy: str = document_digest.REMEDY) -> tuple[Json, str]:
-        """Like :meth:`read_json`, with the digest, which is empty for anything but an object."""
-        return document_digest.read_with_digest(name, self.where(name), self.read_bytes(name), remedy)
+    def read_document(self, name: str, remedy: str = digests.REMEDY) -> tuple[Json, str]:
+        """Return what :meth:`read_json` does, with the digest, which is empty for anything but an object."""
+        return digests.read_document(name, self.where(name), self.read_bytes(name), remedy)
 
     def publish_bytes(self, name: str, data: bytes, *, replace: bool = False, flush: bool = True) -> None:
-        """Publishes bytes under a name; see :meth:`publish_file`.
+        """Publish bytes under a name; see :meth:`publish_file`.
 
         Raises:
             TakenError: the name is there with other content, and ``replace`` is not set.
@@ -257,16 +250,15 @@ class Store(ABC):
             self.publish_file(temporary, name, replace=replace, flush=flush)
 
     def publish_json(self, name: str, document: Json, *, replace: bool = False, flush: bool = True) -> None:
-        """Publishes a JSON document, indented, keys in the order given; an object carries a digest of itself."""
-        told = document_digest.with_digest(name, document) if is_object(document) else document
-        content = (json.dumps(told, indent=2, allow_nan=False) + "\n").encode()
+        """Publish a JSON document, indented, keys in the order given; an object carries a digest of itself."""
+        published = digests.with_digest(name, document) if is_object(document) else document
+        content = (json.dumps(published, indent=2, allow_nan=False) + "\n").encode()
         self.publish_bytes(name, content, replace=replace, flush=flush)
 
     def own_folder(self, *parts: str) -> Path:
-        """A folder below :attr:`scratch`, which is made; nobody but this user can enter the scratch folder.
+        """Make a folder below :attr:`scratch`, and return it; only this user can enter the scratch folder.
 
-        What is in there (logs, the database of a server and its secret, unpacked archives) may be readable by itself,
-        also in a folder that an earlier release made.
+        What is in there (logs, the database of a server and its secret, unpacked archives) may be readable by itself.
 
         Raises:
             StoreError: it cannot be written.
@@ -282,31 +274,53 @@ class Store(ABC):
 
     @contextlib.contextmanager
     def workspace(self, label: str) -> Generator[Path, None, None]:
-        """A temporary folder on this machine (in a folder, on the store's own file system), gone when its body ends.
+        """Make a temporary folder on this machine that is gone when the body ends.
 
-        Its name says host, process namespace and process, so that :meth:`sweep` can tell a dead process's folder from a
-        living one's.
+        Of a folder, it is on the store's own file system.
+
+        Raises:
+            StoreError: it cannot be made.
         """
-        name = f"{label}~{_processes()}~{os.getpid()}~{uuid.uuid4().hex[:12]}"
-        folder = self.own_folder(_TEMPORARY, name)
-        try:
+        with contextlib.ExitStack() as stack:
+            parent = self.own_folder(_TEMPORARY)
+            with explained("write to the store", self.uri):
+                folder = stack.enter_context(locks.temporary_folder(parent, label))
             yield folder
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
 
     def sweep(self) -> int:
-        """Removes the temporary folders of processes that ended without cleaning up on this host; returns how many."""
-        removed = 0
-        for folder in sorted(self._temporary.iterdir()) if self._temporary.is_dir() else []:
-            parts = folder.name.split("~")
-            if len(parts) == 4 and parts[1] == _processes() and not _alive(int(parts[2])):
-                shutil.rmtree(folder, ignore_errors=True)
-                removed += 1
-        return removed
+        """Remove the temporary folders that killed processes left; return their number."""
+        return locks.sweep(self.scratch / _TEMPORARY)
 
-    @property
-    def _temporary(self) -> Path:
-        return self.scratch / _TEMPORARY
+    @contextlib.contextmanager
+    def using(self, folders: Iterable[str]) -> Generator[None, None, None]:
+        """Keep data sets and runs, by their names in the store, from being deleted while the body runs.
+
+        In a folder this holds for every process that has the folder, in a bucket for those of this machine. Where one
+        is being deleted just now, its end is waited for.
+
+        Raises:
+            StoreError: the scratch folder cannot be written.
+        """
+        with contextlib.ExitStack() as stack:
+            for folder in sorted(set(folders)):
+                with explained("write to the store", self.uri):
+                    stack.enter_context(locks.locked(self._use_of(folder), shared=True))
+            yield
+
+    @contextlib.contextmanager
+    def alone(self, folder: str) -> Generator[bool, None, None]:
+        """Keep a data set or a run from being used while the body runs; yields False where a process uses it.
+
+        Raises:
+            StoreError: the scratch folder cannot be written.
+        """
+        with contextlib.ExitStack() as stack:
+            with explained("write to the store", self.uri):
+                free = stack.enter_context(locks.locked(self._use_of(folder), wait=False))
+            yield free is not None
+
+    def _use_of(self, folder: str) -> Path:
+        return self.own_folder("uses") / digests.of_bytes(folder.encode())[:32]
 
     def _require_inside(self, name: str) -> None:
         if name.startswith("/") or ".." in name.split("/"):
@@ -314,23 +328,7 @@ class Store(ABC):
 
 
 def _make(folder: Path) -> None:
-    """Makes a folder and those that it lies in; of these, scratch folders are for their owner alone."""
+    """Make a folder and those that it lies in; of these, scratch folders are for their owner alone."""
     if not folder.is_dir():
         _make(folder.parent)
         folder.mkdir(mode=_PRIVATE if folder.name == SCRATCH else 0o777, exist_ok=True)
-
-
-def _processes() -> str:
-    """Name what a process's number counts in: containers may have the host's name, and numbers of their own."""
-    space = Path("/proc/self/ns/pid")
-    return f"{socket.gethostname()}-{space.stat().st_ino}" if space.exists() else socket.gethostname()
-
-
-def _alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True

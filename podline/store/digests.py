@@ -1,4 +1,8 @@
-"""Checksums: of files, of bytes, and of anything that goes to JSON."""
+"""Checksums: of bytes and files, and the digest that every JSON document in a store carries.
+
+The digest is the last key of a document. It covers the name, so a document that was copied over another one is noticed
+although it is whole. An object without a digest is damaged; lists have none.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +10,20 @@ import hashlib
 import json
 from pathlib import Path
 
-from podline.frozen import Json
+from podline.errors import ArtifactError
+from podline.frozen import Json, JsonObject, is_object
+
+KEY = "document_sha256"
+REMEDY = "put it back, or delete it to have it made again"
 
 
 def of_bytes(data: bytes | bytearray | memoryview) -> str:
-    """The sha256 of bytes, in hexadecimal."""
+    """Return the sha256 of bytes, in hexadecimal."""
     return hashlib.sha256(data).hexdigest()
 
 
 def of_file(path: Path) -> str:
-    """The sha256 of a file's content, in hexadecimal; read in blocks, so memory is flat.
+    """Return the sha256 of a file's content, in hexadecimal; memory is flat.
 
     Raises:
         OSError: the file cannot be read.
@@ -25,5 +33,48 @@ def of_file(path: Path) -> str:
 
 
 def of_json(document: Json) -> str:
-    """The sha256 of a JSON document in one canonical form: the order of keys makes no difference."""
+    """Return the sha256 of a JSON document in one canonical form: the order of keys makes no difference."""
     return of_bytes(json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False).encode())
+
+
+def with_digest(name: str, document: JsonObject) -> JsonObject:
+    """Return a document as it is published under a name: with its digest."""
+    return {**document, KEY: _digest(name, document)}
+
+
+def read_document(name: str, where: str, data: bytes, remedy: str = REMEDY) -> tuple[Json, str]:
+    """Return the content of a document and its digest, which is empty for anything but an object.
+
+    Args:
+        name: its name in the store.
+        where: the same as a user would write it.
+        data: its bytes.
+        remedy: what to do if it is damaged.
+
+    Raises:
+        ArtifactError: it is not JSON, or not what was published under this name.
+    """
+    try:
+        document: Json = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise ArtifactError(f"{where} is not valid JSON ({error}); {remedy}") from error
+    if not is_object(document):
+        return document, ""
+    if KEY not in document:
+        raise ArtifactError(f"{where} has no {KEY}: it is not what was published; {remedy}")
+    content: JsonObject = {**document}
+    expected = str(content.pop(KEY))
+    try:
+        found = _digest(name, content)
+    except ValueError as error:
+        raise ArtifactError(f"{where} holds a number that is not finite ({error}); {remedy}") from error
+    if found != expected:
+        raise ArtifactError(
+            f"{where} was changed since it was written: its content has the digest {found[:12]}…, "
+            f"its {KEY} is {expected[:12]}…; {remedy}"
+        )
+    return content, found
+
+
+def _digest(name: str, document: JsonObject) -> str:
+    return of_json({"name": name, "document": document})

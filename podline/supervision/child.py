@@ -6,6 +6,9 @@ input stays open: its end means that the parent is gone, and then this process e
 
 SIGTERM raises :class:`~podline.errors.PreemptedError` in the main thread; a stage that has something to save installs
 a handler of its own for as long as it works.
+
+Two locks end with this process (:mod:`podline.store.locks`): one on the work, so that two processes never make the same
+artifact, and one on the machine, so that one training runs at a time.
 """
 
 from __future__ import annotations
@@ -14,7 +17,6 @@ import argparse
 import contextlib
 import errno
 import faulthandler
-import fcntl
 import gc
 import json
 import os
@@ -24,19 +26,21 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from podline import entry_points
 from podline.cluster import lost
-from podline.errors import PodlineError, PreemptedError, StoreError
+from podline.errors import PodlineError, PreemptedError, SettingsError, StoreError
 from podline.figures import duration
 from podline.frozen import Frozen
 from podline.progress import Event, Listener, Reporter
-from podline.settings import STAGE_MARK
-from podline.stages.specs import Result, part_of_work
+from podline.settings import STAGE_MARK, load
+from podline.stages.specs import Result, Spec, TrainSpec, part_of_work
 from podline.stages.table import Stage
-from podline.store.contract import Store, explained
+from podline.store import locks
+from podline.store.contract import explained
 from podline.store.opening import open_store
 from podline.strategies import WORKERS
 from podline.supervision import processes
@@ -45,14 +49,13 @@ from podline.tpu.tensorflow_errors import explain
 
 # What is left to save, once the parent is gone; its next start is not kept waiting for longer.
 ORPHAN_GRACE = 2.0
-_LOCK_POLL = 0.5
-# How often a process that waits gives a sign of life, and how long after the first line it says so again; each pause
-# is twice the one before, and shorter than what counts as hung on a node (tpu.limits.worker).
-_LOCK_BEAT, _LOCK_NEWS, _LOCK_RAREST = 10.0, 60.0, 600.0
+# How often a process that waits gives a sign of life, and how often it says so in the log; the latter is shorter than
+# what counts as hung on a node (tpu.limits.worker).
+_BEAT_SECONDS, _NEWS_SECONDS = 10.0, 600.0
 
 
 class Order(Frozen):
-    """What the parent wants done; classes and functions are named ``module:name``, so that any stage can be ordered."""
+    """A stage to do; classes and functions are named ``module:name``, so that any stage can be ordered."""
 
     stage: str
     run_at: str
@@ -64,7 +67,7 @@ class Order(Frozen):
 
 
 def main() -> None:
-    """Does one stage; the exit code is that of :mod:`podline.errors`."""
+    """Do one stage; the exit code is that of :mod:`podline.errors`."""
     parser = argparse.ArgumentParser(prog="python -m podline.supervision.child", description=__doc__)
     parser.add_argument("stage")
     parser.add_argument("--progress-fd", type=int, required=True)
@@ -85,7 +88,7 @@ def main() -> None:
 
 
 def _work(order: Order, listener: Listener) -> int:
-    """Does the stage and tells how it ended; returns the exit code."""
+    """Do the stage, report how it ended, and return the exit code."""
     try:
         result = _result(order, Reporter(order.stage, listener))
     except PodlineError as error:
@@ -111,12 +114,18 @@ def _result(order: Order, reporter: Reporter) -> Result:
     )
     spec = stage.spec.model_validate(order.spec)
     store = open_store(spec.root)
-    with _alone(store, f"{order.stage}-{spec.digest()[:16]}{part_of_work(spec)}", reporter) as waited:
-        # Whoever was killed at the same work is gone by now.
+    holder = " of ".join((order.stage, *spec.uses[-1:]))
+    same = store.own_folder("locks") / f"{order.stage}-{spec.digest()[:16]}{part_of_work(spec)}.lock"
+    with contextlib.ExitStack() as stack:
+        waiting = _Waiting(reporter, "another process is at work on the same, and this one waits for it to end")
+        with explained("write to the store", store.uri):
+            waited = stack.enter_context(locks.turn(same, holder, waiting))
+        # Processes that were killed at the same work are gone by now.
         store.sweep()
         found = stage.find(spec, reporter) if waited else None
         if found is not None:
             return found
+        stack.enter_context(_turn_to_train(spec, holder, reporter))
         entry_points.load(order.run_at)
         # Libraries stay as long as the process; to look through them for cycles takes a tenth of a second each time.
         gc.freeze()
@@ -124,46 +133,48 @@ def _result(order: Order, reporter: Reporter) -> Result:
 
 
 @contextlib.contextmanager
-def _alone(store: Store, name: str, reporter: Reporter) -> Iterator[bool]:
-    """Holds a lock that ends with its process, so that two processes never work on one artifact.
+def _turn_to_train(spec: Spec, holder: str, reporter: Reporter) -> Iterator[None]:
+    """Hold the machine while the body runs, if it trains there.
 
-    Yields:
-        Whether another process held it first: then the work may be done by now.
+    A TPU has a gate of its own. The processes of one training may share a machine.
+
+    Raises:
+        SettingsError: the lock's file cannot be used.
     """
-    path = store.own_folder("locks") / f"{name}.lock"
-    with explained("write to the store", store.uri):
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-    try:
-        yield _lock(descriptor, reporter)
-    finally:
-        os.close(descriptor)
+    machine = load()
+    with contextlib.ExitStack() as stack:
+        if machine.train_lock and isinstance(spec, TrainSpec) and not spec.by_workers and machine.tpu is None:
+            waiting = _Waiting(reporter, "waits for its turn, since one training at a time runs on this machine")
+            try:
+                stack.enter_context(locks.turn(Path(machine.train_lock).expanduser(), holder, waiting))
+            except OSError as error:
+                raise SettingsError(
+                    f"{machine.train_lock}, by which trainings take turns, cannot be used ({error.strerror}); delete "
+                    "it, or name another file by the setting train_lock"
+                ) from error
+        yield
 
 
-def _lock(descriptor: int, reporter: Reporter) -> bool:
-    begun = beat = news = time.monotonic()
-    pause = _LOCK_NEWS
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            now = time.monotonic()
-            if now >= news:
-                reporter.log(f"another process is at work on the same; waiting for it to end{_since(now - begun)}")
-                news, pause = now + pause, min(2 * pause, _LOCK_RAREST)
-            if now >= beat:
-                reporter.pace(None)
-                beat = now + _LOCK_BEAT
-            time.sleep(_LOCK_POLL)
-        else:
-            return news > begun
+class _Waiting:
+    """Reports now and then that this process waits for another one."""
 
+    def __init__(self, reporter: Reporter, why: str) -> None:
+        self._reporter, self._why = reporter, why
+        self._beat = self._news = 0.0
 
-def _since(seconds: float) -> str:
-    return f", for {duration(seconds)} so far" if seconds >= 1 else ""
+    def __call__(self, holder: str, seconds: float) -> None:
+        """Report who has the lock, after so many seconds of waiting, if the last report is old."""
+        if seconds >= self._news:
+            so_far = f", for {duration(seconds)} so far" if seconds >= 1 else ""
+            self._reporter.log(f"{self._why}{so_far}: {holder}")
+            self._news = seconds + _NEWS_SECONDS
+        if seconds >= self._beat:
+            self._reporter.waiting(f"{self._why}: {holder}")
+            self._beat = seconds + _BEAT_SECONDS
 
 
 def _first_line(descriptor: int) -> bytes:
-    """The line up to the first newline, read without a buffer: what follows is left in the pipe."""
+    """Read up to the first newline without a buffer: what follows is left in the pipe."""
     line = bytearray()
     while not line.endswith(b"\n"):
         block = os.read(descriptor, 1 << 16)
@@ -174,11 +185,10 @@ def _first_line(descriptor: int) -> bytes:
 
 
 def _json_lines(descriptor: int) -> Listener:
-    """A listener that writes each event as a line, for threads and for signal handlers.
+    """Return a listener that writes each event as a line, for threads and for signal handlers.
 
-    A handler runs in the middle of whatever its thread does, which may be this: so the lock may be taken again by its
-    holder, and nothing is buffered. A line as short as events are goes into a pipe whole. That nobody listens any more
-    is the lifeline's business.
+    A handler may run in the middle of this function: so the lock may be taken again by its holder, and nothing is
+    buffered. That the reader is gone is the lifeline's business.
     """
     lock = threading.RLock()
 
@@ -203,7 +213,7 @@ def _disk_is_full(order: Order, error: Exception) -> StoreError | None:
 
 
 def _of_tensorflow(order: Order, error: Exception) -> PodlineError | None:
-    """What TensorFlow means, in a stage that runs a model; None for what is not TensorFlow's to say."""
+    """Return what TensorFlow means, in a stage that runs a model; None for what is not TensorFlow's."""
     strategy, kind, message = order.spec.get("strategy"), type(error).__name__, str(error)
     if strategy is None:
         return None
@@ -218,7 +228,7 @@ def _end_orphan(mark: str, orphaned: threading.Event) -> None:
 
 
 def _end_all(mark: str) -> None:
-    """Ends every process that came from this one, then this one."""
+    """End every process that came from this one, then this one."""
     processes.kill_marked(STAGE_MARK, mark)
     processes.kill_group(os.getpgrp())
 

@@ -72,8 +72,8 @@ def perform(
     """
     tpu, stage = tpu_of(spec, machine), stage_of(spec)
     if tpu is None or stage.find(spec, Reporter(stage.name, listener)) is not None:
-        return _here(spec, listener, machine, Ending())
-    runner: Runner | None = on_node if tpu.placement == "node" else _here
+        return run_stage(spec, listener, machine)
+    runner: Runner | None = on_node if tpu.placement == "node" else run_stage
     if runner is None:
         raise TpuSetupError(
             "tpu.placement = 'node': only a flow on a Prefect server that the node's worker knows can do that; run a "
@@ -101,19 +101,6 @@ def tpu_of(spec: Spec, machine: Settings) -> TpuSettings | None:
     if kind == "tpu" and machine.tpu and _NODE_NAME.fullmatch(name) and name not in ("local", machine.tpu.node):
         raise SettingsError(f"strategy {strategy} vs tpu.node = {machine.tpu.node!r}: name the same node, or say tpu")
     return machine.tpu
-
-
-def _here(spec: Spec, listener: Listener, machine: Settings, ending: Ending) -> Any:
-    return run_stage(
-        spec,
-        listener,
-        ending=ending,
-        timeout=machine.timeout(stage_of(spec).name),
-        silence=machine.silence,
-        hang_factor=machine.hang_factor,
-        hang_floor=machine.hang_floor,
-        grace=machine.grace,
-    )
 
 
 def _on_tpu(

@@ -1,17 +1,15 @@
 """Runs a stage in a child process: its progress, time limits, death and descendants.
 
 What the child writes to its standard output and error goes to ``.podline/logs/<stage>-<digest>.log`` in the store, so
-that the noise of libraries never reaches a terminal. Only events count as signs of life: there is no heartbeat that a
-hung stage would go on giving, so a stage reports progress more often than ``silence``. A stage that knows its pace, as
-training does between two stops, tells it, and then counts as hung much sooner. A hung child is first asked where each
-of its threads is.
+that the noise of libraries never reaches a terminal. Only events count as signs of life, since a heartbeat might go on
+in a hung stage: a stage reports progress more often than the setting ``silence``. One that reports its pace, as
+training does between two stops, counts as hung much sooner. A hung child is first asked where each of its threads is.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 import re
 import selectors
@@ -21,19 +19,12 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
-from podline.errors import (
-    ChildKilledError,
-    HangError,
-    PodlineError,
-    StageTimeoutError,
-    from_json,
-)
+from podline.errors import ChildKilledError, HangError, PodlineError, StageTimeoutError, from_json
 from podline.progress import Event, Listener, Reporter
-from podline.settings import STAGE_MARK, child_environment
+from podline.settings import STAGE_MARK, Settings, child_environment
 from podline.stages.specs import Result, Spec, part_of_work
 from podline.stages.table import Stage, stage_of
 from podline.store.contract import Store, explained
@@ -44,9 +35,6 @@ from podline.supervision.stacks import STACKS_SIGNAL, where
 
 R = TypeVar("R", bound=Result)
 
-DEFAULT_GRACE = 30.0
-DEFAULT_HANG_FACTOR = 20.0
-DEFAULT_HANG_FLOOR = 120.0
 _POLL = 0.2
 # From a child's last event to its end: interpreters with TensorFlow in them take a while to go.
 _EXIT_SECONDS = 20.0
@@ -64,14 +52,14 @@ _NOISE = re.compile(
 
 
 class Ending:
-    """By which another thread ends a stage that is running; the first to ask is heard."""
+    """A request by another thread to end a stage that is running; the first one counts."""
 
     def __init__(self) -> None:
         self.error: PodlineError | None = None
         self.at_once = False
 
     def ask(self, error: PodlineError, *, at_once: bool) -> None:
-        """Ends the stage, which then raises the error.
+        """End the stage, which then raises the error.
 
         Args:
             error: why.
@@ -82,18 +70,8 @@ class Ending:
             self.error = error
 
 
-def run_stage(
-    spec: Spec,
-    listener: Listener,
-    *,
-    ending: Ending | None = None,
-    timeout: float | None = None,
-    silence: float | None = None,
-    hang_factor: float = DEFAULT_HANG_FACTOR,
-    hang_floor: float = DEFAULT_HANG_FLOOR,
-    grace: float = DEFAULT_GRACE,
-) -> Any:
-    """A stage's result: an earlier one if it is still whole, else that of a child process.
+def run_stage(spec: Spec, listener: Listener, machine: Settings | None = None, ending: Ending | None = None) -> Any:
+    """Return a stage's result: an earlier one if it is still whole, else that of a child process.
 
     The child and all that it started are gone when this returns or raises, whatever the reason; if this process is
     killed, they end by themselves within seconds.
@@ -101,33 +79,23 @@ def run_stage(
     Args:
         spec: what the stage is given.
         listener: gets the stage's events, from ``start`` to ``result`` or ``error``.
-        ending: may end it before its time.
-        timeout: seconds that the stage may take.
-        silence: seconds that it may go without an event.
-        hang_factor: a stage that told its pace may go without an event for so many times as long …
-        hang_floor: … but at least for so many seconds, and never for more than ``silence``.
-        grace: seconds between SIGTERM, at which a stage saves what it has, and SIGKILL.
-
-    Returns:
-        The stage's result.
+        machine: has the limits; the defaults unless given.
+        ending: may end the stage early.
 
     Raises:
         PodlineError: what the stage raised, as the same class.
-        StageTimeoutError: it took longer than ``timeout``.
+        StageTimeoutError: it took longer than its setting ``…_timeout``.
         HangError: it gave no sign of life for too long; says where its threads were.
         ChildKilledError: it was ended by a signal.
     """
+    machine, ending = machine or Settings(), ending or Ending()
     stage = stage_of(spec)
     listener({"event": "start", "stage": stage.name})
-    store = open_store(spec.root)
-    store.sweep()
+    open_store(spec.root).sweep()
     try:
         result = stage.find(spec, Reporter(stage.name, listener))
         if result is None:
-            limits = _Limits(timeout, silence, hang_factor, hang_floor, grace, ending)
-            result = unless_done(
-                lambda: _run_in_child(stage, spec, store, listener, limits), spec, listener, ending or Ending()
-            )
+            result = unless_done(lambda: _in_child(stage, spec, listener, machine, ending), spec, listener, ending)
     except PodlineError as error:
         listener({"event": "error", "stage": stage.name, "error": error.to_json()})
         raise
@@ -136,7 +104,7 @@ def run_stage(
 
 
 def unless_done(work: Callable[[], R], spec: Spec, listener: Listener, ending: Ending) -> R:
-    """Return what a stage answers, or what it had completed when ``ending`` came.
+    """Return a stage's result, or what it had completed when ``ending`` came.
 
     A node may become unhealthy when the last step is done and the completion record is written.
     """
@@ -147,7 +115,7 @@ def unless_done(work: Callable[[], R], spec: Spec, listener: Listener, ending: E
         reporter = Reporter(stage.name, listener)
         found = None
         if error is ending.error:
-            with contextlib.suppress(PodlineError):  # what it was ended for says more
+            with contextlib.suppress(PodlineError):  # the reason of the ending says more
                 found = stage.find(spec, reporter)
         if found is None:
             raise
@@ -155,31 +123,9 @@ def unless_done(work: Callable[[], R], spec: Spec, listener: Listener, ending: E
         return found.model_copy(update={"reused": False})
 
 
-@dataclass(frozen=True)
-class _Limits:
-    """What a child may take, in seconds."""
-
-    timeout: float | None = None
-    silence: float | None = None
-    hang_factor: float = DEFAULT_HANG_FACTOR
-    hang_floor: float = DEFAULT_HANG_FLOOR
-    grace: float = DEFAULT_GRACE
-    ending: Ending | None = None
-
-    def quiet(self, pace: float | None) -> tuple[float, str]:
-        """How long a child may say nothing, if its next event is due in ``pace``; and why, in words."""
-        silence = math.inf if self.silence is None else self.silence
-        if pace is not None:
-            hang = max(self.hang_floor, self.hang_factor * pace)
-            if hang < silence:
-                which = "hang_floor" if hang == self.hang_floor else "hang_factor"
-                return hang, f"the next was due after {pace:.2g} s; the limit is the setting {which}"
-        return silence, "the limit is the setting silence"
-
-
-def _run_in_child(stage: Stage[Any, R], spec: Spec, store: Store, listener: Listener, limits: _Limits) -> R:
-    with _started(stage, spec, store, listener, limits.grace) as child:
-        for event in child.events(limits):
+def _in_child(stage: Stage[Any, R], spec: Spec, listener: Listener, machine: Settings, ending: Ending) -> R:
+    with _started(stage, spec, listener, machine.grace) as child:
+        for event in child.watched(machine, ending):
             if event["event"] == "result":
                 return stage.result.model_validate(event["result"])
             if event["event"] == "error":
@@ -188,60 +134,79 @@ def _run_in_child(stage: Stage[Any, R], spec: Spec, store: Store, listener: List
         raise child.unexplained()
 
 
+def _longest_silence(machine: Settings, pace: float | None) -> tuple[float, str]:
+    """Return how long a child may be silent, if its next event is due in ``pace``, and why, in words."""
+    if pace is not None:
+        hang = max(machine.hang_floor, machine.hang_factor * pace)
+        if hang < machine.silence:
+            which = "hang_floor" if hang == machine.hang_floor else "hang_factor"
+            return hang, f"the next was due after {pace:.2g} s; the limit is the setting {which}"
+    return machine.silence, "the limit is the setting silence"
+
+
 class _Child:
-    """A running child, the pipe that it tells its progress through, and the log of what it prints."""
+    """A running child, the pipe of its events, and the log of what it prints."""
 
     def __init__(self, stage: Stage[Any, Any], process: subprocess.Popen[bytes], pipe: BinaryIO, log: Path) -> None:
         self._stage, self._process, self._pipe, self._log = stage.name, process, pipe, log
         self._log_start = log.stat().st_size
+        self._unfinished = b""
         self._said_its_last = self._hung = self._doomed = False
 
-    def events(self, limits: _Limits) -> Iterator[Event]:
-        """The child's events as they come, until it has ended and all are read."""
-        started = heard = time.monotonic()
-        pace: float | None = None
-        unfinished = b""
+    def _events(self) -> Iterator[Event | None]:
+        """Yield the child's events until it has ended and all are read; None is a moment to look at the clock."""
         with selectors.DefaultSelector() as selector:
             selector.register(self._pipe, selectors.EVENT_READ)
             while True:
                 ended = processes.exit_code(self._process.pid) is not None
                 block = self._pipe.read() if selector.select(0 if ended else _POLL) else None
-                *lines, unfinished = (unfinished + (block or b"")).split(b"\n")
+                *lines, self._unfinished = (self._unfinished + (block or b"")).split(b"\n")
                 for line in lines:
-                    heard = time.monotonic()
                     event = json.loads(line)
                     self._said_its_last = event["event"] in ("result", "error")
-                    if event["event"] == "pace":
-                        pace = event["seconds"]
-                    else:
-                        yield event
-                        # However long who hears of it takes, it is not the child that is silent.
-                        heard = time.monotonic()
+                    yield event
                 if ended and not block:
                     return
                 if block == b"":  # closed, but not gone yet: nothing more to hear
                     time.sleep(_POLL)
-                if limits.ending is not None and limits.ending.error is not None:
-                    self._doomed = limits.ending.at_once
-                    raise limits.ending.error
-                now = time.monotonic()
-                if limits.timeout is not None and now - started > limits.timeout:
-                    raise StageTimeoutError(
-                        f"{self._stage} took longer than its {limits.timeout:g} s and was ended; what it had saved is "
-                        f"kept, and the next start goes on from there (the limit is the setting {self._stage}_timeout)"
-                    )
-                quiet, why = limits.quiet(pace)
-                if now - heard > quiet:
-                    stacks = self._stacks()
-                    yield _log_event(self._stage, f"its threads before it was ended:\n{stacks}")
-                    raise HangError(
-                        f"{self._stage} gave no sign of progress for {quiet:.4g} s and was ended; what it had saved is "
-                        f"kept, and the next start goes on from there ({why})\n{where(stacks)}\n"
-                        f"the stacks are in {self._log}"
-                    )
+                yield None
+
+    def watched(self, machine: Settings, ending: Ending) -> Iterator[Event]:
+        """Yield the child's events.
+
+        Raises:
+            PodlineError: it takes too long, is silent for too long, or is to end.
+        """
+        pace, timeout = None, machine.timeout(self._stage)
+        started = heard = time.monotonic()
+        for event in self._events():
+            if event is not None and event["event"] == "pace":
+                pace, heard = event["seconds"], time.monotonic()
+            elif event is not None:
+                yield event
+                # The time that the listener takes is no silence of the child.
+                heard = time.monotonic()
+                started = heard if event["event"] == "waiting" else started
+            elif ending.error is not None:
+                self._doomed = ending.at_once
+                raise ending.error
+            elif timeout is not None and time.monotonic() - started > timeout:
+                raise StageTimeoutError(
+                    f"{self._stage} took longer than its {timeout:g} s and was ended; what it had saved is kept, and "
+                    f"the next start goes on from there (the limit is the setting {self._stage}_timeout)"
+                )
+            elif time.monotonic() - heard > (limit := _longest_silence(machine, pace))[0]:
+                stacks = self._stacks()
+                message = f"its threads before it was ended:\n{stacks}"
+                yield {"event": "log", "stage": self._stage, "level": "warning", "message": message}
+                raise HangError(
+                    f"{self._stage} gave no sign of progress for {limit[0]:.4g} s and was ended; what it had saved is "
+                    f"kept, and the next start goes on from there ({limit[1]})\n{where(stacks)}\n"
+                    f"the stacks are in {self._log}"
+                )
 
     def _stacks(self) -> str:
-        """Has a hung child write the stacks of its threads to its log; what it wrote."""
+        """Have a hung child write the stacks of its threads to its log, and return them."""
         self._hung = True
         before = self._log.stat().st_size
         with contextlib.suppress(ProcessLookupError):
@@ -256,14 +221,14 @@ class _Child:
         return written.decode(errors="replace").strip()
 
     def error(self, document: dict[str, Any]) -> PodlineError:
-        """The error that a child's last event tells of; one that no stage foresaw comes with the way to its log."""
+        """Return the error of a child's last event; one that no stage foresaw comes with the path of its log."""
         error = from_json(document)
         if type(error) is PodlineError:
             return PodlineError(f"{self._stage}: {error} (this is a bug; its traceback is in {self._log})")
         return error
 
     def unexplained(self) -> PodlineError:
-        """What to say of a child that ended without a word."""
+        """Return the error for a child that ended without a result or an error."""
         code = processes.exit_code(self._process.pid) or 0
         if code >= 0:
             return PodlineError(f"{self._stage} ended with exit code {code} and no result{self._tail()}")
@@ -279,7 +244,7 @@ class _Child:
         )
 
     def end(self, listener: Listener, grace: float) -> None:
-        """Waits for a child that said its last; asks any other one to end, and passes on what it logs meanwhile."""
+        """Wait for a child that said its last; ask any other one to end, and pass on what it logs meanwhile."""
         if self._doomed:
             return
         seconds = _EXIT_SECONDS
@@ -287,13 +252,15 @@ class _Child:
             seconds = min(grace, _HUNG_GRACE) if self._hung else grace
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._process.pid, signal.SIGTERM)
-        with contextlib.suppress(StageTimeoutError):
-            for event in self.events(_Limits(timeout=seconds)):
-                if event["event"] == "log":
-                    listener(event)
+        deadline = time.monotonic() + seconds
+        for event in self._events():
+            if event is not None and event["event"] == "log":
+                listener(event)
+            if time.monotonic() > deadline:
+                return
 
     def clear(self, mark: str) -> None:
-        """Kills all that is left of the child's group, and of sessions that its descendants made."""
+        """Kill all that is left of the child's group, and of sessions that its descendants made."""
         processes.kill_group(self._process.pid)
         self._process.wait()
         processes.kill_marked(STAGE_MARK, mark)
@@ -306,14 +273,10 @@ class _Child:
         return "".join(f"\n  {line}" for line in [f"the end of {self._log}:", *lines]) if lines else ""
 
 
-def _log_event(stage: str, message: str) -> Event:
-    return {"event": "log", "stage": stage, "level": "warning", "message": message}
-
-
 @contextlib.contextmanager
-def _started(stage: Stage[Any, Any], spec: Spec, store: Store, listener: Listener, grace: float) -> Iterator[_Child]:
-    """A child at work; it is gone, with all that came from it, when the body ends, by an exception of any kind too."""
-    mark = uuid.uuid4().hex
+def _started(stage: Stage[Any, Any], spec: Spec, listener: Listener, grace: float) -> Iterator[_Child]:
+    """Start a child; it is gone, with all that came from it, when the body ends, by an exception of any kind too."""
+    store, mark = open_store(spec.root), uuid.uuid4().hex
     order = Order(
         stage=stage.name,
         run_at=stage.run_at,

@@ -25,9 +25,9 @@ from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 from podline.errors import OrphanedError, PodlineError, TpuInUseError, TpuSetupError
 from podline.settings import of_prefect_worker
 from podline.supervision.supervisor import Ending
+from podline.tasks.node.slot import Slot, holder, is_away
 from podline.tasks.node.tpu_holder import holders, known_as_holder
 from podline.tasks.runs.asking import explained
-from podline.tasks.runs.slot import Slot, holder, is_away
 from podline.tpu.clock import Clock, in_words
 from podline.tpu.tpu_log import TURN, Event, TpuLog
 

@@ -67,6 +67,8 @@ class ProgressCard:
         """Moves the card on."""
         if event["event"] == "result" and self._share < 100.0:
             self._want(100.0, f"{self._stage}: done").join(_LAST_SECONDS)
+        if event["event"] == "waiting":
+            self._want(self._share, f"{self._stage}: {event['message']}")
         if event["event"] != "progress" or not event["total"]:
             return
         share = min(100.0, 100.0 * event["done"] / event["total"])

@@ -28,6 +28,7 @@ from podline.beam_jobs.steps import Home
 from podline.cli import cli
 from podline.errors import EngineError, EngineLostError, PodlineError, PreemptedError
 from podline.progress import Event, Reporter, silent
+from podline.settings import Settings
 from podline.stages.specs import ConvertSpec
 from podline.store.opening import open_store
 from podline.supervision.supervisor import Ending, run_stage
@@ -165,7 +166,7 @@ def run_stage_in_thread(spec: ConvertSpec, heard: list[Event]) -> Running:
 
     def work() -> None:
         with pytest.raises(PreemptedError):
-            run_stage(spec, heard.append, ending=ending, silence=60)
+            run_stage(spec, heard.append, Settings(silence=60), ending)
 
     thread = threading.Thread(target=work)
     thread.start()

@@ -70,12 +70,12 @@ def test_from_a_run_to_its_report_to_all_nights_and_back(screenshots: Path, tmp_
         for api in (f"{up.url}/api", f"{up.url.replace('127.0.0.1', 'localhost')}/api"):
             assert set(page.evaluate(ATTACK, api).values()) <= {0, "TypeError", 403}
         read = "url => fetch(url, {credentials: 'include'}).then(answer => answer.status, error => error.name)"
-        assert page.evaluate(read, f"{up.url}/podline/") in ("TypeError", 403)
+        assert page.evaluate(read, f"{up.pages}/") in ("TypeError", 403)
         assert [flow for flow in up.ask("flows/filter", {}) if flow["name"].startswith("page-")] == []
 
         # Whoever does not know the secret sees nothing.
         stranger = browser.new_context().new_page()
-        answer = stranger.request.get(f"{up.url}/podline/")
+        answer = stranger.request.get(f"{up.pages}/")
         assert answer.status == 401
 
 

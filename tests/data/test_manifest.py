@@ -23,7 +23,7 @@ from podline.recipes.registry import get
 from podline.stages.from_recipe import training_spec
 from podline.stages.specs import TrainSpec
 from podline.stages.table import CONVERT
-from podline.store.document_digest import KEY
+from podline.store.digests import KEY
 from podline.store.folder import FolderStore
 
 FOLDER = dataset_folder("sample", FINGERPRINT)

@@ -1,35 +1,28 @@
-"""Pages of stores over a real server's HTTP: what is served to whom, what is not, and what a browser is told of it."""
+"""Pages of stores over real HTTP: what is served to whom, what is not, and what a browser is told of it."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import http.client
-import http.server
 import os
 import signal
-import socket
 import subprocess
 import sys
-import threading
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar
 
 import httpx
 import pytest
-from prefect.client.orchestration import get_client
-from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, PREFECT_UI_URL, temporary_settings
 from prefect_servers import wait_until
-from starlette.responses import PlainTextResponse
+from standing_prefect import free_port
 
-from podline.deployments import served_stores
 from podline.deployments.pages import Pages
 from podline.store.contract import Store
 from podline.store.folder import FolderStore
 from podline.store.opening import open_store
-from podline.tasks.addresses import Known, key_of, page_path
-from podline.tasks.page_links import PageLinks, address, name_store
+from podline.tasks.page_links import PageLinks, key_of, page_path
 
 SECRET = "night:shift-7421"  # noqa: S105 (of this test's own server)
 REPORT = "runs/sample-0123456789ab/report.html"
@@ -37,73 +30,73 @@ PAGE = b"<!doctype html><title>R</title><p>fine</p>"
 
 
 @contextlib.contextmanager
-def served(folder: Path, **variables: str) -> Iterator[str]:
-    """A server with pages, as the service file starts it; its address."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    environment = {
-        **{name: value for name, value in os.environ.items() if not name.startswith("PREFECT")},
-        "PREFECT_HOME": str(folder / "prefect"),
-        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
-        "PREFECT_SERVER_UI_ENABLED": "false",
-        "PREFECT_API_BLOCKS_REGISTER_ON_START": "false",
-        **variables,
-    }
-    command = [sys.executable, "-m", "podline.deployments.server", "--port", str(port)]
-    with (folder / "server.log").open("wb") as log:
-        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
+def started(folder: Path, **variables: str) -> Iterator[str]:
+    """The pages' program, as the service file starts it; its address."""
+    port = free_port()
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PREFECT", "PODLINE"))}
+    command = [sys.executable, "-m", "podline.deployments.pages", "--port", str(port)]
+    with (folder / "pages.log").open("wb") as log:
+        process = subprocess.Popen(command, env=environment | variables, stdout=log, stderr=log)
     url = f"http://127.0.0.1:{port}"
     try:
         wait_until(lambda: process.poll() is not None or _answers(url))
-        assert process.poll() is None, (folder / "server.log").read_text()
+        assert process.poll() is None, (folder / "pages.log").read_text()
         yield url
     finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGTERM)
+        process.send_signal(signal.SIGTERM)
         process.wait()
 
 
 def _answers(url: str) -> bool:
     try:
-        return httpx.get(f"{url}/api/health").status_code == 200
+        return bool(httpx.get(url))
     except httpx.HTTPError:
         return False
 
 
 @pytest.fixture(scope="module")
-def emulated(gcs: str) -> dict[str, str]:
-    """What leads a server to the stand-in for Google's buckets."""
-    return {"STORAGE_EMULATOR_HOST": gcs}
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("pages")
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory, emulated: dict[str, str]) -> Iterator[str]:
-    folder = tmp_path_factory.mktemp("server")
-    cache = {"PODLINE_STORE_CACHE": str(folder / "cache")}
-    with served(folder, PREFECT_SERVER_API_AUTH_STRING=SECRET, **emulated, **cache) as url:
+def bucket(gcs: str) -> str:
+    return f"gs://podline-test/{uuid.uuid4().hex}/a store ü"
+
+
+@pytest.fixture(scope="module")
+def variables(folder: Path, gcs: str, bucket: str) -> dict[str, str]:
+    """The environment of the pages' program, and of runs whose links lead there."""
+    stores = (bucket, "gs://no-such-bucket/nights", str(folder / "away"), str(folder / "plain"))
+    return {
+        "PODLINE_ROOT": str(folder / "nights"),
+        "PODLINE_PAGES_STORES": ",".join(stores),
+        "PODLINE_STORE_CACHE": str(folder / "cache"),
+        "PREFECT_SERVER_API_AUTH_STRING": SECRET,
+        "STORAGE_EMULATOR_HOST": gcs,
+    }
+
+
+@pytest.fixture(scope="module")
+def server(folder: Path, variables: dict[str, str]) -> Iterator[str]:
+    with started(folder, **variables) as url:
         yield url
 
 
 @pytest.fixture
-def asked(server: str) -> Iterator[None]:
-    """This process's server is that one, whose UI no other test has given an address."""
-    ours = {PREFECT_API_URL: f"{server}/api", PREFECT_API_AUTH_STRING: SECRET}
-    with temporary_settings(ours, restore_defaults={PREFECT_UI_URL}):
-        yield
+def asked(server: str, variables: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """This process is that of a run whose links lead there."""
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("PODLINE_PAGES_URL", f"{server}/")
 
 
-@pytest.fixture
-def store(tmp_path: Path, asked: None) -> Store:
-    """A store with a page, which the server knows."""
-    made = open_store(tmp_path / "nights")
+@pytest.fixture(scope="module")
+def store(folder: Path) -> Store:
+    """The store that is served, with a page."""
+    made = open_store(folder / "nights")
     made.publish_bytes(REPORT, PAGE)
-    name(made)
     return made
-
-
-def name(store: Store, deployment: str = "") -> None:
-    with get_client(sync_client=True) as client:
-        name_store(client, store.uri, deployment)
 
 
 def get(server: str, path: str, **more: str) -> httpx.Response:
@@ -134,17 +127,10 @@ def test_a_page_is_there_for_whoever_has_the_secret(server: str, store: Store) -
 
 def test_the_secret_of_pages_opens_nothing_to_pages_of_others(server: str, store: Store) -> None:
     """A browser that was told the secret brings it with every request, whichever page asks."""
-    for path, method in (("/api/flows/", "POST"), (page_path(store.uri, REPORT), "GET")):
-        for origin in ("https://evil.example", "http://127.0.0.1:8888", "null"):
-            answer = httpx.request(
-                method,
-                f"{server}{path}",
-                json={"name": "evil"},
-                auth=("night", "shift-7421"),
-                headers={"Origin": origin},
-            )
-            assert answer.status_code == 403
-            assert b"fine" not in answer.content
+    for origin in ("https://evil.example", "http://127.0.0.1:8888", "null"):
+        answer = get(server, page_path(store.uri, REPORT), Origin=origin)
+        assert answer.status_code == 403
+        assert b"fine" not in answer.content
     moved = get(server, page_path(store.uri, REPORT), Host="evil.example")
     assert moved.status_code == 403
 
@@ -205,12 +191,13 @@ def test_what_is_no_page_of_the_store_is_not_served(server: str, store: Store, n
     for hidden in (".podline/server/secret", ".podline/server/notes.json", "runs/.hidden.json", "weights.npz"):
         store.root.joinpath(hidden).parent.mkdir(parents=True, exist_ok=True)
         store.root.joinpath(hidden).write_text("a secret thing")
-    (store.root / "linked.html").symlink_to(outside)
-    (store.root / "linked-secret.html").symlink_to(store.root / ".podline/server/secret")
-    (store.root / "linked").symlink_to(store.root.parent)
-    (store.root / "folder.html").mkdir()
+    if not (store.root / "folder.html").exists():
+        (store.root / "linked.html").symlink_to(outside)
+        (store.root / "linked-secret.html").symlink_to(store.root / ".podline/server/secret")
+        (store.root / "linked").symlink_to(store.root.parent)
+        (store.root / "folder.html").mkdir()
     assert raw(server, page_path(store.uri, REPORT)) == (200, PAGE)
-    status, body = raw(server, f"/podline/stores/{key_of(store.uri)}/{name}")
+    status, body = raw(server, f"/stores/{key_of(store.uri)}/{name}")
     assert status == 404
     assert b"a secret thing" not in body
     assert body.endswith(b"\n")
@@ -248,7 +235,7 @@ def test_a_page_that_is_large_arrives_whole(server: str, store: Store) -> None:
     assert get(server, page_path(store.uri, "large.html")).content == page
 
 
-def test_what_is_not_here_is_said_in_a_line(server: str, store: Store, tmp_path: Path) -> None:
+def test_what_is_not_here_is_said_in_a_line(server: str, store: Store, folder: Path) -> None:
     def line(path: str) -> str:
         answer = get(server, path)
         assert answer.status_code == 404
@@ -257,126 +244,76 @@ def test_what_is_not_here_is_said_in_a_line(server: str, store: Store, tmp_path:
     gone = page_path(store.uri, "runs/gone/report.html")
     assert line(gone) == f"{store.uri}/runs/gone/report.html is not there\n"
     assert "is written when a run ends" in line(page_path(store.uri, "index.html"))
-    elsewhere = FolderStore(tmp_path / "on another machine")
-    assert "no run has named a store" in line(page_path(elsewhere.uri, REPORT))
-    name(elsewhere)
-    told = f"{elsewhere.uri}/{REPORT} is not on this server's machine; it is on {socket.gethostname()}"
-    assert line(page_path(elsewhere.uri, REPORT)).startswith(told)
-    # A folder that is no store is none, whoever names it.
-    (tmp_path / "plain").mkdir()
-    (tmp_path / "plain" / "a.json").write_text("{}")
-    plain = FolderStore(tmp_path / "plain")
-    name(plain)
-    assert "is not on this server's machine" in line(page_path(plain.uri, "a.json"))
+    away = folder / "away"
+    assert line(page_path(str(away), REPORT)).startswith(f"{away} is no store on this machine")
+    # A folder that is no store is none, though the settings name it.
+    (folder / "plain").mkdir()
+    (folder / "plain" / "a.json").write_text("{}")
+    assert "is no store on this machine" in line(page_path(str(folder / "plain"), "a.json"))
+    # Nor is a store served that no setting names.
+    other = open_store(folder / "other")
+    other.publish_bytes(REPORT, PAGE)
+    assert "is served; the settings root and pages.stores" in line(page_path(other.uri, REPORT))
+    assert line("/podline/") == line("/api/flows") == "no page has such an address\n"
 
 
 def test_the_way_to_the_index(server: str, store: Store) -> None:
-    """From a deployment, whichever store it uses, and from a store's own address."""
     store.publish_bytes("index.html", PAGE)
-    key = key_of(store.uri)
-    name(store, "CIFAR nightly")
-    for path in ("/podline/nights/CIFAR%20nightly", f"/podline/stores/{key}/"):
-        found = httpx.get(f"{server}{path}", auth=("night", "shift-7421"), follow_redirects=True)
-        assert (found.status_code, found.content) == (200, PAGE)
-        assert str(found.url) == f"{server}{page_path(store.uri, 'index.html')}"
-    # Of a deployment that has not run yet there are the stores of the others.
-    listed = httpx.get(f"{server}/podline/nights/other", auth=("night", "shift-7421"), follow_redirects=True)
-    assert listed.status_code == 200
-    if "Stores" in listed.text:
-        assert f'href="../stores/{key}/index.html">{store.uri}<' in listed.text
+    found = httpx.get(f"{server}{page_path(store.uri, '')}", auth=("night", "shift-7421"), follow_redirects=True)
+    assert (found.status_code, found.content) == (200, PAGE)
+    assert str(found.url) == f"{server}{page_path(store.uri, 'index.html')}"
+    # Of several stores there is a list.
+    assert f'<a href="stores/{key_of(store.uri)}/index.html">{store.uri}</a>' in get(server, "/").text
 
 
-def test_links_are_made_where_they_lead_somewhere(store: Store, tmp_path: Path) -> None:
-    links = PageLinks(store)
-    assert links.to(REPORT) == f"[{store.where(REPORT)}]({page_path(store.uri, REPORT)})"
-    assert links.to(REPORT, "the page") == f"[the page]({page_path(store.uri, REPORT)})"
-    assert links.to("runs/gone/report.html") == f"`{store.uri}/runs/gone/report.html`"
-    assert links.to("index.html", like=REPORT) == f"[{store.uri}/index.html]({page_path(store.uri, 'index.html')})"
-    # The folder has the same name on another machine, and another page in it.
-    away = FolderStore(tmp_path / "away")
-    away.publish_bytes(REPORT, PAGE + b"<p>another</p>")
-    away.uri = store.uri
-    assert PageLinks(away).to(REPORT) == f"`{away.where(REPORT)}`"
+@pytest.mark.usefixtures("asked")
+def test_links_are_made_to_stores_that_are_served(
+    server: str, store: Store, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert PageLinks(store).to(REPORT) == f"[{store.where(REPORT)}]({server}{page_path(store.uri, REPORT)})"
+    assert PageLinks(store).to(REPORT, "the page") == f"[the page]({server}{page_path(store.uri, REPORT)})"
+    other = open_store(folder / "other")
+    assert PageLinks(other).to(REPORT) == f"`{other.where(REPORT)}`"
+    monkeypatch.delenv("PODLINE_PAGES_URL")
+    assert PageLinks(store).to(REPORT) == f"`{store.where(REPORT)}`"
 
 
-def test_pages_in_a_bucket(server: str, asked: None, gcs_root: str) -> None:
-    store = open_store(gcs_root)
+@pytest.mark.usefixtures("asked")
+def test_pages_in_a_bucket(server: str, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = open_store(bucket)
     store.publish_bytes(REPORT, PAGE)
-    assert PageLinks(store).to(REPORT) == f"[{store.where(REPORT)}]({page_path(store.uri, REPORT)})"
+    assert PageLinks(store).to(REPORT) == f"[{store.where(REPORT)}]({server}{page_path(store.uri, REPORT)})"
     found = get(server, page_path(store.uri, REPORT))
     assert (found.status_code, found.content) == (200, PAGE)
     gone = get(server, page_path(store.uri, "runs/gone/report.html"))
     assert (gone.status_code, gone.text) == (404, f"{store.uri}/runs/gone/report.html is not there\n")
-    # A bucket that cannot be read is told of, and has a link of Google's.
+    # A bucket that cannot be read is an error of one line.
     lost = open_store("gs://no-such-bucket/nights")
-    name(lost)
     answer = get(server, page_path(lost.uri, REPORT))
     assert answer.status_code == 502
     assert "no-such-bucket" in answer.text
     assert answer.text.count("\n") == 1
+    # Where no pages are served, the link is Google's.
+    monkeypatch.delenv("PODLINE_PAGES_URL")
     link = "https://storage.cloud.google.com/no-such-bucket/nights/runs/sample-0123456789ab/report.html"
     assert PageLinks(lost).to(REPORT) == f"[{lost.where(REPORT)}]({link})"
 
 
-class _OfOthers(http.server.BaseHTTPRequestHandler):
-    """Answers every address with the same page, as Prefect's UI does."""
-
-    asked: ClassVar[list[str]] = []
-
-    def do_HEAD(self) -> None:
-        self.send_response(200)
-        self.send_header("ETag", '"0123"')
-        self.end_headers()
-
-    def log_request(self, *_answered: Any) -> None:
-        self.asked.append(self.command)
-
-
-def test_a_server_of_others_gets_no_links_and_no_variables(tmp_path: Path) -> None:
-    store = open_store(tmp_path)
-    store.publish_bytes(REPORT, PAGE)
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _OfOthers) as others:
-        threading.Thread(target=others.serve_forever).start()
-        with temporary_settings({PREFECT_API_URL: f"http://127.0.0.1:{others.server_port}/api"}):
-            assert PageLinks(store).to(REPORT) == f"`{store.where(REPORT)}`"
-        others.shutdown()
-    # Asked whether it serves pages; nothing is put there.
-    assert _OfOthers.asked == ["HEAD"]
-    # Nor is a service asked that has its API elsewhere, or a server that is away.
-    for url in (f"http://127.0.0.1:{others.server_port}/api/accounts/1/workspaces/2", "http://127.0.0.1:1/api"):
-        with temporary_settings({PREFECT_API_URL: url}):
-            assert PageLinks(store).to(REPORT) == f"`{store.where(REPORT)}`"
-
-
-@pytest.mark.parametrize("base", ["", "/", "/prefect", "/prefect/"])
-def test_without_a_secret_nobody_is_asked_for_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, base: str) -> None:
+def test_without_a_secret_none_is_asked_for_and_one_store_has_no_list(tmp_path: Path) -> None:
     store = open_store(tmp_path / "nights")
-    store.publish_bytes(REPORT, PAGE)
+    store.publish_bytes("index.html", PAGE)
 
-    async def named(key: str) -> Known | None:
-        return Known(uri=store.uri, machine="here") if key == key_of(store.uri) else None
-
-    async def inner(scope: Any, receive: Any, send: Any) -> None:
-        await PlainTextResponse("Prefect")(scope, receive, send)
-
-    async def get(path: str) -> bytes:
-        transport = httpx.ASGITransport(Pages(inner, "", base))
+    async def get() -> bytes:
+        transport = httpx.ASGITransport(Pages({key_of(store.uri): store}, ""))
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
-            return (await client.get(path)).content
+            return (await client.get("/", follow_redirects=True)).content
 
-    monkeypatch.setattr(served_stores, "named", named)
-    page = page_path(store.uri, REPORT)
-    for path in {page, f"{base.rstrip('/')}{page}"}:
-        assert asyncio.run(get(path)) == PAGE
-    for path in ("/api/flows/", "/", "/podlines/stores/", f"/x{page}"):
-        assert asyncio.run(get(path)) == b"Prefect"
+    assert asyncio.run(get()) == PAGE
 
 
-def test_an_address_of_the_ui_that_is_set_is_that_of_the_links() -> None:
-    """Behind a proxy; else the browser knows by which name it reached the server, through a tunnel as well."""
-    with temporary_settings({PREFECT_API_URL: "http://127.0.0.1:4200/api"}, restore_defaults={PREFECT_UI_URL}):
-        assert address("/podline/x") == "/podline/x"
-    with temporary_settings(
-        {PREFECT_API_URL: "http://127.0.0.1:4200/api", PREFECT_UI_URL: "https://nights.example/p/"}
-    ):
-        assert address("/podline/x") == "https://nights.example/p/podline/x"
+def test_pages_for_other_machines_want_a_secret(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "podline.deployments.pages", "--host", "0.0.0.0"]  # noqa: S104 (to be refused)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT")}
+    refused = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "PREFECT_SERVER_API_AUTH_STRING" in refused.stderr

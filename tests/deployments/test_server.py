@@ -15,7 +15,7 @@ DESCRIPTIONS = ("/docs", "/redoc", "/openapi.json", "/docs/oauth2-redirect")
 
 async def _answers(secret: str, *paths: str) -> list[httpx.Response]:
     with temporary_settings({PREFECT_SERVER_API_AUTH_STRING: secret or None}):
-        served = application("127.0.0.1", 4200, with_pages=False)
+        served = application("127.0.0.1", 4200)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(served), base_url="http://127.0.0.1:4200") as client:
         return [await client.get(path) for path in paths]
 

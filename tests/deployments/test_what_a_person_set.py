@@ -17,11 +17,9 @@ from prefect.client.schemas.actions import (
 from prefect.client.schemas.schedules import CronSchedule
 from support.extending import code_of
 
-from podline.deployments import automations, deploy
+from podline.deployments import automations
 from podline.deployments.deploy import Change, Request, deployed
 from podline.errors import SettingsError
-from podline.tasks.addresses import nights_path
-from podline.tasks.page_links import address
 
 PROJECT = Path(__file__).parent.parent.parent
 NAME = "cifar-nightly"
@@ -208,19 +206,19 @@ def test_what_is_for_tpus_comes_with_a_tpu(
     assert {each.name for each in client.read_deployments()} == {NAME, *FOR_TPUS}
 
 
-def test_a_description_leads_to_the_index_of_nights_where_the_server_serves_pages(
+def test_a_description_leads_to_the_index_of_nights_where_pages_are_served(
     client: SyncPrefectClient, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _deploy(project)
     plain = _nightly(client).description
     assert "](" not in plain
-    monkeypatch.setattr(deploy, "serves_pages", lambda: True)
+    monkeypatch.setenv("PODLINE_PAGES_URL", "https://nights.example/p/")
     # After an update of the server; what nobody changed follows.
     changes = _deploy(project)
-    assert _nightly(client).description == f"{plain}\n\n[All nights]({address(nights_path(NAME))})"
+    assert _nightly(client).description == f"{plain}\n\n[All nights](https://nights.example/p/)"
     assert _deploy(project)[-1].did == "as it was"
     assert not [change for change in changes if "description" in change.name]
-    monkeypatch.setattr(deploy, "serves_pages", lambda: False)
+    monkeypatch.delenv("PODLINE_PAGES_URL")
     _deploy(project)
     assert _nightly(client).description == plain
 

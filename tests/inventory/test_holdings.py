@@ -160,9 +160,8 @@ def test_what_a_living_process_works_on_stays_whatever_its_age(store: Store) -> 
     store.publish_bytes("runs/begun/checkpoints/x.npz", b"x")
     lock = """
 import sys
-from podline.store.in_use import using
 from podline.store.opening import open_store
-with using(open_store(sys.argv[1]), sys.argv[2:]):
+with open_store(sys.argv[1]).using(sys.argv[2:]):
     print("working", flush=True)
     sys.stdin.read()
 """

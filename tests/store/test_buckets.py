@@ -29,7 +29,7 @@ from podline.errors import (
 )
 from podline.store import buckets, digests
 from podline.store.buckets import BucketStore, forget_clients, split_uri
-from podline.store.cloud_storage_errors import cloud_explained
+from podline.store.cloud_storage import client, cloud_explained
 from podline.store.opening import open_store
 
 
@@ -109,7 +109,7 @@ def test_an_object_that_changes_between_look_and_fetch_is_refused_by_name(store:
     before = store.find("name")
     assert before is not None
     store.publish_bytes("name", b"two", replace=True)
-    with pytest.raises(ArtifactError, match=rf"name is generation \d+ vs {before.version} when it was looked at"):
+    with pytest.raises(ArtifactError, match=rf"name is generation \d+ now, and was {before.version} at the first look"):
         store.local("name", before)
 
 
@@ -171,6 +171,13 @@ def test_who_pays_is_told_with_every_request(
     # The pieces of a large upload go to an address of their own, which who pays was given.
     told = [query.get("userProject") for query in proxy.queries if "upload_id" not in query]
     assert set(map(str, told)) == {"['payer']"}
+
+
+def test_the_client_has_the_session_that_podline_sets_up(gcs_root: str) -> None:
+    """An attribute of the library is private: if it goes, this fails, and not the speed of a training."""
+    session = client()._http
+    assert not session.trust_env
+    assert session.get_adapter(client().api_endpoint).poolmanager.connection_pool_kw["maxsize"] == 320
 
 
 def test_the_environment_says_which_way_requests_go(
@@ -289,7 +296,7 @@ def test_what_a_process_uses_stays_in_the_cache_and_what_a_killed_one_used_may_g
     with child.stdout:
         theirs = Path(child.stdout.readline().strip())
         store.local("b")
-        with pytest.raises(StoreError, match=r"may have 2,500 bytes vs 3,000 that are needed at once"):
+        with pytest.raises(StoreError, match=r"may have 2,500 bytes, but 3,000 are needed at once"):
             store.local("c")
         assert theirs.exists()
         child.send_signal(signal.SIGKILL)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from podline.errors import ArtifactError
-from podline.store.document_digest import KEY
+from podline.store.digests import KEY
 from podline.store.folder import FolderStore
 
 

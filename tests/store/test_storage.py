@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import signal
-import socket
 import stat
 import subprocess
 import sys
@@ -183,19 +182,6 @@ def test_what_is_not_there_or_not_json_is_said_by_path(store: Store) -> None:
         store.read_json("broken.json")
 
 
-def test_sweep_leaves_what_a_container_with_the_same_host_name_uses(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its processes have numbers of their own, which say nothing here."""
-    with monkeypatch.context() as container:
-        container.setattr("podline.store.contract._processes", lambda: f"{socket.gethostname()}-1")
-        container.setattr(os, "getpid", lambda: 4_194_304)  # beyond the largest that there is
-        with store.workspace("theirs") as theirs:
-            container.undo()
-            assert store.sweep() == 0
-            assert theirs.is_dir()
-
-
 def test_sweep_removes_what_a_killed_process_left_and_nothing_else(store: Store) -> None:
     script = (
         "import sys, time; from podline.store.opening import open_store\n"
@@ -211,7 +197,7 @@ def test_sweep_removes_what_a_killed_process_left_and_nothing_else(store: Store)
         child.wait()
     with store.workspace("mine") as mine:
         assert store.sweep() == 1
-        assert list((store.scratch / "tmp").iterdir()) == [mine]
+        assert [each for each in (store.scratch / "tmp").iterdir() if each.is_dir()] == [mine]
 
 
 @pytest.mark.parametrize("root", ["ftp://host/x", "gs:/bucket/x"])

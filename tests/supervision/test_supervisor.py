@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
-import itertools
 import os
 import re
 import signal
@@ -12,15 +10,15 @@ import sys
 import threading
 import time
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from small_stages import NOISE, ActResult, ActSpec
 
 from podline import errors
-from podline.progress import Event, Reporter
-from podline.supervision import child, processes
+from podline.progress import Event
+from podline.settings import Settings
+from podline.supervision import processes
 from podline.supervision.supervisor import Ending, run_stage
 
 TESTS = Path(__file__).parent.parent
@@ -31,8 +29,15 @@ def _small_stages_in_children(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", f"{TESTS / 'support'}:{TESTS.parent}")
 
 
+class Limits(Settings):
+    """The settings of a machine that limit the stage of these tests as well."""
+
+    act_timeout: float | None = None
+
+
 def act(root: Path, name: str, listener: Any = None, number: int = 0, **limits: float) -> ActResult:
-    return run_stage(ActSpec(root=str(root), act=name, number=number), listener or (lambda _event: None), **limits)
+    spec = ActSpec(root=str(root), act=name, number=number)
+    return run_stage(spec, listener or (lambda _event: None), Limits(**limits))
 
 
 def wait_for(path: Path, seconds: float = 240.0) -> int:
@@ -203,7 +208,7 @@ def test_the_limit_of_a_hang_grows_with_the_pace_and_never_beyond_silence(tmp_pa
 
 def test_progress_is_no_silence_but_the_time_out_holds(tmp_path: Path, limit: float) -> None:
     with pytest.raises(errors.StageTimeoutError, match=r"took longer than its [\d.]+ s"):
-        act(tmp_path, "linger", silence=limit, timeout=1.2 * limit)
+        act(tmp_path, "linger", silence=limit, act_timeout=1.2 * limit)
     assert_gone(wait_for(tmp_path / "sleeping"))
 
 
@@ -295,7 +300,7 @@ def test_the_start_after_a_kill_9_of_parent_and_child_removes_their_temporary_fi
     os.kill(child, signal.SIGKILL)
     parent.wait()
     temporary = tmp_path / ".podline" / "tmp"
-    assert len(list(temporary.iterdir())) == 1
+    assert len(list(temporary.iterdir())) == 2  # a folder and its lock
     act(tmp_path, "work")
     assert list(temporary.iterdir()) == []
 
@@ -333,27 +338,6 @@ def test_an_unwritable_root_is_a_store_error(tmp_path: Path) -> None:
         act(tmp_path / "file", "work")
 
 
-def test_a_process_that_waits_for_another_says_so_ever_more_rarely_and_stays_alive(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with (tmp_path / "lock").open("w") as holder, (tmp_path / "lock").open("w") as waiter:
-        fcntl.flock(holder, fcntl.LOCK_EX)
-        now, events = [0.0], []
-
-        def sleep(seconds: float) -> None:
-            now[0] += seconds
-            if now[0] > 3600:
-                fcntl.flock(holder, fcntl.LOCK_UN)
-
-        monkeypatch.setattr(child, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=sleep))
-        assert child._lock(waiter.fileno(), Reporter("train", lambda event: events.append((now[0], event))))
-    lines = [at for at, event in events if event["event"] == "log"]
-    assert lines[:4] == [0, 60, 180, 420]
-    assert len(lines) < 12
-    signs = [0.0, *(at for at, _ in events), now[0]]
-    assert max(after - before for before, after in itertools.pairwise(signs)) <= 30
-
-
 @pytest.mark.parametrize("at_once", [True, False])
 def test_what_is_complete_when_its_node_fails_is_done(tmp_path: Path, at_once: bool) -> None:
     ending, events = Ending(), list[Event]()
@@ -362,7 +346,7 @@ def test_what_is_complete_when_its_node_fails_is_done(tmp_path: Path, at_once: b
     )
     lost.start()
     spec = ActSpec(root=str(tmp_path), act="finish and stay", number=5)
-    result = run_stage(spec, events.append, ending=ending, grace=5.0)
+    result = run_stage(spec, events.append, Settings(grace=5.0), ending)
     lost.join()
     assert (result.number, result.reused) == (5, False)
     assert [event["event"] for event in events if event["event"] in ("result", "error")] == ["result"]

@@ -40,6 +40,11 @@ class Standing:
     log: Path
 
     @property
+    def pages(self) -> str:
+        """The address of the pages of the store."""
+        return f"http://127.0.0.1:{int(self.url.rpartition(':')[2]) + 1}"
+
+    @property
     def folder(self) -> Path:
         """Where server and worker keep what is theirs; it marks their processes."""
         return self.root / ".podline" / "server"

@@ -9,7 +9,6 @@ from typing import Any
 
 import markdown_it
 import pytest
-from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from podline.reporting.templates import markdown
 from podline.stages.specs import ReportResult, TrainResult
@@ -28,8 +27,7 @@ def text_of(root: Path, page: str, store: Any = None) -> str:
     folder.publish_bytes(REPORTED.html, page.encode(), replace=True)
     folder.publish_bytes(REPORTED.markdown, MARKDOWN.encode(), replace=True)
     store = store or folder
-    with temporary_settings({PREFECT_API_URL: None}):  # no server serves it
-        return report_text(store, TRAINED, REPORTED, PageLinks(store))
+    return report_text(store, TRAINED, REPORTED, PageLinks(store))
 
 
 def test_charts_come_after_what_counts_most_and_before_the_figures(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from published import archive_of, write_cifar10_pickles
 from podline.cli import cli
 from podline.data.sources.opening import open_source
 from podline.datasets.fingerprint import source_cache
-from podline.store.in_use import release
+from podline.store.locks import release
 from podline.store.opening import open_store
 
 

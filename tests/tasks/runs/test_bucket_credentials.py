@@ -35,7 +35,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def kept(cache: Path) -> list[Path]:
-    return [path for path in cache.rglob("*") if path.is_file()]
+    return [path for path in cache.rglob("*") if path.is_file() and path.suffix != ".lock"]
 
 
 @pytest.mark.usefixtures("prefect_server")

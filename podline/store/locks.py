@@ -1,0 +1,186 @@
+"""File locks: which process works on what, on this machine and in its containers.
+
+A lock is a ``flock`` on a small file. The kernel drops it with the process that holds it, however that ends, so a file
+that is left behind is no lock. Processes that see the same file exclude each other whatever their host names and
+process numbers: in containers, and on several machines where the file system passes locks on (NFS does).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import shutil
+import socket
+import stat
+import time
+import uuid
+from collections.abc import Callable, Generator
+from datetime import datetime
+from pathlib import Path
+from typing import IO
+
+from podline.plain import plain
+
+_POLL_SECONDS = 0.5
+_HOLDER_BYTES = 300
+_SUFFIX = ".lock"
+# What this process holds until it ends.
+_held, _paths = contextlib.ExitStack(), set[Path]()
+
+
+@contextlib.contextmanager
+def locked(path: Path, *, shared: bool = False, wait: bool = True) -> Generator[IO[bytes] | None, None, None]:
+    """Hold a lock while the body runs.
+
+    Args:
+        path: the file, which is made for all users of the machine. A link, or a file with a second name, is refused: in
+            a folder like /tmp anybody can put one there.
+        shared: others may share it.
+        wait: until it is free.
+
+    Yields:
+        The open file; None, only without ``wait``, where another process has the lock.
+
+    Raises:
+        OSError: the file cannot be used.
+    """
+    kind = (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB)
+    while True:
+        with _open(path) as stream:
+            free = _flock(stream, kind)
+            if not free or _is_still_there(stream.fileno(), path):
+                yield stream if free else None
+                return
+
+
+@contextlib.contextmanager
+def turn(path: Path, holder: str, waits: Callable[[str, float], None]) -> Generator[bool, None, None]:
+    """Hold a lock while the body runs; the file says who has it.
+
+    Args:
+        path: the file.
+        holder: what this process works on, for those that wait.
+        waits: called twice a second while another process has it, with who that is and the seconds waited so far.
+
+    Yields:
+        Whether it was waited for.
+
+    Raises:
+        OSError: the file cannot be used.
+    """
+    begun, waited = time.monotonic(), False
+    while True:
+        with locked(path, wait=False) as file:
+            if file is not None:
+                since = datetime.now().astimezone().strftime("%d %B %H:%M")
+                file.truncate()
+                file.write(f"{holder} (process {os.getpid()} on {socket.gethostname()}, since {since})".encode())
+                yield waited
+                return
+        waited = True
+        waits(_holder(path), time.monotonic() - begun)
+        time.sleep(_POLL_SECONDS)
+
+
+def hold(path: Path) -> None:
+    """Share a lock until this process ends, or until :func:`release`.
+
+    Raises:
+        OSError: the file cannot be used.
+    """
+    if path not in _paths:
+        _held.enter_context(locked(path, shared=True))
+        _paths.add(path)
+
+
+def release() -> None:
+    """Give back all that :func:`hold` took."""
+    _held.close()
+    _paths.clear()
+
+
+@contextlib.contextmanager
+def temporary_folder(parent: Path, label: str) -> Generator[Path, None, None]:
+    """Make a folder below ``parent`` that is gone when the body ends; :func:`sweep` knows by a lock that it is used.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    folder = parent / f"{label}~{uuid.uuid4().hex[:12]}"
+    lock = _lock_of(folder)
+    with locked(lock):
+        try:
+            folder.mkdir()
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+            lock.unlink(missing_ok=True)
+
+
+def sweep(parent: Path) -> int:
+    """Remove the temporary folders that killed processes left below ``parent``, and return their number."""
+    if not parent.is_dir():
+        return 0
+    return sum(_removed(parent / name) for name in {each.name.removesuffix(_SUFFIX) for each in parent.iterdir()})
+
+
+def _removed(folder: Path) -> bool:
+    lock = _lock_of(folder)
+    with contextlib.suppress(OSError), locked(lock, wait=False) as free:  # another user's leftovers stay
+        if free:
+            shutil.rmtree(folder, ignore_errors=True)
+            lock.unlink(missing_ok=True)
+            return True
+    return False
+
+
+def _lock_of(folder: Path) -> Path:
+    return folder.with_name(folder.name + _SUFFIX)
+
+
+def _open(path: Path) -> IO[bytes]:
+    """Open a lock's file for reading and writing, and make it where it is missing.
+
+    O_CREAT on another user's file in a folder like /tmp is refused by the kernel (``fs.protected_regular``), so a file
+    that is there is opened without it.
+    """
+    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK
+    while True:
+        with contextlib.suppress(FileNotFoundError):
+            return os.fdopen(os.open(path, flags), "r+b", buffering=0)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            descriptor = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o666)
+            os.fchmod(descriptor, 0o666)  # whatever the umask
+            return os.fdopen(descriptor, "r+b", buffering=0)
+
+
+def _flock(stream: IO[bytes], kind: int) -> bool:
+    try:
+        fcntl.flock(stream, kind)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _is_still_there(descriptor: int, path: Path) -> bool:
+    """Return whether a path leads to the open file; the process that had the lock before may have deleted it.
+
+    Raises:
+        OSError: it is no file, or has a second name.
+    """
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+        raise OSError(errno.EPERM, "not a plain file with one name", str(path))
+    with contextlib.suppress(FileNotFoundError):
+        return os.path.samestat(found, path.lstat())
+    return False
+
+
+def _holder(path: Path) -> str:
+    with contextlib.suppress(OSError):
+        if text := plain(path.read_bytes()[:_HOLDER_BYTES].decode(errors="replace")).strip():
+            return text
+    return "another process"

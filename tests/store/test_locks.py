@@ -1,0 +1,113 @@
+"""Locks end with their process, say who has them, and cannot be led elsewhere by a link."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from podline.store import locks
+
+_HOLD = """
+import os, pathlib, sys
+from podline.store import locks
+os.setuid(int(sys.argv[2]))
+with locks.turn(pathlib.Path(sys.argv[1]), "train of runs/first", lambda *_: None):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+@contextlib.contextmanager
+def held_elsewhere(path: Path, umask: int = 0o022, user: int = os.geteuid()) -> Iterator[subprocess.Popen[bytes]]:
+    """Another process that has the lock; it is killed when the body ends."""
+    command = [sys.executable, "-c", _HOLD, str(path), str(user)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, umask=umask) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"held\n"
+        yield process
+        process.kill()
+
+
+def test_a_lock_is_one_process_s_until_that_is_killed(tmp_path: Path) -> None:
+    path, told = tmp_path / "lock", list[str]()
+    with held_elsewhere(path, umask=0o077) as process:
+        assert stat.S_IMODE(path.stat().st_mode) == 0o666, "other users of the machine take turns by it"
+        with locks.locked(path, wait=False) as mine:
+            assert mine is None
+
+        def waits(holder: str, _seconds: float) -> None:
+            told.append(holder)
+            process.send_signal(signal.SIGKILL)
+
+        with locks.turn(path, "train of runs/second", waits) as waited:
+            assert waited
+            assert path.read_text().startswith(f"train of runs/second (process {os.getpid()} on ")
+    assert told[0].startswith(f"train of runs/first (process {process.pid} on ")
+    with locks.turn(path, "train", waits) as waited:  # the file that was left is no lock
+        assert not waited
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+def test_users_of_a_machine_exclude_each_other(tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    for parent in shared.parents[:3]:
+        parent.chmod(0o755)
+    with (
+        held_elsewhere(shared / "lock", user=65534),
+        locks.locked(shared / "lock", wait=False) as mine,
+    ):
+        assert mine is None
+    with locks.turn(shared / "lock", "train", lambda *_: None) as waited:
+        assert not waited
+
+
+def test_a_link_is_no_lock(tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("content")
+    (tmp_path / "link").symlink_to(precious)
+    (tmp_path / "second name").hardlink_to(precious)
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("link", "second name", "pipe"):
+        with pytest.raises(OSError, match=name), locks.locked(tmp_path / name):
+            pass
+    assert precious.read_text() == "content"
+
+
+def test_a_lock_whose_file_was_deleted_meanwhile_is_taken_on_the_new_file(tmp_path: Path) -> None:
+    path, entered = tmp_path / "lock", threading.Event()
+
+    def wait() -> None:
+        with locks.locked(path) as file:
+            assert file is not None
+            assert os.path.samestat(os.fstat(file.fileno()), path.stat())
+            entered.set()
+
+    with locks.locked(path):
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+        path.unlink()
+        with locks.locked(path):
+            pass
+    waiting.join(60)
+    assert entered.is_set()
+
+
+def test_sweep_removes_what_has_no_lock_and_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "left" / "inside").mkdir(parents=True)
+    (tmp_path / "left.lock").touch()
+    (tmp_path / "older").mkdir()
+    with locks.temporary_folder(tmp_path, "mine") as mine:
+        assert locks.sweep(tmp_path) == 2
+        assert sorted(tmp_path.iterdir()) == [mine, mine.with_name(f"{mine.name}.lock")]
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,93 @@
+"""One training at a time runs on a machine, whatever started it; the others say whom they wait for."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from small_stages import ActResult
+
+from podline.errors import ChildKilledError, SettingsError
+from podline.progress import Event
+from podline.recipes.settings import Recipe
+from podline.settings import Settings
+from podline.stages.specs import TrainSpec
+from podline.stages.table import STAGES, Stage
+from podline.supervision.supervisor import run_stage
+
+TESTS = Path(__file__).parent.parent
+
+
+@pytest.fixture(autouse=True)
+def _small_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", f"{TESTS / 'support'}:{TESTS.parent}")
+    monkeypatch.setenv("PODLINE_TRAIN_LOCK", str(tmp_path / "train.lock"))
+    train = Stage("train", TrainSpec, ActResult, "small_stages:train", "podline.stages.completed:find_nothing")
+    monkeypatch.setitem(STAGES, "train", train)
+
+
+class Training:
+    """A training in a store of its own, in a thread."""
+
+    def __init__(self, root: Path, strategy: str = "auto") -> None:
+        self.root, self.events = root, list[Event]()
+        self.error: BaseException | None = None
+        root.mkdir()
+        recipe = Recipe(name=root.name, dataset="sample")
+        self.spec = TrainSpec(root=str(root), recipe=recipe, fingerprint="f", strategy=strategy)
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            run_stage(self.spec, self.events.append)
+        except ChildKilledError as error:
+            self.error = error
+
+    def process(self) -> int:
+        """The child, once it trains."""
+        deadline = time.monotonic() + 240
+        while not (self.root / "working").exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        return int((self.root / "working").read_text())
+
+    def waiting(self) -> str:
+        """What it says, once it waits."""
+        deadline = time.monotonic() + 240
+        while not (told := [event["message"] for event in self.events if event["event"] == "waiting"]):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        return told[0]
+
+    def finish(self) -> None:
+        (self.root / "enough").touch()
+        self._thread.join(240)
+
+
+def test_a_second_training_waits_says_for_whom_and_begins_when_the_first_is_killed(tmp_path: Path) -> None:
+    first = Training(tmp_path / "first")
+    process = first.process()
+    second = Training(tmp_path / "second")
+    said = second.waiting()
+    assert said.startswith("waits for its turn, since one training at a time runs on this machine: train of runs/first")
+    assert f"(process {process} on " in said
+    assert any(event["event"] == "log" and event["message"] == said for event in second.events)
+    assert not (second.root / "working").exists()
+    os.kill(process, signal.SIGKILL)
+    second.process()
+    first.finish()
+    second.finish()
+    assert isinstance(first.error, ChildKilledError)
+    assert second.events[-1]["event"] == "result"
+
+
+def test_a_file_that_cannot_be_a_lock_is_named_with_the_remedy(tmp_path: Path) -> None:
+    (tmp_path / "train.lock").symlink_to(tmp_path / "elsewhere")
+    spec = TrainSpec(root=str(tmp_path / "root"), recipe=Recipe(name="a", dataset="sample"), fingerprint="f")
+    with pytest.raises(SettingsError, match=r"train\.lock, by which .* cannot be used .*the setting train_lock"):
+        run_stage(spec, lambda _event: None, Settings())
