@@ -199,7 +199,7 @@ def _leads_to_page(root: Path, name: str) -> bool:
 
 
 def _not_there(store: Store, name: str) -> str:
-    how = "; it is written when a run ends, and by `podline runs index`" if name == INDEX else ""
+    how = "; it is written when a run ends, and by `podline runs nights`" if name == INDEX else ""
     return f"{store.where(name)} is not there{how}"
 
 

@@ -1,6 +1,6 @@
 """Which learning rate to train a recipe with: the rate rises from step to step, and the loss says how far it may go.
 
-    podline lr-find sample --root podline-root
+    podline tune lr sample --root podline-root
 
 The same search from a deployment: its chart is an image artifact of the run, the suggestion its answer. Nothing of any
 training run is changed, and a search that was done is found and used again.

@@ -21,98 +21,68 @@ from podline.plain import plain
 
 
 class ListedCommand(NamedTuple):
-    """A command in the table: where it is, and what it says of itself in one line."""
+    """A command in the table: where it is, and what its line of the first page says."""
 
     at: str
     help: str
 
 
 SECTIONS: dict[str, dict[str, ListedCommand]] = {
-    "The whole chain": {
-        "run": ListedCommand(
-            "podline.commands.run:run", "From raw archive to report, as a Prefect flow on this machine."
-        ),
+    "Begin": {
+        "run": ListedCommand("run:run", "Go from raw archive to report, as a Prefect flow on this machine."),
+        "init": ListedCommand("init:init", "Write a project: recipe, model, prefect.yaml, test, README."),
     },
     "One stage at a time, in this order": {
-        "convert": ListedCommand("podline.commands.stage:convert", "Raw archives become sharded TFRecords."),
-        "validate": ListedCommand("podline.commands.stage:validate", "Every byte of a data set against its manifest."),
-        "train": ListedCommand(
-            "podline.commands.stage:train", "A recipe is trained; goes on from its last checkpoint."
-        ),
-        "evaluate": ListedCommand("podline.commands.stage:evaluate", "A trained model is judged, every example once."),
-        "report": ListedCommand("podline.commands.comparison:report", "One HTML page about a run, or about several."),
-        "stage": ListedCommand("podline.commands.stage:stage_command", "A stage of an installed package, for a run."),
+        "convert": ListedCommand("stage:convert", "Turn raw archives into sharded TFRecords."),
+        "validate": ListedCommand("stage:validate", "Check every byte of a data set against its manifest."),
+        "train": ListedCommand("stage:train", "Train a recipe; go on from its last checkpoint."),
+        "evaluate": ListedCommand("stage:evaluate", "Judge a trained model on every test example."),
+        "report": ListedCommand("stage:report", "Write one HTML page about a run."),
+        "stage": ListedCommand("stage:stage_command", "Run a stage of an installed package."),
     },
-    "To look before and after": {
-        "show": ListedCommand("podline.commands.show:show", "Pictures of what a model is fed, and of its mistakes."),
-        "predict": ListedCommand(
-            "podline.commands.predict:predict", "Any pictures: skeletons drawn on them, or classes named."
-        ),
-        "score": ListedCommand(
-            "podline.commands.score:score", "COCO keypoint results, anybody's, judged by pycocotools."
-        ),
-        "lr-find": ListedCommand("podline.commands.lr_find:lr_find", "Which learning rate to train a recipe with."),
-    },
-    "What there is": {
-        "data": ListedCommand("podline.commands.data:data", "Data sets: list, show, verify, count, download."),
-        "model": ListedCommand("podline.commands.model:model", "Models: layers, parameters, bytes, operations."),
+    "Look, choose and tidy up": {
+        "data": ListedCommand("data:data", "list · show · check · preview · download · draw"),
+        "runs": ListedCommand("runs:runs_group", "list · show · compare · nights"),
         "models": ListedCommand(
-            "podline.commands.models:models_group", "Champions: list, promote, rollback, history, serve."
+            "models:models_group", "list · describe · promote · rollback · predict · score · serve · export"
         ),
-        "runs": ListedCommand(
-            "podline.commands.runs:runs_group", "Runs that ended: list, show, compare, explain, index."
-        ),
-        "store": ListedCommand(
-            "podline.commands.store:store_group", "The store, a folder or a bucket: list, verify, prune."
-        ),
+        "tune": ListedCommand("tune:tune", "lr · input · ceiling"),
+        "store": ListedCommand("store:store_group", "list · verify · prune"),
     },
-    "Nights, from Prefect's UI": {
-        "up": ListedCommand(
-            "podline.commands.operate:up", "Run a Prefect server, a worker and all deployments here, until Ctrl-C."
-        ),
-        "deploy": ListedCommand(
-            "podline.commands.operate:deploy", "Make pools, limits, automations, deployments on any server."
-        ),
-    },
-    "What it runs on": {
-        "engine": ListedCommand("podline.commands.engine:engine_group", "Engines for conversions: check one."),
-        "tpu": ListedCommand("podline.commands.tpu:tpu", "TPUs: the policy, a TPU at a glance, recovery by hand."),
-    },
-    "To try things out": {
-        "init": ListedCommand("podline.commands.init:init", "A project: recipe, model, prefect.yaml, test, README."),
-        "sample": ListedCommand("podline.commands.sample:sample", "Draws a data set, CIFAR-10's layout or COCO's."),
-        "benchmark": ListedCommand(
-            "podline.commands.benchmark:benchmark", "Our way beside the plain way, measured here."
-        ),
+    "Nights and machines": {
+        "up": ListedCommand("operate:up", "Run a Prefect server, a worker and all deployments here, until Ctrl-C."),
+        "deploy": ListedCommand("operate:deploy", "Make pools, limits, automations, deployments on any server."),
+        "engine": ListedCommand("engine:engine_group", "check"),
+        "tpu": ListedCommand("tpu:tpu", "status · recover · patrol"),
     },
 }
+# For developers, from a checkout; the first page leaves it out.
+_HIDDEN = {"benchmark": ListedCommand("benchmark:benchmark", "")}
 
-HELP = """Image archives become TFRecords, a trained TensorFlow model and a report, every night.
+HELP = """Turn image archives into TFRecords, a trained TensorFlow model and a report, every night.
 
 Start with `podline run sample`: it draws a small data set, converts, checks and trains on it, and ends with a report,
-with no network and no accelerator. Then point it at data of your own:
+with no network and no accelerator. Then take data of your own:
 
   podline run cifar10 --source cifar-10-batches-py --root podline-root
 
-Whatever was done and is still whole is found and used again; whatever breaks off goes on where it was when the same
-command is given again.
+The same command again uses what is done and whole, and goes on where something broke off.
 """
 
 EXIT_CODES = """\b
 Exit codes:
-    0  done                              7  a result that is no better than guessing
-    1  a bug, or an unforeseen error     8  credentials for Google Cloud
-    2  an option, setting or spec        9  a quota of Google Cloud
-    3  the raw data                     10  a TPU that is not set up
-    4  a damaged artifact               11  a promotion that a rule refuses
-    5  the store: access, space         12  a promotion that is not decided
-    6  the loss is no finite number     13  an engine of conversions that is not set up
-                                        75  try again later: killed, hung, timed out, away
-                                       130  interrupted (Ctrl-C)
-                                       143  asked to end (SIGTERM)
+    0  done                              9  a quota of Google Cloud
+    1  a bug, or an unforeseen error    10  a TPU that is not set up
+    2  an option, setting or spec       11  a promotion that a rule refuses
+    3  the raw data                     12  a promotion that is not decided
+    4  a damaged artifact               13  an engine of conversions that is not set up
+    5  the store: access, space         75  try again later: killed, hung, timed out, away
+    6  the loss is no finite number    130  interrupted (Ctrl-C)
+    7  no better than guessing         143  asked to end (SIGTERM)
+    8  credentials for Google Cloud
 
-Settings (time-outs, workers, the default --root) come from `--settings FILE`, a TOML file, or from PODLINE_...
-variables; see docs/settings.md. An error is one line on standard error; --debug adds the traceback.
+Settings come from `--settings FILE` (TOML) or PODLINE_... variables; see docs/settings.md. An error is one line on
+standard error; --debug adds the traceback.
 """
 
 
@@ -120,24 +90,24 @@ class CommandTable(pages.Group):
     """A group whose commands are imported when they are called, not when they are listed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        """All names, in the table's order."""
+        """Return all names, in the table's order."""
         return [name for section in SECTIONS.values() for name in section]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        """The command of a name."""
-        for section in SECTIONS.values():
+        """Return the command of a name."""
+        for section in (*SECTIONS.values(), _HIDDEN):
             if cmd_name in section:
-                return entry_points.load(section[cmd_name].at)
+                return entry_points.load(f"podline.commands.{section[cmd_name].at}")
         return None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """Writes the table into the help page."""
+        """Write the table into the help page."""
         for title, section in SECTIONS.items():
             with formatter.section(title):
                 formatter.write_dl([(name, entry.help) for name, entry in section.items()], col_max=12)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """Writes the exit codes."""
+        """Write the exit codes."""
         formatter.write_paragraph()
         formatter.write_text(EXIT_CODES)
 
@@ -154,7 +124,7 @@ def cli() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Runs a command line and exits with its code.
+    """Run a command line and exit with its code.
 
     Args:
         arguments: what follows ``podline``; this process's own unless given.
@@ -197,7 +167,7 @@ def _fail(
     kind: str = "Usage",
     usage: click.ClickException | None = None,
 ) -> NoReturn:
-    """One line on standard error, or the traceback; a document on standard output as well where one is due."""
+    """Write one line to standard error, or the traceback; with --json a document to standard output too."""
     if debug:
         traceback.print_exc()
     context = getattr(usage, "ctx", None)

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 def benchmark_input(
     recipe: str | Recipe, root: str, *, fingerprint: str | None = None, seconds: float = 0.5
 ) -> InputSpeed:
-    """How fast a recipe's input is, stage by stage, and whether it feeds the model; see ``podline benchmark input``.
+    """How fast a recipe's input is, stage by stage, and whether it feeds the model; see ``podline tune input``.
 
     Args:
         recipe: a recipe or its name.
@@ -131,7 +131,7 @@ def find_learning_rate(
     high: float = 10.0,
     steps: int = 300,
 ) -> LearningRateResult:
-    """Which learning rate to train a recipe with; see ``podline lr-find``.
+    """Which learning rate to train a recipe with; see ``podline tune lr``.
 
     Args:
         recipe: a recipe or its name.
@@ -164,7 +164,7 @@ def show(
     pictures: int = 8,
     draws: int = 4,
 ) -> Figure:
-    """A sheet of pictures of what a model is fed, and of what a run makes of test examples; see ``podline show``.
+    """A sheet of what a model is fed, and of what a run makes of test examples; see ``podline data preview``.
 
     Args:
         recipe: a recipe or its name; None is the recipe of the run.
@@ -205,7 +205,7 @@ def show(
 def predict(
     run: str, root: str, pictures: Sequence[str | Path | npt.NDArray[np.uint8]], *, threshold: float | None = None
 ) -> list[Predicted]:
-    """What a finished run's model says of any pictures; see ``podline predict``. Nothing is written.
+    """What a finished run's model says of any pictures; see ``podline models predict``. Nothing is written.
 
     Args:
         run: the run.

@@ -78,7 +78,7 @@ def test_the_check_sees_what_is_loaded() -> None:
 
 
 def test_every_stage_and_command_is_where_its_entry_point_says() -> None:
-    entry_points = [entry.at for section in SECTIONS.values() for entry in section.values()]
+    entry_points = [f"podline.commands.{entry.at}" for section in SECTIONS.values() for entry in section.values()]
     stages = [stage for name, stage in STAGES.items() if name != "act"]
     entry_points += [entry_point for stage in stages for entry_point in (stage.run_at, stage.find_at)]
     for entry_point in entry_points:

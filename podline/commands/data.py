@@ -1,7 +1,8 @@
-"""``podline data``: the data sets of a store, and where raw ones come from."""
+"""``podline data``: the data sets of a store, sources of your own, and where raw data come from."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,64 +12,66 @@ from podline import entry_points
 from podline.commands import display, pages
 from podline.commands.options import (
     absolute,
+    answer,
     assignments_option,
+    command_line,
+    complete_recipe,
     dataset_named,
     deep_option,
     existing_store,
+    fingerprint_option,
     in_order,
     json_option,
     layout_option,
     load_settings,
     say,
-    say_json,
     store_options,
 )
+from podline.commands.stage import Request
 from podline.data.sources import download as downloading
 from podline.documents.manifest import Manifest
 from podline.errors import SettingsError, SourceError
 from podline.figures import count as number
 from podline.figures import moment, size
-from podline.inventory.catalogue import Dataset, choose_dataset, conversion_of, datasets, manifest_of, remarks
-from podline.options import Choices, DataGroup
+from podline.inventory.catalogue import (
+    Dataset,
+    choose_dataset,
+    conversion_of,
+    dataset_for,
+    datasets,
+    manifest_of,
+    remarks,
+    training_of,
+)
+from podline.options import Choices, DataGroup, TrainingGroup
 from podline.plurals import plural
 from podline.progress import Listener, Reporter
+from podline.recipes import datasets as recipe_datasets
 from podline.recipes import registry
 from podline.stages.completed import manifest_sha256
-from podline.stages.specs import ValidateSpec
-from podline.stages.table import VALIDATE
+from podline.stages.from_recipe import fitted
+from podline.stages.specs import ValidateResult, ValidateSpec
+from podline.stages.table import SHOW, VALIDATE
+from podline.stages.tools import ShowSpec
 from podline.store.contract import Store
 from podline.store.opening import open_store
+from podline.supervision.running import perform
 
 # By name: it decodes images, which no other of these commands does.
 _CHECK = "podline.reporting.image_check:check"
 _CHECK_KEYPOINTS = "podline.reporting.keypoint_check:check_keypoints"
-_name = click.argument("name", metavar="NAME")
-_fingerprint = click.option("--fingerprint", help="Which one, by the start of its fingerprint.  [default: the newest]")
-_which = in_order(_name, _fingerprint, store_options)
 
 
 @click.group(cls=pages.Group)
 def data() -> None:
-    """Data sets: those of a store, and where raw ones come from."""
-
-
-def _bytes(manifest: Manifest) -> int:
-    return sum(shard.bytes for shard in manifest.shards)
-
-
-def _splits(manifest: Manifest) -> dict[str, int]:
-    return {split.name: split.records for split in manifest.splits}
-
-
-def _words(splits: dict[str, int]) -> str:
-    return ", ".join(f"{number(records)} {name}" for name, records in splits.items())
+    """Look at data sets and sources, get raw data."""
 
 
 @data.command("list")
 @store_options
 @json_option
 def _list(as_json: bool, **options: Any) -> None:
-    """Every data set of a store, the newest first.
+    """List every data set of a store, the newest first.
 
       podline data list --root podline-root
 
@@ -76,19 +79,19 @@ def _list(as_json: bool, **options: Any) -> None:
     """
     store = existing_store(options)
     found = [(dataset, manifest_of(store, dataset)) for dataset in datasets(store)]
-    if as_json:
-        say_json([_document(store, dataset, manifest) for dataset, manifest in found])
-    elif not found:
-        say([f"{store.uri} has no data sets; make one with `podline convert` or `podline run`"])
-    else:
-        widest = max(len(dataset.name) for dataset, _ in found)
-        say(
-            [
-                f"{dataset.name:{widest}} {dataset.fingerprint}  {_words(_splits(manifest)):32} "
-                f"{size(_bytes(manifest)):>10}  {moment(dataset.published)}"
-                for dataset, manifest in found
-            ]
-        )
+    document = [_document(store, dataset, manifest) for dataset, manifest in found]
+    answer(document, lambda: _table(store, found), as_json=as_json)
+
+
+def _table(store: Store, found: Sequence[tuple[Dataset, Manifest]]) -> list[str]:
+    if not found:
+        return [f"{store.uri} has no data sets; make one with `podline convert` or `podline run`"]
+    widest = max(len(dataset.name) for dataset, _ in found)
+    return [
+        f"{dataset.name:{widest}} {dataset.fingerprint}  {_words(_splits(manifest)):32} "
+        f"{size(_bytes(manifest)):>10}  {moment(dataset.published)}"
+        for dataset, manifest in found
+    ]
 
 
 def _document(store: Store, dataset: Dataset, manifest: Manifest) -> dict[str, Any]:
@@ -103,112 +106,93 @@ def _document(store: Store, dataset: Dataset, manifest: Manifest) -> dict[str, A
     }
 
 
-def _open(name: str, fingerprint: str | None, listener: Listener, options: dict[str, Any]) -> tuple[Store, Dataset]:
-    store = existing_store(options)
-    return store, choose_dataset(store, dataset_named(name), fingerprint, Reporter("data", listener))
+def _bytes(manifest: Manifest) -> int:
+    return sum(shard.bytes for shard in manifest.shards)
+
+
+def _splits(manifest: Manifest) -> dict[str, int]:
+    return {split.name: split.records for split in manifest.splits}
+
+
+def _words(splits: dict[str, int]) -> str:
+    return ", ".join(f"{number(records)} {name}" for name, records in splits.items())
 
 
 @data.command("show")
-@_which
+@click.argument("name", metavar="NAME")
+@fingerprint_option
+@click.option("--verify", is_flag=True, help="Read every byte and check it, also where that was done before.")
+@deep_option
+@store_options
 @json_option
-def _show(name: str, fingerprint: str | None, as_json: bool, **options: Any) -> None:
-    """What a data set is: the published one or not, its splits, classes, fields, sources, what was left out.
+def _show(name: str, fingerprint: str | None, verify: bool, deep: bool, as_json: bool, **options: Any) -> None:
+    """Show a data set: its splits, classes, fields and sources, what was left out; is it the published one.
 
       podline data show cifar10 --root podline-root
+      podline data show cifar10 --verify --deep
 
     NAME is a data set's, or a recipe's: coco_pose is the newest data set coco, as `podline convert coco_pose` makes it.
-    With --json it is the manifest itself.
+    With --json it is the manifest itself. --verify names what is wrong, record and shard, and ends with exit code 4.
     """
+    if deep and not verify:
+        raise SettingsError("--deep goes with --verify")
+    store = existing_store(options)
     with display.shown() as listener:
-        store, dataset = _open(name, fingerprint, listener, options)
-    manifest, conversion = manifest_of(store, dataset), conversion_of(store, dataset.folder)
-    if as_json:
-        say_json(manifest.model_dump(mode="json"))
-        return
-    say(
-        [
-            f"{dataset.name} {dataset.fingerprint}, {size(_bytes(manifest))}, published {moment(dataset.published)}",
-            f"{store.where(dataset.folder)}",
-            f"read {manifest.read:,} = written {manifest.written:,} + quarantined {len(manifest.quarantined):,}",
-            *remarks(manifest, conversion),
-            "",
-            *(
-                f"split {split.name}: {plural(split.records, 'example')} in {plural(len(split.shards), 'shard')}, "
-                f"mean {_channels(split.mean)}, deviation {_channels(split.std)}"
-                for split in manifest.splits
-            ),
-            "",
-            f"{'class':14}" + "".join(f"{split.name:>10}" for split in manifest.splits),
-            *(
-                f"{class_name:14}" + "".join(f"{number(split.class_counts[label]):>10}" for split in manifest.splits)
-                for label, class_name in enumerate(manifest.class_names)
-            ),
-            "",
-            *(
-                f"field {field.name}: {field.dtype} {list(field.shape) or 'scalar'}, at byte {field.offset} of "
-                f"{manifest.record_length}{', as an image file' if field.encoding == 'file' else ''}"
-                for field in manifest.fields
-            ),
-            *(f"source {file.name}: {size(file.bytes)}, sha256 {file.sha256[:12]}…" for file in manifest.source),
-            *(f"counted {rule}: {number(times)}" for rule, times in manifest.counted.items()),
-            *(f"left out {left.split} {left.record}: {left.reason}" for left in manifest.quarantined[:10]),
-        ]
+        dataset = choose_dataset(store, dataset_named(name), fingerprint, Reporter("data", listener))
+        verified = _verified(store, dataset, listener, deep=deep) if verify else None
+    if verified:
+        answer(verified, lambda: verified.lines(store.where), as_json=as_json)
+    else:
+        manifest = manifest_of(store, dataset)
+        answer(manifest, lambda: _described(store, dataset, manifest), as_json=as_json)
+
+
+def _verified(store: Store, dataset: Dataset, listener: Listener, *, deep: bool) -> ValidateResult:
+    spec = ValidateSpec(
+        root=store.uri,
+        dataset=dataset.name,  # type: ignore[arg-type]  (pydantic checks it)
+        fingerprint=dataset.fingerprint,
+        manifest_sha256=manifest_sha256(store, dataset.folder),
+        deep=deep,
     )
+    listener({"event": "start", "stage": VALIDATE.name})
+    result = VALIDATE.run(spec, Reporter(VALIDATE.name, listener))
+    listener({"event": "result", "stage": VALIDATE.name, "result": result.model_dump(mode="json")})
+    return result
+
+
+def _described(store: Store, dataset: Dataset, manifest: Manifest) -> list[str]:
+    return [
+        f"{dataset.name} {dataset.fingerprint}, {size(_bytes(manifest))}, published {moment(dataset.published)}",
+        f"{store.where(dataset.folder)}",
+        f"read {manifest.read:,} = written {manifest.written:,} + quarantined {len(manifest.quarantined):,}",
+        *remarks(manifest, conversion_of(store, dataset.folder)),
+        "",
+        *(
+            f"split {split.name}: {plural(split.records, 'example')} in {plural(len(split.shards), 'shard')}, "
+            f"mean {_channels(split.mean)}, deviation {_channels(split.std)}"
+            for split in manifest.splits
+        ),
+        "",
+        f"{'class':14}" + "".join(f"{split.name:>10}" for split in manifest.splits),
+        *(
+            f"{class_name:14}" + "".join(f"{number(split.class_counts[label]):>10}" for split in manifest.splits)
+            for label, class_name in enumerate(manifest.class_names)
+        ),
+        "",
+        *(
+            f"field {field.name}: {field.dtype} {list(field.shape) or 'scalar'}, at byte {field.offset} of "
+            f"{manifest.record_length}{', as an image file' if field.encoding == 'file' else ''}"
+            for field in manifest.fields
+        ),
+        *(f"source {file.name}: {size(file.bytes)}, sha256 {file.sha256[:12]}…" for file in manifest.source),
+        *(f"counted {rule}: {number(times)}" for rule, times in manifest.counted.items()),
+        *(f"left out {left.split} {left.record}: {left.reason}" for left in manifest.quarantined[:10]),
+    ]
 
 
 def _channels(values: tuple[float, ...]) -> str:
     return " ".join(f"{value:.2f}" for value in values)
-
-
-@data.command("verify")
-@_which
-@deep_option
-@json_option
-def _verify(name: str, fingerprint: str | None, deep: bool, as_json: bool, **options: Any) -> None:
-    """Reads every byte of a data set and checks it against its manifest, also where that was done before.
-
-      podline data verify cifar10 --root podline-root
-      podline data verify cifar10 --deep
-
-    What is wrong is named, record and shard, and ends with exit code 4.
-    """
-    with display.shown() as listener:
-        store, dataset = _open(name, fingerprint, listener, options)
-        spec = ValidateSpec(
-            root=store.uri,
-            dataset=manifest_of(store, dataset).dataset,  # type: ignore[arg-type]  (pydantic checks it)
-            fingerprint=dataset.fingerprint,
-            manifest_sha256=manifest_sha256(store, dataset.folder),
-            deep=deep,
-        )
-        listener({"event": "start", "stage": VALIDATE.name})
-        result = VALIDATE.run(spec, Reporter(VALIDATE.name, listener))
-        listener({"event": "result", "stage": VALIDATE.name, "result": result.model_dump(mode="json")})
-    if as_json:
-        say_json(result.model_dump(mode="json"))
-    else:
-        say(result.lines(store.where))
-
-
-@data.command("count")
-@_which
-@json_option
-def _count(name: str, fingerprint: str | None, as_json: bool, **options: Any) -> None:
-    """How many examples a data set has.
-
-      podline data count cifar10 --root podline-root
-
-    The manifest, which is written last and counts every record, says so.
-    """
-    with display.shown() as listener:
-        store, dataset = _open(name, fingerprint, listener, options)
-        splits = _splits(manifest_of(store, dataset))
-    total = sum(splits.values())
-    if as_json:
-        found = {"name": dataset.name, "fingerprint": dataset.fingerprint, "splits": splits}
-        say_json({**found, "total": total})
-    else:
-        say([f"{plural(total, 'example')}: {_words(splits)}"])
 
 
 @data.command("check")
@@ -233,13 +217,13 @@ def _check(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """What `podline convert images` would make of a source: layout, classes, sizes, splits, what is left out and why.
+    """Show what `podline convert images` would make of a source: layout, classes, sizes, splits, what is left out.
 
       podline data check photos --sheet examples.png --near-duplicates pairs.png
       podline data check photos/labels.csv --set conversion.label_column=species
       podline data check mice
 
-    The last is a source of keypoints: what is said is the joints, the splits, and what is left out and why.
+    The last is a source of keypoints, and the answer is its joints, splits, and what is left out and why.
 
     Every image is decoded, as for the conversion, and kept in the store's cache; a conversion with the same settings
     after it decodes none again. Nothing else is written. Next: `podline run images --source SOURCE`.
@@ -259,7 +243,7 @@ def _check(
     if not hasattr(checked, "write_sheet"):
         if sheet is not None or near_duplicates is not None:
             raise SettingsError(f"{source} holds keypoints, of which no sheet is drawn; leave the option out")
-        say_json(checked.document()) if as_json else say(checked.lines())
+        answer(checked.document(), checked.lines, as_json=as_json)
         return
     drawn = []
     if sheet is not None:
@@ -268,11 +252,65 @@ def _check(
     if near_duplicates is not None:
         written = checked.write_pairs(near_duplicates)
         drawn.append(str(near_duplicates) if written else f"no near-duplicates; {near_duplicates} is not written")
-    if as_json:
-        say_json(checked.document())
-    else:
-        say(checked.lines() + drawn)
+    answer(checked.document(), lambda: checked.lines() + drawn, as_json=as_json)
     checked.source.looked_at()
+
+
+@data.command("preview")
+@click.argument("recipe", metavar="RECIPE", shell_complete=complete_recipe)
+@click.option("--run", help="A finished run of the recipe: show its predictions and its mistakes as well.")
+@click.option("--out", type=click.Path(path_type=Path), help="The PNG file to write.  [default: sheets/… in the store]")
+@click.option(
+    "--pictures", type=click.IntRange(1, 20), default=8, show_default=True, help="How many examples are side by side."
+)
+@click.option(
+    "--draws", type=click.IntRange(1, 20), default=4, show_default=True, help="Of how many epochs the draws are shown."
+)
+@in_order(command_line(TrainingGroup, "batch_size", "seed", "assignments"), fingerprint_option, store_options)
+@json_option
+def _preview(
+    recipe: str,
+    run: str | None,
+    out: Path | None,
+    pictures: int,
+    draws: int,
+    fingerprint: str | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Draw a sheet of pictures of what a model is fed: with labels, before augmentation and after it.
+
+    Each column is an example of the first batch; below it, what chance makes of it in the first epochs. With --run
+    also what the run says of test examples, right or wrong, and the mistakes that it was most confident of.
+
+      podline data preview cifar10 --root podline-root
+      podline data preview cifar10 --set augmentation.cutout=16 --out cutout.png
+      podline data preview mnist --run mnist-0123456789ab --out mistakes.png
+
+    Nothing but the PNG is written. `podline runs list` shows the runs.
+    """
+    settings = load_settings(options)
+    store = open_store(settings.root)
+    with display.shown() as listener:
+        request = Request(recipe, store, settings, listener)
+        chosen = request.recipe
+        if run is not None:
+            training = training_of(store, run, chosen)
+            chosen, fingerprint = training.recipe, training.fingerprint
+        target = out or store.beside / "sheets" / f"{run or recipe}.png"
+        chosen = Choices(**options).apply(chosen)
+        found = dataset_for(store, chosen, fingerprint, request.reporter(SHOW))
+        spec = ShowSpec(
+            root=store.uri,
+            recipe=fitted(store, chosen, found.folder),
+            fingerprint=found.fingerprint,
+            run=run or "",
+            out=str(target.expanduser().absolute()),
+            examples=pictures,
+            epochs=draws,
+        )
+        result = perform(spec, listener, settings)
+    answer(result, result.lines, as_json=as_json)
 
 
 @data.command("download")
@@ -281,7 +319,7 @@ def _check(
 @click.option("--base-url", help="A mirror's address, in place of the publisher's.")
 @json_option
 def _download(name: str, folder: Path, base_url: str | None, as_json: bool) -> None:
-    """Fetches the official archive of cifar10, cifar100 or mnist; goes on where it was broken off, checks md5.
+    """Fetch the official archive of cifar10, cifar100 or mnist; go on where it was broken off, check md5.
 
       podline data download cifar10 cifar-10
 
@@ -291,7 +329,35 @@ def _download(name: str, folder: Path, base_url: str | None, as_json: bool) -> N
         listener({"event": "start", "stage": "download"})
         place = downloading.download(name, folder, Reporter("download", listener), base_url)  # type: ignore[arg-type]
         listener({"event": "result", "stage": "download", "result": {}})
-    if as_json:
-        say_json({"name": name, "folder": str(place.absolute())})
-    else:
-        say([f"{place}"])
+    answer({"name": name, "folder": str(place.absolute())}, lambda: [str(place)], as_json=as_json)
+
+
+@data.command("draw")
+@click.argument("folder", type=click.Path(path_type=Path), metavar="DIR")
+@click.option(
+    "--dataset",
+    default="sample",
+    show_default=True,
+    help="Shapes in CIFAR-10's layout, or stick people in COCO's (coco_sample).",
+)
+@click.option("--train", type=int, help="Training images.  [default: 5000 shapes, 600 of people]")
+@click.option("--test", type=int, help="Test images.  [default: 1000 shapes, 100 of people]")
+@click.option("--seed", type=int, default=0, show_default=True, help="Another seed is another data set.")
+def _draw(folder: Path, dataset: str, train: int | None, test: int | None, seed: int) -> None:
+    """Draw a data set to try things with, in seconds, with no network.
+
+    Ten classes of shapes and textures in CIFAR-10's exact layout, or stick people in COCO's, with crowds and what goes
+    wrong in real data: a truncated file, a missing one, an annotation without an image.
+
+      podline data draw drawn
+      podline data draw people --dataset coco_sample
+
+    Next: `podline run sample --source drawn`, or `podline convert coco_sample --source people`. (Without --source,
+    `podline run sample` draws one for itself.)
+    """
+    found = recipe_datasets.find(dataset)
+    if not found.draw:
+        there = ", ".join(name for name in recipe_datasets.names() if recipe_datasets.find(name).draw)
+        raise SettingsError(f"{dataset} cannot be drawn, only {there}")
+    counts = {name: count for name, count in (("train", train), ("test", test)) if count is not None}
+    say([str(found.code(found.draw)(folder, **counts, seed=seed))])

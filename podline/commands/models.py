@@ -1,7 +1,8 @@
-"""``podline models``: the champion of each recipe, and how it came to it."""
+"""``podline models``: models described, the champion of each recipe, and what it says of pictures."""
 
 from __future__ import annotations
 
+import importlib
 import socket
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,11 +13,16 @@ import click
 from podline import entry_points
 from podline.commands import display, pages
 from podline.commands.options import (
+    answer,
+    assignments_option,
+    command_line,
     complete_recipe,
     complete_run,
     existing_store,
+    in_order,
     json_option,
     load_settings,
+    recipe_of,
     say,
     say_json,
     store_options,
@@ -25,16 +31,21 @@ from podline.documents import champions
 from podline.documents.champions import Crowned
 from podline.documents.completion import completion_name
 from podline.documents.metric import Metric
+from podline.documents.model_description import ModelDescription
 from podline.documents.promotion import PROMOTION, Promotion, read_promotion
+from podline.documents.skeleton import COCO
 from podline.errors import ArtifactError, RefusedError, SettingsError, StoreError, UndecidedError
-from podline.figures import metric_text, moment
+from podline.figures import count, metric_text, moment, short_count, size
 from podline.inventory.catalogue import run_of, training_of
-from podline.kinds.table import KINDS
+from podline.kinds.table import KINDS, kind_of
 from podline.measures import measure_named
-from podline.options import Choices
+from podline.options import Choices, TrainingGroup
 from podline.plain import plain
+from podline.plurals import plural
+from podline.recipes import datasets
 from podline.serving.layout import lay_out, require_champion
 from podline.stages.from_recipe import promotion_spec
+from podline.stages.prediction import PredictSpec
 from podline.stages.promotion import PromoteResult, PromoteSpec
 from podline.stages.specs import EvaluateResult, TrainResult
 from podline.store.contract import Store
@@ -49,66 +60,119 @@ _recipe_argument = click.argument("recipe", metavar="RECIPE", shell_complete=com
 
 @click.group("models", cls=pages.Group)
 def models_group() -> None:
-    """Champions: the best model of each recipe, what it took to become it, and the way back."""
+    """Describe models, promote champions, predict with them, serve and export them."""
 
 
 @models_group.command("list")
+@click.argument("recipe", metavar="[RECIPE]", required=False, shell_complete=complete_recipe)
 @_judged_option
 @store_options
 @json_option
-def list_models(judged: bool, as_json: bool, **options: Any) -> None:
-    """The champion of every recipe: its run, its figure, since when; what is damaged is named after them.
+def list_models(recipe: str | None, judged: bool, as_json: bool, **options: Any) -> None:
+    """List the champion of every recipe, or every change of one recipe's champion, the last one first.
 
-    With --judged a line below it says why the run that was judged last did not become champion.
+    A line has run, figure and date. What is damaged is named after them. With --judged a line below says why the run
+    that was judged last did not become champion.
 
       podline models list --root podline-root
+      podline models list sample --root podline-root
 
-    Next: `podline models history RECIPE`.
+    Next: `podline models serve RECIPE`.
     """
     store = existing_store(options)
-    recipes, shown, damaged = champions.recipes(store), [], []
+    if recipe is None:
+        _list_champions(store, judged=judged, as_json=as_json)
+        return
+    entries = champions.history(store, recipe)[::-1]
+    if not entries and not as_json:
+        known = ", ".join(champions.recipes(store)) or "none"
+        raise StoreError(f"{store.uri}: {recipe} has no champion; recipes that have one: {known}")
+    refused = _not_promoted(_last_judged(store, recipe) if judged else None)
+    lines = [*refused, *(f"{entry.number:>4}  {_line(store, entry)}" for entry in entries)]
+    answer([_document(store, recipe, entry) for entry in entries], lambda: lines, as_json=as_json)
+
+
+def _list_champions(store: Store, *, judged: bool, as_json: bool) -> None:
+    recipes, documents, lines, damaged = champions.recipes(store), [], [], []
     width = max(map(len, recipes), default=0)
     for recipe in recipes:
         try:
             if (entry := champions.champion(store, recipe)) is not None:
                 last = _last_judged(store, recipe) if judged else None
-                if as_json:
-                    told = {"last_judged": _decision(last)} if judged else {}
-                    shown.append({**_document(store, recipe, entry), **told})
-                else:
-                    shown += [f"{recipe:{width}}  {_line(store, entry)}", *_not_promoted(last)]
+                decision = {"last_judged": _decision(last)} if judged else {}
+                documents.append({**_document(store, recipe, entry), **decision})
+                lines += [f"{recipe:{width}}  {_line(store, entry)}", *_not_promoted(last)]
         except (ArtifactError, StoreError) as error:
             damaged.append(error)
-    if as_json:
-        say_json(shown)
-    elif shown:
-        say(shown)
-    elif not damaged:
-        say([f"{store.uri} has no champions; make one with `podline models promote RUN`"])
+    if lines or as_json or not damaged:
+        none = [f"{store.uri} has no champions; make one with `podline models promote RUN`"]
+        answer(documents, lambda: lines or none, as_json=as_json)
     for error in damaged[:-1]:
         click.echo(f"{error}", err=True)
     if damaged:
         raise damaged[-1]
 
 
+@models_group.command("describe")
+@_recipe_argument
+@in_order(command_line(TrainingGroup, "model", "assignments"))
+@json_option
+def describe_model(recipe: str, as_json: bool, **changes: Any) -> None:
+    """Show a recipe's model: layers, parameters, bytes of the trainable ones, multiply-adds.
+
+      podline models describe cifar10
+      podline models describe cifar100 --model mobilenetv2 --set model.width=0.5
+      podline models describe coco_pose --set pose.side=368
+
+    For CIFAR-100 it also gives the MicroNet challenge's score: storage and operations relative to WideResNet-28-10.
+    """
+    chosen = Choices(**changes).apply(recipe_of(recipe))
+    dataset = datasets.find(chosen.dataset)
+    # Images with people are as the recipe says, and people are COCO's.
+    description = kind_of(chosen).description(chosen, dataset.image_shape or (0, 0, 0), dataset.classes or 0, COCO)
+    answer(description, lambda: _layers(description), as_json=as_json)
+
+
+def _layers(description: ModelDescription) -> list[str]:
+    width = max(len(layer.name) for layer in description.layers)
+    lines = [f"{'layer':{width}}  {'kind':20} {'output':14} {'parameters':>12} {'multiply-adds':>15}"]
+    lines += [
+        f"{layer.name:{width}}  {layer.kind:20} {' × '.join(map(str, layer.output_shape)):14} "
+        f"{count(layer.parameters):>12} {multiply_adds:>15}"
+        for layer in description.layers
+        for multiply_adds in ["unknown" if layer.multiply_adds is None else count(layer.multiply_adds)]
+    ]
+    shape = " × ".join(map(str, description.image_shape))
+    lines += [
+        "",
+        f"{description.kind} for {shape} images"
+        + (f" and {description.classes} classes" if description.classes else ""),
+        f"parameters            {count(description.parameters)} ({size(description.bytes)})",
+        f"trainable parameters  {count(description.trainable_parameters)} ({size(description.trainable_bytes)})",
+        f"multiply-adds         {short_count(description.multiply_adds)} an image {description.uncounted}".rstrip(),
+    ]
+    if description.micronet:
+        score = description.micronet
+        lines.append(
+            f"MicroNet score        {score.score:.4f} = storage {score.storage_share:.4f} "
+            f"+ operations {score.operations_share:.4f} (WideResNet-28-10: 2)"
+        )
+    return lines
+
+
 @models_group.command("promote")
 @click.argument("run", metavar="RUN", shell_complete=complete_run)
 @click.option("--anyway", is_flag=True, help="Whatever the rules say; only an export that is broken still refuses.")
 @_reason_option
-@click.option(
-    "--set",
-    "assignments",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="Another rule than the run's recipe has, like --set promotion.rate=0.01; may be repeated.",
-)
+@assignments_option
 @store_options
 @json_option
 def promote(run: str, anyway: bool, reason: str, assignments: tuple[str, ...], as_json: bool, **options: Any) -> None:
-    """Holds an evaluated run against the champion of its recipe; it takes its place if it is shown not to be worse.
+    """Compare an evaluated run with its recipe's champion; it takes its place if it is shown not to be worse.
 
       podline models promote sample-0123456789ab --root podline-root
       podline models promote sample-0123456789ab --anyway --reason "new classes"
+      podline models promote sample-0123456789ab --set promotion.rate=0.01
 
     A refusal names each rule, class or joint, by how much, and ends with exit code 11. A model that is neither shown to
     be worse nor shown not to be is undecided: the champion stays, the line says what would decide, and the exit code is
@@ -136,7 +200,7 @@ def promote(run: str, anyway: bool, reason: str, assignments: tuple[str, ...], a
 @store_options
 @json_option
 def rollback(recipe: str, reason: str, as_json: bool, **options: Any) -> None:
-    """The champion before the present one takes its place again; once more, the one before that.
+    """Make the champion before the present one champion again; once more, the one before that.
 
       podline models rollback sample --reason "slow on phones" --root podline-root
 
@@ -144,32 +208,123 @@ def rollback(recipe: str, reason: str, as_json: bool, **options: Any) -> None:
     """
     store = existing_store(options)
     entry = champions.roll_back(store, recipe, reason)
-    if as_json:
-        say_json(_document(store, recipe, entry))
-    else:
-        say([f"{entry.run} is the champion of {recipe} again (number {entry.number})"])
+    again = f"{entry.run} is the champion of {recipe} again (number {entry.number})"
+    answer(_document(store, recipe, entry), lambda: [again], as_json=as_json)
 
 
-@models_group.command("history")
-@_recipe_argument
-@_judged_option
+@models_group.command("predict")
+@click.argument("run", metavar="RUN", shell_complete=complete_run)
+@click.argument("images", metavar="IMAGE...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--champion", is_flag=True, help="RUN is a recipe, and its champion predicts.")
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="A folder.  [default: predictions/RUN in the store's folder]"
+)
+@click.option(
+    "--threshold",
+    type=click.FloatRange(0, 1),
+    help="Whatever has a lower score is left out.  [default: what the run's evaluation chose on training images]",
+)
 @store_options
 @json_option
-def history(recipe: str, judged: bool, as_json: bool, **options: Any) -> None:
-    """Every change of a recipe's champion, the last one first.
+def predict(
+    run: str,
+    images: tuple[Path, ...],
+    champion: bool,
+    out: Path | None,
+    threshold: float | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Predict with a finished run's model on any pictures: JPEG, PNG, WebP, BMP, TIFF or GIF, grey or in colour.
 
-    podline models history sample --root podline-root
+    What a pose network finds is drawn on each picture, left in blue, right in orange, and written to
+    predictions.json as COCO results in the picture's own pixels. A classifier names each picture's classes with their
+    probabilities.
+
+      podline models predict coco_pose-0123456789ab street.jpg beach.png --root podline-root
+      podline models predict cifar10-0123456789ab cat.jpg --json
+      podline models predict --champion cifar10 cat.jpg
+
+    `podline runs list` shows the runs.
     """
-    store = existing_store(options)
-    entries = champions.history(store, recipe)
-    if as_json:
-        say_json([_document(store, recipe, entry) for entry in reversed(entries)])
-    elif not entries:
-        known = ", ".join(champions.recipes(store)) or "none"
-        raise StoreError(f"{store.uri}: {recipe} has no champion; recipes that have one: {known}")
-    else:
-        lines = [f"{entry.number:>4}  {_line(store, entry)}" for entry in reversed(entries)]
-        say([*_not_promoted(_last_judged(store, recipe) if judged else None), *lines])
+    settings = load_settings(options)
+    store = open_store(settings.root)
+    run = require_champion(store, run).run if champion else run
+    target = out or store.beside / "predictions" / run
+    spec = PredictSpec(
+        root=store.uri,
+        run=run,
+        images=tuple(str(image.expanduser().absolute()) for image in images),
+        out=str(target.expanduser().absolute()),
+        threshold=threshold,
+    )
+    with display.shown() as listener:
+        result = perform(spec, listener, settings)
+    lines = [*(prediction.line() for prediction in result.pictures), result.json_file]
+    answer(result, lambda: lines, as_json=as_json)
+
+
+@models_group.command("score")
+@click.argument("results", type=click.Path(path_type=Path))
+@click.option(
+    "--truth",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="COCO annotations, as person_keypoints_val2017.json.",
+)
+@json_option
+def score(results: Path, truth: Path, as_json: bool) -> None:
+    """Score COCO keypoint results of any program by pycocotools: AP and AR, by size and by joint.
+
+    RESULTS is a COCO results file: a list of objects with image_id, category_id, keypoints and score. The ten figures
+    are pycocotools' own to the last digit (--json has them all); -1 where there is nobody of that size. Results may be
+    empty, truth may hold nobody or crowds only.
+
+      podline models score people.json --truth annotations/person_keypoints_val2017.json
+      podline models score runs/RUN/people-test.json --truth datasets/coco/DIGITS/truth-test.json
+
+    Nothing is written.
+    """
+    # By name: pycocotools brings matplotlib, which the other commands do without.
+    files = importlib.import_module("podline.evaluation.coco_results")
+    oks = importlib.import_module("podline.evaluation.oks")
+    wanted = files.read_truth(truth)
+    joints, _ = files.judged_joints(wanted)
+    found = oks.evaluate_results(wanted, files.read_results(results, len(joints)))
+    answer(found, lambda: _scores(found, files.judged_noun(wanted)), as_json=as_json)
+
+
+def _scores(found: Any, noun: Any) -> list[str]:
+    people = f"{plural(found.results, 'result')} for {plural(found.people, noun.one, noun.many)}"
+    people += f" in {plural(found.images, 'image')}"
+    lines = [people, ""]
+    named = {noun.said(measure_named(name).label): value for name, value in found.figures.model_dump().items()}
+    first, second = max(20, *map(len, named)), max(8, len(noun.many))
+    lines += [f"{name:{first}} {_score(value)}" for name, value in named.items()]
+    if found.score_threshold is not None:
+        lines.append(f"{'best F1 from score':{first}} {found.score_threshold:.3f}")
+    lines += ["", f"{'root of area':>12} {noun.many:>{second}} {'found':>8} {'AP':>7} {'AR':>7}"]
+    for each in found.sizes:
+        name = f"{each.low:g}–{each.high:g}" if each is not found.sizes[-1] else f"from {each.low:g}"
+        figures = f"{_score(each.ap):>7} {_score(each.ar):>7}"
+        lines.append(f"{name:>12} {count(each.people):>{second}} {count(each.found):>8} {figures}")
+    lines += ["", f"{'joint':16} {'labelled':>9} {'in found':>9} {'close':>8} {'OKS':>7} {'distance':>9}"]
+    for joint in found.joints:
+        distance = "–" if joint.distance is None else f"{joint.distance:.3f}"
+        lines.append(
+            f"{joint.joint.replace('_', ' '):16} {count(joint.labelled):>9} {count(joint.in_found):>9} "
+            f"{count(joint.close):>8} {joint.similarity:>7.3f} {distance:>9}"
+        )
+    return [
+        *lines,
+        "",
+        "found: by a result with an OKS of at least 0.5; close: likewise, of the joint alone;",
+        f"distance: the median, as a share of the root of the {noun.one}'s area.",
+    ]
+
+
+def _score(value: float) -> str:
+    return "–" if value < 0 else f"{value:.3f}"
 
 
 @models_group.command("serve")
@@ -183,7 +338,7 @@ def history(recipe: str, judged: bool, as_json: bool, **options: Any) -> None:
 @store_options
 @json_option
 def serve(recipe: str, host: str, port: int, as_json: bool, **options: Any) -> None:
-    """Answers over HTTP from a recipe's champion, as TensorFlow Serving's REST API does, until SIGTERM.
+    """Answer over HTTP from a recipe's champion, as TensorFlow Serving's REST API does, until SIGTERM.
 
       podline models serve sample --root podline-root
       curl http://127.0.0.1:8501/v1/models/sample
@@ -209,18 +364,16 @@ def serve(recipe: str, host: str, port: int, as_json: bool, **options: Any) -> N
 @store_options
 @json_option
 def export(recipe: str, folder: Path, as_json: bool, **options: Any) -> None:
-    """The champion's SavedModel as FOLDER/RECIPE/NUMBER, where TensorFlow Serving looks for it.
+    """Write the champion's SavedModel as FOLDER/RECIPE/NUMBER, where TensorFlow Serving looks for it.
 
-    podline models export sample models --root podline-root
+      podline models export sample models --root podline-root
 
     It appears whole, its files held against their checksums; a number that is there already stays as it is. See
     docs/serving.md for TensorFlow Serving's container.
     """
     place = lay_out(existing_store(options), recipe, folder)
-    if as_json:
-        say_json({"recipe": recipe, "version": int(place.name), "folder": str(place)})
-    else:
-        say([str(place)])
+    document = {"recipe": recipe, "version": int(place.name), "folder": str(place)}
+    answer(document, lambda: [str(place)], as_json=as_json)
 
 
 def _listening(host: str, port: int) -> socket.socket:
@@ -258,7 +411,7 @@ def _line(store: Store, entry: Crowned) -> str:
 
 
 def _last_judged(store: Store, recipe: str) -> Promotion | None:
-    """The newest decision about a run of a recipe."""
+    """Return the newest decision about a run of a recipe."""
     judged = [
         found
         for found in store.listing("runs")
@@ -272,7 +425,7 @@ def _last_judged(store: Store, recipe: str) -> Promotion | None:
 
 
 def _not_promoted(judged: Promotion | None) -> list[str]:
-    """Why the run that was judged last did not become champion, in a line; none if it did."""
+    """Return a line that says why the run that was judged last did not become champion; none if it did."""
     if judged is None or judged.promoted:
         return []
     headline, *reasons = judged.lines()

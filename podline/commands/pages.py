@@ -14,7 +14,7 @@ _VERBATIM = "\b\n"
 
 
 def page(text: str) -> str:
-    """A text for click's help."""
+    """Return a text for click's help."""
     paragraphs = inspect.cleandoc(text).split("\n\n")
     return "\n\n".join(_VERBATIM + text if text.startswith("  ") else text for text in paragraphs)
 
@@ -26,7 +26,7 @@ class Command(click.Command):
         super().__init__(*arguments, help=page(help or ""), **{"context_settings": SETTINGS, **options})
 
     def get_short_help_str(self, limit: int = 45) -> str:  # noqa: ARG002 (a list wraps it, so nothing is cut off)
-        """What a group's list says of this command: the first sentence."""
+        """Return the first sentence, for a group's list."""
         return re.split(r"(?<=[.;:]) |\n\n", self.help or "")[0].replace("\n", " ").rstrip(";:")
 
 
@@ -37,3 +37,7 @@ class Group(click.Group):
 
     def __init__(self, *arguments: Any, help: str | None = None, **options: Any) -> None:  # noqa: A002 (click's name)
         super().__init__(*arguments, help=page(help or ""), **{"context_settings": SETTINGS, **options})
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        """Return all names, as they were added."""
+        return list(self.commands)

@@ -1,4 +1,4 @@
-"""``podline runs``: the runs of a store, by its ledger: list, show, compare, export."""
+"""``podline runs``: the runs of a store, by its ledger: list, show, compare, all nights on one page."""
 
 from __future__ import annotations
 
@@ -11,11 +11,18 @@ from typing import Any
 
 import click
 
-from podline.commands import nights, pages
-from podline.commands.explain import explain_run
-from podline.commands.options import complete_run, existing_store, in_order, json_option, say, say_json, store_options
+from podline.commands import pages
+from podline.commands.options import (
+    answer,
+    complete_run,
+    existing_store,
+    in_order,
+    json_option,
+    say,
+    store_options,
+)
 from podline.documents.ledger_entry import Entry
-from podline.errors import ArtifactError, SettingsError
+from podline.errors import ArtifactError, SettingsError, StoreError
 from podline.figures import metric_text
 from podline.ledger.ledger import Named, entries, entry_of, foreign, names
 from podline.measures import loaded, measure_named
@@ -37,32 +44,38 @@ _filter_options = in_order(
 
 @click.group("runs", cls=pages.Group)
 def runs_group() -> None:
-    """Runs: what was trained, how good it is, what it came from, what differs; from the store's ledger."""
-
-
-runs_group.add_command(nights.index)
-runs_group.add_command(explain_run)
+    """List, show and compare runs: what was trained, how good it is, what differs; from the store's ledger."""
 
 
 @runs_group.command("list")
 @_filter_options
 @click.option("--last", type=click.IntRange(1), help="Only so many, the newest.")
 @click.option("--unrecorded", is_flag=True, help="Then the folders of runs that the ledger does not tell of.")
+@click.option(
+    "--export",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write a table to FILE.csv or FILE.parquet instead, a row for each run, the oldest first; see docs/ledger.md.",
+)
 @store_options
 @json_option
-def list_runs(as_json: bool, last: int | None, unrecorded: bool, **options: Any) -> None:
-    """Every run that finished, failed or was cancelled, the newest first.
+def list_runs(as_json: bool, last: int | None, unrecorded: bool, export: Path | None, **options: Any) -> None:
+    """List every run that finished, failed or was cancelled, the newest first.
 
       podline runs list --root podline-root
       podline runs list --recipe cifar10 --since 2026-11-01 --state failed
+      podline runs list --export nights.parquet
 
     A run that was trained and not evaluated yet has no entry in the ledger: --unrecorded shows it. A damaged entry is
-    named after the others, with exit code 4. Charts over the
-    nights are on the page of `podline runs index`. Next: `podline runs show RUN`.
+    named after the others, with exit code 4. Charts over the nights are on the page of `podline runs nights`. Next:
+    `podline runs show RUN`.
     """
     store, wanted, kept = _asked(options)
     if not any(kept.values()):
         wanted = wanted[:last]  # so that no others are read
+    if export is not None:
+        _export(export, list(itertools.islice(entries(store, wanted, **kept), last)), as_json=as_json)
+        return
     damaged: list[ArtifactError] = []
     shown = itertools.islice(entries(store, wanted, **kept, damaged=damaged.append), last)
     folders = _unrecorded(store) if unrecorded else []
@@ -85,7 +98,7 @@ def list_runs(as_json: bool, last: int | None, unrecorded: bool, **options: Any)
 @store_options
 @json_option
 def show_run(name: str, as_json: bool, **options: Any) -> None:
-    """One run: how it ended, its figures, what produced it, what it took, where its page lies.
+    """Show a run: how it ended, its figures, what produced it, what it took, where its page lies.
 
       podline runs show sample-0123456789ab --root podline-root
 
@@ -96,67 +109,143 @@ def show_run(name: str, as_json: bool, **options: Any) -> None:
 
     store = existing_store(options)
     entry = entry_of(store, name)
-    if as_json:
-        say_json(entry.model_dump(mode="json"))
-    else:
-        say(lines_of(store, entry))
+    answer(entry, lambda: lines_of(store, entry), as_json=as_json)
 
 
 @runs_group.command("compare")
 @click.argument("chosen", metavar="RUN RUN...", shell_complete=complete_run, nargs=-1, required=True)
+@click.option("--charts", is_flag=True, help="Write one page and a PNG with the curves of all of them instead.")
+@click.option(
+    "--why",
+    is_flag=True,
+    help="Say instead why the first is worse than the second, or, alone, than the champion it was judged against.",
+)
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="With --why, a PNG: pictures of what the first alone gets wrong."
+)
 @store_options
 @json_option
-def compare_runs(chosen: tuple[str, ...], as_json: bool, **options: Any) -> None:
-    """What differs between runs in settings, data, code and environment; then their results, and whether it is noise.
+def compare_runs(
+    chosen: tuple[str, ...], charts: bool, why: bool, out: Path | None, as_json: bool, **options: Any
+) -> None:
+    """Compare runs: what differs in settings, data, code and environment; their results, and whether it is noise.
 
       podline runs compare cifar10-0123456789ab cifar10-ba9876543210 --root podline-root
+      podline runs compare cifar10-0123456789ab cifar10-ba9876543210 --charts
+      podline runs compare cifar10-0123456789ab --why --out lost.png
 
     Each RUN as for `podline runs show`; the first is what the others are held against. Where two were judged on the
     same examples, McNemar's test (accuracy) or a paired bootstrap over images (AP) says whether the difference could
     be noise: of the examples, not of the seed; see docs/ledger.md.
+
+    --charts has the curves in one chart, final figures, and the settings in which the runs differ. --why names examples
+    lost, classes or joints that fell, settings, data and curves; both must have been judged on the same examples.
     """
-    from podline.reporting.ledger_comparison import compare, lines  # noqa: PLC0415 (likewise)
-
-    if len(chosen) < 2:
-        raise SettingsError(f"{' '.join(chosen)}: compare it with what? give two runs or more")
+    if charts and why:
+        raise SettingsError("--charts and --why: give one of them")
+    if out is not None and not why:
+        raise SettingsError("--out goes with --why")
+    if len(chosen) < 2 and not why:
+        raise SettingsError(f"{' '.join(chosen)}: give two runs or more; --why alone compares one with its champion")
     store = existing_store(options)
-    comparison = compare(store, [entry_of(store, name) for name in chosen])
-    if as_json:
-        say_json(comparison.model_dump(mode="json"))
+    if why:
+        _explain(store, chosen, out, as_json=as_json)
+    elif charts:
+        _chart(store, chosen, as_json=as_json)
     else:
-        say(lines(comparison))
+        from podline.reporting.ledger_comparison import compare, lines  # noqa: PLC0415 (as above)
+
+        comparison = compare(store, [entry_of(store, name) for name in chosen])
+        answer(comparison, lambda: lines(comparison), as_json=as_json)
 
 
-@runs_group.command("export")
-@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
-@_filter_options
+def _explain(store: Store, chosen: tuple[str, ...], out: Path | None, *, as_json: bool) -> None:
+    """Say why a run is worse than another, and draw what it alone gets wrong."""
+    from podline.reporting.drop import explain, rival_of  # noqa: PLC0415 (matplotlib: nothing that --help waits for)
+
+    run, *others = chosen
+    if len(others) > 1:
+        raise SettingsError(f"--why compares two runs, got {len(chosen)}")
+    rival = others[0] if others else rival_of(store, run)
+    if not rival:
+        raise SettingsError(f"{run} was never compared with a champion; name another run after it")
+    found = explain(store, run, rival)
+    if out is not None and found.pictures:
+        with explained("write", out):
+            out.parent.mkdir(parents=True, exist_ok=True)
+            found.picture_sheet().savefig(out, format="png")
+    unwritten = [f"nothing was lost: {out} is not written"] if out is not None and not found.pictures else []
+    answer(found.drop, lambda: [*found.drop.lines(), *unwritten], as_json=as_json)
+
+
+def _chart(store: Store, chosen: tuple[str, ...], *, as_json: bool) -> None:
+    """Write one page about several runs."""
+    from podline.inventory.catalogue import run_of, runs  # noqa: PLC0415 (NumPy, and it looks through all folders)
+    from podline.reporting.comparison import compare  # noqa: PLC0415 (matplotlib, as above)
+
+    known = [run.name for run in runs(store)]
+    written = compare(store, [run_of(store, _run(store, name, known)) for name in chosen])
+    paths = {"html": store.where(written.html), "png": store.where(written.png)}
+    answer(paths, lambda: list(paths.values()), as_json=as_json)
+
+
+def _run(store: Store, name: str, known: list[str]) -> str:
+    """Return the run of a name, which may be shortened.
+
+    Raises:
+        StoreError: there is none, or more than one.
+    """
+    fitting = [run for run in known if run == name] or [run for run in known if run.startswith(name)]
+    if len(fitting) != 1:
+        raise StoreError(
+            f"{store.uri}: {len(fitting)} runs are called {name}…; there are: {', '.join(known) or 'none'}"
+        )
+    return fitting[0]
+
+
+@runs_group.command("nights")
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="A file on this machine.  [default: index.html in the store's root]"
+)
 @store_options
 @json_option
-def export(file: Path, as_json: bool, **options: Any) -> None:
-    """The ledger as one table, for a spreadsheet or a notebook: a row for each run, the oldest first.
+def nights(out: Path | None, as_json: bool, **options: Any) -> None:
+    """Write one page over all nights: state, result with interval, change, time, what was re-used, champions; charts.
 
-      podline runs export nights.csv --root podline-root
-      podline runs export nights.parquet --recipe cifar10
+      podline runs nights --root podline-root
+      podline runs nights --root gs://bucket/nights --out nights.html
 
-    FILE ends in .csv or .parquet. The columns are those of podline.reporting.ledger; see docs/ledger.md.
+    Each night's report is a link away. A training flow writes the page again whenever it ends.
     """
+    from podline.reporting.nights_page import page_elsewhere, write_index  # noqa: PLC0415 (not for --help)
+
+    store = existing_store(options)
+    if out is None:
+        where = store.where(write_index(store))
+    else:
+        with explained("write", out):
+            out.write_text(page_elsewhere(store))
+        where = str(out)
+    answer({"html": where}, lambda: [where], as_json=as_json)
+
+
+def _export(file: Path, found: list[Entry], *, as_json: bool) -> None:
+    """Write the ledger as one table, for a spreadsheet or a notebook."""
     if file.suffix not in _SUFFIXES:
-        raise SettingsError(f"{file}: the name ends in {file.suffix or 'nothing'} vs {' or '.join(_SUFFIXES)}")
-    store, wanted, kept = _asked(options)
-    frame = frame_of(entries(store, reversed(wanted), **kept))
+        raise SettingsError(f"{file}: got a name that ends in {file.suffix or 'nothing'}, expected .csv or .parquet")
+    frame = frame_of(reversed(found))
     with explained("write", file):
         if file.suffix == ".csv":
             frame.to_csv(file, index=False)
         else:
             frame.to_parquet(file, index=False)
-    if as_json:
-        say_json({"file": str(file), "runs": len(frame), "columns": list(frame.columns)})
-    else:
-        say([f"{plural(len(frame), 'run')}, {plural(len(frame.columns), 'column')}: {file}"])
+    document = {"file": str(file), "runs": len(frame), "columns": list(frame.columns)}
+    shown = f"{plural(len(frame), 'run')}, {plural(len(frame.columns), 'column')}: {file}"
+    answer(document, lambda: [shown], as_json=as_json)
 
 
 def _asked(options: dict[str, Any]) -> tuple[Store, list[Named], dict[str, Any]]:
-    """The store; the entries that fit by their names, the newest first; and what only their content can tell."""
+    """Return the store; the entries that fit by name, the newest first; and the filters that need their content."""
     store = existing_store(options)
     kept = {name: options.pop(name) for name in ("dataset", "commit")}
     days = {name: day and day.replace(tzinfo=UTC) for name in ("since", "until") for day in [options.pop(name)]}
@@ -193,7 +282,7 @@ def _line(entry: Entry, width: int) -> str:
 
 
 def _say_json_list(documents: Iterable[dict[str, Any]]) -> None:
-    """One JSON document, written item by item: it need not fit into memory."""
+    """Write one JSON document item by item: it need not fit into memory."""
     before = "["
     for document in documents:
         click.echo(f"{before}\n{json.dumps(document, indent=2, allow_nan=False)}", nl=False)
@@ -202,7 +291,7 @@ def _say_json_list(documents: Iterable[dict[str, Any]]) -> None:
 
 
 def _unrecorded(store: Store) -> list[dict[str, Any]]:
-    """The runs that have a folder and no entry: not evaluated yet, or older than the ledger."""
+    """Return the runs that have a folder and no entry: not evaluated yet, or older than the ledger."""
     from podline.inventory.catalogue import runs  # noqa: PLC0415 (NumPy, and it looks through all folders)
 
     told = {entry.run for entry in entries(store, names(store), damaged=lambda _error: None)}

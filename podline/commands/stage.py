@@ -316,9 +316,7 @@ def report(request: Request, fingerprint: str | None, split: str, **changes: Any
 
       podline report cifar10 --root podline-root
 
-    With --compare it is one page, and a PNG, about several runs, each by the name that `podline runs list` shows:
-
-      podline report --compare cifar10-0123456789ab cifar10-ba9876543210 --root podline-root
+    `podline runs compare RUN RUN --charts` writes one page about several runs.
     """
     choices = Choices(**changes)
     spec = _evaluate_spec(request, fingerprint, split, choices)

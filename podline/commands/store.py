@@ -61,8 +61,8 @@ def verify(as_json: bool, **options: Any) -> None:
 
       podline store verify --root podline-root
 
-    What is wrong is named, a line each, and ends with exit code 4. `podline data verify` looks into the records. What
-    each finding means is in docs/storage.md.
+    What is wrong is named, a line each, and ends with exit code 4. `podline data show --verify` looks into the records.
+    What each finding means is in docs/storage.md.
     """
     store = existing_store(options)
     with display.shown() as listener:

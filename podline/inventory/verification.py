@@ -255,7 +255,7 @@ class _Look:
         if INDEX in self.there:
             problem = seal_problem(self.store.read_bytes(INDEX))
             if problem:
-                self._problem(INDEX, f"{self.store.where(INDEX)} {problem}; `podline runs index` makes it again")
+                self._problem(INDEX, f"{self.store.where(INDEX)} {problem}; `podline runs nights` makes it again")
         top = ledger.FOLDER
         for name in self.there:
             parts = name.split("/")

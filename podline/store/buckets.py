@@ -169,9 +169,9 @@ class BucketStore(Store):
         shared = [folder for folder, count in folders.items() if count > 1]
         return {found.name: found for folder in shared for found in self.listing(folder, delimiter="/")}
 
-    def read_bytes(self, name: str) -> bytes:
+    def read_bytes(self, name: str, version: str = "") -> bytes:
         """See :meth:`Store.read_bytes`."""
-        return self._read(name, checksum="crc32c", **_AS_STORED)
+        return self._read(name, version, checksum="crc32c", **_AS_STORED)
 
     def read_range(self, name: str, start: int, length: int, version: str = "") -> bytes:
         """See :meth:`Store.read_range`."""

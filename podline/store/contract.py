@@ -122,7 +122,7 @@ class Store(ABC):
         """Return the sha256 of a published name's content, in hexadecimal; ``found`` often has it."""
 
     @abstractmethod
-    def read_bytes(self, name: str) -> bytes:
+    def read_bytes(self, name: str, version: str = "") -> bytes:
         """Return the whole content of a small object."""
 
     @abstractmethod

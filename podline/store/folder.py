@@ -58,9 +58,9 @@ class FolderStore(Store):
         with explained("read", self.local(name)):
             return digests.of_file(self.local(name))
 
-    def read_bytes(self, name: str) -> bytes:
+    def read_bytes(self, name: str, version: str = "") -> bytes:
         """See :meth:`Store.read_bytes`."""
-        return b"".join(self._read(name, [-1]))
+        return b"".join(self._read(name, [-1], version))
 
     def read_range(self, name: str, start: int, length: int, version: str = "") -> bytes:
         """See :meth:`Store.read_range`."""

@@ -279,7 +279,7 @@ def _waiting(latest: Sequence[Stretch]) -> Iterable[Finding]:
             "input",
             {"share": waiting / seconds, "seconds": waiting},
             f"training waited for input in {waiting / seconds:.0%} of the last {seconds:.0f} s",
-            "`podline benchmark input` names the slow stage; a faster disk, less augmentation or a data set in memory "
+            "`podline tune input` names the slow stage; a faster disk, less augmentation or a data set in memory "
             "makes up for it",
         )
 

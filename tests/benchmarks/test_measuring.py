@@ -17,7 +17,7 @@ from benchmarks import BENCHMARKS, run
 from benchmarks.child import measure
 from benchmarks.row import cost_row, rate_row
 from benchmarks.timing import in_turns
-from podline.commands.benchmark import compare
+from podline.commands.benchmark import benchmark
 from podline.errors import PodlineError, SettingsError, StoreError
 from podline.progress import Event
 from podline.supervision import processes
@@ -108,7 +108,7 @@ def test_a_work_folder_that_is_not_there_is_an_error(tmp_path: Path) -> None:
 
 
 def test_the_help_names_every_benchmark() -> None:
-    told = re.sub(r"-\n\s+", "-", CliRunner().invoke(compare, ["--help"]).output)
+    told = re.sub(r"-\n\s+", "-", CliRunner().invoke(benchmark, ["--help"]).output)
     assert all(re.search(rf"\s{name}[,.]", told) for name in BENCHMARKS)
 
 
@@ -165,5 +165,5 @@ def test_every_benchmark_runs_in_its_quick_form(tmp_path: Path) -> None:
 
 def test_without_the_repository_a_comparison_says_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(podline, "__file__", str(tmp_path / "site-packages" / "podline" / "__init__.py"))
-    with pytest.raises(SettingsError, match=r"site-packages/benchmarks is not there: .* `podline benchmark input`"):
-        compare.main(["labels"], standalone_mode=False)
+    with pytest.raises(SettingsError, match=r"site-packages/benchmarks is not there: .* `podline tune input`"):
+        benchmark.main(["labels"], standalone_mode=False)

@@ -74,7 +74,7 @@ def test_what_the_drawn_samples_become_keeps_every_byte(tmp_path: Path) -> None:
         sizes = ("--train", str(train), "--test", str(test))
         raw, root = str(tmp_path / f"raw-{dataset}"), str(tmp_path / "root")
         subprocess.run(
-            [sys.executable, "-m", "podline.cli", "sample", raw, "--dataset", dataset, *sizes],
+            [sys.executable, "-m", "podline.cli", "data", "draw", raw, "--dataset", dataset, *sizes],
             check=True,
         )
         folder = podline("convert", dataset, "--source", raw, "--root", root, "--allow-left-out", "1")["folder"]

@@ -106,7 +106,7 @@ def test_a_damaged_entry_is_named_after_the_others_and_a_foreign_one_beside_them
 
 def test_a_history_without_its_end_is_not_the_history(store: Finished) -> None:
     with changed(store, "models/cifar10/history/000003.json", None) as path:
-        for command in (("models", "list"), ("models", "history", "cifar10"), ("store", "verify")):
+        for command in (("models", "list"), ("models", "list", "cifar10"), ("store", "verify")):
             code, text = said(store, *command)
             assert (code, f"{path} is missing" in text) == (4, True), command
     first = "models/cifar10/history/000001.json"

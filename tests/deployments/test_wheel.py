@@ -101,7 +101,7 @@ def test_installed_it_runs_is_deployed_and_retries_beside_packages_of_the_same_n
         run = it.ask("POST", f"deployments/{deployment['id']}/create_flow_run", given)["id"]
         # There is no such folder yet.
         assert str(source) in it.end_of(run, "FAILED")["message"]
-        it.podline("sample", str(source))
+        it.podline("data", "draw", str(source))
         retry = {"state": {"type": "SCHEDULED", "name": "AwaitingRetry"}, "force": False}
         assert it.ask("POST", f"flow_runs/{run}/set_state", retry)["status"] == "ACCEPT"
         it.end_of(run, "COMPLETED")

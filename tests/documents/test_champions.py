@@ -48,7 +48,7 @@ def test_the_last_entry_is_the_champion_and_the_history_stays(store: Store) -> N
 
 def test_a_history_is_shown_as_json_though_a_run_is_gone(store: Store) -> None:
     promote(store, "a")
-    shown = CliRunner().invoke(models_group, ["history", RECIPE, "--json", "--root", store.uri])
+    shown = CliRunner().invoke(models_group, ["list", RECIPE, "--json", "--root", store.uri])
     assert shown.exit_code == 0, shown.output
     assert [(entry["run"], entry["model"], entry["metrics"]) for entry in json.loads(shown.stdout)] == [
         ("a", None, None)

@@ -101,7 +101,7 @@ def test_from_the_evaluation_to_the_ledger_and_the_guard_of_a_promotion(package:
         assert done.returncode == code, done.stderr
         return done.stdout
 
-    podline("sample", "drawn", "--train", "1000", "--test", "300")
+    podline("data", "draw", "drawn", "--train", "1000", "--test", "300")
     podline("convert", "sample", "--source", "drawn")
     runs = []
     for steps in ("250", "160"):

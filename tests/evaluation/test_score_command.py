@@ -1,4 +1,4 @@
-"""``podline score``: pycocotools' own figures for anybody's results, from the command line."""
+"""``podline models score``: pycocotools' own figures for anybody's results, from the command line."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def score(capsys, tmp_path):
         for file, document in zip(files, (results, truth), strict=True):
             file.write_text(document if isinstance(document, str) else json.dumps(document))
         with pytest.raises(SystemExit) as ended:
-            cli.main(["score", str(files[0]), "--truth", str(files[1]), *options])
+            cli.main(["models", "score", str(files[0]), "--truth", str(files[1]), *options])
         return ended.value.code, *capsys.readouterr()
 
     return run

@@ -408,7 +408,7 @@ def test_a_layer_of_a_class_of_one_s_own_is_found_when_the_run_is_judged(tmp_pat
     toml = '[project.entry-points."podline.models"]\nscaled = "own_layer:scaled"\n'
     packages = install(tmp_path / "site", {"own_layer": OWN_LAYER}, toml)
     subprocess.run(
-        [sys.executable, "-m", "podline.cli", "sample", "drawn", "--train", "1000"], check=True, cwd=tmp_path
+        [sys.executable, "-m", "podline.cli", "data", "draw", "drawn", "--train", "1000"], check=True, cwd=tmp_path
     )
     podline(tmp_path, packages, "convert", "sample", "--source", "drawn", "--root", "root")
     words = ("sample", "--model", "scaled", "--steps", "200", "--learning-rate", "0.003", "--root", "root")
@@ -423,7 +423,9 @@ def test_a_layer_of_a_class_of_one_s_own_is_found_when_the_run_is_judged(tmp_pat
 
 @pytest.mark.slow
 def test_from_the_first_step_to_the_champion(packages: Path, tmp_path: Path) -> None:
-    subprocess.run([sys.executable, "-m", "podline.cli", "sample", "drawn", "--train", "600"], check=True, cwd=tmp_path)
+    subprocess.run(
+        [sys.executable, "-m", "podline.cli", "data", "draw", "drawn", "--train", "600"], check=True, cwd=tmp_path
+    )
     for root in ("root", "undisturbed"):
         podline(tmp_path, packages, "convert", "sample", "--source", "drawn", "--root", root)
     own = ("--set", "optimizer.kind=lion", "--set", "model.options.heads=2", "--set", "deterministic=true")
@@ -441,7 +443,7 @@ def test_from_the_first_step_to_the_champion(packages: Path, tmp_path: Path) -> 
     assert 0 < evaluated["metrics"]["top1"]["value"] < 1
     folder = tmp_path / "root" / "runs" / run
     described = json.loads((folder / "model" / "description.json").read_text())
-    told = podline(tmp_path, packages, "model", "describe", "vit-sample", *own)
+    told = podline(tmp_path, packages, "models", "describe", "vit-sample", *own)
     assert told == described
     assert "MultiHeadAttention" in {layer["kind"] for layer in told["layers"]}
     podline(tmp_path, None, "models", "promote", run, "--root", "root", "--anyway", "--reason", "a first one")

@@ -435,7 +435,7 @@ def test_a_drop_is_explained_example_by_example(fresh, runs, tmp_path):
     with having_answered(fresh, runs[1], after):
         drop, pictures = found = explain(fresh, runs[1], runs[0])
         found.picture_sheet().savefig(tmp_path / "lost.png")
-        command = ["runs", "explain", runs[1], "--root", fresh.uri, "--out", str(tmp_path / "a.png")]
+        command = ["runs", "compare", runs[1], "--why", "--root", fresh.uri, "--out", str(tmp_path / "a.png")]
         said = CliRunner().invoke(cli, command)
     assert drop.worse
     lost = set(np.flatnonzero(before.right & ~after.right).tolist())
@@ -501,13 +501,13 @@ def test_the_commands_tell_who_is_champion_and_who_was(fresh, runs):
     assert str(undecided.exception).endswith("2 more trainings of the champion's recipe")
     as_json = CliRunner().invoke(cli, ["models", *command, "--json"])
     assert (as_json.exit_code, json.loads(as_json.stdout)["verdict"]) == (12, "undecided")
-    for words in (["list", "--judged"], ["history", "t", "--judged"]):
+    for words in (["list", "--judged"], ["list", "t", "--judged"]):
         assert f"{runs[1]} is undecided as champion of t; {runs[0]} stays; not shown to be" in said(*words)
     assert json.loads(said("list", "--judged", "--json"))[0]["last_judged"]["verdict"] == "undecided"
     promote(spec(fresh, runs[1]), silent())
     assert said("list").startswith(f"t  {runs[1]}  accuracy ")
     assert "undecided" not in said("list", "--judged")
     assert f"{runs[0]} is the champion of t again (number 3)" in said("rollback", "t", "--reason", "slow on phones")
-    lines = said("history", "t").splitlines()
+    lines = said("list", "t").splitlines()
     assert [line.split()[:2] for line in lines] == [["3", runs[0]], ["2", runs[1]], ["1", runs[0]]]
     assert lines[0].endswith("slow on phones")

@@ -117,7 +117,7 @@ class _Sample:
 
     def draw(self, folder: Path, train: int) -> None:
         """See :class:`_Raw`."""
-        CliRunner().invoke(cli, ["sample", str(folder), "--train", str(train)], catch_exceptions=False)
+        CliRunner().invoke(cli, ["data", "draw", str(folder), "--train", str(train)], catch_exceptions=False)
 
     def labels(self, folder: Path) -> Iterator[tuple[Path, bytearray, npt.NDArray[np.uint8]]]:
         """See :class:`_Raw`."""

@@ -42,7 +42,9 @@ def answer(folder: Path, *words: str, code: int = 0, **environment: str) -> Any:
 
 def test_a_recipe_in_a_file_is_trained_and_its_run_needs_the_file_no_more(recipe_file: Path) -> None:
     folder = recipe_file.parent
-    subprocess.run([sys.executable, "-m", "podline.cli", "sample", "drawn", "--train", "500"], check=True, cwd=folder)
+    subprocess.run(
+        [sys.executable, "-m", "podline.cli", "data", "draw", "drawn", "--train", "500"], check=True, cwd=folder
+    )
     answer(folder, "convert", "./my_recipe.py", "--source", "drawn")
     trained = answer(folder, "train", "./my_recipe.py", *SHORT)
     recipe_file.unlink()

@@ -117,18 +117,12 @@ def test_a_run_that_is_not_evaluated_yet_is_shown_as_far_as_it_is(store, names):
     assert "<td>–</td>" in store.local(written.html).read_text()
 
 
-def test_the_command_takes_the_beginnings_of_names_wherever_the_option_stands(store, names):
-    for arguments in (["--compare", *names], [names[0], names[1][:-2], "--compare"]):
-        answer = CliRunner().invoke(cli, ["report", *arguments, "--root", store.uri, "--json"], catch_exceptions=False)
-        assert answer.exit_code == 0, answer.output
-        assert Path(json.loads(answer.stdout)["png"]).is_file()
+def test_the_command_takes_the_beginnings_of_names(store, names):
+    command = ["runs", "compare", names[0], names[1][:-2], "--charts", "--root", store.uri, "--json"]
+    answer = CliRunner().invoke(cli, command, catch_exceptions=False)
+    assert answer.exit_code == 0, answer.output
+    assert Path(json.loads(answer.stdout)["png"]).is_file()
     with pytest.raises(StoreError, match=r"2 runs are called cifar10-…; there are: cifar10-"):
-        CliRunner().invoke(cli, ["report", "--compare", "cifar10-", "--root", store.uri], catch_exceptions=False)
-
-
-def test_without_the_option_the_command_is_the_stage(store):
-    answer = CliRunner().invoke(cli, ["report", "--help"])
-    assert "RUN RUN" in answer.stdout
-    assert "Write one HTML page about a run, which needs no other file" in answer.stdout
-    answer = CliRunner().invoke(cli, ["report", "--compare", "--help"])
-    assert "Several runs on one page" in answer.stdout
+        CliRunner().invoke(
+            cli, ["runs", "compare", "cifar10-", "x", "--charts", "--root", store.uri], catch_exceptions=False
+        )

@@ -268,12 +268,12 @@ def _publish(store: Store, count: int) -> None:
 def test_the_command_writes_it_into_the_store_or_elsewhere(tmp_path: Path) -> None:
     store = open_store(tmp_path / "root")
     _publish(store, 3)
-    answer = CliRunner().invoke(cli, ["runs", "index", "--root", store.uri, "--json"], catch_exceptions=False)
+    answer = CliRunner().invoke(cli, ["runs", "nights", "--root", store.uri, "--json"], catch_exceptions=False)
     assert answer.exit_code == 0, answer.output
     assert json.loads(answer.stdout)["html"] == str(tmp_path / "root" / "index.html")
     assert len(_rows((tmp_path / "root" / "index.html").read_text())) == 3
     out = tmp_path / "nights.html"
-    CliRunner().invoke(cli, ["runs", "index", "--root", store.uri, "--out", str(out)], catch_exceptions=False)
+    CliRunner().invoke(cli, ["runs", "nights", "--root", store.uri, "--out", str(out)], catch_exceptions=False)
     assert f'href="{(tmp_path / "root" / "runs").as_uri()}/cifar10-000000000002/report.html"' in out.read_text()
 
 

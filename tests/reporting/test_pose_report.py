@@ -109,7 +109,7 @@ def test_damaged_people_are_named(spec, tmp_path):
 def test_where_nothing_was_lost_that_is_said_and_no_picture_is_written(tmp_path):
     names = [finished_pose_run(tmp_path, nothing, seed=seed, train=6, test=6).run for seed in range(2)]
     out = tmp_path / "lost.png"
-    asked = ["runs", "explain", names[1], "--against", names[0], "--root", str(tmp_path), "--out", str(out)]
+    asked = ["runs", "compare", names[1], names[0], "--why", "--root", str(tmp_path), "--out", str(out)]
     said = CliRunner().invoke(cli, asked).output
     assert f"{names[1]} has the same AP as {names[0]}" in said
     assert f"nothing was lost: {out} is not written" in said

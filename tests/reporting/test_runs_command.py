@@ -131,7 +131,7 @@ def test_the_table_goes_into_a_file_and_comes_back(store, podline, tmp_path, suf
     for number in range(3):
         publish(store, night(number))
     file = tmp_path / f"nights.{suffix}"
-    code, out, _err = podline("export", file, "--until", "2026-11-23")
+    code, out, _err = podline("list", "--export", file, "--until", "2026-11-23")
     assert (code, out.split()[:2]) == (0, ["2", "runs,"])
     back = pd.read_csv(file) if suffix == "csv" else pd.read_parquet(file)
     assert back["top1"].tolist() == [0.8, 0.801]
@@ -139,9 +139,9 @@ def test_the_table_goes_into_a_file_and_comes_back(store, podline, tmp_path, suf
 
 
 def test_a_file_of_another_kind_is_refused(podline, tmp_path):
-    code, _out, err = podline("export", tmp_path / "nights.xls")
+    code, _out, err = podline("list", "--export", tmp_path / "nights.xls")
     assert code == 2
-    assert ".xls vs .csv or .parquet" in err
+    assert "a name that ends in .xls, expected .csv or .parquet" in err
 
 
 def test_a_list_loads_neither_pandas_nor_numpy(store):

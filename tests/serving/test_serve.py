@@ -360,7 +360,16 @@ def test_predict_with_the_champion(store, runs, tmp_path):
     assert cv2.imwrite(str(tmp_path / "a.png"), IMAGES[0][..., ::-1])
     now = champions.champion(store, "t")
     assert now is not None
-    command = ["predict", "--champion", "t", str(tmp_path / "a.png"), "--out", str(tmp_path / "out"), "--json"]
+    command = [
+        "models",
+        "predict",
+        "--champion",
+        "t",
+        str(tmp_path / "a.png"),
+        "--out",
+        str(tmp_path / "out"),
+        "--json",
+    ]
     result = CliRunner().invoke(cli, [*command, "--root", store.uri], obj={}, catch_exceptions=False)
     said = json.loads(result.stdout)
     assert said["run"] == now.run

@@ -35,7 +35,7 @@ class Bench:
             )
         for words in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "as it was"]):
             subprocess.run([*_GIT, *words], cwd=self.code, check=True)
-        self.podline("sample", str(folder / "drawn"), "--train", "500", "--test", "200", root=False)
+        self.podline("data", "draw", str(folder / "drawn"), "--train", "500", "--test", "200", root=False)
         self.data = self.converted(folder / "drawn")
 
     def podline(self, *words: str, root: bool = True) -> Any:

@@ -20,10 +20,10 @@ from prefect.states import State
 from small_stages import ACT, ActResult, ActSpec
 
 from podline.errors import PodlineError, SourceError, TransientError
-from podline.tasks import stage_task
+from podline.tasks import stages
 from podline.tasks.failures import explained
 from podline.tasks.runs import planned_stop
-from podline.tasks.stage_task import StageTask
+from podline.tasks.stages import StageTask
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
 
@@ -35,7 +35,7 @@ class FlakyError(TransientError):
     heading = "Flaky"
 
 
-act = StageTask(ACT, "Acts.")
+act = StageTask(ACT)
 
 
 @pytest.fixture(autouse=True)
@@ -48,7 +48,7 @@ def failures(monkeypatch: pytest.MonkeyPatch) -> list[BaseException]:
             raise left.pop(0)
         return ActResult(number=spec.number, process=0)
 
-    monkeypatch.setattr(stage_task, "perform", perform)
+    monkeypatch.setattr(stages, "perform", perform)
     return left
 
 
@@ -114,8 +114,8 @@ def test_a_retry_is_one_line_in_the_log_and_on_the_state(attempt: Attempt) -> No
 
 
 def test_a_failure_of_ours_is_one_line_with_cause_and_remedy_and_no_traceback(attempt: Attempt) -> None:
-    run_id, answer = attempt(SourceError("act: x.tar.gz has 3 bytes vs 7; use `podline run mnist --source x.tar.gz`"))
-    said = "Raw data: act: x.tar.gz has 3 bytes vs 7; use `podline run mnist --source x.tar.gz`"
+    run_id, answer = attempt(SourceError("act: x.tar.gz has 3 bytes, expected 7; give another --source"))
+    said = "Raw data: act: x.tar.gz has 3 bytes, expected 7; give another Source"
     assert answer.message == said
     assert states(run_id)[-1].message == said
     told = lines(run_id, "Finished in state Failed")
@@ -138,15 +138,15 @@ def test_a_bug_keeps_its_traceback(attempt: Attempt) -> None:
     assert any("Traceback" in message and "KeyError: 'x'" in message for _, message in told)
 
 
-@pytest.mark.parametrize(("is_cancelled", "end"), [(True, "Retry goes on from there"), (False, "the run goes on")])
+@pytest.mark.parametrize(("intent", "end"), [("cancel", "Retry goes on from there"), (None, "the run goes on")])
 def test_a_task_whose_run_is_ended_is_cancelled_and_has_not_crashed(
     tmp_path: Path,
     failures: list[BaseException],
     monkeypatch: pytest.MonkeyPatch,
-    is_cancelled: bool,
+    intent: str | None,
     end: str,
 ) -> None:
-    monkeypatch.setattr(planned_stop, "is_cancelled", lambda: is_cancelled)
+    monkeypatch.setattr(planned_stop, "get_intent", lambda: intent)
     monkeypatch.setattr(planned_stop.settings, "of_prefect_worker", lambda: True)
     ids: list[UUID] = []
 

@@ -101,7 +101,9 @@ def podline(folder: Path, packages: Path, *words: str, code: int = 0) -> tuple[A
 
 
 def test_a_training_has_both_and_its_name_says_so(packages: Path, tmp_path: Path) -> None:
-    subprocess.run([sys.executable, "-m", "podline.cli", "sample", "drawn", "--train", "400"], check=True, cwd=tmp_path)
+    subprocess.run(
+        [sys.executable, "-m", "podline.cli", "data", "draw", "drawn", "--train", "400"], check=True, cwd=tmp_path
+    )
     podline(tmp_path, packages, "convert", "sample", "--source", "drawn")
     short = ("--steps", "40", "--set", "model.width=0.25")
     own = ("--set", 'augmentation.also={"brightness": 30}', "--set", 'hooks=["memory"]')

@@ -67,7 +67,7 @@ def find_coco(place: Path) -> list[AnnotationFile]:
     raise SourceError(
         f"{place} {holds} vs annotations/person_keypoints_train2017.json (or annotations_trainval2017.zip) and "
         "train2017/ (or train2017.zip) of COCO, or the same of val or 2014; "
-        "`podline sample --dataset coco_sample DIR` draws some"
+        "`podline data draw DIR --dataset coco_sample` draws some"
     )
 
 

@@ -49,7 +49,7 @@ def download(dataset: str, folder: Path, reporter: Reporter | None = None, base_
     official = published(dataset)
     if official is None or not official.downloads:
         there = ", ".join(name for name in datasets.names() if datasets.find(name).published)
-        drawn = f"; draw it with `podline sample --dataset {dataset} {folder}`" if found.draw else ""
+        drawn = f"; draw it with `podline data draw {folder} --dataset {dataset}`" if found.draw else ""
         raise SettingsError(f"{dataset} cannot be downloaded, only {there}{drawn}")
     return fetch_all(official.downloads, base_url or official.url, folder, reporter or silent("download"))
 

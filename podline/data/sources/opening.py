@@ -212,5 +212,5 @@ def _nothing_fits(dataset: str, place: Path, finds: list[Find]) -> str:
 
 def _fetch(dataset: str, folder: Path | str) -> str:
     """How to come by a data set."""
-    command = f"podline sample {folder}" if dataset == "sample" else f"podline data download {dataset} {folder}"
+    command = f"podline data draw {folder}" if dataset == "sample" else f"podline data download {dataset} {folder}"
     return f"get it with `{command}`"

@@ -109,7 +109,7 @@ def test_nothing_there(tmp_path: Path) -> None:
     message = refused("cifar10", tmp_path / "empty", work)
     assert message.startswith(f"{tmp_path}/empty is empty vs data_batch_1 and the other files of CIFAR-10")
     assert f"`podline data download cifar10 {tmp_path}/empty`" in message
-    assert f"`podline sample {tmp_path}/empty`" in refused("sample", tmp_path / "empty", work)
+    assert f"`podline data draw {tmp_path}/empty`" in refused("sample", tmp_path / "empty", work)
     (tmp_path / "other").mkdir()
     for name in "abcdefgh":
         (tmp_path / "other" / name).touch()

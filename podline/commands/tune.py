@@ -1,0 +1,151 @@
+"""``podline tune``: the learning rate, the speed of the input, the ceiling of a pose recipe's decoder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from podline.commands import display, pages
+from podline.commands.options import (
+    answer,
+    assignments_option,
+    command_line,
+    complete_recipe,
+    fingerprint_option,
+    in_order,
+    json_option,
+    load_settings,
+    recipe_of,
+    store_options,
+    strategy_option,
+)
+from podline.commands.stage import Request
+from podline.inventory.catalogue import dataset_for, manifest_of
+from podline.options import Choices, SearchOptions, TrainingGroup
+from podline.progress import Reporter
+from podline.stages.ceiling import CeilingSpec
+from podline.stages.table import CEILING, INPUT_SPEED, LR_FIND
+from podline.stages.tools import InputSpeedSpec
+from podline.store.opening import open_store
+from podline.supervision.running import perform
+from podline.training.searches import learning_rate_spec
+
+
+@click.group("tune", cls=pages.Group)
+def tune() -> None:
+    """Find a learning rate, measure the input, find what limits a pose network."""
+
+
+@tune.command("lr")
+@click.argument("recipe", metavar="RECIPE", shell_complete=complete_recipe)
+@in_order(
+    command_line(SearchOptions),
+    command_line(TrainingGroup, "model", "batch_size", "seed", "init", "assignments"),
+    strategy_option,
+    fingerprint_option,
+    store_options,
+)
+@json_option
+def learning_rate(recipe: str, fingerprint: str | None, as_json: bool, **options: Any) -> None:
+    """Find the learning rate to train a recipe with.
+
+    The rate rises from step to step, and the loss says how far it may go. It trains on a copy of the state, with the
+    recipe's data, augmentation and optimizer, until the smoothed loss explodes or the last rate is reached. The
+    suggestion is for the peak of the recipe's schedule, with its reasons and a chart. Nothing of any run is changed,
+    and the same search is found done.
+
+      podline tune lr cifar10 --root podline-root
+      podline tune lr mnist --set optimizer.kind=adam --high 1
+      podline tune lr cifar10 --run cifar10-0123456789ab
+
+    Next: `podline train RECIPE --learning-rate` with what it suggests. How to read the chart: docs/learning-rate.md.
+    """
+    settings = load_settings(options)
+    search = {name: options.pop(name) for name in SearchOptions.model_fields}
+    store = open_store(settings.root)
+    with display.shown() as listener:
+        spec = learning_rate_spec(
+            store,
+            recipe_of(recipe),
+            Reporter(LR_FIND.name, listener),
+            fingerprint=fingerprint,
+            choices=Choices(**options),
+            strategy=settings.strategy,
+            **dict(SearchOptions(**search)),
+        )
+        result = perform(spec, listener, settings)
+    answer(result, lambda: result.lines(store.where), as_json=as_json)
+
+
+@tune.command("input")
+@click.argument("recipe", metavar="RECIPE", shell_complete=complete_recipe)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(0.01, 60),
+    default=0.5,
+    show_default=True,
+    help="For which each stage of the input is measured.",
+)
+@in_order(command_line(TrainingGroup, "model", "batch_size", "assignments"), fingerprint_option, store_options)
+@json_option
+def input_speed(recipe: str, seconds: float, fingerprint: str | None, as_json: bool, **options: Any) -> None:
+    """Measure a recipe's input, stage by stage: which one is the bottleneck, and does it feed the model.
+
+    Measured on the recipe's converted data set and through the functions that training calls, in about 20 seconds:
+    reading, augmentation, making tensors, the way to the device, each by itself; all of them together; the training
+    step with a batch at hand; and the share of its time that training with this input waits.
+
+      podline tune input cifar10 --root podline-root
+      podline tune input mnist --batch-size 1024 --set augmentation.pad=0 --json
+
+    Rates of other machines say nothing about this one: run it where you train. What to do about a slow stage is in
+    docs/input.md.
+    """
+    settings = load_settings(options)
+    with display.shown() as listener:
+        request = Request(recipe, open_store(settings.root), settings, listener)
+        chosen = Choices(**options).apply(request.recipe)
+        dataset = dataset_for(request.store, chosen, fingerprint, request.reporter(INPUT_SPEED))
+        spec = InputSpeedSpec(root=request.store.uri, recipe=chosen, fingerprint=dataset.fingerprint, seconds=seconds)
+        speed = perform(spec, listener, settings)
+    answer(speed, speed.lines, as_json=as_json)
+
+
+@tune.command("ceiling")
+@click.argument("recipe", metavar="RECIPE", shell_complete=complete_recipe)
+@click.option(
+    "--truth", type=click.Path(path_type=Path), help="COCO annotations in place of the recipe's converted data set."
+)
+@in_order(assignments_option, fingerprint_option, store_options)
+@json_option
+def ceiling(recipe: str, truth: Path | None, fingerprint: str | None, as_json: bool, **options: Any) -> None:
+    """Measure the best that a pose recipe's decoder could do: targets drawn from the truth, decoded again, by size.
+
+    Everybody with at least 5 labelled joints and 32×32 pixels of area at the network's input counts. What is missing
+    from 1 is lost in the maps and in the decoder, not by training; the table says to what. No images are needed.
+
+      podline tune ceiling coco_pose --root podline-root
+      podline tune ceiling coco_pose --truth annotations/person_keypoints_val2017.json --set pose.side=368
+    """
+    settings = load_settings(options)
+    with display.shown() as listener:
+        request = Request(recipe, open_store(settings.root), settings, listener)
+        chosen = Choices(**options).apply(request.recipe)
+        poses = chosen.poses
+        if truth is None:
+            dataset = dataset_for(request.store, chosen, fingerprint, request.reporter(CEILING))
+            splits = manifest_of(request.store, dataset).splits
+            truths = [request.store.local(f"{dataset.folder}/{split.truth.file}") for split in splits if split.truth]
+        else:
+            truths = [truth]
+        spec = CeilingSpec(
+            root=request.store.uri,
+            truths=tuple(map(str, truths)),
+            side=poses.side,
+            targets=poses.targets,
+            decoding=poses.decoding,
+        )
+        found = perform(spec, listener, settings)
+    answer(found, found.lines, as_json=as_json)
