@@ -260,8 +260,7 @@ def predict(
     )
     with display.shown() as listener:
         result = perform(spec, listener, settings)
-    lines = [*(prediction.line() for prediction in result.pictures), result.json_file]
-    answer(result, lambda: lines, as_json=as_json)
+    answer(result, result.lines, as_json=as_json)
 
 
 @models_group.command("score")
