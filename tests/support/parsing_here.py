@@ -15,7 +15,7 @@ from podline.sandbox import Limits, Sandbox
 def _ask(sandbox: Sandbox, items: Sequence[Any], _limits: Sequence[Limits], _factor: float) -> list[Any]:
     maker, arguments = sandbox._make
     parse = entry_points.load(maker)(*arguments)
-    return [{"value": json.loads(json.dumps(parse(item)))} for item in items]
+    return [("value", json.loads(json.dumps(parse(item)))) for item in items]
 
 
 @contextmanager
