@@ -82,7 +82,7 @@ def _summary(
 
 
 def _decision(promoted: PromoteResult) -> dict[str, Any]:
-    kept = promoted.model_dump(include={"promoted", "against", "refusals", "doubt", "slide", "compared"})
+    kept = promoted.model_dump(include={"promoted", "against", "refusals", "doubt", "detects", "compared"})
     return {"verdict": promoted.verdict, **kept}
 
 

@@ -26,5 +26,5 @@ def tell_verdict(promoted: PromoteResult | None) -> None:
         return
     if not promoted.promoted:
         add_tags(UNDECIDED if promoted.verdict == "undecided" else REFUSED)
-    if not promoted.promoted or promoted.slide:
+    if not promoted.promoted:
         get_run_logger().warning(outcome(promoted))
