@@ -59,14 +59,13 @@ def published(
         add_tags(UNCHANGED)
     if verdict and not verdict.promoted:
         add_tags(UNDECIDED if verdict.verdict == "undecided" else REFUSED)
-    if verdict and (not verdict.promoted or verdict.slide):
         get_run_logger().warning(outcome(verdict))
     links = PageLinks(night.store)
     _publish_report(night, trained, page, links, unchanged)
     _publish_figures(night, data, trained, evaluated, verdict, page, links)
     if evaluated.failure:
         raise SanityError(f"{evaluated.failure}; the report: {night.store.where(page.html)}")
-    decision = {"promoted", "against", "refusals", "doubt", "slide", "compared"}
+    decision = {"promoted", "against", "refusals", "doubt", "detects", "compared"}
     return {
         "run": evaluated.run,
         "unchanged_since": unchanged,

@@ -15,7 +15,7 @@ from podline.figures import duration
 from podline.ledger.recording import recorded
 from podline.plurals import plural
 from podline.progress import Reporter
-from podline.promotion.next_seeds import next_trainings
+from podline.promotion.trainings import next_trainings
 from podline.stages.from_recipe import evaluation_spec
 from podline.stages.promotion import PromoteResult, PromoteSpec
 from podline.stages.specs import TrainSpec

@@ -39,6 +39,8 @@ class Crowned(Frozen):
         dataset: what it was trained on …
         fingerprint: … and its data set's fingerprint.
         reason: what a person said; may be empty.
+        reference: whether candidates are compared with it from now on: it was shown to be better than the reference
+            before it, or a person promoted it in spite of the rules.
         time: Unix time.
         token: no two changes have the same, be they otherwise equal.
         before_sha256: of the entry before it; empty for the first one.
@@ -51,6 +53,7 @@ class Crowned(Frozen):
     dataset: str
     fingerprint: str
     reason: str = ""
+    reference: bool = False
     time: float
     token: str
     before_sha256: str
@@ -70,6 +73,7 @@ class Candidate(NamedTuple):
     weights_sha256: str
     dataset: str
     fingerprint: str
+    reference: bool = False
 
 
 def recipes(store: Store) -> list[str]:
@@ -234,7 +238,7 @@ def roll_back(store: Store, recipe: str, reason: str = "") -> Crowned:
         there = f"{line[0].run} is its first champion" if line else "it has no champion"
         raise StoreError(f"{store.where(f'{FOLDER}/{recipe}')}: {there}; there is nothing to roll back to")
     to = line[-2]
-    candidate = Candidate(to.run, to.weights_sha256, to.dataset, to.fingerprint)
+    candidate = Candidate(to.run, to.weights_sha256, to.dataset, to.fingerprint, to.reference)
     return crown(store, recipe, candidate, entries[-1], "rolled back", reason)
 
 

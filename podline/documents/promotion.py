@@ -40,42 +40,37 @@ class Check(Frozen):
     Attributes:
         rule: which.
         name: of what: the metric, the class, the joint, the file.
-        before: the figure that it is held against: of the champion, or the mean over it and its peers; None where the
-            rule compares nothing.
-        after: the figure of the model that is judged; likewise.
-        chance: how likely a figure so bad is for a model that is as good, raised for how many things are looked at;
-            None where nothing is left to chance.
+        measure: the metric whose unit the figures have; empty where nothing is left to chance.
+        before: the figure that it is compared with: the mean over the known trainings; None where there is none.
+        after: the candidate's figure.
+        low: the pessimistic end of the change, for the better; None where nothing is left to chance.
+        margin: by how much a promoted model may be worse.
         refused: whether the rule refuses the model.
-        margin: by so much a promoted model may be worse; None where nothing is left to chance.
-        chance_if_worse: how likely a figure so good is for a model that is worse by the margin; likewise.
-        shown: whether it is shown that the model is not worse by the margin.
-        more_trainings: of a figure that leaves the model undecided, how many more known trainings of the champion's
-            recipe would decide, were all else as it is; None if none would.
-        more_examples: likewise, how many more test examples.
+        shown: whether the pessimistic end is within the margin.
+        more_trainings: how many more known trainings would show it, if all else stayed; 0 if none would.
         message: all this in words.
     """
 
     rule: Rule
     name: str
+    measure: str = ""
     before: float | None = None
     after: float | None = None
-    chance: float | None = None
-    refused: bool
+    low: float | None = None
     margin: float | None = None
-    chance_if_worse: float | None = None
+    refused: bool
     shown: bool = True
-    more_trainings: int | None = None
-    more_examples: int | None = None
+    more_trainings: int = 0
     message: str
 
     @property
     def undecided(self) -> bool:
-        """Whether neither is shown: that the model is worse, and that it is not."""
+        """Whether neither is shown: that the model is worse, and that it is within the margin."""
         return not (self.refused or self.shown)
 
     @property
     def what(self) -> str:
-        """What it is of, in words."""
+        """Of what it is, in words."""
         return f"{self.rule} {self.name}" if self.rule in ("class", "joint") else self.name
 
 
@@ -147,10 +142,12 @@ class Promotion(Frozen):
         run: whose model was judged.
         recipe: whose champion it would be.
         weights_sha256: the model's identity.
-        against: the run whose model was the champion; empty if there was none.
-        peers: the runs that the champion is known to be like, itself first: see docs/promotion.md.
+        against: the reference that it was compared with; empty if there was none.
+        champion: the run whose model was the champion; empty if there was none.
+        known: the runs whose figures were compared with: the reference, and further trainings of its recipe.
+        better: whether it was shown to be better, and so becomes the reference.
         measure: the metric that counts.
-        rate: that the rules were held to.
+        detects: the margins, in words: which drops the test split and the known trainings can show.
         promoted: whether it became the champion.
         anyway: whether a person said so in spite of the rules.
         undecided: whether no rule refuses the model, and it did not become the champion, as not all is shown.
@@ -159,8 +156,6 @@ class Promotion(Frozen):
         exports: the model's published forms.
         milliseconds: of one image on the CPU of the machine that decided, median; shown, and never judged by.
         milliseconds_before: likewise of the champion; None if there was none.
-        slide: that the line of champions, with this model, falls slowly, in a line; empty if that is not shown. Nothing
-            is refused by it.
         compared: what the two were compared on, where their data differ; None elsewhere.
     """
 
@@ -168,9 +163,11 @@ class Promotion(Frozen):
     recipe: str
     weights_sha256: str
     against: str
-    peers: tuple[str, ...]
+    champion: str = ""
+    known: tuple[str, ...]
+    better: bool = False
     measure: str
-    rate: float
+    detects: str = ""
     promoted: bool
     anyway: bool = False
     undecided: bool = False
@@ -179,7 +176,6 @@ class Promotion(Frozen):
     exports: tuple[ExportedFile, ...]
     milliseconds: float
     milliseconds_before: float | None = None
-    slide: str = ""
     compared: ComparedExamples | None = Field(default=None, exclude_if=lambda compared: compared is None)
 
     @property
@@ -199,27 +195,29 @@ class Promotion(Frozen):
 
     def headline(self) -> str:
         """The decision in a line."""
-        over = f" over {self.against}" if self.against else ", the first one"
+        over = f" over {self.champion}" if self.champion else ", the first one"
         if self.promoted:
             word = "champion in spite of the rules" if self.anyway and (self.refusals or self.open) else "champion"
-            return f"{self.run} is the {word} of {self.recipe} (number {self.number}){over}"
-        against = f"; {self.against} stays" if self.against else ""
-        return f"{self.run} is {self.verdict} as champion of {self.recipe}{against}"
+            said = f"{self.run} is the {word} of {self.recipe} (number {self.number}){over}"
+            return f"{said}, and the new reference: it is better than {self.against}" if self.better else said
+        stays = f"; {self.champion} stays" if self.champion else ""
+        return f"{self.run} is {self.verdict} as champion of {self.recipe}{stays}"
 
     def doubt(self) -> str:
-        """What leaves the model undecided and what would decide, in a line; empty if nothing does."""
+        """Return what leaves the model undecided and what would decide, in a line; empty if nothing does."""
         if not self.undecided:
             return ""
         names, more = [check.what for check in self.open[:_NAMED]], len(self.open) - _NAMED
         named = ", ".join(names) + (f" and {more} more" if more > 0 else "")
-        return f"not shown to be within the margin: {named}; what would decide: {advice(self.open)}"
+        return f"not shown to be within the margin: {named}; {advice(self.open)}"
 
     def more_trainings(self) -> int:
-        """How many more trainings of the champion's recipe would decide, were all else as it is; 0 if none would."""
-        return trainings_that_decide(self.open) if self.undecided else 0
+        """Return how many more trainings of the reference's recipe would decide; 0 if none would."""
+        wanted = [check.more_trainings for check in self.open] if self.undecided else []
+        return max(wanted, default=0) if all(wanted) else 0
 
     def lines(self) -> list[str]:
-        """The decision in words: the headline, what refuses it or leaves it undecided, and what else is to be told."""
+        """Return the decision in words: the headline, what refuses it or leaves it undecided, and the notes."""
         return [
             self.headline(),
             *(check.message for check in self.refusals),
@@ -228,31 +226,17 @@ class Promotion(Frozen):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What is told beside the decision: what the two were compared on, and a slide, a line each."""
+        """What is said beside the decision: what was compared on, and what the margins are, a line each."""
         compared = self.compared.sentence() if self.compared else ""
-        return tuple(filter(None, (compared, self.slide)))
+        return tuple(filter(None, (compared, self.detects)))
 
 
 def advice(checks: Sequence[Check]) -> str:
-    """What would decide about figures that leave a model undecided, were all else as it is."""
-    trainings = trainings_that_decide(checks)
-    examples = [check.more_examples for check in checks]
-    ways: list[str] = []
-    if trainings:
-        ways.append(f"{plural(trainings, 'more training')} of the champion's recipe")
-    if all(examples):
-        ways.append(f"{plural(sum(filter(None, examples)), 'more test example')}{_of_which(checks)}")
-    return " or ".join(ways) or "the same training with another seed"
-
-
-def trainings_that_decide(checks: Sequence[Check]) -> int:
-    """How many more trainings of the champion's recipe would decide about all figures; 0 if none would about one."""
-    wanted = [check.more_trainings or 0 for check in checks]
-    return max(wanted, default=0) if all(wanted) else 0
-
-
-def _of_which(checks: Sequence[Check]) -> str:
-    return " of these" if len(checks) > 1 else f" of {checks[0].what}" if checks[0].rule in ("class", "joint") else ""
+    """Return what would show the figures that leave a model undecided."""
+    wanted = [check.more_trainings for check in checks]
+    if wanted and all(wanted):
+        return f"{plural(max(wanted), 'more training')} of the reference's recipe would decide"
+    return "more test examples, a wider margin, or a training with another seed would decide"
 
 
 def read_promotion(store: Store, folder: str) -> Promotion | None:

@@ -27,6 +27,5 @@ CLASSIFICATION = Kind(
     markdown=Code("podline.reporting.page:markdown"),
     pair=Code("podline.reporting.class_pairs:pair"),
     lost_examples=Code("podline.reporting.class_pairs:lost_examples"),
-    figures=Code("podline.promotion.standings:class_figures"),
-    comparison=Code("podline.promotion.class_models:ClassComparison"),
+    comparison=Code("podline.promotion.class_figures:ClassComparison"),
 )

@@ -59,8 +59,7 @@ class Kind:
         markdown: its twin.
         pair: two runs on the same examples, from :mod:`podline.reporting.pairs` as the next.
         lost_examples: what the second of a pair gets wrong and the first got right.
-        figures: what the rules of promotion look at: a :class:`podline.promotion.rules.ModelFigures`.
-        comparison: two models for them: a :class:`podline.promotion.comparing.ModelComparison`.
+        comparison: models for the rules of promotion: a :class:`podline.promotion.comparing.ModelComparison`.
     """
 
     name: str
@@ -86,7 +85,6 @@ class Kind:
     markdown: Code[[Any], str]
     pair: Code[[Store, Any, Any], Any]
     lost_examples: Code[[Any, Any, Any, Any], Any]
-    figures: Code[[Any], Any]
     comparison: Code[[], Any]
 
     @property

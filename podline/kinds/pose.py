@@ -27,6 +27,5 @@ POSE = Kind(
     markdown=Code("podline.reporting.pose_page:markdown"),
     pair=Code("podline.reporting.pose_pairs:pair"),
     lost_examples=Code("podline.reporting.pose_pairs:lost_examples"),
-    figures=Code("podline.promotion.standings:pose_figures"),
-    comparison=Code("podline.promotion.pose_models:PoseComparison"),
+    comparison=Code("podline.promotion.pose_figures:PoseComparison"),
 )

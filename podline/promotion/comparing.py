@@ -1,7 +1,8 @@
-"""What a kind of task answers for a promotion: a model judged on a split, and two of them example by example."""
+"""What a kind of task answers for a promotion: what a model said of a split, and the figures of several models."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -10,7 +11,7 @@ import numpy.typing as npt
 
 from podline.documents.manifest import Manifest
 from podline.progress import Reporter
-from podline.promotion.rules import Guarded, ModelFigures, Paired
+from podline.promotion.rules import Figure
 from podline.recipes.promotion_settings import PromotionSettings
 from podline.stages.specs import TrainSpec
 from podline.store.contract import Store
@@ -37,46 +38,31 @@ class JudgedSplit:
     places: npt.NDArray[np.int64] | None = None
 
 
-@dataclass(frozen=True)
-class JudgedModel:
-    """A model on the candidate's examples.
-
-    Attributes:
-        figures: how good it is.
-        said: what it said of each example: guesses, or the people found.
-    """
-
-    figures: ModelFigures
-    said: Any
-
-
 class ModelComparison(Protocol):
-    """Two models of a kind of task for the rules of promotion."""
+    """Models of a kind of task for the rules of promotion. What a model said are guesses, or the people it found."""
 
-    def left(self, store: Store, folder: str, evaluation: Any) -> JudgedModel:
-        """A model as the evaluation in a folder left it."""
+    def left(self, store: Store, folder: str, evaluation: Any) -> Any:
+        """Return what a model said, as the evaluation in a folder left it."""
         ...
 
-    def anew(self, examples: JudgedSplit, training: TrainSpec, model: Any) -> JudgedModel:
-        """A model judged on the examples now."""
+    def anew(self, examples: JudgedSplit, training: TrainSpec, model: Any) -> Any:
+        """Return what a model says of the examples now."""
         ...
 
-    def part(self, examples: JudgedSplit, model: JudgedModel) -> JudgedModel:
-        """A model that was judged on the whole split, on the examples that count."""
+    def part(self, examples: JudgedSplit, said: Any) -> Any:
+        """Return what a model said of the examples that count."""
         ...
 
-    def paired(
-        self, examples: JudgedSplit, before: JudgedModel, after: JudgedModel, rules: PromotionSettings
-    ) -> Paired:
-        """Two models on the same examples, one by one."""
+    def main(self, examples: JudgedSplit, said: Any) -> float:
+        """Return the metric that counts, on the examples that count."""
         ...
 
-    def guarded(
-        self, examples: JudgedSplit, before: JudgedModel, after: JudgedModel, rules: PromotionSettings
-    ) -> list[Guarded]:
-        """The measures that ``promotion.guards`` names, of both models.
+    def figures(
+        self, examples: JudgedSplit, known: Sequence[Any], candidate: Any, settings: PromotionSettings
+    ) -> list[Figure]:
+        """Return the figures of a candidate beside the known trainings, the reference first.
 
         Raises:
-            SettingsError: a name is no measure of this kind of which more is better.
+            SettingsError: ``promotion.guards`` names no measure of this kind.
         """
         ...

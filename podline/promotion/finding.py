@@ -26,7 +26,7 @@ def find(spec: PromoteSpec, reporter: Reporter) -> PromoteResult | None:
         return found if any(entry.run == spec.run for entry in entries) else None
     decision = read_promotion(store, spec.folder)
     now = entries[-1].run if entries else ""
-    if decision is None or decision.against != now:
+    if decision is None or decision.champion != now:
         return None
     # A file that was broken may have been made anew.
     return None if any(check.rule == "export" for check in decision.refusals) else found

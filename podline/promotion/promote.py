@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,18 +18,16 @@ from podline.documents.evaluation import EVALUATION
 from podline.documents.manifest import Manifest, read_manifest
 from podline.documents.promotion import PROMOTION, SAVED_MODEL, TFLITE, Check, ComparedExamples, Promotion
 from podline.errors import ArtifactError
-from podline.evaluation.slides import slide_of
 from podline.inventory.catalogue import run_of, training_of
 from podline.kinds.table import kind_of, read_evaluation
 from podline.measures import measure_named
 from podline.models.descriptions import describe_run
 from podline.progress import Reporter
-from podline.promotion.comparing import JudgedModel, JudgedSplit, ModelComparison
+from podline.promotion.comparing import JudgedSplit, ModelComparison
 from podline.promotion.exports import IMAGES, checked_exports, milliseconds
-from podline.promotion.margins import ENOUGH_PEERS
-from podline.promotion.rules import ModelCost, ModelFigures, checks_of, export_checks
+from podline.promotion.rules import ModelCost, checks_of, detects, export_checks, is_better
 from podline.promotion.shared_examples import SharedExamples, learned_anew, shared_examples
-from podline.promotion.standings import champions_before, examples_of, judged_on, peers_of
+from podline.promotion.trainings import examples_of, known_of, reference_of, said_on
 from podline.stages.completed import complete
 from podline.stages.promotion import PromoteResult, PromoteSpec
 from podline.stages.specs import TrainSpec
@@ -101,7 +99,8 @@ def promote(spec: PromoteSpec, reporter: Reporter) -> PromoteResult:
     before, crowned = _against(entries, spec)
     if crowned is not None:
         champions.keep_head(store, spec.recipe, crowned)
-    compared = _compared(case, before, images) if before is not None else _Comparison([])
+    reference = reference_of(champions.standing(entries)[: before.number if before else 0], spec.rules.reference)
+    compared = _compared(case, reference, images) if reference is not None else _Comparison([])
     checks = [*_sanity(case), *export_checks(exports), *compared.checks]
     # A file that gives other answers must not be used, whatever anybody says.
     refused = any(check.refused and (check.rule == "export" or not spec.anyway) for check in checks)
@@ -110,7 +109,7 @@ def promote(spec: PromoteSpec, reporter: Reporter) -> PromoteResult:
         crowned = champions.crown(
             store,
             spec.recipe,
-            Candidate(spec.run, spec.weights_sha256, spec.dataset, spec.fingerprint),
+            Candidate(spec.run, spec.weights_sha256, spec.dataset, spec.fingerprint, spec.anyway or compared.better),
             entries[-1] if entries else None,
             "promoted anyway" if spec.anyway else "promoted",
             spec.reason,
@@ -119,10 +118,12 @@ def promote(spec: PromoteSpec, reporter: Reporter) -> PromoteResult:
         run=spec.run,
         recipe=spec.recipe,
         weights_sha256=spec.weights_sha256,
-        against=before.run if before else "",
-        peers=compared.peers,
+        against=reference.run if reference else "",
+        champion=before.run if before else "",
+        known=compared.known,
+        better=compared.better,
         measure=case.measure,
-        rate=spec.rules.rate,
+        detects=compared.detects,
         promoted=crowned is not None,
         anyway=spec.anyway,
         undecided=undecided and crowned is None,
@@ -131,18 +132,9 @@ def promote(spec: PromoteSpec, reporter: Reporter) -> PromoteResult:
         exports=tuple(exports),
         milliseconds=milliseconds(model, images),
         milliseconds_before=compared.milliseconds,
-        slide=_slide(case, entries),
         compared=compared.examples,
     )
     return _published(case, decision, time.monotonic() - started)
-
-
-def _slide(case: _Case, entries: list[Crowned]) -> str:
-    """Whether the champions and this model together fall slowly, in a line; empty if that is not shown."""
-    now = kind_of(case.evaluation).figures(case.evaluation)
-    before = champions_before(case.store, champions.standing(entries), case.spec.run, case.examples)
-    found = slide_of([figures.main.value for figures in (*before, now)])
-    return found.sentence(case.measure, "champions, this model the last of them,") if found else ""
 
 
 def _published(case: _Case, decision: Promotion, seconds: float) -> PromoteResult:
@@ -161,7 +153,7 @@ def _published(case: _Case, decision: Promotion, seconds: float) -> PromoteResul
         refusals=tuple(check.message for check in decision.refusals),
         doubt=decision.doubt(),
         more_trainings=decision.more_trainings(),
-        slide=decision.slide,
+        detects=decision.detects,
         compared=decision.compared.sentence() if decision.compared else "",
         headline=decision.headline(),
         promotion_sha256=store.sha256(name),
@@ -211,68 +203,73 @@ def _sanity(case: _Case) -> list[Check]:
 
 @dataclass(frozen=True)
 class _Comparison:
-    """What became of holding a model against the champion.
+    """What became of comparing a model with the reference.
 
     Attributes:
         checks: what the rules say.
-        peers: the runs that the champion is known to be like, itself first.
-        milliseconds: of one image, of the champion; None if the two cannot be compared.
+        known: the runs whose figures were compared with, the reference first.
+        better: whether the model is shown to be better.
+        detects: the margins, in words.
+        milliseconds: of one image, of the reference; None if the two cannot be compared.
         examples: what they were compared on, where their data differ.
     """
 
     checks: list[Check]
-    peers: tuple[str, ...] = ()
+    known: tuple[str, ...] = ()
+    better: bool = False
+    detects: str = ""
     milliseconds: float | None = None
     examples: ComparedExamples | None = None
 
 
-def _compared(case: _Case, before: Crowned, images: Any) -> _Comparison:
+def _compared(case: _Case, reference: Crowned, images: Any) -> _Comparison:
     store, spec = case.store, case.spec
-    strange = _incomparable(case, before)
+    strange = _incomparable(case, reference)
     if strange:
         return _Comparison([Check(rule="comparable", name="data", refused=True, message=strange)])
-    training = training_of(store, before.run)
-    model: Any = load_model(store, training.folder, before.weights_sha256)
+    training = training_of(store, reference.run)
+    model: Any = load_model(store, training.folder, reference.weights_sha256)
     rivals = _rivals(case, training, model)
-    champion, candidate = rivals.champion, rivals.candidate
-    peers = [champion.figures, *peers_of(store, before, spec.run, rivals.judged)]
-    paired = (
-        None if len(peers) >= ENOUGH_PEERS else case.comparison.paired(rivals.examples, champion, candidate, spec.rules)
+    known = [(reference.run, rivals.reference), *known_of(store, reference, spec.run, rivals.said)]
+    figures = case.comparison.figures(rivals.examples, [said for _, said in known], rivals.candidate, spec.rules)
+    checks = checks_of(figures, (_cost(case, training), _cost(case, case.training)), spec.rules)
+    return _Comparison(
+        [*rivals.leaks, *checks],
+        tuple(run for run, _ in known),
+        is_better(figures, spec.rules),
+        detects(checks),
+        milliseconds(model, images),
+        rivals.compared,
     )
-    costs = _cost(case, training), _cost(case, case.training)
-    guarded = case.comparison.guarded(rivals.examples, champion, candidate, spec.rules)
-    checks = checks_of(candidate.figures, peers, paired, costs, spec.rules, guarded)
-    runs = tuple(peer.run for peer in peers)
-    return _Comparison([*rivals.leaks, *checks], runs, milliseconds(model, images), rivals.compared)
 
 
 @dataclass(frozen=True)
 class _Rivals:
-    """The champion and the candidate on the examples that they are compared on.
+    """The reference and the candidate on the examples that they are compared on.
 
     Attributes:
-        champion: the one.
-        candidate: the other.
+        reference: what the one said of them.
+        candidate: what the other said.
         examples: these examples, in the candidate's data set.
-        judged: another run's figures on them; none if it was not judged on them.
+        said: what another run said of them; None if it was not judged on them.
         leaks: refusals: examples that one of the two was trained on; they are not among those compared on.
-        compared: what is told of them, where the data differ.
+        compared: what is said of them, where the data differ.
     """
 
-    champion: JudgedModel
-    candidate: JudgedModel
+    reference: Any
+    candidate: Any
     examples: JudgedSplit
-    judged: Callable[[str], Iterator[ModelFigures]]
+    said: Callable[[str], Any]
     leaks: tuple[Check, ...] = ()
     compared: ComparedExamples | None = None
 
 
 def _rivals(case: _Case, training: TrainSpec, model: keras.Model) -> _Rivals:
     store, spec = case.store, case.spec
-    champion = _champion(case, training, model)
+    reference = _reference(case, training, model)
     candidate = case.comparison.left(store, spec.record_folder, case.evaluation)
     if not learned_anew(case.training, training):
-        return _Rivals(champion, candidate, case.examples, lambda run: judged_on(store, run, [case.examples]))
+        return _Rivals(reference, candidate, case.examples, lambda run: said_on(store, run, [case.examples]))
     shared = shared_examples(store, training, case.training, spec.split, case.reporter)
     chosen = replace(case.examples, places=shared.counting)
     splits = [chosen]
@@ -280,29 +277,30 @@ def _rivals(case: _Case, training: TrainSpec, model: keras.Model) -> _Rivals:
         was = read_manifest(store, folder := training.dataset_folder)
         splits.append(JudgedSplit(store, folder, was, spec.split, case.reporter, shared.before))
     return _Rivals(
-        case.comparison.part(chosen, champion),
+        case.comparison.part(chosen, reference),
         case.comparison.part(chosen, candidate),
         chosen,
-        lambda run: judged_on(store, run, splits),
+        lambda run: said_on(store, run, splits),
         shared.leaks,
-        _told(case, training, shared, champion, candidate),
+        _described(case, training, shared, reference, candidate),
     )
 
 
-def _told(
-    case: _Case, training: TrainSpec, shared: SharedExamples, champion: JudgedModel, candidate: JudgedModel
+def _described(
+    case: _Case, training: TrainSpec, shared: SharedExamples, reference: Any, candidate: Any
 ) -> ComparedExamples:
     fresh: list[float | None] = [None, None]
     if shared.enough and len(shared.fresh):
         examples = replace(case.examples, places=shared.fresh)
-        fresh = [case.comparison.part(examples, each).figures.main.value for each in (champion, candidate)]
+        said = [case.comparison.part(examples, each) for each in (reference, candidate)]
+        fresh = [case.comparison.main(examples, each) for each in said]
     return ComparedExamples(
         before=f"{training.recipe.dataset}-{training.fingerprint}",
         after=f"{case.spec.dataset}-{case.spec.fingerprint}",
         shared=len(shared.after),
         fresh=len(shared.fresh),
         all_count=not shared.enough,
-        measure=candidate.figures.measure,
+        measure=measure_named(case.measure).label,
         fresh_before=fresh[0],
         fresh_after=fresh[1],
     )
@@ -313,26 +311,26 @@ def _incomparable(case: _Case, before: Crowned) -> str:
     spec = case.spec
     remedy = f"start anew with `podline models promote {spec.run} --anyway`, or give the recipe a name of its own"
     if before.dataset != spec.dataset:
-        return f"data set: the champion {before.run} was trained on {before.dataset} vs {spec.dataset}; {remedy}"
+        return f"data set: the reference {before.run} was trained on {before.dataset} vs {spec.dataset}; {remedy}"
     was = read_manifest(case.store, training_of(case.store, before.run).dataset_folder)
     if was.class_names != case.manifest.class_names:
         return (
-            f"classes: the champion {before.run} knows {len(was.class_names)} vs {len(case.manifest.class_names)}, or "
+            f"classes: the reference {before.run} knows {len(was.class_names)} vs {len(case.manifest.class_names)}, or "
             f"others by name; {remedy}"
         )
     if was.image_shape != case.manifest.image_shape:
-        return f"images: the champion {before.run} takes {was.image_shape} vs {case.manifest.image_shape}; {remedy}"
+        return f"images: the reference {before.run} takes {was.image_shape} vs {case.manifest.image_shape}; {remedy}"
     return ""
 
 
-def _champion(case: _Case, training: TrainSpec, model: keras.Model) -> JudgedModel:
-    """The champion on the candidate's examples: as it was judged, if that was on the same ones; else judged anew."""
+def _reference(case: _Case, training: TrainSpec, model: keras.Model) -> Any:
+    """Return what the reference says of the candidate's examples: read where it was judged on them, else asked."""
     store, spec = case.store, case.spec
     was = read_manifest(store, training.dataset_folder)
     done = run_of(store, training.run).stages
     if examples_of(was, spec.split) == examples_of(case.manifest, spec.split) and "evaluate" in done:
         return case.comparison.left(store, training.folder, read_evaluation(store, training.folder))
-    case.reporter.log(f"judging the champion, {training.run}, on the examples that {spec.run} was judged on")
+    case.reporter.log(f"judging the reference, {training.run}, on the examples that {spec.run} was judged on")
     return case.comparison.anew(case.examples, training, model)
 
 

@@ -1,4 +1,4 @@
-"""The test examples that a candidate and the champion are compared on where their data differ."""
+"""The test examples that a candidate and the reference are compared on where their data differ."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class SharedExamples:
     """What two models trained on different data are compared on; never what either of them was trained on.
 
     Attributes:
-        before: places in the test split of the champion's data, (n,) …
+        before: places in the test split of the reference's data, (n,) …
         after: … and of the same examples in that of the candidate's, (n,).
         fresh: places of those that only the candidate's data have, (m,).
         leaks: refusals, one for each pair of data sets of which one tests on what the other trains on.
@@ -58,7 +58,7 @@ class _Lesson(NamedTuple):
     """A data set that a model was trained on.
 
     Attributes:
-        role: of the model: candidate or champion.
+        role: of the model: candidate or reference.
         training: of it, or of a run that it trained further.
         census: the records.
     """
@@ -73,19 +73,19 @@ class _Lesson(NamedTuple):
         return f"{self.training.recipe.dataset}-{self.training.fingerprint}"
 
 
-def learned_anew(candidate: TrainSpec, champion: TrainSpec) -> bool:
+def learned_anew(candidate: TrainSpec, reference: TrainSpec) -> bool:
     """Whether two models were trained on different data, or one of them began with another run's weights."""
-    return candidate.fingerprint != champion.fingerprint or bool(candidate.recipe.further or champion.recipe.further)
+    return candidate.fingerprint != reference.fingerprint or bool(candidate.recipe.further or reference.recipe.further)
 
 
 def shared_examples(
-    store: Store, champion: TrainSpec, candidate: TrainSpec, split: str, reporter: Reporter
+    store: Store, reference: TrainSpec, candidate: TrainSpec, split: str, reporter: Reporter
 ) -> SharedExamples:
     """Finds the test examples of two data sets by the digests of their records.
 
     Args:
         store: the store.
-        champion: what the champion was trained with.
+        reference: what the reference was trained with.
         candidate: what the model was trained with that is judged.
         split: which split both are judged on.
         reporter: told of data that cannot be looked at any more.
@@ -94,7 +94,7 @@ def shared_examples(
         StoreError: a data set is gone, and no census was taken of it.
         ArtifactError: one is damaged.
     """
-    before, *earlier = _lessons(store, "champion", champion, reporter)
+    before, *earlier = _lessons(store, "reference", reference, reporter)
     after, *others = _lessons(store, "candidate", candidate, reporter)
     lessons = [before, *earlier, after, *others]
     leaks = [

@@ -1,44 +1,50 @@
-"""Settings of promotion: margins, and the rates of wrong verdicts."""
+"""Settings of promotion: the error budget, margins, and what seeds are assumed to do."""
 
 from __future__ import annotations
+
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from podline.frozen import Frozen
+
+Margin = Literal["auto"] | Annotated[float, Field(ge=0, lt=0.5)]
+"""By how much a promoted model may be worse: a number in the figure's own unit, or the smallest that can be shown."""
 
 
 class PromotionSettings(Frozen):
     """The rules of promotion; see docs/promotion.md.
 
     A spread is a standard deviation between trainings that differ in their seed alone, beyond what the size of the test
-    split explains, where the figure is one half; of a figure r it is ``sqrt(4 r (1 - r))`` times that. It is the least
-    that is assumed as long as fewer than three such trainings are known, and weighs as much as four of them afterwards.
+    split explains, where the figure is one half; of a figure r it is ``sqrt(4 r (1 - r))`` times that. It is assumed
+    while one training is known, and weighs as much as three trainings afterwards.
 
     Attributes:
-        rate: of models that are as good as the champion, at most this share is refused, by all rules together.
-        wrong_rate: of models that are worse than the champion by a margin, at most this share is promoted.
-        margin: by so much a promoted model may be worse in the metric that counts, where that is one half, and further
-            as a spread; more where the test examples cannot show so little, see docs/promotion.md.
-        part_margin: likewise, of a class or joint.
+        rate: the error budget of a year: of recipes that are worse by a margin and tried every night, at most this
+            share is promoted once; of those that are as good, at most this share is refused once.
+        margin: of the metric that counts.
+        part_margin: of a class or joint.
+        calibration: of the calibration error; classifiers only.
         spread: of the metric that counts.
         part_spread: of a class's share of right answers, or a joint's of close ones.
-        calibration: by so much the calibration error may be higher; classifiers only.
+        reference: the run of a former champion that candidates are compared with; empty for the last one that was
+            shown to be better than its predecessor.
         size: by this share the bytes of the parameters may grow.
         operations: by this share the multiply-adds for one example may grow.
-        tflite: a TensorFlow Lite file is made as well, and must give the same answers.
-        guards: measures of installed packages, by name, that must not be worse beyond noise either; classifiers only.
-        seeds: a flow that leaves a model undecided trains the champion's recipe with up to so many further seeds, if
+        tflite: a TensorFlow Lite file is made too, and must give the same answers.
+        guards: measures of installed packages, by name, that must not be worse either; classifiers only.
+        seeds: a flow that leaves a model undecided trains the reference's recipe with up to so many further seeds, if
             more trainings would decide, and decides again.
         seed_minutes: a further seed is begun only if it is likely to end within so many minutes of the first verdict.
     """
 
     rate: float = Field(default=0.05, gt=0, lt=0.5)
-    wrong_rate: float = Field(default=0.05, gt=0, lt=0.5, exclude_if=lambda rate: rate == 0.05)
-    margin: float = Field(default=0.01, ge=0, lt=0.5, exclude_if=lambda margin: margin == 0.01)
-    part_margin: float = Field(default=0.05, ge=0, lt=0.5, exclude_if=lambda margin: margin == 0.05)
+    margin: Margin = "auto"
+    part_margin: Margin = "auto"
+    calibration: Margin = "auto"
     spread: float = Field(default=0.005, ge=0, lt=0.5)
     part_spread: float = Field(default=0.02, ge=0, lt=0.5)
-    calibration: float = Field(default=0.02, ge=0, lt=1)
+    reference: str = ""
     size: float = Field(default=0.1, ge=0)
     operations: float = Field(default=0.1, ge=0)
     tflite: bool = False

@@ -10,7 +10,7 @@ from podline.stages.specs import Result, RunSpec, Where
 
 # Part of a decision's identity: raise it when the same figures may be decided on in another way. What was promoted
 # under an earlier number is judged anew, also if a person took it back; so other margins alone do not raise it.
-PROMOTION_VERSION = 1
+PROMOTION_VERSION = 2
 
 
 class PromoteSpec(RunSpec):
@@ -45,12 +45,12 @@ class PromoteResult(Result):
         run: whose model was judged.
         recipe: whose champion it would be.
         promoted: whether it became that.
-        against: the run that was the champion; empty if there was none.
+        against: the reference that it was compared with; empty if there was none.
         measure: the metric that counts.
         refusals: what each rule says that refuses it, a line each.
         doubt: what leaves it undecided and what would decide, in a line; empty if it is promoted or refused.
-        more_trainings: of the champion's recipe that would decide about a model that is undecided; 0 if none would.
-        slide: that the line of champions falls slowly, in a line; empty if that is not shown.
+        more_trainings: of the reference's recipe that would decide about a model that is undecided; 0 if none would.
+        detects: the margins, in a line; empty if it was compared with nothing.
         compared: what the two were compared on, where their data differ, in a line; empty elsewhere.
         headline: the decision in a line.
         promotion_sha256: of ``promotion.json``.
@@ -64,7 +64,7 @@ class PromoteResult(Result):
     refusals: tuple[str, ...] = Field(default=())
     doubt: str = ""
     more_trainings: int = 0
-    slide: str = ""
+    detects: str = ""
     compared: str = ""
     headline: str
     promotion_sha256: str
@@ -77,7 +77,7 @@ class PromoteResult(Result):
     @property
     def notes(self) -> tuple[str, ...]:
         """Return what is said beside the decision, a line each."""
-        return tuple(filter(None, (self.compared, self.slide)))
+        return tuple(filter(None, (self.compared, self.detects)))
 
     @property
     def reason(self) -> str:

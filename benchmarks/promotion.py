@@ -1,0 +1,205 @@
+"""How often promotion is wrong: the rules of :mod:`podline.promotion.noise` on models that are drawn.
+
+    python -m benchmarks.promotion
+    python -m benchmarks.promotion --lines 100 --world twice
+
+A *line* is 365 nights: a reference with its known trainings, one test split, and a candidate with a new seed each
+night. Each example has a difficulty and each answer is a matter of luck on top of it; each training has a shift of its
+own in each class, and one in all of them. A *worse* recipe has lost exactly the stated margin, in one class or in the
+whole. Prints the table of docs/promotion.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import ndtri
+
+from podline.promotion.noise import NIGHTS, Noise, answers_of, expected_of_parts, expected_of_whole, missed, seeds_of
+from podline.recipes.promotion_settings import PromotionSettings
+
+RULES = PromotionSettings()
+# The spread of difficulty; the luck of a single answer has 1. Two trainings then agree about most examples.
+_DIFFICULTY = 2.0
+_SLOPE = float(np.hypot(1, _DIFFICULTY))
+
+Floats = npt.NDArray[np.float64]
+Random = np.random.Generator
+
+
+@dataclass(frozen=True)
+class World:
+    """A task, and what its seeds do.
+
+    Attributes:
+        classes: of the test split.
+        examples: of each class.
+        share: of right answers.
+        times: the spread between seeds, as a multiple of what the settings assume.
+        tails: degrees of freedom of what a seed does; infinite is normal.
+        shared: the part of a class's variance that half of the classes gain while the other half loses.
+        copies: how often each example is in the test split.
+    """
+
+    classes: int = 10
+    examples: int = 1000
+    share: float = 0.9
+    times: float = 1.0
+    tails: float = np.inf
+    shared: float = 0.0
+    copies: int = 1
+
+    def shifts(self, random: Random, trainings: int) -> npt.NDArray[Any]:
+        """Draw what seeds do to each class, (trainings, classes), as a change of the share."""
+        of_class = RULES.part_spread * self._drawn(random, trainings, self.classes)
+        sides = np.where(np.arange(self.classes) % 2, 1.0, -1.0)
+        opposed = RULES.part_spread * sides * self._drawn(random, trainings, 1)
+        apart = np.sqrt(1 - self.shared) * of_class + np.sqrt(self.shared) * opposed
+        together = RULES.spread * self._drawn(random, trainings, 1)
+        return self.times * 2 * np.sqrt(self.share * (1 - self.share)) * (apart + together)
+
+    def answers(self, random: Random, difficulty: Floats, shifts: Floats) -> npt.NDArray[np.bool_]:
+        """Draw which examples are right, (trainings, classes, examples)."""
+        mean = ndtri(np.clip(self.share + shifts, 1e-6, 1 - 1e-6)) * _SLOPE
+        luck = random.standard_normal((*shifts.shape, difficulty.shape[-1]), np.float32)
+        return np.repeat(mean[..., None] + difficulty + luck > 0, self.copies, axis=-1)
+
+    def difficulty(self, random: Random) -> Floats:
+        """Draw how easy each example is, (classes, distinct examples)."""
+        return _DIFFICULTY * random.standard_normal((self.classes, self.examples // self.copies), np.float32)
+
+    def _drawn(self, random: Random, *shape: int) -> Floats:
+        if np.isinf(self.tails):
+            return random.standard_normal(shape)
+        return random.standard_t(self.tails, shape) * np.sqrt((self.tails - 2) / self.tails)
+
+
+class Judged(NamedTuple):
+    """A reference with its known trainings.
+
+    Attributes:
+        mean: the share of known trainings that get each example right, (classes, examples).
+        whole: the noise of the accuracy.
+        parts: that of each class.
+    """
+
+    mean: Floats
+    whole: Noise
+    parts: Noise
+
+    @property
+    def margins(self) -> tuple[float, Floats]:
+        """The margins of the accuracy and of each class."""
+        figures, rate = len(self.mean) + 1, RULES.rate / NIGHTS
+        whole = self.whole.margin(missed(figures, main=True), rate)
+        return float(whole), self.parts.margin(missed(figures, main=False), rate)
+
+    def promoted(self, answers: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+        """Decide about candidates, (nights, classes, examples) → (nights,)."""
+        rate, (whole, parts) = RULES.rate / NIGHTS, self.margins
+        by = answers - self.mean
+        found = np.ones(len(by), bool)
+        for noise, margin, axes in ((self.parts, parts, (2,)), (self.whole, np.float64(whole), (1, 2))):
+            change = by.mean(axis=axes)
+            sampled = by.var(axis=axes) / noise.examples
+            within = change - noise.room(change, sampled, rate) >= -margin
+            found &= within.all(axis=1) if within.ndim == 2 else within
+        return found
+
+
+def judged(known: npt.NDArray[np.bool_]) -> Judged:
+    """Return the noise that known trainings show, (trainings, classes, examples)."""
+    trainings, classes, examples = known.shape
+    mean, of_parts = known.mean(axis=0), known.mean(axis=2)
+    within = known.var(axis=0, ddof=1) if trainings > 1 else np.zeros_like(mean)
+    answers = answers_of(of_parts.mean(axis=0), examples, within.mean(axis=1), trainings)
+    of_part = expected_of_parts(of_parts, examples, answers, RULES.part_spread)
+    parts = Noise(of_parts.mean(axis=0), examples, answers, seeds_of(of_parts, examples, answers, of_part), trainings)
+    of_whole, every = known.mean(axis=(1, 2)), classes * examples
+    answers = answers_of(of_whole.mean(), every, within.mean(), trainings)
+    expected = expected_of_whole(RULES.spread, of_part, classes)
+    whole = Noise(of_whole.mean(), every, answers, seeds_of(of_whole, every, answers, expected), trainings)
+    return Judged(mean, whole, parts)
+
+
+WORLDS = {
+    "10 classes of 1,000": World(),
+    "10 classes of 100": World(examples=100),
+    "2 classes of 200": World(classes=2, examples=200),
+    "100 classes of 50": World(classes=100, examples=50, share=0.85),
+    "99 % right": World(share=0.99),
+    "half the spread": World(times=0.5),
+    "twice the spread": World(times=2),
+    "heavy tails": World(tails=4),
+    "dependent classes": World(shared=0.8),
+    "each example twice": World(copies=2),
+}
+TRAININGS = (1, 3, 8)
+_AT_ONCE = 4_000_000
+
+
+def line(random: Random, world: World, trainings: int, worse: str, nights: int) -> tuple[int, tuple[float, float]]:
+    """Return how many of a line's candidates are promoted, and the margins of the accuracy and of a class.
+
+    Args:
+        random: the source of chance.
+        world: the task.
+        trainings: how many are known.
+        worse: ``nothing``, ``class``, ``whole``, or ``better``.
+        nights: candidates, each with a seed of its own.
+    """
+    difficulty = world.difficulty(random)
+    reference = judged(world.answers(random, difficulty, world.shifts(random, trainings)))
+    whole, parts = reference.margins
+    by = {"nothing": 0.0, "whole": -whole, "better": whole, "class": np.where(np.arange(world.classes) == 0, -parts, 0)}
+    promoted, at_once = 0, max(1, _AT_ONCE // (world.classes * world.examples))
+    for start in range(0, nights, at_once):
+        shifts = world.shifts(random, min(at_once, nights - start)) + by[worse]
+        promoted += int(reference.promoted(world.answers(random, difficulty, shifts)).sum())
+    return promoted, (whole, float(parts.mean()))
+
+
+def row(world: World, trainings: int, lines: int, seed: int = 0) -> dict[str, float]:
+    """Return the rates of a world by the name of the column."""
+    random = np.random.default_rng([seed, trainings])
+    equal = [line(random, world, trainings, "nothing", 5) for _ in range(4 * lines)]
+    better = [line(random, world, trainings, "better", 1)[0] for _ in range(8 * lines)]
+    years = {
+        worse: [line(random, world, trainings, worse, NIGHTS)[0] > 0 for _ in range(lines)]
+        for worse in ("class", "whole")
+    }
+    return {
+        "margin": float(np.mean([margins[0] for _, margins in equal])),
+        "margin of a class": float(np.mean([margins[1] for _, margins in equal])),
+        "equal": float(np.mean([promoted for promoted, _ in equal])) / 5,
+        "better": float(np.mean(better)),
+        **{worse: float(np.mean(found)) for worse, found in years.items()},
+    }
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description="How often promotion is wrong, on models that are drawn.")
+    parser.add_argument("--lines", type=int, default=200, help="lines of 365 nights in a cell")
+    parser.add_argument("--world", default="", help="only worlds whose names contain this")
+    given = parser.parse_args()
+    sys.stdout.write(
+        "| test split | known trainings | margin, of a class | equal: promoted a night | better by the margin: promoted"
+        " | worse by it in one class: promoted in a year | in the whole |\n|---|---|---|---|---|---|---|\n"
+    )
+    for name, world in WORLDS.items():
+        for trainings in TRAININGS if given.world in name else ():
+            found = row(world, trainings, given.lines)
+            margins = " · ".join(f"{100 * found[key]:.1f}" for key in ("margin", "margin of a class"))
+            rates = " | ".join(f"{100 * found[key]:.1f} %" for key in ("equal", "better", "class", "whole"))
+            sys.stdout.write(f"| {name} | {trainings} | {margins} points | {rates} |\n")
+            sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

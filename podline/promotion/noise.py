@@ -1,0 +1,200 @@
+"""What chance does to a figure of a model: the examples that it is judged on, and the seed of its training.
+
+A candidate's figure is compared with the mean over the known trainings of the reference's recipe, on the same examples.
+The variance of that difference has two parts. The examples: the mean of so many differences, one for each example. The
+seed: each training is a little better or worse in the long run, by a variance that the known trainings show. It is
+given for a share of one half; of a share r it is 4 r (1 - r) times that.
+
+All functions take floats or arrays of figures, and are pure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.special import stdtrit
+
+NIGHTS = 365
+"""The error budget of a year is shared by so many comparisons."""
+MOST_TRAININGS = 20
+"""No more trainings of a recipe are asked for their figures."""
+
+# The spread that the settings assume weighs as much as so many trainings.
+_ASSUMED = 3
+# The observed spread is never taken for less than this part of the expected one.
+_LEAST = 0.25
+# Of equally good models, so many may miss a margin; the rest of one in ten is for what is not quite normal.
+_MISSED = 0.03
+# Degrees of freedom of what seeds do.
+_FREEDOM = 6
+# Classes do not vary quite independently, so the whole varies more than their mean would.
+_DEPENDENT = 1.5
+# Pseudo-examples that keep a share away from 0 and 1.
+_PRIOR_EXAMPLES = 10.0
+
+
+@dataclass(frozen=True)
+class Noise:
+    """The noise of a figure, or of an array of them.
+
+    Attributes:
+        share: the mean of the figure over the known trainings.
+        examples: how many the figure is a share of; infinite where it is no share.
+        answers: the variance that the luck of single answers gives to the figure of one training.
+        seeds: the variance of the figure's long-run value between trainings, for a share of one half.
+        trainings: how many are known.
+    """
+
+    share: Any
+    examples: Any
+    answers: Any
+    seeds: Any
+    trainings: int
+
+    @property
+    def equal(self) -> Any:
+        """The variance of the difference from an equally good model."""
+        return (self.answers + self._seeds_at(self.share)) * (1 + 1 / self.trainings)
+
+    def beyond(self, sampled: Any, rate: float) -> Any:
+        """Return how large a difference must be that equally good models show with a probability of ``rate``.
+
+        Args:
+            sampled: the variance of the difference by examples, as observed.
+            rate: the probability, one-sided.
+        """
+        seeds = self._seeds_at(self.share) * (1 + 1 / self.trainings)
+        return self._quantile(rate, sampled, seeds) * np.sqrt(sampled + seeds)
+
+    def room(self, change: Any, sampled: Any, rate: float) -> Any:
+        """Return by how much the pessimistic end of a difference lies below the difference itself.
+
+        A model that is worse by m answers other examples wrongly, at least a share m of them, and varies more between
+        seeds. So the variance is that of a model at the pessimistic end, found by iteration. For the examples it is a
+        quadratic equation, as in Wilson's interval of a share.
+
+        Args:
+            change: the candidate's figure minus ``share``.
+            sampled: the variance of the change by examples, as observed.
+            rate: the probability that a model as bad as the pessimistic end shows so good a figure.
+        """
+        room = np.maximum(-np.asarray(change, float), 0.0)
+        for _ in range(4):
+            worse = self.share - np.maximum(room - change, 0.0)
+            seeds = self._seeds_at(worse) + self._seeds_at(self.share) / self.trainings
+            others = np.maximum(room * (1 + 2 * change) - room**2, 0.0) / self.examples
+            quantile = self._quantile(rate, sampled + others, seeds)
+            by_example = quantile**2 / self.examples
+            square, linear = 1 + by_example, by_example * (1 + 2 * change)
+            constant = quantile**2 * (sampled + seeds)
+            room = (linear + np.sqrt(linear**2 + 4 * square * constant)) / (2 * square)
+        return room
+
+    def margin(self, missed: float, rate: float) -> Any:
+        """Return the smallest margin that equally good models are shown to be within, but for a share of them.
+
+        Args:
+            missed: that share; see :func:`missed`.
+            rate: see :meth:`room`.
+        """
+        sampled = self.answers * (1 + 1 / self.trainings)
+        quantile = self._quantile(missed, sampled, self.equal - sampled)
+        fall = quantile * np.sqrt(self.equal)
+        # How many answers differ is itself a matter of chance.
+        more = sampled + quantile / 2 * np.sqrt(sampled) / self.examples
+        return fall + self.room(-fall, more, rate)
+
+    def _seeds_at(self, share: Any) -> Any:
+        return self.seeds * scale(share, self.examples)
+
+    def _quantile(self, rate: float, sampled: Any, seeds: Any) -> Any:
+        """Return Student's quantile; only the part of the variance that seeds have is estimated (Satterthwaite).
+
+        Few trainings tell little of their spread, and many do not tell how long its tails are.
+        """
+        part = np.maximum(seeds, 1e-12) / np.maximum(sampled + seeds, 1e-12)
+        return -stdtrit(np.minimum(_FREEDOM / part**2, 1e6), rate)
+
+
+def missed(figures: int, *, main: bool) -> float:
+    """Return which share of equally good models may miss a figure's margin, so that nine of ten miss none.
+
+    A third is for the metric that counts, so that its margin is the narrower one.
+
+    Args:
+        figures: how many a promotion looks at; all must be within their margins.
+        main: whether it is the metric that counts.
+    """
+    return _MISSED / 3 if main else _MISSED * 2 / 3 / max(1, figures - 1)
+
+
+def scale(share: Any, examples: Any) -> Any:
+    """Return the variance between seeds at a share as a multiple of that at one half; 1 for no share."""
+    finite = np.isfinite(examples)
+    count = np.where(finite, examples, 1.0)
+    inner = (np.clip(share, 0.0, 1.0) * count + _PRIOR_EXAMPLES / 2) / (count + _PRIOR_EXAMPLES)
+    return np.where(finite, 4 * inner * (1 - inner), 1.0)
+
+
+def answers_of(share: Any, examples: Any, within: Any, trainings: int) -> Any:
+    """Return the variance that the luck of single answers gives to one training's share.
+
+    Two trainings agree about most examples: half of a binomial variance is expected, and weighs as four trainings.
+
+    Args:
+        share: the mean over the known trainings.
+        examples: how many the share is of.
+        within: the mean over the examples of the variance between trainings; anything if one training is known.
+        trainings: how many are known.
+    """
+    expected = scale(share, examples) / 8
+    return (_ASSUMED * expected + (trainings - 1) * np.where(trainings > 1, within, 0.0)) / (
+        (_ASSUMED + trainings - 1) * examples
+    )
+
+
+def seeds_of(known: Any, examples: Any, answers: Any, expected: Any) -> Any:
+    """Return the variance between seeds that known trainings show, mixed with what is expected.
+
+    Args:
+        known: the figures of each training, (trainings, …).
+        examples: see :class:`Noise`.
+        answers: see :class:`Noise`.
+        expected: the variance between seeds that is expected, for a share of one half.
+    """
+    values = np.asarray(known, float)
+    trainings, at = len(values), scale(values.mean(axis=0), examples)
+    observed = values.var(axis=0, ddof=1) if trainings > 1 else 0.0
+    mixed = (_ASSUMED * (expected * at + answers) + (trainings - 1) * observed) / (_ASSUMED + trainings - 1)
+    return np.maximum((mixed - answers) / at, _LEAST * np.asarray(expected))
+
+
+def expected_of_parts(known: Any, examples: Any, answers: Any, spread: float) -> float:
+    """Return the variance between seeds that is expected of a class or joint: what is assumed, and what all parts show.
+
+    Args:
+        known: the shares of each training and part, (trainings, parts).
+        examples: of each part.
+        answers: see :class:`Noise`.
+        spread: the standard deviation that the settings assume, for a share of one half.
+    """
+    values = np.asarray(known, float)
+    trainings, parts = values.shape
+    if trainings == 1 or not parts:
+        return spread**2
+    shown = (values.var(axis=0, ddof=1) - answers) / scale(values.mean(axis=0), examples)
+    weight = parts * (trainings - 1)
+    return (_ASSUMED * spread**2 + weight * max(0.0, float(np.mean(shown)))) / (_ASSUMED + weight)
+
+
+def expected_of_whole(spread: float, of_part: float, parts: int) -> float:
+    """Return the variance between seeds that is expected of the figure over all parts.
+
+    Args:
+        spread: the standard deviation that moves all parts together, by the settings.
+        of_part: the variance of a single part; see :func:`expected_of_parts`.
+        parts: how many there are.
+    """
+    return spread**2 + (of_part * _DEPENDENT / parts if parts else 0.0)

@@ -1,0 +1,136 @@
+"""The reference of a recipe, and the known trainings of the reference's recipe."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from podline.documents.champions import Crowned
+from podline.documents.completion import completion_name
+from podline.documents.evaluation import EVALUATION
+from podline.documents.manifest import Manifest, read_manifest
+from podline.documents.promotion import read_promotion
+from podline.errors import PodlineError, SettingsError
+from podline.inventory.catalogue import training_of
+from podline.kinds.table import kind_of, read_evaluation
+from podline.promotion.comparing import JudgedSplit
+from podline.promotion.noise import MOST_TRAININGS
+from podline.recipes.settings import Recipe
+from podline.stages.from_recipe import training_spec
+from podline.stages.specs import SPEC, TrainSpec
+from podline.stages.table import EVALUATE
+from podline.store.contract import Store
+from podline.strategies import StrategyName
+
+# Of the newest trainings of a recipe so many are looked at.
+_LOOKED_AT = 60
+
+
+def reference_of(line: Sequence[Crowned], named: str = "") -> Crowned | None:
+    """Return the champion that candidates are compared with; None if there is no champion.
+
+    It is the last champion that was shown to be better than the reference before it, or that a person promoted in spite
+    of the rules; else the first one. Losses within a margin therefore cannot add up from champion to champion.
+
+    Args:
+        line: of champions that were not taken back, the present one last.
+        named: the run that the settings name; empty for none.
+
+    Raises:
+        SettingsError: the run that is named was never a champion.
+    """
+    if named:
+        found = [entry for entry in line if entry.run == named]
+        if not found:
+            raise SettingsError(f"promotion.reference: got {named}, expected a champion: {_listed(line)}")
+        return found[-1]
+    return next((entry for entry in reversed(line) if entry.reference), line[0] if line else None)
+
+
+def known_of(store: Store, reference: Crowned, candidate: str, said: Callable[[str], Any]) -> list[tuple[str, Any]]:
+    """Return trainings that equal the reference's but for the seed, as (run, what it said); never the candidate.
+
+    A training that was refused is left out: its seed is not the only thing that is wrong with it.
+
+    Args:
+        store: the store.
+        reference: whose recipe and data they have.
+        candidate: the run that is judged.
+        said: what a run said of the examples that are compared on; None if it was not judged on them.
+    """
+    training, found = training_of(store, reference.run), list[tuple[str, Any]]()
+    for run in _newest(store, training.recipe.name):
+        if run in (reference.run, candidate) or not store.exists(f"runs/{run}/{EVALUATION}"):
+            continue
+        peer, decision = training_of(store, run), read_promotion(store, f"runs/{run}")
+        alike = peer.fingerprint == training.fingerprint and _but_for_seed(peer.recipe) == _but_for_seed(
+            training.recipe
+        )
+        if alike and not (decision and decision.verdict == "refused"):
+            answers = said(run)
+            found += [] if answers is None else [(run, answers)]
+        if len(found) == MOST_TRAININGS - 1:
+            break
+    return found
+
+
+def said_on(store: Store, run: str, splits: Sequence[JudgedSplit]) -> Any:
+    """Return what a run said of some examples; None if it was not judged on a split that holds them, or lost its files.
+
+    Args:
+        store: the store.
+        run: whose.
+        splits: that hold these examples.
+    """
+    try:
+        training = training_of(store, run)
+        manifest = read_manifest(store, training.dataset_folder)
+        for examples in splits:
+            if examples_of(manifest, examples.split) == examples_of(examples.manifest, examples.split):
+                document = read_evaluation(store, training.folder)
+                comparison = kind_of(document).comparison()
+                return comparison.part(examples, comparison.left(store, training.folder, document))
+    except PodlineError:  # what another run has lost is no reason to refuse this one
+        pass
+    return None
+
+
+def examples_of(manifest: Manifest, split: str) -> tuple[str, ...]:
+    """Return a split's checksums: equal for splits of two data sets that hold the same in the same order."""
+    found = manifest.split(split)
+    return (*(shard.sha256 for shard in found.shards), *((found.truth.sha256,) if found.truth else ()))
+
+
+def next_trainings(store: Store, reference: str, strategy: StrategyName) -> Iterator[TrainSpec]:
+    """Yield the reference's training with the seeds of which no run was evaluated, the lowest first, without end.
+
+    Args:
+        store: the store.
+        reference: the run.
+        strategy: where they are to run.
+
+    Raises:
+        StoreError: the run or its data set is gone.
+    """
+    of = training_of(store, reference)
+    for seed in itertools.count():
+        training = training_spec(store, of.recipe.model_copy(update={"seed": seed}), of.fingerprint, strategy)
+        if not store.exists(completion_name(training.folder, EVALUATE.name)):
+            yield training
+
+
+def _newest(store: Store, recipe: str) -> list[str]:
+    """Return the runs of a recipe by their names, the last begun first."""
+    specs = [found for found in store.listing("runs") if found.name.endswith(f"/{SPEC}") and found.name.count("/") == 2]
+    specs = [found for found in specs if found.name.startswith(f"runs/{recipe}-")]
+    newest = sorted(specs, key=lambda found: (-found.published, found.name))[:_LOOKED_AT]
+    return [found.name.split("/")[1] for found in newest]
+
+
+def _but_for_seed(recipe: Recipe) -> dict[str, Any]:
+    return recipe.model_dump(exclude={"seed", "promotion"})
+
+
+def _listed(line: Sequence[Crowned]) -> str:
+    return ", ".join(entry.run for entry in line) or "there is none yet"
