@@ -118,11 +118,7 @@ class Settings(Frozen):
     hang_factor: float = Field(default=20.0, gt=1, description="training counts as hung after so many times its pace")
     hang_floor: float = Field(default=120.0, gt=0, description="… but not before so long, however fast its steps are")
     grace: float = Field(default=30.0, ge=0, description="what a stage that is ended has left to save its work")
-    convert_timeout: float | None = Field(default=None, gt=0, description="the conversion may take so long")
-    validate_timeout: float | None = Field(default=None, gt=0, description="the validation may take so long")
-    train_timeout: float | None = Field(default=None, gt=0, description="the training may take so long")
-    evaluate_timeout: float | None = Field(default=None, gt=0, description="the evaluation may take so long")
-    report_timeout: float | None = Field(default=None, gt=0, description="the report may take so long")
+    stage_timeout: float | None = Field(default=None, gt=0, description="a stage may take so long")
     train_lock: str = Field(
         default="/tmp/podline-train.lock",  # noqa: S108
         description="a file by which trainings on this machine take turns; empty: they do not",
@@ -138,10 +134,6 @@ class Settings(Frozen):
     nights: NightSettings = Field(default=NightSettings(), description="what becomes of nights that go wrong")
     pages: PageSettings = Field(default=PageSettings(), description="where the pages of stores are served")
     tpu: TpuSettings | None = Field(default=None, description="the TPU that models run on; see docs/tpu.md")
-
-    def timeout(self, stage: str) -> float | None:
-        """How long a stage may take; None, also for a stage that has no such setting, is as long as it wants."""
-        return getattr(self, f"{stage}_timeout", None)
 
 
 def load(file: str | Path | None = None, environment: Mapping[str, str] | None = None) -> Settings:
