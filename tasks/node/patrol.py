@@ -32,7 +32,7 @@ from podline.tasks.node import lease
 from podline.tasks.node.node_run import end_run, living_runs
 from podline.tasks.runs.tags import TAG
 from podline.tpu.client import CloudTpu
-from podline.tpu.clock import in_words
+from podline.tpu.clock import SYSTEM_CLOCK, in_words
 from podline.tpu.patrol import TABLE, Deed, PatrolCase, PatrolFinding, costs, forbidden, node_case
 from podline.tpu.recovery import Recovery
 from podline.tpu.tpu_log import TpuLog
@@ -44,7 +44,7 @@ _ALIVE = (StateType.PENDING, StateType.RUNNING, StateType.CANCELLING)
 
 def patrolled(tpu: TpuSettings) -> tuple[list[PatrolFinding], PodlineError | None]:
     """Do one round; return what it found, and the first thing that went wrong. All else was done."""
-    with get_client(sync_client=True) as client, CloudTpu(tpu.api, lease.CLOCK) as api:
+    with get_client(sync_client=True) as client, CloudTpu(tpu.api, SYSTEM_CLOCK) as api:
         round_ = _Round(tpu, client, api)
         return list(round_.findings()), round_.problem
 
@@ -127,7 +127,7 @@ class _Round:
 
     def _unused_for(self) -> float:
         """Return the seconds since the node was first seen unused, without a use in between."""
-        now = lease.CLOCK.now()
+        now = SYSTEM_CLOCK.now()
         since = json.loads(str(Variable.get(_MEMORY, default="{}"))).get(self._tpu.node, now)
         Variable.set(_MEMORY, json.dumps({self._tpu.node: since}), overwrite=True)
         return now - since
@@ -141,7 +141,7 @@ class _Round:
         return "stopped"
 
     def _delete(self) -> str:
-        return "deleted" if Recovery(self._tpu, self._api, lease.CLOCK, TpuLog()).delete() else "gone already"
+        return "deleted" if Recovery(self._tpu, self._api, SYSTEM_CLOCK, TpuLog()).delete() else "gone already"
 
     def _deal(self, what: str, seen: str, case: PatrolCase, do: Callable[[], str]) -> PatrolFinding:
         """Do what the table says, if it may be done."""

@@ -66,7 +66,8 @@ class ProgressCard:
     def __call__(self, event: Event) -> None:
         """Moves the card on."""
         if event["event"] == "result" and self._share < 100.0:
-            self._want(100.0, f"{self._stage}: done").join(_LAST_SECONDS)
+            end = "found done, and verified" if event["result"].get("reused") else "done"
+            self._want(100.0, f"{self._stage}: {end}").join(_LAST_SECONDS)
         if event["event"] == "waiting":
             self._want(self._share, f"{self._stage}: {event['message']}")
         if event["event"] != "progress" or not event["total"]:
