@@ -41,7 +41,7 @@ from podline.deployments.deployment_merge import (
 from podline.errors import PodlineError, SettingsError
 from podline.frozen import Frozen
 from podline.tasks.runs.asking import explained, require_named
-from podline.tasks.runs.tags import TPU_TAG
+from podline.tasks.runs.names import TPU_TAG
 
 POOLS = {
     "cpu": "Flows, on a machine without accelerators; or with GPUs.",

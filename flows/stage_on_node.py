@@ -17,8 +17,8 @@ from podline.errors import PodlineError, SettingsError, TpuSetupError
 from podline.stages.table import STAGES
 from podline.supervision.running import perform
 from podline.tasks.node.node_run import failure
-from podline.tasks.runs.artifact_keys import recipe_of
 from podline.tasks.runs.bucket_credentials import bucket_credentials
+from podline.tasks.runs.names import recipe_of
 from podline.tasks.runs.progress_cards import deal_cards
 from podline.tasks.runs.run_log import stage_listener
 

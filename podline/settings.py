@@ -35,7 +35,7 @@ _UI_API_URL = "PREFECT_UI_API_URL"
 # Variables with our prefix that are no settings: the file of settings, and the tests' folder of real data.
 _NOT_SETTINGS = frozenset({_SETTINGS_FILE, "PODLINE_REAL_DATA", "PODLINE_TEST_OUTPUT"})
 # How often, in seconds, a flow run sends a heartbeat; Prefect's default is 180. The automation that finds runs that are
-# gone, and the patrol, count on it (tasks/runs/tags.py).
+# gone, and the patrol, count on it (tasks/runs/names.py).
 HEARTBEAT = {"PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30"}
 # Every process below a stage's child inherits this, so that those in a session of their own are found as well.
 STAGE_MARK = "_PODLINE_STAGE"

@@ -24,7 +24,7 @@ from podline.store.contract import Store
 from podline.store.sealed_text import INDEX
 from podline.tasks.night import Night
 from podline.tasks.page_links import PageLinks
-from podline.tasks.runs.artifact_keys import key_of
+from podline.tasks.runs.names import key_of
 from podline.tasks.runs.this_run import add_tags
 
 UNCHANGED = "unchanged"

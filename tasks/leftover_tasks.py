@@ -25,7 +25,7 @@ from prefect.client.schemas.objects import FlowRun, State, StateType
 from prefect.context import FlowRunContext
 from prefect.states import Crashed
 
-from podline.tasks.runs.tags import TAG
+from podline.tasks.runs.names import TAG
 
 MESSAGE = "Its process is gone; what it had saved is kept."
 _OPEN = [StateType.RUNNING, StateType.PENDING, StateType.SCHEDULED]

@@ -33,8 +33,8 @@ from podline.tasks.forms import read_form
 from podline.tasks.leftover_tasks import close_what_is_left
 from podline.tasks.page_links import PageLinks
 from podline.tasks.parameters import TrainingForm
-from podline.tasks.runs.artifact_keys import key_of
 from podline.tasks.runs.bucket_credentials import bucket_credentials
+from podline.tasks.runs.names import key_of
 from podline.tasks.runs.nights import what_began
 from podline.tasks.runs.progress_cards import deal_cards
 from podline.tasks.runs.run_log import stage_listener

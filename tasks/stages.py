@@ -23,9 +23,8 @@ from prefect.logging import get_run_logger
 from prefect.states import AwaitingRetry, Cancelled, Completed, Failed
 
 from podline import settings
-from podline.errors import PodlineError, one_line
+from podline.errors import Budgets, PodlineError, Retry, one_line
 from podline.progress import Reporter
-from podline.stages.budgets import Budgets, Retry
 from podline.stages.specs import Result, Spec
 from podline.stages.table import CONVERT, EVALUATE, LR_FIND, PACE, PROMOTE, REPORT, TRAIN, VALIDATE, Stage
 from podline.supervision.running import perform
@@ -129,7 +128,7 @@ def attempt(call: _Call[Any, Any]) -> State[Any]:
     get_run_logger().info("%s: begins; an earlier result that is whole is used again", name)
     try:
         listener = stage_listener(name, call.title)
-        call.result = perform(call.spec, listener, settings.load(), attempt=call.attempts, placed=placed)
+        result = call.result = perform(call.spec, listener, settings.load(), attempt=call.attempts, placed=placed)
     except PodlineError as error:
         call.error = error
         retry = call.budgets.after(error)
@@ -141,7 +140,7 @@ def attempt(call: _Call[Any, Any]) -> State[Any]:
         call.error, message = signal, _CANCELLED if cancelled else _STOPPED
         get_run_logger().info("%s: %s", name, message)
         return Cancelled(message=message)
-    return Completed(name="Cached", message="found done, and verified") if call.result.reused else Completed()
+    return Completed(name="Cached", message="found done, and verified") if result.reused else Completed()
 
 
 def _awaiting(call: _Call[Any, Any], error: PodlineError, retry: Retry) -> State[Any]:

@@ -21,7 +21,7 @@ from podline.reporting.templates import markdown
 from podline.supervision.running import Runner
 from podline.supervision.supervisor import run_stage
 from podline.tasks.node.node_run import run_on_node
-from podline.tasks.runs.artifact_keys import key_of, recipe_of
+from podline.tasks.runs.names import key_of, recipe_of
 from podline.tpu.clock import SYSTEM_CLOCK, in_words
 from podline.tpu.tpu_log import TURN, TpuLog, rows
 from podline.tpu_settings import TpuSettings

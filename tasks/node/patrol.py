@@ -30,7 +30,7 @@ from podline.errors import PodlineError, TpuInUseError
 from podline.reporting.templates import markdown
 from podline.tasks.node import lease
 from podline.tasks.node.node_run import end_run, living_runs
-from podline.tasks.runs.tags import TAG
+from podline.tasks.runs.names import TAG
 from podline.tpu.client import CloudTpu
 from podline.tpu.clock import SYSTEM_CLOCK, in_words
 from podline.tpu.patrol import TABLE, Deed, PatrolCase, PatrolFinding, costs, forbidden, node_case

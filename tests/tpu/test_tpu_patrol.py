@@ -30,7 +30,7 @@ from podline.flows.tpu_patrol import tpu_patrol
 from podline.tasks.node import lease
 from podline.tasks.node.node_run import DEPLOYMENT
 from podline.tasks.node.patrol import _Round, patrolled
-from podline.tasks.runs.tags import TAG
+from podline.tasks.runs.names import TAG
 from podline.tpu.client import CloudTpu
 from podline.tpu.patrol import PatrolCase, PatrolFinding
 
