@@ -120,7 +120,7 @@ class CommandTable(pages.Group):
 @click.version_option(package_name="podline")
 @click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of an error.")
 def cli() -> None:
-    """The command line; its help is HELP."""
+    """Run the command line; its help is HELP."""
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:

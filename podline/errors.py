@@ -20,7 +20,7 @@ _LONGEST_LINE = 500
 
 
 def one_line(error: BaseException) -> str:
-    """An error in one line, which is not endless."""
+    """Return an error in one line of bounded length."""
     line = str(error).strip().partition("\n")[0] or type(error).__name__
     return line if len(line) <= _LONGEST_LINE else f"{line[: _LONGEST_LINE - 1]}…"
 
@@ -37,11 +37,11 @@ class PodlineError(Exception):
     heading: ClassVar[str] = "Unexpected"
 
     def __init__(self, message: str = "") -> None:
-        """An error; names in its message may be anybody's, and it is shown on terminals, in logs and in reports."""
+        """Make an error; its message is cleaned, since it may hold anybody's names and is shown on terminals."""
         super().__init__(plain(message))
 
     def to_json(self) -> dict[str, Any]:
-        """This error as JSON that :func:`from_json` turns back into the same class."""
+        """Return this error as JSON that :func:`from_json` turns back into the same class."""
         return {"type": type(self).__name__, "message": str(self)}
 
 
@@ -289,7 +289,7 @@ def _classes(root: type[PodlineError]) -> dict[str, type[PodlineError]]:
 
 
 def from_json(document: dict[str, Any]) -> PodlineError:
-    """The error that :meth:`PodlineError.to_json` described; an unknown type becomes a plain :class:`PodlineError`."""
+    """Return the error that :meth:`PodlineError.to_json` described; of an unknown type, a :class:`PodlineError`."""
     known = _classes(PodlineError).get(str(document.get("type")))
     message = str(document.get("message", "no message"))
     return known(message) if known else PodlineError(f"{document.get('type')}: {message}")

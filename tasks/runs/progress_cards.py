@@ -22,7 +22,7 @@ _cards: dict[str, dict[str, UUID]] = {}
 
 
 def deal_cards(recipe: str, stages: Sequence[str]) -> None:
-    """Makes the cards of the flow run that is running, or finds those of its earlier start.
+    """Make the cards of the flow run that is running, or find those of its earlier start.
 
     Args:
         recipe: whose they are; see :func:`podline.tasks.runs.names.key_of`.
@@ -42,12 +42,12 @@ def deal_cards(recipe: str, stages: Sequence[str]) -> None:
 
 
 def card_of(stage: str) -> UUID | None:
-    """The card of a stage of the flow run that is running; None if it has none."""
+    """Return the card of a stage of the flow run that is running; None if it has none."""
     return _cards.get(str(flow_run.id), {}).get(stage)
 
 
 def show(stage: str, share: float, words: str) -> None:
-    """Writes on a stage's card, if there is one.
+    """Write on a stage's card, if there is one.
 
     Args:
         stage: whose.
