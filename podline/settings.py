@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import functools
 import os
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
@@ -151,13 +152,19 @@ def load(file: str | Path | None = None, environment: Mapping[str, str] | None =
     values = _from_file(Path(file)) if file else {}
     # A table may be empty.
     sources = dict.fromkeys([*flat(values), *values], str(file))
+    known = {variable_of(key): key for key in keys()}
     for variable, text in environment.items():
-        if variable.startswith(_PREFIX) and variable not in _NOT_SETTINGS:
-            key = _key(variable)
-            _put(values, key, text)
-            sources[key] = f"environment variable {variable}"
+        if not variable.startswith(_PREFIX) or variable in _NOT_SETTINGS:
+            continue
+        if variable not in known:
+            raise SettingsError(
+                f"environment variable {variable}: there is no setting {variable!r}; {nearest(variable, known)}"
+            )
+        sources[known[variable]] = f"environment variable {variable}"
+        *tables, name = known[variable].split(".")
+        functools.reduce(lambda table, inner: table.setdefault(inner, {}), tables, values)[name] = text
     try:
-        return Settings.model_validate(_completed(Settings, values))
+        return Settings.model_validate(values)
     except ValidationError as error:
         raise _refused(error, sources) from None
 
@@ -174,48 +181,16 @@ def keys(model: type[BaseModel] = Settings, table: str = "") -> dict[str, Any]:
     """Return the default of every setting by its dotted key; it is ``...`` for one that has to be given."""
     found: dict[str, Any] = {}
     for name, field in model.model_fields.items():
-        below = _model_in(field.annotation)
-        default = field.get_default(call_default_factory=True) if not field.is_required() else ...
-        if below is None:
-            found[table + name] = default
-        elif isinstance(default, BaseModel):
-            found |= flat(default.model_dump(), f"{table}{name}.")
-        else:
+        if below := _model_in(field.annotation):
             found |= keys(below, f"{table}{name}.")
+        else:
+            found[table + name] = ... if field.is_required() else field.default
     return found
 
 
 def variable_of(key: str) -> str:
     """Return the environment variable of a dotted key: ``PODLINE_TPU_API_ZONE`` of ``tpu.api.zone``."""
     return _PREFIX + key.replace(".", "_").upper()
-
-
-def _key(variable: str) -> str:
-    by_variable = {variable_of(key): key for key in keys()}
-    if variable not in by_variable:
-        raise SettingsError(
-            f"environment variable {variable}: there is no setting {variable!r}; {nearest(variable, by_variable)}"
-        )
-    return by_variable[variable]
-
-
-def _put(values: dict[str, Any], key: str, text: str) -> None:
-    *tables, name = key.split(".")
-    for table in tables:
-        values = values.setdefault(table, {})
-    values[name] = text
-
-
-def _completed(model: type[BaseModel], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values, with the defaults of tables of which a part is given."""
-    completed = dict(values)
-    for name, given in values.items():
-        field = model.model_fields.get(name)
-        below = _model_in(field.annotation) if field else None
-        if field and below and isinstance(given, dict):
-            default = {} if not isinstance(field.default, BaseModel) else field.default.model_dump()
-            completed[name] = {**default, **_completed(below, given)}
-    return completed
 
 
 def _refused(error: ValidationError, sources: Mapping[str, str]) -> SettingsError:
@@ -258,7 +233,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}"
 
 
-def _from_file(file: Path) -> dict[str, object]:
+def _from_file(file: Path) -> dict[str, Any]:
     try:
         values = tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:

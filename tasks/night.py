@@ -144,7 +144,7 @@ def opened(given: Any) -> Iterator[Night]:
         add_tags(recipe.name, recipe.dataset)
         reporter = Reporter("ledger", stage_listener("ledger"))
         with (
-            index_afterwards(form),
+            index_afterwards(store, recipe.name),
             recorded(store, recipe.name, "flow", reporter, **_start()) as notes,
             contextlib.ExitStack() as until_over,
         ):
@@ -163,23 +163,18 @@ def _start() -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def index_afterwards(parameters: TrainingForm) -> Iterator[None]:
-    """Write the index of nights after the body, and link to it on the run; a cancelled run leaves it to the next.
-
-    Args:
-        parameters: of the flow run.
-    """
+def index_afterwards(store: Store, recipe: str) -> Iterator[None]:
+    """Write the index of nights after the body, and link to it on the run; a cancelled run leaves it to the next."""
     try:
         yield
     except Exception:
-        _write_index(parameters)
+        _write_index(store, recipe)
         raise
-    _write_index(parameters)
+    _write_index(store, recipe)
 
 
-def _write_index(parameters: TrainingForm) -> None:
+def _write_index(store: Store, recipe: str) -> None:
     try:
-        store = open_store(parameters.machine.root or settings.load().root)
         write_index(store)
     except PodlineError as error:
         # The night itself is done, and its report is there.
@@ -190,6 +185,6 @@ def _write_index(parameters: TrainingForm) -> None:
         if flow_run.id:
             create_markdown_artifact(
                 f"# All nights\n\n{PageLinks(store).to(INDEX)}\n",
-                key=key_of(parameters.training_recipe().name, "nights"),
+                key=key_of(recipe, "nights"),
                 description="All nights of the store",
             )
