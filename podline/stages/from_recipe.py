@@ -18,7 +18,7 @@ from podline.plurals import plural
 from podline.recipes import datasets, own_code
 from podline.recipes.datasets import ConverterSettings
 from podline.recipes.own_code import with_code
-from podline.recipes.settings import Duration, FitSettings, InitSettings, Recipe
+from podline.recipes.settings import Duration, InitSettings, Recipe
 from podline.stages.completed import manifest_sha256
 from podline.stages.preflight import PaceSpec
 from podline.stages.promotion import PromoteSpec
@@ -109,7 +109,8 @@ def fitted(store: Store, recipe: Recipe, folder: str, tell: Tell = _to_nobody) -
         return recipe
     records = read_manifest(store, folder).split("train").records
     images = records - round(recipe.validation_share * records)
-    found = recipe.changed(fit=None, batch_size=max(1, min(recipe.batch_size, images, _batch(fit, images))))
+    batch_size = min(recipe.batch_size, images, max(fit.least_batch, images // fit.epoch_steps))
+    found = recipe.changed(fit=None, batch_size=max(1, batch_size))
     if fit.rate:
         rate = recipe.schedule.learning_rate * found.batch_size / recipe.batch_size
         found = found.changed(schedule=found.schedule.changed(learning_rate=float(f"{rate:.6g}")))
@@ -121,10 +122,6 @@ def fitted(store: Store, recipe: Recipe, folder: str, tell: Tell = _to_nobody) -
             found = found.changed(evaluate_every=Duration(epochs=math.ceil(each * least / epochs)))
     _tell_fitted(recipe, found, images, tell)
     return found
-
-
-def _batch(fit: FitSettings, images: int) -> int:
-    return max(fit.least_batch, images // fit.epoch_steps)
 
 
 def _tell_fitted(recipe: Recipe, found: Recipe, images: int, tell: Tell) -> None:

@@ -116,7 +116,7 @@ def _on_tpu(
 
     ending = Ending()
     clock = _Alarm(clock, ending)
-    reporter, ear = Reporter(stage_of(spec).name, listener), _Ear(listener, clock)
+    reporter, timer = Reporter(stage_of(spec).name, listener), _SilenceTimer(listener, clock)
     tpu_log = TpuLog(reporter.log, open_store(spec.root), spec.folder)
 
     def act(verdict: WatchDecision) -> None:
@@ -134,11 +134,11 @@ def _on_tpu(
         except PodlineError as error:
             listener({"event": "error", "stage": reporter.stage, "error": error.to_json()})
             raise
-        ear.hears()
+        timer.reset()
         # On the node, the stage's own watch looks at its progress.
-        silent_for = ear.silent_for if runner is run_stage else lambda: 0.0
+        silent_for = timer.silent_for if runner is run_stage else lambda: 0.0
         with watching(Watch(tpu, api, clock, reporter.log), silent_for, act, _LOOK_SECONDS):
-            return runner(spec, ear, machine, ending)
+            return runner(spec, timer, machine, ending)
 
 
 class _Alarm:
@@ -155,22 +155,22 @@ class _Alarm:
             raise self._ending.error
 
 
-class _Ear:
-    """A listener that knows, by the TPU's clock, how long there has been no progress."""
+class _SilenceTimer:
+    """A listener that measures, by the TPU's clock, how long there has been no progress."""
 
     def __init__(self, listener: Listener, clock: Clock) -> None:
         self._listener, self._clock = listener, clock
-        self._heard = clock.now()
+        self._since = clock.now()
 
     def __call__(self, event: Event) -> None:
         if event["event"] == "progress":
-            self.hears()
+            self.reset()
         self._listener(event)
 
-    def hears(self) -> None:
+    def reset(self) -> None:
         """Note progress: the silence begins now."""
-        self._heard = self._clock.now()
+        self._since = self._clock.now()
 
     def silent_for(self) -> float:
         """Return the seconds since the last progress."""
-        return self._clock.now() - self._heard
+        return self._clock.now() - self._since

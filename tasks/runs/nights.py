@@ -92,7 +92,9 @@ def pause_if_hopeless(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]
     if not most or not flow_run.auto_scheduled or flow_run.deployment_id is None:
         return
     with get_client(sync_client=True) as client:
-        if _is_started_again(client.read_flow_run(flow_run.id)):
+        run = client.read_flow_run(flow_run.id)
+        # What crashed at its first start begins again, see podline.deployments.automations.
+        if run.state_type == StateType.CRASHED and run.run_count == 1:
             return
         ended = {StateType.COMPLETED, StateType.FAILED, StateType.CRASHED}
         last = list(islice(_nights(client, flow_run, ended), most))
@@ -143,11 +145,6 @@ def _nights(
         yield from (night for night in page if night.auto_scheduled)
         if len(page) < _PAGE:
             return
-
-
-def _is_started_again(run: FlowRun) -> bool:
-    """Return whether a run that crashed has a second start before it; see :mod:`podline.deployments.automations`."""
-    return run.state_type == StateType.CRASHED and run.run_count == 1
 
 
 def _due(night: FlowRun) -> datetime:

@@ -28,17 +28,17 @@ def starts(states: Sequence[State]) -> int:
     return sum(state.is_running() and was != StateType.RUNNING for was, state in zip(before, states, strict=False))
 
 
-def run_once(deed: str, do: Callable[[], object]) -> None:
+def run_once(name: str, do: Callable[[], object]) -> None:
     """Do something for the flow run that is running, unless an earlier start of the same run, before a retry, did.
 
-    It is noted on the server, so a retry on another machine knows of it. A start that is killed between the deed and
-    the note has it done again.
+    It is noted on the server, so a retry on another machine knows of it. A start that is killed before the note
+    does it again.
 
     Args:
-        deed: its name.
+        name: of what is done.
         do: does it.
     """
-    run, label = UUID(flow_run.id), f"podline.{deed}"
+    run, label = UUID(flow_run.id), f"podline.{name}"
     with get_client(sync_client=True) as client:
         if label in client.read_flow_run(run).labels:
             return
