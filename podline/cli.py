@@ -52,6 +52,7 @@ SECTIONS: dict[str, dict[str, ListedCommand]] = {
     "Nights and machines": {
         "up": ListedCommand("operate:up", "Run a Prefect server, a worker and all deployments here, until Ctrl-C."),
         "deploy": ListedCommand("operate:deploy", "Make pools, limits, automations, deployments on any server."),
+        "worker": ListedCommand("operate:worker", "Do the runs of a server on this machine, until Ctrl-C."),
         "engine": ListedCommand("engine:engine_group", "check"),
         "tpu": ListedCommand("tpu:tpu", "status · recover · patrol"),
     },
