@@ -158,7 +158,7 @@ class _Conversion:
         """Publish the plan's tables, each as soon as it is made; return what makes records of them."""
 
         def publish(table: Path) -> None:
-            self.store.publish_file(table, f"{tables}/{table.name}", flush=False)
+            self.store.publish_file(table, f"{tables}/{table.name}", replace=True, flush=False)
             table.unlink(missing_ok=True)
 
         with self.store.workspace("plan") as folder:

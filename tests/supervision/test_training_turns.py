@@ -26,7 +26,7 @@ TESTS = Path(__file__).parent.parent
 def _small_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", f"{TESTS / 'support'}:{TESTS.parent}")
     monkeypatch.setenv("PODLINE_TRAIN_LOCK", str(tmp_path / "train.lock"))
-    train = Stage("train", TrainSpec, ActResult, "small_stages:train", "podline.stages.completed:find_nothing")
+    train = Stage("train", TrainSpec, ActResult, "small_stages:train", "small_stages:find_nothing")
     monkeypatch.setitem(STAGES, "train", train)
 
 
