@@ -201,10 +201,29 @@ class AnnealingSummary(Frozen):
     states: tuple[Energy, ...]
 
 
+class Load(Frozen):
+    """What used the processor while a training ran, in cores, on average.
+
+    Attributes:
+        cores: of the machine.
+        own: used by the training.
+        others: used by other processes.
+        stolen: taken by the hypervisor, for other virtual machines.
+        throttled: share of the periods, 0…1, in which the quota of the control group stopped the training.
+    """
+
+    cores: int
+    own: float
+    others: float
+    stolen: float
+    throttled: float
+
+
 class Training(Frozen):
     """How training went; the figures of :class:`podline.stages.specs.TrainResult` that tell of it.
 
     Attributes:
+        load: since the last break; None if it is not known.
         annealing: None for a schedule without.
     """
 
@@ -215,7 +234,8 @@ class Training(Frozen):
     seconds: float
     examples_per_second: float
     waiting_for_input: float
-    traces: int = Field(default=0, exclude_if=lambda traces: not traces)
+    traces: int = 0
+    load: Load | None = None
     resumed_from: tuple[int, ...] = ()
     annealing: AnnealingSummary | None = None
 
