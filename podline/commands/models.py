@@ -464,7 +464,7 @@ def _document(store: Store, recipe: str, entry: Crowned) -> dict[str, Any]:
         metrics = None
     return {
         "recipe": recipe,
-        **entry.model_dump(mode="json", exclude={"token", "before_sha256"}),
+        **entry.model_dump(mode="json", exclude={"token"}),
         "model": store.where(f"runs/{entry.run}/model/model.keras") if metrics else None,
         "metrics": metrics,
     }

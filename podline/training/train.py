@@ -16,6 +16,7 @@ from podline.documents.ledger_entry import Load
 from podline.documents.manifest import read_manifest
 from podline.documents.metrics_log import EVENTS, METRICS, EventLog, MetricsLog, StepsLine, read_metrics
 from podline.documents.model_description import DESCRIPTION
+from podline.documents.origins import ORIGIN
 from podline.errors import DivergenceError, PreemptedError, SettingsError
 from podline.ledger.load import LoadMeter
 from podline.models.counts import described
@@ -78,6 +79,7 @@ def train(spec: TrainSpec, reporter: Reporter) -> TrainResult:
     make_run, agreement = _opened(spec, shared, reporter)
     with stop_on_sigterm() as asked, _writing(spec, shared, agreement, reporter) as (store, lost):
         # What cannot be opened or built has left no trace of a run up to here.
+        shared.delete(f"{spec.folder}/{ORIGIN}")
         store.publish_json(f"{spec.folder}/{SPEC}", spec.model_dump(mode="json"), replace=True)
         events = EventLog(store.local(f"{spec.folder}/{EVENTS}"))
         with MetricsLog(store.local(f"{spec.folder}/{METRICS}")) as log:
