@@ -58,12 +58,12 @@ class Candidate(NamedTuple):
 
 
 def recipes(store: Store) -> list[str]:
-    """The recipes that have a champion."""
+    """Return the recipes that have a champion."""
     return recipes_among(store.list(FOLDER))
 
 
 def recipes_among(names: Iterable[str]) -> list[str]:
-    """The recipes whose histories some names in the store are of."""
+    """Return the recipes to whose histories some names in the store belong."""
     return sorted({match["recipe"] for match in map(_NAME.fullmatch, names) if match})
 
 
@@ -73,7 +73,7 @@ def is_of_history(name: str) -> bool:
 
 
 def history(store: Store, recipe: str) -> list[Crowned]:
-    """Every change of a recipe's champion, the first one first; empty if it has none.
+    """Return every change of a recipe's champion, the oldest first; empty if it has none.
 
     Raises:
         ArtifactError: an entry is damaged, or one is missing.
@@ -94,7 +94,7 @@ def _remedy(store: Store, recipe: str) -> str:
 
 
 def champion(store: Store, recipe: str) -> Crowned | None:
-    """A recipe's champion; None if it has none.
+    """Return a recipe's champion; None if it has none.
 
     Raises:
         ArtifactError: see :func:`history`.
@@ -106,7 +106,7 @@ def champion(store: Store, recipe: str) -> Crowned | None:
 def crown(
     store: Store, recipe: str, candidate: Candidate, before: Crowned | None, action: Action, reason: str = ""
 ) -> Crowned:
-    """Makes a model the champion.
+    """Make a model the champion.
 
     Args:
         store: the store.
@@ -140,7 +140,7 @@ def crown(
 
 
 def roll_back(store: Store, recipe: str, reason: str = "") -> Crowned:
-    """Makes the champion before the present one the champion again; once more, the one before that.
+    """Make the champion before the present one the champion again; once more, the one before that.
 
     Raises:
         StoreError: there is none to go back to.
@@ -157,7 +157,7 @@ def roll_back(store: Store, recipe: str, reason: str = "") -> Crowned:
 
 
 def standing(entries: list[Crowned]) -> list[Crowned]:
-    """The line of champions that were not taken back, the present one last."""
+    """Return the champions that were not taken back, the present one last."""
     line: list[Crowned] = []
     for entry in entries:
         if entry.action == "rolled back":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -10,7 +10,6 @@ from podline.documents.metric import Metric
 from podline.documents.promotion import Verdict
 from podline.frozen import Frozen, JsonObject
 
-LAYOUT: Final = 1
 State = Literal["finished", "failed", "cancelled"]
 Started = Literal["schedule", "hand", "retry"]
 """What began a run."""
@@ -312,7 +311,6 @@ class Entry(Origin):
     """A run that ended. Of one that found its training done, what produced its model is what that training was of.
 
     Attributes:
-        layout: of this document.
         name: the entry's own; see :func:`podline.ledger.ledger.name_of`.
         state: how it ended.
         began: Unix time.
@@ -335,7 +333,6 @@ class Entry(Origin):
         cause: the error in a line.
     """
 
-    layout: Literal[1] = LAYOUT
     name: str
     state: State
     began: float
@@ -351,7 +348,7 @@ class Entry(Origin):
     retries: tuple[RetrySummary, ...] = ()
     training: Training | None = None
     outcome: Outcome | None = None
-    promotion: PromotionSummary | None = Field(default=None, exclude_if=lambda decision: decision is None)
+    promotion: PromotionSummary | None = None
     report: str = ""
     error: str = ""
     cause: str = Field(default="", description="one line")

@@ -22,7 +22,7 @@ _READ = 5 * MOST
 
 
 def paces_of(entry: Entry) -> dict[str, Pace]:
-    """The pace of each stage that did its work in a run, by the stage's name."""
+    """Return the pace of each stage that did its work in a run, by the stage's name."""
     found, where = {}, entry.environment
     if entry.training is not None and entry.training.examples_per_second > 0:
         told = entry.training
@@ -79,7 +79,7 @@ def slow_training(
 def earlier(
     store: Store, recipe: str, settings: JsonObject, stage: str, until: float | None = None, but: Pace | None = None
 ) -> list[Pace]:
-    """A stage's paces in the latest runs of a recipe with the same settings but for the seed, the oldest first.
+    """Return a stage's paces in the latest runs of a recipe with equal settings but for the seed, the oldest first.
 
     A stage that came to its end counts, whatever became of the run after it. Entries that are damaged are passed over.
 

@@ -76,7 +76,7 @@ class Slowness(NamedTuple):
 
 
 def slowness(now: Pace, before: Sequence[Pace], factor: float = FACTOR) -> Slowness | None:
-    """Whether a stage is slower than it should be; None if it is not, or if too little is known.
+    """Return by how much a stage is slower than it should be; None if it is not, or if too little is known.
 
     Args:
         now: its pace.
@@ -140,7 +140,7 @@ def _crowded(now: Pace) -> Slowness | None:
 
 
 def _causes(now: Pace, before: Sequence[Pace]) -> list[str]:
-    """What differs, the likeliest cause first."""
+    """Return what differs, the likeliest cause first."""
     found = []
     if now.devices != _most(pace.devices for pace in before):
         found.append(f"{now.devices} instead of {_most(pace.devices for pace in before)}")

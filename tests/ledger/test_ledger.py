@@ -53,13 +53,6 @@ def test_a_damaged_entry_is_named(store):
         load(store.uri)
 
 
-def test_an_entry_of_another_layout_is_refused(store):
-    entry = night()
-    store.publish_json(ledger.file_of(entry.name), {**entry.model_dump(mode="json"), "layout": 2})
-    with pytest.raises(ArtifactError, match="layout 2 vs 1 here"):
-        read(store, entry.name)
-
-
 def test_names_tell_moment_recipe_and_state_without_a_look_inside(store, monkeypatch):
     for entry in (night(0), night(1, recipe="coco_pose"), night(2, state="failed"), night(3, state="cancelled")):
         publish(store, entry)
