@@ -57,7 +57,7 @@ def list_holdings(as_json: bool, **options: Any) -> None:
 @store_options
 @json_option
 def verify(as_json: bool, **options: Any) -> None:
-    """Checks every file by its checksum, names what is gone, damaged or named by nothing; ledger and champions too.
+    """Check every file by its checksum; name what is damaged, gone, or named by no record.
 
       podline store verify --root podline-root
 

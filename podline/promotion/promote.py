@@ -99,8 +99,6 @@ def promote(spec: PromoteSpec, reporter: Reporter) -> PromoteResult:
     exports = checked_exports(store, spec.folder, model, images, lite=spec.rules.tflite)
     entries = champions.history(store, spec.recipe)
     before, crowned = _against(entries, spec)
-    if crowned is not None:
-        champions.keep_head(store, spec.recipe, crowned)
     compared = _compared(case, before, images) if before is not None else _Comparison([])
     checks = [*_sanity(case), *export_checks(exports), *compared.checks]
     # A file that gives other answers must not be used, whatever anybody says.
