@@ -24,7 +24,7 @@ from podline.settings import Settings
 from podline.stages.from_recipe import pace_spec, training_spec
 from podline.stages.specs import ConvertResult, Result, Spec, TrainSpec
 from podline.stages.table import PROMOTE, TRAIN, again_from, following, in_order, stage_of
-from podline.store.contract import INDEX, Store
+from podline.store.contract import Store
 from podline.store.opening import open_store
 from podline.strategies import StrategyName
 from podline.tasks.forms import read_form

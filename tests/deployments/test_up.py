@@ -37,7 +37,7 @@ def up(root: Path, *options: str) -> Result:
 
 
 def _command(process: int) -> str:
-    return Path(f"/proc/{process}/cmdline").read_text(errors="replace")
+    return Path(f"/proc/{process}/cmdline").read_text(errors="replace").replace("\0", " ")
 
 
 def wait_until(true: Callable[[], bool], seconds: float = 120.0) -> None:
