@@ -25,7 +25,7 @@ _SHOWN_LINES = 15
 
 
 def measure(work: Path, entry_point: str, variables: Mapping[str, str] | None = None, /, **arguments: Any) -> Any:
-    """Calls ``module:function`` in a fresh process.
+    """Call ``module:function`` in a fresh process.
 
     Args:
         work: a folder where libraries may keep their caches, and leave what they should have removed.
@@ -59,7 +59,7 @@ def measure(work: Path, entry_point: str, variables: Mapping[str, str] | None = 
 
 
 def main(entry_point: str, arguments: str) -> None:
-    """Calls a function and writes what it returns to the real standard output, as JSON."""
+    """Call a function; write what it returns to the real standard output, as JSON."""
     processes.when_parent_goes(sys.stdin.fileno(), lambda: os._exit(1))
     with os.fdopen(os.dup(sys.stdout.fileno()), "w") as answer:
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())

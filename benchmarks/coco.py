@@ -8,23 +8,17 @@ import json
 import os
 import shutil
 import time
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import cv2
 import numpy as np
 
-from benchmarks.timing import in_turns
 from podline.data.coco_letterbox import LetterBox
-from podline.data.reader import open_split
 from podline.data.sources.coco_sample import ground
-from podline.data.sources.coco_settings import CocoSettings
-from podline.documents.manifest import read_manifest
 from podline.progress import silent
 from podline.stages.specs import ConvertSpec
 from podline.stages.table import CONVERT
-from podline.store.opening import open_store
 
 WIDTH, HEIGHT = 640, 480
 _SIDE = 368
@@ -33,7 +27,7 @@ _WITHOUT_SUBSAMPLING = (cv2.IMWRITE_JPEG_SAMPLING_FACTOR, cv2.IMWRITE_JPEG_SAMPL
 
 
 def make_images(source: str, images: int) -> None:
-    """Writes textured JPEGs of COCO's usual size, four fifths of them to train on, each with two annotated people.
+    """Write textured JPEGs of COCO's usual size, four fifths to train on, each with two annotated people.
 
     The 80 images of COCO that the tests know have 163 kB on average, and no chroma subsampling; so have these.
     """
@@ -58,7 +52,7 @@ def make_images(source: str, images: int) -> None:
 
 
 def _person(number: int, image: int) -> dict[str, Any]:
-    """Joints anywhere in a box of a quarter of the image."""
+    """Return a person with joints anywhere in a box of a quarter of the image."""
     chance = np.random.default_rng([2, number])
     left, top = chance.uniform(0, WIDTH // 2), chance.uniform(0, HEIGHT // 2)
     x, y = left + chance.uniform(0, WIDTH // 2, 17), top + chance.uniform(0, HEIGHT // 2, 17)
@@ -77,7 +71,7 @@ def _person(number: int, image: int) -> dict[str, Any]:
 
 
 def convert_ours(source: str, target: str) -> float:
-    """Seconds of the conversion stage, with planning, checks, checksums, statistics and manifest."""
+    """Return the seconds of the conversion stage, with planning, checks, checksums, statistics and manifest."""
     importlib.import_module(CONVERT.run_at.partition(":")[0])
     gc.freeze()  # as the process of a stage does
     started = time.perf_counter()
@@ -88,50 +82,12 @@ def convert_ours(source: str, target: str) -> float:
 
 
 def make_data_set(source: str, root: str) -> str:
-    """Converts the images; returns the data set's folder in the store."""
+    """Convert the images; return the data set's folder in the store."""
     return CONVERT.run(ConvertSpec(root=root, dataset="coco", source=source), silent()).folder
 
 
-def keep_files(source: str, root: str, batch_size: int, repetitions: int) -> dict[str, Any]:
-    """What it costs to keep JPEG files in records (ours) beside decoded pixels (other).
-
-    Returns:
-        ``images``: of the training split; ``bytes``: of a record in a file, either way; ``convert`` and ``read``: each
-        side's seconds to convert all images, and to gather all fields of the training split in shuffled batches.
-    """
-    importlib.import_module(CONVERT.run_at.partition(":")[0])
-    specs = [
-        ConvertSpec(root=root, dataset="coco", source=source, settings=CocoSettings(keep_files=keep))
-        for keep in (True, False)
-    ]
-    ours, other = (partial(_convert_anew, spec) for spec in specs)
-    converted = in_turns(ours, other, repetitions)
-    results = [CONVERT.run(spec, silent()) for spec in specs]
-    ours, other = (partial(_shuffled_pass, root, result.folder, batch_size) for result in results)
-    read = in_turns(ours, other, repetitions)
-    return {
-        "images": results[0].splits["train"],
-        "bytes": [result.bytes / result.written for result in results],
-        "convert": converted._asdict(),
-        "read": read._asdict(),
-    }
-
-
-def _convert_anew(spec: ConvertSpec) -> None:
-    shutil.rmtree(spec.root, ignore_errors=True)
-    CONVERT.run(spec, silent())
-
-
-def _shuffled_pass(root: str, folder: str, batch_size: int) -> None:
-    store = open_store(root)
-    reader = open_split(store, folder, read_manifest(store, folder), "train")
-    order = np.random.default_rng(0).permutation(len(reader))
-    for start in range(0, len(order), batch_size):
-        reader.gather(order[start : start + batch_size])
-
-
 def decode_and_resize(source: str) -> float:
-    """Seconds of a bare loop on one core: read, decode, resize, nothing else."""
+    """Return the seconds of a bare loop on one core: read, decode, resize, nothing else."""
     cv2.setNumThreads(1)
     letterbox = LetterBox(WIDTH, HEIGHT, _SIDE)
     paths = sorted(Path(source).glob("*2017/*.jpg"))

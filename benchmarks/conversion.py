@@ -24,7 +24,7 @@ _FILES = (*(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.b
 
 
 def make_raw_files(source: str, examples: int) -> None:
-    """Writes noise in CIFAR-10's binary layout: rows of a label byte and 3,072 pixel bytes."""
+    """Write noise in CIFAR-10's binary layout: rows of a label byte and 3,072 pixel bytes."""
     random = np.random.default_rng(0)
     Path(source).mkdir()
     edges = np.linspace(0, examples, len(_FILES) + 1).astype(int)
@@ -37,19 +37,19 @@ def make_raw_files(source: str, examples: int) -> None:
 
 
 def convert_ours(source: str, target: str) -> dict[str, float]:
-    """The conversion stage, with all that it does: checks, order, statistics, checksums, manifest."""
+    """Measure the conversion stage with all that it does: checks, order, statistics, checksums, manifest."""
     importlib.import_module(CONVERT.run_at.partition(":")[0])
     spec = ConvertSpec(root=target, dataset="cifar10", source=source)
     return _measured(source, target, lambda: CONVERT.run(spec, silent()))
 
 
 def make_data_set(source: str, root: str) -> str:
-    """Converts raw files for a benchmark that reads them; returns the data set's folder in the store."""
+    """Convert raw files for a benchmark that reads them; return the data set's folder in the store."""
     return CONVERT.run(ConvertSpec(root=root, dataset="cifar10", source=source), silent()).folder
 
 
 def convert_plain(source: str, target: str) -> dict[str, float]:
-    """The loop: read a file, build an Example a row, write it."""
+    """Measure the loop: read a file, build an Example a row, write it."""
     from benchmarks import plain  # noqa: PLC0415 (only this side needs TensorFlow)
 
     Path(target).mkdir()
@@ -78,6 +78,6 @@ def _read(source: str) -> None:
 
 
 def _peak_bytes() -> int:
-    """The largest resident set that this process had; Linux counts it in KiB, macOS in bytes."""
+    """Return the largest resident set of this process; Linux counts it in KiB, macOS in bytes."""
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

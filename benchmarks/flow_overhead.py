@@ -88,14 +88,14 @@ class _Server:
         self._client = httpx.Client(base_url=url, headers=header(secret), timeout=60)
 
     def start(self, source: str, root: str, steps: int) -> str:
-        """Starts a run of the deployment; its id."""
+        """Start a run of the deployment; return its id."""
         deployment = self._answer("GET", f"deployments/name/{_DEPLOYMENT}")["id"]
-        parameters = {"recipe": _RECIPE, "source": source, "root": root, "steps": steps}
+        parameters = {"recipe": _RECIPE, "source": source, "training": {"steps": steps}, "machine": {"root": root}}
         given = {"parameters": {"parameters": parameters}}
         return self._ask(f"deployments/{deployment}/create_flow_run", given)["id"]
 
     def wait(self, run: str) -> None:
-        """Waits until a run is done."""
+        """Wait until a run is done."""
         while (state := self._state(run))["type"] != "COMPLETED":
             if state["type"] in ("FAILED", "CRASHED", "CANCELLED"):
                 raise PodlineError(f"the run ended as {state['name']}: {state['message']}")
@@ -122,12 +122,14 @@ class _Server:
         return self._answer("POST", path, body)
 
     def _answer(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
-        """What it answers; one that is busy, which it says when its SQLite is locked, is asked again."""
+        """Return the server's answer; ask a busy server again (its SQLite is locked)."""
         deadline = time.monotonic() + _PATIENCE
         while True:
             answer = self._client.request(method, f"/{path}", json=body)
             if answer.status_code != httpx.codes.SERVICE_UNAVAILABLE or time.monotonic() > deadline:
-                return answer.raise_for_status().json()
+                if answer.is_error:
+                    raise PodlineError(f"{method} {path}: {answer.status_code} {answer.text}")
+                return answer.json()
             time.sleep(_POLL)
 
 
@@ -143,7 +145,7 @@ def _run_commands(source: str, root: str, steps: int) -> None:
 
 
 def _forget_evaluation(root: str) -> None:
-    """Makes the evaluation something that has to be done."""
+    """Delete the evaluation's record, so that it has to be done."""
     store = open_store(root)
     (run,) = {name.split("/")[1] for name in store.list("runs")}
     store.delete(completion_name(f"runs/{run}", EVALUATE.name))

@@ -19,7 +19,7 @@ SHUFFLE_BUFFER = 10_000
 
 
 def example(image: npt.NDArray[np.uint8], label: int) -> tf.train.Example:
-    """A record, built as the TFRecord tutorial builds it."""
+    """Build a record as the TFRecord tutorial does."""
     return tf.train.Example(
         features=tf.train.Features(
             feature={
@@ -31,7 +31,7 @@ def example(image: npt.NDArray[np.uint8], label: int) -> tf.train.Example:
 
 
 def write_shard(path: Path, images: npt.NDArray[np.uint8], labels: npt.NDArray[np.int64]) -> None:
-    """Writes one file of records in a loop.
+    """Write one file of records in a loop.
 
     Args:
         path: the file.
@@ -44,7 +44,7 @@ def write_shard(path: Path, images: npt.NDArray[np.uint8], labels: npt.NDArray[n
 
 
 def convert(files: Iterable[Path], target: Path) -> int:
-    """Turns CIFAR-10's .bin files into TFRecord files, one for one, and returns how many examples that were.
+    """Turn CIFAR-10's .bin files into TFRecord files, one for one; return the number of examples.
 
     Args:
         files: files of rows of one label byte and 3,072 pixel bytes, in planes.

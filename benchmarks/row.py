@@ -31,7 +31,7 @@ class BenchmarkRow(Frozen):
 def rate_row(
     name: str, *, count: int, ours: Sequence[float], other: Sequence[float], unit: str, note: str
 ) -> BenchmarkRow:
-    """A row of rates: ``count`` things in the median of each side's seconds; more is better."""
+    """Return a row of rates: ``count`` things in the median of each side's seconds; more is better."""
     ours_seconds, other_seconds = median(ours), median(other)
     return BenchmarkRow(
         name=name,
@@ -44,6 +44,6 @@ def rate_row(
 
 
 def cost_row(name: str, *, ours: Sequence[float], other: Sequence[float], unit: str, note: str) -> BenchmarkRow:
-    """A row of costs (seconds, bytes), by the median of each side; less is better."""
+    """Return a row of costs (seconds, bytes), by the median of each side; less is better."""
     ours_cost, other_cost = median(ours), median(other)
     return BenchmarkRow(name=name, ours=ours_cost, other=other_cost, ratio=other_cost / ours_cost, unit=unit, note=note)

@@ -27,13 +27,13 @@ _BLOCK_BYTES = 1 << 20
 
 
 def make_data_set(source: str, root: str, shard_bytes: int) -> str:
-    """Converts raw files into a store; returns the data set's folder in it."""
+    """Convert raw files into a store; return the data set's folder in it."""
     spec = ConvertSpec(root=root, dataset="cifar10", source=source, shard_bytes=shard_bytes)
     return CONVERT.run(spec, silent()).folder
 
 
 def shards_of(root: str, folder: str) -> list[str]:
-    """The names of all shards."""
+    """Return the names of all shards."""
     manifest = read_manifest(open_store(root), folder)
     return [f"{folder}/{shard.file}" for shard in manifest.shards]
 
@@ -67,7 +67,7 @@ def download(root: str, folder: str) -> float:
 
 
 def there_and_back(root: str, size: int, work: str) -> float:
-    """The peak memory, in MB, of a process that publishes an object of so many bytes and brings it back."""
+    """Return the peak memory, in MB, of publishing an object of so many bytes and bringing it back."""
     store, path = open_store(root), Path(work) / "object"
     random, digest = np.random.default_rng(0), hashlib.sha256()
     with path.open("wb") as stream:

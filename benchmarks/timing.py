@@ -17,7 +17,7 @@ class Seconds(NamedTuple):
 
 
 def in_turns(ours: Side, other: Side, repetitions: int, before: Side | None = None) -> Seconds:
-    """Times two sides ``repetitions`` times each; who goes first alternates.
+    """Time two sides ``repetitions`` times each; who goes first alternates.
 
     Args:
         ours: our way; called once for each repetition.

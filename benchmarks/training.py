@@ -5,7 +5,6 @@ Both sides have the same recipe: the same network from :mod:`podline.models`, op
 
 from __future__ import annotations
 
-import functools
 import time
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +12,6 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from benchmarks.timing import in_turns
 from podline.data.order import TrainingOrder
 from podline.data.reader import open_split
 from podline.documents.manifest import Manifest, read_manifest
@@ -54,27 +52,6 @@ def train_step(root: str, folder: str, batch_size: int, steps: int, repetitions:
     _fit(recipe, manifest, root, folder, steps, epochs=repetitions + 1, callback=turns)
     # The first epoch of fit holds its compiling.
     return {"ours": turns.ours[1:], "other": turns.other[1:]}
-
-
-def precision_step(root: str, folder: str, batch_size: int, steps: int, repetitions: int) -> dict[str, list[float]]:
-    """Seconds for a stretch of our training steps with Muon, with ``precision=auto`` (``ours``) and float32, each warm.
-
-    Args:
-        root: the store.
-        folder: the data set's folder in it.
-        batch_size: examples in a step.
-        steps: in a stretch.
-        repetitions: stretches of each side.
-    """
-    manifest = read_manifest(open_store(root), folder)
-    sides = [
-        _our_steps(_recipe(batch_size, "cifar10-5min", precision), manifest, root, folder)
-        for precision in ("auto", "float32")
-    ]
-    for side in sides:
-        side.advance(steps)
-    first, second = (functools.partial(side.advance, steps) for side in sides)
-    return in_turns(first, second, repetitions)._asdict()
 
 
 def first_step_ours(root: str, folder: str, batch_size: int) -> float:
@@ -123,7 +100,7 @@ class _FirstBatch(keras.callbacks.Callback):
 
 
 def _recipe(batch_size: int, name: str = "cifar10", precision: str = "float32") -> Recipe:
-    """A recipe of CIFAR-10, less what only one of the sides would do."""
+    """Return a recipe of CIFAR-10 without what only one of the sides would do."""
     changes = {
         "batch_size": batch_size,
         "precision": precision,

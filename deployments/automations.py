@@ -13,14 +13,14 @@ from prefect.events.schemas.automations import Automation, AutomationCore
 from prefect.exceptions import ObjectNotFound
 
 from podline.errors import SettingsError
+from podline.tasks.runs.names import OUR_TAGS, SILENCE, TAG
 from podline.tasks.runs.nights import PAUSED
-from podline.tasks.runs.tags import OUR_TAGS, SILENCE, TAG
 
 GONE = "Podline: runs that are gone"
 AGAIN = "Podline: crashed runs begin again, once"
 FAILURES = "Podline: says what failed"
 PAUSES = "Podline: says what it paused"
-REMOVED = "removed"
+REMOVED, AS_IT_WAS = "removed", "as it was"
 
 # A worker reports a run that is gone twice: when its process is, and 22 to 24 s later, when it has tidied up. The
 # second report marks a run that was started again meanwhile as Crashed, so that it would be started once more beside
@@ -44,7 +44,7 @@ class Told(NamedTuple):
 
 
 def told(client: SyncPrefectClient, names: Iterable[str]) -> list[Told]:
-    """The blocks of the setting ``nights.notify``.
+    """Return the blocks of the setting ``nights.notify``.
 
     Raises:
         SettingsError: the server has no such block.
@@ -63,7 +63,7 @@ def told(client: SyncPrefectClient, names: Iterable[str]) -> list[Told]:
 
 
 def told_already(client: SyncPrefectClient) -> list[str]:
-    """The blocks that are told of failures now, each ``type/name``; one that was deleted meanwhile is left out."""
+    """Return the blocks that get notifications of failures now, each ``type/name``, without those that were deleted."""
     found = []
     for automation in client.read_automations_by_name(FAILURES):
         for action in automation.actions:
@@ -86,17 +86,17 @@ def wanted(blocks: Iterable[Told]) -> dict[str, AutomationCore | None]:
 
 
 def put(client: SyncPrefectClient, name: str, automation: AutomationCore | None) -> str:
-    """Makes, changes or removes one; answers what was done."""
+    """Make, change or remove one; return what was done."""
     found = client.read_automations_by_name(name)
     if automation is None:
         for needless in found:
             client.delete_automation(needless.id)
-        return REMOVED if found else "as it was"
+        return REMOVED if found else AS_IT_WAS
     if not found:
         client.create_automation(automation)
         return "made"
     if _written(found[0]) == _written(automation):
-        return "as it was"
+        return AS_IT_WAS
     # Whether it is enabled is the server's user's own choice.
     client.update_automation(found[0].id, automation.model_copy(update={"enabled": found[0].enabled}))
     return "changed"
@@ -127,7 +127,7 @@ def _gone() -> AutomationCore:
 
 
 def _again() -> AutomationCore:
-    """A run's count is how often it has begun: so what crashed at its second start stays as it is."""
+    """Start a crashed run again, once: a run's count is how often it has begun."""
     trigger = {
         "type": "event",
         "after": ["prefect.flow-run.Crashed"],
@@ -200,6 +200,6 @@ def _automation(name: str, description: str, trigger: dict[str, Any], actions: l
 
 
 def _written(automation: AutomationCore | Automation) -> dict[str, Any]:
-    """What of an automation a person writes down."""
+    """Return what of an automation a person writes down."""
     # Not as JSON: sets have an order there, which differs from process to process.
     return automation.model_dump(include={"description", "trigger", "actions"})

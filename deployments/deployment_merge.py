@@ -19,9 +19,8 @@ from typing import Any, Final
 Values = dict[str, Any]
 """Dotted path → value."""
 
-_FLAT: Final = ("parameters", "job_variables")
 _SCHEDULES: Final = "schedules"
-_WHOLE: Final = ("description", "tags", "concurrency_limit", "work_pool", "work_queue")
+_MERGED: Final = ("description", "tags", "concurrency_limit", "work_pool", "parameters", _SCHEDULES)
 # Parameters may have dots in their names; paths are cut at these.
 _CUT: Final = "."
 
@@ -53,11 +52,11 @@ class Difference:
     conflict: bool
 
 
-def merged(last: Values | None, server: Values, file: Values, *, overwrite: bool) -> tuple[Values, list[Difference]]:
-    """What is to be deployed, and what of it is the server's own.
+def merged(last: Values, server: Values, file: Values, *, overwrite: bool) -> tuple[Values, list[Difference]]:
+    """Return what is to be deployed, and what of it is the server's own.
 
     Args:
-        last: what the file said when it was deployed last; None where that is not known.
+        last: what the file said when it was deployed last; empty where that is not known.
         server: what the server has.
         file: what the file says.
         overwrite: in a difference the file's value counts.
@@ -68,11 +67,11 @@ def merged(last: Values | None, server: Values, file: Values, *, overwrite: bool
     result: Values = {}
     differences: list[Difference] = []
     for path in dict.fromkeys((*file, *server)):
-        before = ABSENT if last is None else last.get(path, ABSENT)
+        before = last.get(path, ABSENT)
         there, wanted = server.get(path, ABSENT), file.get(path, ABSENT)
-        untouched = last is not None and there == before
+        untouched = there == before
         if there != wanted and not untouched:
-            differences.append(Difference(path, there, wanted, conflict=last is None or wanted != before))
+            differences.append(Difference(path, there, wanted, conflict=wanted != before))
         chosen = wanted if there == wanted or untouched or overwrite else there
         if chosen is not ABSENT:
             result[path] = chosen
@@ -80,34 +79,42 @@ def merged(last: Values | None, server: Values, file: Values, *, overwrite: bool
 
 
 def values_of(deployment: Mapping[str, Any]) -> Values:
-    """A deployment as it stands in ``prefect.yaml`` as values by path.
+    """Return a deployment as it stands in ``prefect.yaml`` as values by path.
+
+    What is None or empty counts as absent, but for parameters.
 
     Args:
-        deployment: with ``parameters``, ``job_variables``, ``schedules`` and so on; what is None counts as absent.
+        deployment: with ``parameters``, ``work_pool``, ``schedules`` and so on.
     """
-    values: Values = {name: deployment[name] for name in _WHOLE if deployment.get(name) not in (None, [], "")}
-    for name in _FLAT:
-        values |= _flat(name, deployment.get(name) or {})
-    for schedule in deployment.get(_SCHEDULES) or []:
-        values[f"{_SCHEDULES}{_CUT}{_timing(schedule)}"] = _settings(schedule)
-    return values
+    limit = deployment.get("concurrency_limit")
+    plain = {
+        "description": str(deployment.get("description") or "").strip(),
+        "tags": sorted(deployment.get("tags") or ()),
+        "concurrency_limit": {"limit": limit} if isinstance(limit, int) else limit,
+        "work_pool": deployment.get("work_pool"),
+        "parameters": deployment.get("parameters"),
+    }
+    values = {path: value for name, part in plain.items() for path, value in _flat(name, part).items()}
+    return values | {path_of(schedule): _settings(schedule) for schedule in deployment.get(_SCHEDULES) or ()}
 
 
-def deployment_of(values: Values) -> dict[str, Any]:
-    """The inverse of :func:`values_of`: the parts of a deployment as ``prefect.yaml`` has them."""
-    deployment: dict[str, Any] = {name: values[name] for name in _WHOLE if name in values}
-    for name in _FLAT:
-        deployment[name] = _nested(name, values)
-    deployment[_SCHEDULES] = [
-        {key: value for key, value in values[path].items() if value is not None}
-        for path in values
-        if path.startswith(_SCHEDULES + _CUT)
-    ]
-    return deployment
+def with_values(deployment: Mapping[str, Any], values: Values) -> dict[str, Any]:
+    """Return a deployment of ``prefect.yaml`` with other values."""
+    result = {name: value for name, value in deployment.items() if name not in _MERGED}
+    for path, value in values.items():
+        if not path.startswith(_SCHEDULES + _CUT):
+            *above, leaf = path.split(_CUT)
+            place = result
+            for branch in above:
+                inner = place.get(branch)
+                place[branch] = place = inner if isinstance(inner, dict) else {}
+            place[leaf] = value
+    schedules = [value for path, value in values.items() if path.startswith(_SCHEDULES + _CUT)]
+    return {**result, _SCHEDULES: schedules}
 
 
 def defaults_of(schema: Mapping[str, Any]) -> Values:
-    """What a form's fields are left at: the UI saves these with every edit, though nobody has set them.
+    """Return the defaults of a form's fields by path.
 
     Args:
         schema: the JSON schema of a deployment's parameters.
@@ -124,35 +131,21 @@ def defaults_of(schema: Mapping[str, Any]) -> Values:
     return below("parameters", schema)
 
 
-def _flat(prefix: str, value: Any) -> Values:
-    if isinstance(value, Mapping) and value:
-        parts = (_flat(f"{prefix}{_CUT}{key}", inner) for key, inner in value.items())
-        return {path: leaf for part in parts for path, leaf in part.items()}
-    return {prefix: value} if _CUT in prefix else {}
-
-
-def _nested(name: str, values: Values) -> dict[str, Any]:
-    nested: dict[str, Any] = {}
-    for path, value in values.items():
-        first, *branches = path.split(_CUT)
-        if first != name:
-            continue
-        *above, leaf = branches
-        place = nested
-        for branch in above:
-            inner = place.get(branch)
-            place[branch] = place = inner if isinstance(inner, dict) else {}
-        place[leaf] = value
-    return nested
-
-
-def _timing(schedule: Mapping[str, Any]) -> str:
-    """What tells one schedule of a deployment from another: when it is due."""
+def path_of(schedule: Mapping[str, Any]) -> str:
+    """Return the path of a schedule: when it is due tells it from another one."""
     when = schedule.get("cron") or schedule.get("rrule")
     if when is None:
         when = f"every {schedule.get('interval')} s"
     zone = schedule.get("timezone")
-    return f"{when} {zone}" if zone else str(when)
+    return f"{_SCHEDULES}{_CUT}{when} {zone}" if zone else f"{_SCHEDULES}{_CUT}{when}"
+
+
+def _flat(prefix: str, value: Any) -> Values:
+    if isinstance(value, Mapping) and value:
+        parts = (_flat(f"{prefix}{_CUT}{key}", inner) for key, inner in value.items())
+        return {path: leaf for part in parts for path, leaf in part.items()}
+    is_absent = value in (None, [], {}, "") and not prefix.startswith("parameters.")
+    return {} if is_absent else {prefix: value}
 
 
 def _settings(schedule: Mapping[str, Any]) -> dict[str, Any]:
@@ -160,5 +153,5 @@ def _settings(schedule: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def in_words(value: Any) -> str:
-    """A value for a person: as JSON, or that there is none."""
+    """Return a value for a person: as JSON, or that there is none."""
     return "nothing" if value is ABSENT else json.dumps(value, ensure_ascii=False, sort_keys=True)

@@ -17,7 +17,7 @@ class CausalOrdering(memory.CausalOrdering):
     """Prefect's own, but that an event waits for one that is being heard of, and for no other."""
 
     async def wait_for_leader(self, event: ReceivedEvent) -> None:
-        """Returns when automations may hear of an event."""
+        """Return when automations may hear of an event."""
         try:
             await super().wait_for_leader(event)
         except EventArrivedEarly:

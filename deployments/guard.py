@@ -41,7 +41,7 @@ class Allowed:
 
 
 def allowed(urls: Iterable[str]) -> Allowed:
-    """What a server answers to.
+    """Return what a server answers to.
 
     Args:
         urls: under which it is reached, and of pages that may ask it; what is no full address (``*``, ``/api``) tells
@@ -99,7 +99,7 @@ class Guard:
 
 
 def require_secret(host: str, secret: str | None) -> None:
-    """Checks that a server which other machines reach has a secret.
+    """Check that a server which other machines reach has a secret.
 
     Raises:
         SettingsError: it has none.
@@ -122,7 +122,7 @@ def _headers(scope: MutableMapping[str, Any], name: bytes) -> list[str]:
 
 
 def _split(url: str) -> SplitResult | None:
-    """The parts of an address; None if it is none."""
+    """Return the parts of an address; None if it is none."""
     try:
         parts = urlsplit(url.strip())
         _ = parts.port  # raises if it is no number

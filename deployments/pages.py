@@ -30,9 +30,8 @@ from starlette.types import Receive, Scope, Send
 from podline import settings
 from podline.deployments.guard import Guard, allowed, require_secret, url_of
 from podline.errors import ArtifactError, PodlineError, SettingsError
-from podline.store.contract import Store
+from podline.store.contract import INDEX, Store
 from podline.store.folder import FolderStore
-from podline.store.sealed_text import INDEX
 from podline.supervision import processes
 from podline.tasks.page_links import served
 

@@ -25,7 +25,7 @@ def is_installed(folder: Path = OURS) -> bool:
 
 
 def default_folder() -> Path:
-    """The folder whose file is deployed where none is named: the current one if it has Podline's, or else our own."""
+    """Return the folder whose file is deployed where none is named: this one if it has Podline's, or else our own."""
     here = Path.cwd()
     try:
         document = yaml.safe_load((here / NAME).read_text(encoding="utf-8"))
@@ -38,7 +38,7 @@ def default_folder() -> Path:
 
 
 def read(folder: Path) -> dict[str, Any]:
-    """The document, with a list of deployments that have names and flows.
+    """Return the document, with a list of deployments that have names and flows.
 
     Of an installed package, runs pull nothing: the flows are installed, and a run works in a temporary folder.
 

@@ -47,7 +47,7 @@ class _Server(uvicorn.Server):
         self._lock = lock
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Starts the application while no other server of the same home does."""
+        """Start the application while no other server of the same home does."""
         self._lock.parent.mkdir(parents=True, exist_ok=True)
         with locked(self._lock):
             await super().startup(sockets)
@@ -83,7 +83,7 @@ def _close_descriptions(app: FastAPI) -> None:
 
 
 def main() -> None:
-    """Serves until SIGTERM, or until the parent is gone."""
+    """Serve until SIGTERM, or until the parent is gone."""
     parser = argparse.ArgumentParser(prog="python -m podline.deployments.server", description=__doc__)
     parser.add_argument("--listen-fd", type=int)
     parser.add_argument("--host", default="127.0.0.1")

@@ -108,7 +108,7 @@ class Place:
                 )
                 programs.wait_until(lambda: _answers(url), timeout)
                 programs.finish("deploy", "podline.cli", "deploy", "--project", str(project))
-                programs.start("worker", "podline.deployments.worker", *_LIFELINE, "--pool", POOL)
+                programs.start("worker", "podline.cli", "worker", *_LIFELINE, "--pool", POOL)
                 say(f"open               {url}")
                 say(f"pages              {pages}")
                 say(READY)

@@ -1,4 +1,4 @@
-"""A worker of a process pool: Prefect's, with a graceful end. ``python -m podline.deployments.worker``.
+"""``podline worker``: Prefect's worker of a process pool, with a graceful end.
 
 Prefect's worker, asked to end by SIGTERM, kills the processes of its runs, whose work since the last checkpoint is lost
 and which look as if they crashed. This one takes up no further runs, has those that are under way save their work,
@@ -7,7 +7,6 @@ and puts them back into the queue.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
 import logging
@@ -27,19 +26,25 @@ from podline import settings
 from podline.deployments import project_file
 from podline.deployments.up import LEAVE_SECONDS
 from podline.supervision import processes
+from podline.tasks.runs.asking import require_named
 from podline.tasks.runs.planned_stop import put_back
 
 _RUN = "PREFECT__FLOW_RUN_ID"
 _API_SECONDS = 10.0
 
 
-def main() -> None:
-    """Works until SIGTERM."""
-    parser = argparse.ArgumentParser(prog="python -m podline.deployments.worker", description=__doc__)
-    parser.add_argument("--pool", default="cpu", help="whose runs it takes up")
-    parser.add_argument("--name", default=f"podline on {socket.gethostname()}", help="what the UI calls it")
-    parser.add_argument("--until-input-ends", action="store_true", help="end when standard input does")
-    arguments = parser.parse_args()
+def work(pool: str, name: str, *, until_input_ends: bool) -> None:
+    """Take up the runs of a pool until SIGTERM.
+
+    Args:
+        pool: the work pool.
+        name: what the UI calls the worker; empty names it after the machine.
+        until_input_ends: end when standard input does, as it does when the parent is gone.
+
+    Raises:
+        SettingsError: no server is named.
+    """
+    require_named()
     # Its runs inherit it.
     settings.export(settings.HEARTBEAT)
     if project_file.is_installed():
@@ -47,15 +52,15 @@ def main() -> None:
         settings.keep_places()
     for asked in (signal.SIGTERM, signal.SIGINT):
         signal.signal(asked, lambda *_signal: _leave())
-    if arguments.until_input_ends:
+    if until_input_ends:
         processes.when_parent_goes(sys.stdin.fileno(), lambda: os.kill(os.getpid(), signal.SIGTERM))
     # Twice a minute it would tell each run that waits for its deployment's limit that it was "submitted" and "aborted".
     logging.getLogger("prefect.flow_runs.worker").setLevel(logging.WARNING)
-    asyncio.run(ProcessWorker(work_pool_name=arguments.pool, name=arguments.name).start())
+    asyncio.run(ProcessWorker(work_pool_name=pool, name=name or f"podline on {socket.gethostname()}").start())
 
 
 def _leave() -> None:
-    """Ends the runs and this process. In the handler of the signal: meanwhile the worker's loop takes up no run."""
+    """End the runs and this process. In the handler of the signal: meanwhile the worker's loop takes up no run."""
     for asked in (signal.SIGTERM, signal.SIGINT):
         signal.signal(asked, signal.SIG_IGN)
     started = processes.children(os.getpid())
@@ -76,7 +81,3 @@ def _put_back(runs: set[str]) -> None:
         for run in runs:
             with contextlib.suppress(httpx.HTTPError, ObjectNotFound):
                 put_back(client, UUID(run))
-
-
-if __name__ == "__main__":
-    main()

@@ -16,10 +16,9 @@ from podline import settings
 from podline.errors import PodlineError, SettingsError, TpuSetupError
 from podline.stages.table import STAGES
 from podline.supervision.running import perform
-from podline.tasks.node.lease import CLOCK
 from podline.tasks.node.node_run import failure
-from podline.tasks.runs.artifact_keys import recipe_of
 from podline.tasks.runs.bucket_credentials import bucket_credentials
+from podline.tasks.runs.names import recipe_of
 from podline.tasks.runs.progress_cards import deal_cards
 from podline.tasks.runs.run_log import stage_listener
 
@@ -56,4 +55,4 @@ def _perform(stage: str, spec: dict[str, Any]) -> None:
     given = STAGES[stage].spec.model_validate(spec)
     deal_cards(recipe_of(given.folder), [stage])
     with bucket_credentials():
-        perform(given, stage_listener(stage), machine, attempt=_NOT_THE_FIRST, clock=CLOCK)
+        perform(given, stage_listener(stage), machine, attempt=_NOT_THE_FIRST)

@@ -52,6 +52,7 @@ SECTIONS: dict[str, dict[str, ListedCommand]] = {
     "Nights and machines": {
         "up": ListedCommand("operate:up", "Run a Prefect server, a worker and all deployments here, until Ctrl-C."),
         "deploy": ListedCommand("operate:deploy", "Make pools, limits, automations, deployments on any server."),
+        "worker": ListedCommand("operate:worker", "Do the runs of a server on this machine, until Ctrl-C."),
         "engine": ListedCommand("engine:engine_group", "check"),
         "tpu": ListedCommand("tpu:tpu", "status · recover · patrol"),
     },
@@ -120,7 +121,7 @@ class CommandTable(pages.Group):
 @click.version_option(package_name="podline")
 @click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of an error.")
 def cli() -> None:
-    """The command line; its help is HELP."""
+    """Run the command line; its help is HELP."""
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:

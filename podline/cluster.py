@@ -47,7 +47,7 @@ class Cluster(Frozen):
 
 
 def parse(text: str | None) -> Cluster:
-    """What ``TF_CONFIG`` says.
+    """Return what ``TF_CONFIG`` says.
 
     Raises:
         SettingsError: it is not there, no JSON, or names no such process.
@@ -79,7 +79,7 @@ def parse(text: str | None) -> Cluster:
 
 
 def lost(kind: str, message: str) -> WorkerLostError | None:
-    """What a failure of TensorFlow in one of several processes says about the others.
+    """Return what a failure of TensorFlow in one of several processes says about the others.
 
     Args:
         kind: the name of the exception's class.

@@ -8,13 +8,13 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
-_GROUPS = Path("/sys/fs/cgroup")
-_OWN = Path("/proc/self/cgroup")
+GROUPS, OWN = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 
 
-def usable_cores(groups: Path = _GROUPS, own: Path = _OWN) -> int:
+def usable_cores(groups: Path = GROUPS, own: Path = OWN) -> int:
     """Return the number of cores, rounded up; at least 1.
 
     Args:
@@ -31,20 +31,26 @@ def _quotas(groups: Path, own: Path) -> list[float]:
     ``cpu.max`` is of version 2 of control groups, ``cpu.cfs_quota_us`` of version 1:
     https://docs.kernel.org/admin-guide/cgroup-v2.html, https://docs.kernel.org/scheduler/sched-bwc.html
     """
+    quotas: list[float] = []
+    for group in control_groups(groups, own):
+        with contextlib.suppress(OSError, ValueError, ZeroDivisionError):
+            quotas.append(_quota(group))
+    return [quota for quota in quotas if quota > 0]
+
+
+def control_groups(groups: Path = GROUPS, own: Path = OWN) -> Iterator[Path]:
+    """Yield the folders in which the processor's controller of this process's group, and of those above it, may be."""
     lines: list[str] = []
     with contextlib.suppress(OSError):
         lines = own.read_text().splitlines()
-    quotas: list[float] = []
     for line in lines:
         _, controllers, path = line.split(":", 2)
         root = groups if not controllers else groups / "cpu"
         if controllers and "cpu" not in controllers.split(","):
             continue
         inner = PurePosixPath(path.lstrip("/"))
-        for folder in {inner, *inner.parents, PurePosixPath()}:  # in a container the path may be the host's
-            with contextlib.suppress(OSError, ValueError, ZeroDivisionError):
-                quotas.append(_quota(root / folder))
-    return [quota for quota in quotas if quota > 0]
+        # In a container the path may be the host's.
+        yield from (root / folder for folder in {inner, *inner.parents, PurePosixPath()})
 
 
 def _quota(group: Path) -> float:

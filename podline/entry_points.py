@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 
 def load(place: str) -> Any:
-    """What a name ``module:name`` of Podline's own stands for; imported where it is asked for."""
+    """Import and return what a name ``module:name`` of Podline's own stands for."""
     module, _, name = place.partition(":")
     return getattr(importlib.import_module(module), name)
 
 
 def installed(group: str) -> list[EntryPoint]:
-    """The entry points of installed packages in a group, as ``podline.measures``; none is imported yet."""
+    """Return the entry points of installed packages in a group, as ``podline.measures``; none is imported yet."""
     import importlib.metadata  # noqa: PLC0415
 
     return list(importlib.metadata.entry_points(group=group))
@@ -53,7 +53,7 @@ def named(group: str, name: str, what: str) -> Any:
 
 
 def load_installed(named: EntryPoint) -> Any:
-    """What an installed package's entry point stands for.
+    """Import and return what an installed package's entry point stands for.
 
     Raises:
         SettingsError: it cannot be imported, or is not there.
@@ -65,7 +65,7 @@ def load_installed(named: EntryPoint) -> Any:
 
 
 def reason(error: Exception) -> str:
-    """An error of somebody else's code in one line; of a value that cannot be, which one."""
+    """Return an error of somebody else's code in one line; of a value that cannot be, which one."""
     from pydantic import ValidationError  # noqa: PLC0415
 
     if isinstance(error, ValidationError):

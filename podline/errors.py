@@ -1,7 +1,7 @@
 """The errors, sorted by one question: would trying again help?
 
 *Permanent* errors fail at once; *transient* ones are retried with the delays of their cause, see
-:mod:`podline.stages.budgets`. A message is one line (or a few short ones): it names the file, the record, both values
+:class:`Budgets`. A message is one line (or a few short ones): it names the file, the record, both values
 and the remedy.
 
 Errors cross process borders: a stage's child writes :meth:`PodlineError.to_json`, and its parent raises the same class
@@ -10,6 +10,8 @@ again with :func:`from_json`.
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from podline.plain import plain
@@ -18,7 +20,7 @@ _LONGEST_LINE = 500
 
 
 def one_line(error: BaseException) -> str:
-    """An error in one line, which is not endless."""
+    """Return an error in one line of bounded length."""
     line = str(error).strip().partition("\n")[0] or type(error).__name__
     return line if len(line) <= _LONGEST_LINE else f"{line[: _LONGEST_LINE - 1]}…"
 
@@ -35,11 +37,11 @@ class PodlineError(Exception):
     heading: ClassVar[str] = "Unexpected"
 
     def __init__(self, message: str = "") -> None:
-        """An error; names in its message may be anybody's, and it is shown on terminals, in logs and in reports."""
+        """Make an error; its message is cleaned, since it may hold anybody's names and is shown on terminals."""
         super().__init__(plain(message))
 
     def to_json(self) -> dict[str, Any]:
-        """This error as JSON that :func:`from_json` turns back into the same class."""
+        """Return this error as JSON that :func:`from_json` turns back into the same class."""
         return {"type": type(self).__name__, "message": str(self)}
 
 
@@ -255,9 +257,28 @@ class UnexplainedError(TransientError):
     budget = "unexplained"
 
 
-def is_transient(error: BaseException | None) -> bool:
-    """Whether trying again may help; an error that Podline does not know is not retried."""
-    return isinstance(error, TransientError)
+@dataclass(frozen=True)
+class Retry:
+    """The next try: after ``delay`` seconds; the ``number``-th of ``most`` that its budget has."""
+
+    delay: float
+    number: int
+    most: int
+
+
+@dataclass
+class Budgets:
+    """What one stage has used up of its budgets: each cause has its delays and is counted by itself."""
+
+    used: Counter[str] = field(default_factory=Counter[str])
+
+    def after(self, error: object) -> Retry | None:
+        """Count a failure; return the next try, or None."""
+        if not isinstance(error, TransientError) or self.used[error.budget] >= len(error.retry_delays):
+            return None
+        delay = error.retry_delays[self.used[error.budget]]
+        self.used[error.budget] += 1
+        return Retry(delay, self.used[error.budget], len(error.retry_delays))
 
 
 def _classes(root: type[PodlineError]) -> dict[str, type[PodlineError]]:
@@ -268,7 +289,7 @@ def _classes(root: type[PodlineError]) -> dict[str, type[PodlineError]]:
 
 
 def from_json(document: dict[str, Any]) -> PodlineError:
-    """The error that :meth:`PodlineError.to_json` described; an unknown type becomes a plain :class:`PodlineError`."""
+    """Return the error that :meth:`PodlineError.to_json` described; of an unknown type, a :class:`PodlineError`."""
     known = _classes(PodlineError).get(str(document.get("type")))
     message = str(document.get("message", "no message"))
     return known(message) if known else PodlineError(f"{document.get('type')}: {message}")

@@ -14,61 +14,61 @@ from podline.measures import measure_named
 
 
 def percent(share: float) -> str:
-    """A share as a percentage: ``82.3 %``."""
+    """Return a share as a percentage: ``82.3 %``."""
     return f"{100 * share:.1f} %"
 
 
 def metric_text(name: str, metric: Metric) -> str:
-    """An evaluation's metric with its interval, where one is known: shares in percent, a loss with three decimals."""
+    """Return a metric with its interval, where one is known: shares in percent, a loss with three decimals."""
     text = value_text(name, metric.value)
     known = metric.low != metric.high
     return f"{text} [{bound_text(name, metric.low)}, {bound_text(name, metric.high)}]" if known else text
 
 
 def value_text(name: str, value: float) -> str:
-    """A metric's value alone: a share in percent, any other with three decimals."""
+    """Return a metric's value alone: a share in percent, any other with three decimals."""
     return percent(value) if measure_named(name).in_percent else f"{value:.3f}"
 
 
 def bound_text(name: str, value: float) -> str:
-    """An end of a metric's interval: as the value, without a unit."""
+    """Return an end of a metric's interval: as the value, without a unit."""
     return f"{100 * value:.1f}" if measure_named(name).in_percent else f"{value:.3f}"
 
 
 def change_text(name: str, value: float) -> str:
-    """By how much a metric changed, with its sign: ``+1.4 points`` of a share, ``−0.012`` of any other."""
+    """Return by how much a metric changed, with its sign: ``+1.4 points`` of a share, ``−0.012`` of any other."""
     return f"{change_bound(name, value)} points" if measure_named(name).in_percent else change_bound(name, value)
 
 
 def arrow(change: str) -> str:
-    """The direction of a change, of which :func:`change_text` wrote the words; empty where the words say zero."""
+    """Return the direction of a change by the words of :func:`change_text`; empty where they say zero."""
     return "" if not change.strip("+\N{MINUS SIGN}0. points") else "▲" if change.startswith("+") else "▼"
 
 
 def change_bound(name: str, value: float) -> str:
-    """A change, or an end of its interval, without a unit."""
+    """Return a change, or an end of its interval, without a unit."""
     text = f"{100 * value:+.1f}" if measure_named(name).in_percent else f"{value:+.3f}"
     return text.replace("-", "\N{MINUS SIGN}")
 
 
 def short_moment(unix_time: float) -> str:
-    """A moment in universal time that sorts as text: ``2026-11-21 03:14``."""
+    """Return a moment in universal time that sorts as text: ``2026-11-21 03:14``."""
     return f"{datetime.fromtimestamp(unix_time, UTC):%Y-%m-%d %H:%M}"
 
 
 def day(unix_time: float) -> str:
-    """A day in universal time, as short as it can be: ``21 Nov``."""
+    """Return a day in universal time, as short as it can be: ``21 Nov``."""
     when = datetime.fromtimestamp(unix_time, UTC)
     return f"{when.day} {when:%b}"
 
 
 def count(number: int) -> str:
-    """A whole number: ``50,000``."""
+    """Return a whole number: ``50,000``."""
     return f"{number:,}"
 
 
 def short_count(number: float) -> str:
-    """A large number with three significant digits: ``4.12 million``."""
+    """Return a large number with three significant digits: ``4.12 million``."""
     for unit, name in ((1e12, "trillion"), (1e9, "billion"), (1e6, "million")):
         if number >= unit:
             return f"{number / unit:.3g} {name}"
@@ -76,7 +76,7 @@ def short_count(number: float) -> str:
 
 
 def rate(number: float) -> str:
-    """Things per second, with three significant digits or all digits before the point."""
+    """Return things per second, with three significant digits or all digits before the point."""
     return f"{number:.3g}" if number < 100 else count(round(number))
 
 
@@ -89,7 +89,7 @@ def size(number: int) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A stretch of time: ``0.04 s``, ``4.2 s``, ``42 s``, ``9 min 48 s``, ``3 h 12 min``."""
+    """Return a stretch of time: ``0.04 s``, ``4.2 s``, ``42 s``, ``9 min 48 s``, ``3 h 12 min``."""
     if seconds < 0.995:
         return f"{seconds:.2f} s"
     if seconds < 9.95:
@@ -103,13 +103,13 @@ def duration(seconds: float) -> str:
 
 
 def moment(unix_time: float) -> str:
-    """A moment in universal time: ``21 November 2026, 03:14 UTC``."""
+    """Return a moment in universal time: ``21 November 2026, 03:14 UTC``."""
     when = datetime.fromtimestamp(unix_time, UTC)
     return f"{when.day} {when:%B %Y, %H:%M} UTC"
 
 
 def rounded(number: float) -> str:
-    """A number of no particular kind: four significant digits, never in scientific notation above a millionth."""
+    """Return any number with four significant digits, never in scientific notation above a millionth."""
     if number == 0 or not math.isfinite(number):
         return f"{number:g}"
     text = f"{number:.4g}"

@@ -13,7 +13,7 @@ Z = NormalDist().inv_cdf(0.975)
 
 
 def wilson_interval(successes: int, trials: int) -> Metric:
-    """A share with Wilson's score interval: all the rates that, tested at 5 %, could have given it.
+    """Return a share with Wilson's score interval: all the rates that, tested at 5 %, could have given it.
 
     Wilson: "Probable Inference, the Law of Succession, and Statistical Inference", JASA 1927. Unlike the interval of
     the normal approximation it stays within 0…1 and is never empty.
@@ -37,7 +37,7 @@ def wilson_interval(successes: int, trials: int) -> Metric:
 
 
 def guessing_interval(class_counts: Sequence[int]) -> Metric:
-    """The accuracy of the best guess that does not look at the image, and the range that chance spreads it over.
+    """Return the accuracy of the best guess that does not look at the image, and the range that chance spreads it over.
 
     The best such guess always names the split's most frequent class, and is right with the probability p = that class's
     share, which is 1 / classes where they are balanced and more where they are not: no guess with other probabilities
@@ -63,7 +63,7 @@ def guessing_interval(class_counts: Sequence[int]) -> Metric:
 
 
 def mean_interval(values: Sequence[float]) -> Metric:
-    """A mean with the normal interval of its standard error; exact sums, so that only the order of nothing matters.
+    """Return a mean with the normal interval of its standard error; sums are exact, whatever the order.
 
     Args:
         values: at least one; of one alone no interval is known.

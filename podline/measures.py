@@ -101,12 +101,12 @@ def installed() -> list[Measure]:
 
 
 def measure_named(name: str) -> Measure:
-    """The measure of a name; one that nobody knows any more is called by its name."""
+    """Return the measure of a name; an unknown one is called by its name."""
     return known().get(name) or Measure(name, name.replace("_", " "))
 
 
 def shown(names: Iterable[str]) -> list[Measure]:
-    """The measures of some names, in the order in which they are shown; unknown ones last."""
+    """Return the measures of some names, in the order in which they are shown; unknown ones last."""
     given = list(names)
     order = [name for name in known() if name in given]
     return [measure_named(name) for name in (*order, *(name for name in given if name not in order))]

@@ -86,7 +86,7 @@ class TrainingBatch:
 
 
 def batch(recipe: str | Recipe, root: str, step: int = 0, *, fingerprint: str | None = None) -> TrainingBatch:
-    """The batch that a training of a recipe takes in a step: the same in the notebook as in the training.
+    """Return the batch that a training of a recipe takes in a step: the same in the notebook as in the training.
 
     Args:
         recipe: a recipe or its name.
@@ -164,7 +164,7 @@ def show(
     pictures: int = 8,
     draws: int = 4,
 ) -> Figure:
-    """A sheet of what a model is fed, and of what a run makes of test examples; see ``podline data preview``.
+    """Draw a sheet of what a model is fed, and of what a run makes of test examples; see ``podline data preview``.
 
     Args:
         recipe: a recipe or its name; None is the recipe of the run.
@@ -205,7 +205,7 @@ def show(
 def predict(
     run: str, root: str, pictures: Sequence[str | Path | npt.NDArray[np.uint8]], *, threshold: float | None = None
 ) -> list[Predicted]:
-    """What a finished run's model says of any pictures; see ``podline models predict``. Nothing is written.
+    """Return what a finished run's model says of any pictures; see ``podline models predict``. Nothing is written.
 
     Args:
         run: the run.

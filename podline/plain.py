@@ -13,7 +13,7 @@ _LOGIN = re.compile(r"(?i)\b([a-z][a-z0-9+.-]*://)(?:[^\s/?#]+|[^\s/:@]*:(?!\d+[
 
 
 def plain(text: str) -> str:
-    r"""A text without what does more than show: ``\x1b[31m`` stays readable as such, and colours nothing.
+    r"""Return a text without what does more than show: ``\x1b[31m`` stays readable as such, and colours nothing.
 
     Who logs in by an address, and with which password, is left out as well: ``https://***@host/path``.
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def plural(number: int, noun: str, many: str = "") -> str:
-    """A number with its noun, in the singular after a one.
+    """Return a number with its noun, in the singular after a one.
 
     Args:
         number: how many.

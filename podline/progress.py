@@ -18,10 +18,9 @@ error    ``stage``, ``error`` (see :meth:`podline.errors.PodlineError.to_json`);
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any, TextIO
+from typing import Any
 
 from podline.plain import plain
 
@@ -75,16 +74,6 @@ class Reporter:
 def silent(stage: str = "stage") -> Reporter:
     """Return a reporter without a listener, for notebooks and tests."""
     return Reporter(stage, lambda _event: None)
-
-
-def json_lines(stream: TextIO) -> Listener:
-    """Return a listener that writes each event as one line of JSON and flushes it."""
-
-    def write(event: Event) -> None:
-        stream.write(json.dumps(event) + "\n")
-        stream.flush()
-
-    return write
 
 
 def to_logger(logger: logging.Logger | logging.LoggerAdapter[Any]) -> Listener:

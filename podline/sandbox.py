@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from podline import entry_points
-from podline.errors import PodlineError, SourceError, from_json, one_line
+from podline.errors import ChildKilledError, PodlineError, SourceError, from_json, one_line
 from podline.settings import load, parser_environment
 
 AGAIN = 4
@@ -152,6 +152,7 @@ class Sandbox:
             PodlineError: the function raised it.
             OSError: the function raised it: a full disk, a file that cannot be read.
             SourceError: the function raised another exception.
+            ChildKilledError: the child was killed before the first item.
         """
         results: list[Any] = []
         while len(results) < len(items):
@@ -160,7 +161,8 @@ class Sandbox:
                 replies = self._ask(items[first:], limits[first:], factor)
             except _DeathError as died:
                 if died.at < 0:
-                    raise SourceError(f"a process that reads untrusted files {died.breach.reason}") from died
+                    error = ChildKilledError if died.breach.killed else SourceError
+                    raise error(f"a process that reads untrusted files {died.breach.reason} as it starts") from died
                 # Nothing of the batch was answered; what came before the item is parsed again.
                 at = first + died.at
                 results += self.map(items[first:at], limits[first:at], factor)

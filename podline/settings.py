@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import functools
 import os
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
@@ -35,7 +36,7 @@ _UI_API_URL = "PREFECT_UI_API_URL"
 # Variables with our prefix that are no settings: the file of settings, and the tests' folder of real data.
 _NOT_SETTINGS = frozenset({_SETTINGS_FILE, "PODLINE_REAL_DATA", "PODLINE_TEST_OUTPUT"})
 # How often, in seconds, a flow run sends a heartbeat; Prefect's default is 180. The automation that finds runs that are
-# gone, and the patrol, count on it (tasks/runs/tags.py).
+# gone, and the patrol, count on it (tasks/runs/names.py).
 HEARTBEAT = {"PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30"}
 # Every process below a stage's child inherits this, so that those in a session of their own are found as well.
 STAGE_MARK = "_PODLINE_STAGE"
@@ -92,7 +93,7 @@ class PageSettings(Frozen):
 
 
 def _listed(files: Any) -> Any:
-    """A list, where an environment variable has its members with commas between them; each an absolute path.
+    """Return a list of absolute paths, where an environment variable has them with commas between.
 
     Raises:
         ValueError: one of them is relative: processes of flows have another working folder.
@@ -118,11 +119,7 @@ class Settings(Frozen):
     hang_factor: float = Field(default=20.0, gt=1, description="training counts as hung after so many times its pace")
     hang_floor: float = Field(default=120.0, gt=0, description="… but not before so long, however fast its steps are")
     grace: float = Field(default=30.0, ge=0, description="what a stage that is ended has left to save its work")
-    convert_timeout: float | None = Field(default=None, gt=0, description="the conversion may take so long")
-    validate_timeout: float | None = Field(default=None, gt=0, description="the validation may take so long")
-    train_timeout: float | None = Field(default=None, gt=0, description="the training may take so long")
-    evaluate_timeout: float | None = Field(default=None, gt=0, description="the evaluation may take so long")
-    report_timeout: float | None = Field(default=None, gt=0, description="the report may take so long")
+    stage_timeout: float | None = Field(default=None, gt=0, description="a stage may take so long")
     train_lock: str = Field(
         default="/tmp/podline-train.lock",  # noqa: S108
         description="a file by which trainings on this machine take turns; empty: they do not",
@@ -139,13 +136,9 @@ class Settings(Frozen):
     pages: PageSettings = Field(default=PageSettings(), description="where the pages of stores are served")
     tpu: TpuSettings | None = Field(default=None, description="the TPU that models run on; see docs/tpu.md")
 
-    def timeout(self, stage: str) -> float | None:
-        """How long a stage may take; None, also for a stage that has no such setting, is as long as it wants."""
-        return getattr(self, f"{stage}_timeout", None)
-
 
 def load(file: str | Path | None = None, environment: Mapping[str, str] | None = None) -> Settings:
-    """The settings from a file and the environment.
+    """Return the settings from a file and the environment.
 
     Args:
         file: a TOML file; None is the one that ``PODLINE_SETTINGS`` names, if it does.
@@ -159,19 +152,25 @@ def load(file: str | Path | None = None, environment: Mapping[str, str] | None =
     values = _from_file(Path(file)) if file else {}
     # A table may be empty.
     sources = dict.fromkeys([*flat(values), *values], str(file))
+    known = {variable_of(key): key for key in keys()}
     for variable, text in environment.items():
-        if variable.startswith(_PREFIX) and variable not in _NOT_SETTINGS:
-            key = _key(variable)
-            _put(values, key, text)
-            sources[key] = f"environment variable {variable}"
+        if not variable.startswith(_PREFIX) or variable in _NOT_SETTINGS:
+            continue
+        if variable not in known:
+            raise SettingsError(
+                f"environment variable {variable}: there is no setting {variable!r}; {nearest(variable, known)}"
+            )
+        sources[known[variable]] = f"environment variable {variable}"
+        *tables, name = known[variable].split(".")
+        functools.reduce(lambda table, inner: table.setdefault(inner, {}), tables, values)[name] = text
     try:
-        return Settings.model_validate(_completed(Settings, values))
+        return Settings.model_validate(values)
     except ValidationError as error:
         raise _refused(error, sources) from None
 
 
 def flat(values: Mapping[str, Any], table: str = "") -> dict[str, Any]:
-    """Nested tables as one, by dotted keys like ``tpu.api.zone``."""
+    """Return nested tables as one, by dotted keys like ``tpu.api.zone``."""
     found: dict[str, Any] = {}
     for key, value in values.items():
         found |= flat(value, f"{table}{key}.") if isinstance(value, dict) else {f"{table}{key}": value}
@@ -179,55 +178,23 @@ def flat(values: Mapping[str, Any], table: str = "") -> dict[str, Any]:
 
 
 def keys(model: type[BaseModel] = Settings, table: str = "") -> dict[str, Any]:
-    """Every setting that there is, by its dotted key, with its default, which is ``...`` for one to be given."""
+    """Return the default of every setting by its dotted key; it is ``...`` for one that has to be given."""
     found: dict[str, Any] = {}
     for name, field in model.model_fields.items():
-        below = _model_in(field.annotation)
-        default = field.get_default(call_default_factory=True) if not field.is_required() else ...
-        if below is None:
-            found[table + name] = default
-        elif isinstance(default, BaseModel):
-            found |= flat(default.model_dump(), f"{table}{name}.")
-        else:
+        if below := _model_in(field.annotation):
             found |= keys(below, f"{table}{name}.")
+        else:
+            found[table + name] = ... if field.is_required() else field.default
     return found
 
 
 def variable_of(key: str) -> str:
-    """The environment variable of a dotted key: ``PODLINE_TPU_API_ZONE`` of ``tpu.api.zone``."""
+    """Return the environment variable of a dotted key: ``PODLINE_TPU_API_ZONE`` of ``tpu.api.zone``."""
     return _PREFIX + key.replace(".", "_").upper()
 
 
-def _key(variable: str) -> str:
-    by_variable = {variable_of(key): key for key in keys()}
-    if variable not in by_variable:
-        raise SettingsError(
-            f"environment variable {variable}: there is no setting {variable!r}; {nearest(variable, by_variable)}"
-        )
-    return by_variable[variable]
-
-
-def _put(values: dict[str, Any], key: str, text: str) -> None:
-    *tables, name = key.split(".")
-    for table in tables:
-        values = values.setdefault(table, {})
-    values[name] = text
-
-
-def _completed(model: type[BaseModel], values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values, where part of a table is given whose default is a whole one: the rest of it as well."""
-    completed = dict(values)
-    for name, given in values.items():
-        field = model.model_fields.get(name)
-        below = _model_in(field.annotation) if field else None
-        if field and below and isinstance(given, dict):
-            default = {} if not isinstance(field.default, BaseModel) else field.default.model_dump()
-            completed[name] = {**default, **_completed(below, given)}
-    return completed
-
-
 def _refused(error: ValidationError, sources: Mapping[str, str]) -> SettingsError:
-    """One line about the first value that cannot be: where it was given, or what was given beside it."""
+    """Return one line about the first value that cannot be: where it was given, or what was given beside it."""
     problem = error.errors()[0]
     key = ".".join(map(str, problem["loc"]))
     if problem["type"] == "missing":
@@ -240,18 +207,18 @@ def _refused(error: ValidationError, sources: Mapping[str, str]) -> SettingsErro
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:
-    """The table that a setting is, if it is one."""
+    """Return the model of a setting that is a table, or None."""
     candidates = (annotation, *get_args(annotation))
     return next((one for one in candidates if isinstance(one, type) and issubclass(one, BaseModel)), None)
 
 
 def gpus_are_hidden(environment: Mapping[str, str] | None = None) -> bool:
-    """Whether CUDA_VISIBLE_DEVICES hides every GPU from this process."""
+    """Return whether CUDA_VISIBLE_DEVICES hides every GPU from this process."""
     return (os.environ if environment is None else environment).get("CUDA_VISIBLE_DEVICES") in ("", "-1")
 
 
 def cluster(environment: Mapping[str, str] | None = None) -> Cluster:
-    """The processes that train together, as the environment says (the process's own unless given).
+    """Return the processes that train together, as the environment says (the process's own unless given).
 
     Raises:
         SettingsError: it does not say, or cannot be understood.
@@ -260,13 +227,13 @@ def cluster(environment: Mapping[str, str] | None = None) -> Cluster:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """The words that end an error about an unknown name: the nearest known one, or all of them."""
+    """Return the end of an error about an unknown name: the nearest known one, or all of them."""
     known = list(known)
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}"
 
 
-def _from_file(file: Path) -> dict[str, object]:
+def _from_file(file: Path) -> dict[str, Any]:
     try:
         values = tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
@@ -283,12 +250,12 @@ def _from_file(file: Path) -> dict[str, object]:
 
 
 def use_file(file: Path) -> None:
-    """From now on :func:`load` reads this file, in this process and in those that it starts."""
+    """Make :func:`load` read this file from now on, in this process and in those that it starts."""
     export({_SETTINGS_FILE: str(file.absolute())})
 
 
 def keep_places() -> None:
-    """From now on processes that this one starts in other folders find the root and the file of settings where it does.
+    """Make relative names absolute: of the root and the settings file, for processes started in other folders.
 
     Raises:
         SettingsError: see :func:`load`.
@@ -301,7 +268,7 @@ def keep_places() -> None:
 
 
 def child_environment(scratch: Path, mark: str = "") -> dict[str, str]:
-    """The environment of a child process: this one's own, with libraries told to print less and to leave the home be.
+    """Return the environment of a child process, in which libraries print less and leave the home folder alone.
 
     Args:
         scratch: a folder where libraries may keep their caches and configuration.
@@ -332,12 +299,12 @@ def parser_environment() -> dict[str, str]:
 
 
 def of_prefect_worker() -> bool:
-    """Whether a Prefect worker started this process, for one flow run."""
+    """Return whether a Prefect worker started this process, for one flow run."""
     return "PREFECT__FLOW_RUN_ID" in os.environ
 
 
 def environment_in(folder: Path) -> dict[str, str]:
-    """This process's environment for one that works in another folder, whose name stands in ``PWD``."""
+    """Return this process's environment for one that works in another folder, which ``PWD`` names."""
     return {**os.environ, "PWD": str(folder)}
 
 
@@ -368,35 +335,34 @@ def server_environment(home: Path, api_url: str, secret: str, more: Mapping[str,
 
 
 def server_secret() -> str:
-    """The secret that the user has set for a server; empty if none is."""
+    """Return the secret that the user has set for a server; empty if none is."""
     return os.environ.get(SERVER_SECRET, "")
 
 
 def asked_server() -> str:
-    """The API of the server that this process's environment names; empty if it names none."""
+    """Return the API of the server that this process's environment names; empty if it names none."""
     return os.environ.get("PREFECT_API_URL", "")
 
 
 def has_client_secret() -> bool:
-    """Whether the environment says by which secret a server is asked."""
+    """Return whether the environment has the secret by which a server is asked."""
     return bool(os.environ.get(CLIENT_SECRET))
 
 
 def use_client_secret(secret: str) -> None:
-    """From now on servers are asked with this secret; to be called before Prefect is imported."""
+    """Ask servers with this secret from now on; call it before Prefect is imported."""
     export({CLIENT_SECRET: secret})
 
 
 def use_embedded_prefect(home: Path, api_url: str, secret: str) -> None:
-    """Makes this process's environment that of an embedded Prefect run; to be called before Prefect is imported.
+    """Make this process's environment that of an embedded Prefect run; call it before Prefect is imported.
 
-    All that Prefect keeps lies under ``home``, it tells nobody, and nothing that the user has set for another Prefect
-    counts.
+    All that Prefect keeps lies under ``home``, it sends no telemetry, and variables for another Prefect are removed.
 
     Args:
         home: Prefect's own folder under the root.
         api_url: where the server that this run starts will listen.
-        secret: without which it answers nobody.
+        secret: that every request has to bring.
     """
     for variable in [name for name in os.environ if name.startswith("PREFECT_")]:
         del os.environ[variable]
@@ -414,7 +380,7 @@ def use_embedded_prefect(home: Path, api_url: str, secret: str) -> None:
 
 
 def _own_prefect(home: Path, api_url: str, secret: str) -> dict[str, str]:
-    """Variables of every Prefect that Podline starts: all that it keeps lies in one folder, and it tells nobody."""
+    """Return variables for every Prefect that Podline starts: it keeps all in one folder, without telemetry."""
     return {
         "PREFECT_HOME": str(home),
         "PREFECT_API_URL": api_url,
@@ -432,7 +398,7 @@ def _own_prefect(home: Path, api_url: str, secret: str) -> dict[str, str]:
 
 @contextlib.contextmanager
 def google_credentials(file: Path) -> Iterator[None]:
-    """Google's library, in this process and those that it starts, reads its credentials from a file meanwhile."""
+    """Make Google's library read its credentials from a file while the body runs, also in processes started there."""
     before = os.environ.get(_GOOGLE_CREDENTIALS)
     export({_GOOGLE_CREDENTIALS: str(file)})
     try:
@@ -444,5 +410,5 @@ def google_credentials(file: Path) -> Iterator[None]:
 
 
 def export(variables: Mapping[str, str]) -> None:
-    """Sets variables of this process's environment, for libraries that read theirs when they are imported."""
+    """Set variables of this process's environment, for libraries that read them when they are imported."""
     os.environ.update(variables)

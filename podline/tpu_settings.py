@@ -66,12 +66,19 @@ class MachineSettings(Frozen):
     metadata_timeout: float = Field(default=2.0, gt=0)
 
 
-class Step(Frozen):
-    """One kind of repair; times are in seconds."""
+class Restart(Frozen):
+    """Stop and start of a node; times are in seconds."""
 
-    attempts: int = Field(ge=0, description="how often in a run")
-    pause: float = Field(ge=0, description="between its two halves: stop and start, delete and create")
-    patience: float = Field(gt=0, description="for the node to get well afterwards")
+    attempts: int = Field(default=2, ge=0, description="how often in a run")
+    pause: float = Field(default=10.0, ge=0, description="between the two halves of a repair")
+    patience: float = Field(default=600.0, gt=0, description="for the node to get well afterwards")
+
+
+class Recreate(Restart):
+    """Deletion and creation of a node."""
+
+    pause: float = Field(default=60.0, ge=0)
+    patience: float = Field(default=1200.0, gt=0)
 
 
 class Limits(Frozen):
@@ -100,8 +107,8 @@ class Limits(Frozen):
     symptom_age: float = Field(default=90.0, ge=0)
     cool_down: float = Field(default=60.0, ge=0)
     turn: float = Field(default=86_400.0, gt=0)
-    restart: Step = Step(attempts=2, pause=10.0, patience=600.0)
-    recreate: Step = Step(attempts=2, pause=60.0, patience=1200.0)
+    restart: Restart = Restart()
+    recreate: Recreate = Recreate()
     preemptions: int = Field(default=5, ge=0)
     quota_release: float = Field(default=300.0, ge=0)
     queue: float = Field(default=21_600.0, gt=0)

@@ -20,11 +20,10 @@ from podline.reporting.templates import markdown
 from podline.stages.promotion import PromoteResult
 from podline.stages.specs import ConvertResult, EvaluateResult, ReportResult, TrainResult
 from podline.stages.tools import LearningRateResult
-from podline.store.contract import Store
-from podline.store.sealed_text import INDEX
+from podline.store.contract import INDEX, Store
 from podline.tasks.night import Night
 from podline.tasks.page_links import PageLinks
-from podline.tasks.runs.artifact_keys import key_of
+from podline.tasks.runs.names import key_of
 from podline.tasks.runs.this_run import add_tags
 
 UNCHANGED = "unchanged"

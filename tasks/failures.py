@@ -35,7 +35,7 @@ _TITLES = {
 
 
 def message_of(error: PodlineError) -> str:
-    """What a state says of a failure: one line."""
+    """Return what a state says of a failure: one line."""
     return f"{error.heading}: {in_form_words(one_line(error))}"
 
 
@@ -45,14 +45,14 @@ def in_form_words(text: str) -> str:
 
 
 def tell_details(error: BaseException, logger: logging.Logger | logging.LoggerAdapter[Any]) -> None:
-    """Writes what stands below an error's first line to a log."""
+    """Write what stands below an error's first line to a log."""
     _, _, details = str(error).strip().partition("\n")
     if details:
         logger.warning(details)
 
 
 def explained(body: Callable[P, R]) -> Callable[P, R | State[Any]]:
-    """A flow's body whose failures, where Podline explains them, are its answer: no traceback, the cause as the state.
+    """Return a flow's body that answers with its failures, where Podline explains them: the cause, no traceback.
 
     A planned stop is no failure, see :mod:`podline.tasks.runs.planned_stop`. Any other exception is a bug, and goes on
     to Prefect.
@@ -75,9 +75,9 @@ def explained(body: Callable[P, R]) -> Callable[P, R | State[Any]]:
     return answer
 
 
-def _told(record: logging.LogRecord) -> bool:
-    """Keeps the engine, which raises once more what the state says, from writing a traceback into the log."""
+def _is_unexplained(record: logging.LogRecord) -> bool:
+    """Keep the engine, which raises what the state says, from writing a traceback into the log."""
     return not (record.exc_info and isinstance(record.exc_info[1], PodlineError | CancelledRun))
 
 
-_RUN_LOG.addFilter(_told)
+_RUN_LOG.addFilter(_is_unexplained)

@@ -25,7 +25,7 @@ from prefect.client.schemas.objects import FlowRun, State, StateType
 from prefect.context import FlowRunContext
 from prefect.states import Crashed
 
-from podline.tasks.runs.tags import TAG
+from podline.tasks.runs.names import TAG
 
 MESSAGE = "Its process is gone; what it had saved is kept."
 _OPEN = [StateType.RUNNING, StateType.PENDING, StateType.SCHEDULED]
@@ -33,7 +33,7 @@ _OVER = [StateType.COMPLETED, StateType.FAILED, StateType.CRASHED, StateType.CAN
 
 
 def close_what_is_left() -> None:
-    """To be called at the start of a flow run, before its first task."""
+    """Close task runs at the start of a flow run, before its first task."""
     context = FlowRunContext.get()
     if context is None or context.flow_run is None:
         return
@@ -44,7 +44,7 @@ def close_what_is_left() -> None:
 
 
 def close_tasks(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> None:  # noqa: ARG001 (a hook)
-    """Closes the task runs of a flow run that crashed; a hook of flows."""
+    """Close the task runs of a flow run that crashed; a hook of flows."""
     with get_client(sync_client=True) as client:
         _close(client, FlowRunFilter(id=FlowRunFilterId(any_=[flow_run.id])))
 

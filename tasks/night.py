@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from prefect.artifacts import create_markdown_artifact
 from prefect.client.schemas.objects import FlowRun, State
 from prefect.runtime import flow_run
 from prefect.states import Cancelled
@@ -27,13 +26,10 @@ from podline.stages.specs import ConvertResult, Result, Spec, TrainSpec
 from podline.stages.table import PROMOTE, TRAIN, again_from, following, in_order, stage_of
 from podline.store.contract import Store
 from podline.store.opening import open_store
-from podline.store.sealed_text import INDEX
 from podline.strategies import StrategyName
 from podline.tasks.forms import read_form
 from podline.tasks.leftover_tasks import close_what_is_left
-from podline.tasks.page_links import PageLinks
 from podline.tasks.parameters import TrainingForm
-from podline.tasks.runs.artifact_keys import key_of
 from podline.tasks.runs.bucket_credentials import bucket_credentials
 from podline.tasks.runs.nights import what_began
 from podline.tasks.runs.progress_cards import deal_cards
@@ -144,7 +140,7 @@ def opened(given: Any) -> Iterator[Night]:
         add_tags(recipe.name, recipe.dataset)
         reporter = Reporter("ledger", stage_listener("ledger"))
         with (
-            index_afterwards(form),
+            index_afterwards(store),
             recorded(store, recipe.name, "flow", reporter, **_start()) as notes,
             contextlib.ExitStack() as until_over,
         ):
@@ -163,33 +159,19 @@ def _start() -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def index_afterwards(parameters: TrainingForm) -> Iterator[None]:
-    """Write the index of nights after the body, and link to it on the run; a cancelled run leaves it to the next.
-
-    Args:
-        parameters: of the flow run.
-    """
+def index_afterwards(store: Store) -> Iterator[None]:
+    """Write the index of nights after the body; a cancelled run leaves it to the next."""
     try:
         yield
     except Exception:
-        _write_index(parameters)
+        _write_index(store)
         raise
-    _write_index(parameters)
+    _write_index(store)
 
 
-def _write_index(parameters: TrainingForm) -> None:
+def _write_index(store: Store) -> None:
     try:
-        store = open_store(parameters.machine.root or settings.load().root)
         write_index(store)
     except PodlineError as error:
         # The night itself is done, and its report is there.
         Reporter("index", stage_listener("index")).warn(f"the index of nights is not up to date: {error}")
-        return
-    # A server that is away for a moment must not hide why a night failed.
-    with contextlib.suppress(Exception):
-        if flow_run.id:
-            create_markdown_artifact(
-                f"# All nights\n\n{PageLinks(store).to(INDEX)}\n",
-                key=key_of(parameters.training_recipe().name, "nights"),
-                description="All nights of the store",
-            )

@@ -29,7 +29,7 @@ class OwnServer:
     """
 
     def __init__(self, store: Store) -> None:
-        """Starts it, and makes this process's environment that of its client; Prefect is not imported before.
+        """Start it, and make this process's environment that of its client; Prefect is not imported before.
 
         Args:
             store: its home and its log are in there.
@@ -53,7 +53,7 @@ class OwnServer:
         self._keeper.start()
 
     def wait(self, seconds: float) -> None:
-        """Waits until it answers.
+        """Wait until it answers.
 
         Raises:
             PodlineError: it does not come up.
@@ -72,7 +72,7 @@ class OwnServer:
             raise PodlineError(f"Prefect's server does not come up ({status}); see {self._log}")
 
     def stop(self) -> None:
-        """Ends it; nothing of it runs when this returns."""
+        """End it; nothing of it runs when this returns."""
         self._stopping.set()
         self._process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):

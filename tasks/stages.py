@@ -9,7 +9,6 @@ returns the state AwaitingRetry, which Prefect's engine waits for, and its messa
 
 from __future__ import annotations
 
-import contextlib
 import random
 import time
 from dataclasses import dataclass, field
@@ -24,18 +23,15 @@ from prefect.logging import get_run_logger
 from prefect.states import AwaitingRetry, Cancelled, Completed, Failed
 
 from podline import settings
-from podline.errors import PodlineError, one_line
+from podline.errors import Budgets, PodlineError, Retry, one_line
 from podline.progress import Reporter
-from podline.stages.budgets import Budgets, Retry
 from podline.stages.specs import Result, Spec
 from podline.stages.table import CONVERT, EVALUATE, LR_FIND, PACE, PROMOTE, REPORT, TRAIN, VALIDATE, Stage
-from podline.supervision.running import perform, tpu_of
+from podline.supervision.running import perform
 from podline.tasks.failures import in_form_words, message_of, tell_details
-from podline.tasks.node import lease
-from podline.tasks.node.node_run import run_on_node
+from podline.tasks.node.lease import placed
 from podline.tasks.runs import planned_stop
 from podline.tasks.runs.listening import terminal
-from podline.tasks.runs.progress_cards import show
 from podline.tasks.runs.run_log import stage_listener
 
 S = TypeVar("S", bound=Spec)
@@ -122,16 +118,17 @@ class _Call(Generic[S, R]):
 # Prefect's own retries are switched on, since it tells of no AwaitingRetry else, and never used.
 @task(cache_policy=NO_CACHE, persist_result=False, retries=1, retry_condition_fn=lambda *_: False)
 def attempt(call: _Call[Any, Any]) -> State[Any]:
-    """Find what a stage came to, or do it; return the state that the task run has then.
+    """Find what a stage came to, or do it; return the state that the task run then has.
 
     Raises:
         Exception: a bug; Prefect writes its traceback into the log.
     """
     call.attempts += 1
+    name = call.stage.name
+    get_run_logger().info("%s: begins; an earlier result that is whole is used again", name)
     try:
-        if call.attempts == 1 and _find(call):
-            return Completed(name="Cached", message="found done, and verified")
-        call.result = _done(call)
+        listener = stage_listener(name, call.title)
+        result = call.result = perform(call.spec, listener, settings.load(), attempt=call.attempts, placed=placed)
     except PodlineError as error:
         call.error = error
         retry = call.budgets.after(error)
@@ -141,39 +138,9 @@ def attempt(call: _Call[Any, Any]) -> State[Any]:
         if not cancelled and not planned_stop.is_one():
             raise
         call.error, message = signal, _CANCELLED if cancelled else _STOPPED
-        get_run_logger().info("%s: %s", call.stage.name, message)
+        get_run_logger().info("%s: %s", name, message)
         return Cancelled(message=message)
-    return Completed()
-
-
-def _find(call: _Call[Any, Any]) -> bool:
-    """Find an earlier result that is still whole, and show it."""
-    name, listener = call.stage.name, terminal()
-    listener({"event": "start", "stage": name})
-    call.result = call.stage.find(call.spec, Reporter(name, listener))
-    if call.result is None:
-        return False
-    # A server that is away must not cost the run what it found.
-    with contextlib.suppress(Exception):
-        show(call.title, 100.0, f"{name}: found done, and verified")
-    listener({"event": "result", "stage": name, "result": call.result.model_dump(mode="json")})
-    return True
-
-
-def _done(call: _Call[Any, Any]) -> Any:
-    """Do the work in a child process; on a TPU behind the gate."""
-    name, spec = call.stage.name, call.spec
-    machine, listener = settings.load(), stage_listener(name, call.title)
-    # The first that a person sees of it: the stage's own process may take a while to say something.
-    get_run_logger().info("%s: begins, in a process of its own", name)
-    tpu = tpu_of(spec, machine)
-    if tpu is None:
-        return perform(spec, listener, machine)
-    try:
-        with lease.turn_at(tpu, spec):
-            return perform(spec, listener, machine, attempt=call.attempts, clock=lease.CLOCK, on_node=run_on_node)
-    finally:
-        lease.publish_tpu_log(spec)
+    return Completed(name="Cached", message="found done, and verified") if result.reused else Completed()
 
 
 def _awaiting(call: _Call[Any, Any], error: PodlineError, retry: Retry) -> State[Any]:

@@ -37,7 +37,7 @@ from podline import errors
     ],
 )
 def test_the_class_says_whether_to_retry(error: BaseException | None, transient: bool, exit_code: int | None) -> None:
-    assert errors.is_transient(error) is transient
+    assert isinstance(error, errors.TransientError) is transient
     assert getattr(error, "exit_code", None) == exit_code
 
 
@@ -51,7 +51,7 @@ def test_an_unknown_type_is_neither_lost_nor_retried() -> None:
     back = errors.from_json({"type": "ZeroDivisionError", "message": "division by zero"})
     assert type(back) is errors.PodlineError
     assert str(back) == "ZeroDivisionError: division by zero"
-    assert not errors.is_transient(back)
+    assert not isinstance(back, errors.TransientError)
 
 
 def test_every_transient_error_says_its_delays() -> None:
@@ -60,3 +60,17 @@ def test_every_transient_error_says_its_delays() -> None:
         if isinstance(kind, type) and issubclass(kind, errors.TransientError):
             assert kind.retry_delays
             assert all(delay > 0 for delay in kind.retry_delays)
+
+
+def test_a_preemption_costs_no_failure() -> None:
+    budgets = errors.Budgets()
+    assert budgets.after(errors.TpuGoneError("gone")) == errors.Retry(30, 1, 5)
+    assert budgets.after(errors.TpuUnhealthyError("ill")) == errors.Retry(300, 1, 3)
+    assert budgets.after(errors.TpuGoneError("gone")) == errors.Retry(60, 2, 5)
+    assert [budgets.after(errors.UnexplainedError("?")) for _ in range(2)] == [errors.Retry(60, 1, 1), None]
+
+
+def test_what_cannot_help_is_not_tried() -> None:
+    assert errors.Budgets().after(errors.SourceError("bad")) is None
+    assert errors.Budgets().after(KeyError("bug")) is None
+    assert errors.Budgets().after(None) is None

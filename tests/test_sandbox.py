@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from podline.errors import SettingsError, SourceError
+from podline.errors import ChildKilledError, SettingsError, SourceError
 from podline.sandbox import Breach, Limits, Sandbox, confined
 
 SMALL = Limits(50_000_000, 0.2, wait=0.5)
@@ -95,4 +95,9 @@ def test_one_call_in_a_child_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_a_child_that_cannot_start_is_an_error() -> None:
     with Sandbox("podline.no_such_module:parser") as box, pytest.raises(SourceError, match="no_such_module"):
+        box.map([1], [SMALL])
+
+
+def test_a_child_that_is_killed_as_it_starts_may_be_started_again() -> None:
+    with Sandbox("signal:raise_signal", 9) as box, pytest.raises(ChildKilledError, match="SIGKILL"):
         box.map([1], [SMALL])

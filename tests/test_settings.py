@@ -15,10 +15,10 @@ PROJECT = Path(__file__).parent.parent
 
 def test_the_environment_overrides_the_file_and_the_file_the_defaults(tmp_path: Path) -> None:
     file = tmp_path / "podline.toml"
-    file.write_text('root = "/data"\nworkers = 3\ntrain_timeout = 60\n')
+    file.write_text('root = "/data"\nworkers = 3\nstage_timeout = 60\n')
     loaded = settings.load(file, {"PODLINE_WORKERS": "5", "PATH": "/bin", "PODLINE_REAL_DATA": "/elsewhere"})
     assert (loaded.root, loaded.workers, loaded.silence) == ("/data", 5, 900.0)
-    assert (loaded.timeout("train"), loaded.timeout("convert")) == (60.0, None)
+    assert loaded.stage_timeout == 60.0
 
 
 def test_the_environment_may_name_the_file(tmp_path: Path) -> None:
@@ -32,7 +32,7 @@ def test_the_environment_may_name_the_file(tmp_path: Path) -> None:
     [
         ("worker = 3", r"podline\.toml: there is no setting 'worker'; did you mean 'workers'\?"),
         ("workers = 0", r"podline\.toml: workers = 0: Input should be greater than or equal to 1"),
-        ("[train]\ntimeout = 3", r"podline\.toml: there is no setting 'train.timeout'; did you mean 'train_timeout'"),
+        ("[stage]\ntimeout = 3", r"podline\.toml: there is no setting 'stage.timeout'; did you mean 'stage_timeout'"),
         ("workers = ", r"podline\.toml is not TOML"),
         ("tpu = 5", r"podline\.toml: tpu = 5: expected a table, \[tpu\]"),
         ("[tpu]\napi = 'x'", r"podline\.toml: tpu\.api = 'x': expected a table, \[tpu\.api\]"),

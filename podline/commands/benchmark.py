@@ -42,8 +42,8 @@ def benchmark(
       podline benchmark convert-job --examples 50000 --json
       podline benchmark store --root gs://my-bucket/podline
 
-    Without names, all of them: keep-files, write-shard, convert-job, convert-coco, pose-input, shuffled-batches,
-    train-step, precision, first-step, diagnosis, strategies, flow, labels, pixels.
+    Without names, all of them: write-shard, convert-job, convert-coco, pose-input, shuffled-batches, train-step,
+    first-step, flow.
 
     store holds a bucket as the store against a bare download of the same objects. A data set of 600 MB is made under a
     prefix of its own below the root, and deleted in the end. store-staging: 1 is as fast as the bare download;

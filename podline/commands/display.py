@@ -28,7 +28,7 @@ _LINE_SECONDS = (5.0, 60.0)
 
 @contextlib.contextmanager
 def shown() -> Iterator[Listener]:
-    """A listener that shows events on standard error, as fits what that is."""
+    """Yield a listener that shows events on standard error, as fits what that is."""
     console = Console(stderr=True, highlight=False)
     if console.is_terminal:
         with _Bars(console) as bars:
@@ -38,7 +38,7 @@ def shown() -> Iterator[Listener]:
 
 
 def outcome(result: Mapping[str, Any], seconds: float) -> str:
-    """What is said of a stage that is done.
+    """Return what is said of a stage that is done.
 
     Args:
         result: the stage's result as JSON.
@@ -60,7 +60,7 @@ class Lines:
         self._last = (0.0, 0.0)
 
     def listen(self, event: Event) -> None:
-        """Writes what an event is worth."""
+        """Write an event, unless it is too small a step."""
         stage, kind = event["stage"], event["event"]
         if kind == "start" and stage not in self._started:
             self._started[stage] = self._clock()
@@ -113,7 +113,7 @@ class _Bars:
         self._progress.stop()
 
     def listen(self, event: Event) -> None:
-        """Moves, makes or ends a bar."""
+        """Move, make or end a bar."""
         stage, kind = event["stage"], event["event"]
         if kind == "start" and stage not in self._bars:
             bar = self._progress.add_task(f"{stage:{_NAME_WIDTH}}", total=None, amount="starting", metrics="", left="")

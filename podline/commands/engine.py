@@ -36,7 +36,7 @@ def engine_group() -> None:
 @click.option("--seconds", type=click.FloatRange(1), default=120.0, show_default=True, help="Without a sign of life.")
 @store_options
 def check(engine: str, beam_options: tuple[str, ...], seconds: float, **given: Any) -> None:
-    """Converts a few drawn images on an engine, into a folder of the store that is gone afterwards.
+    """Convert a few drawn images on an engine, into a folder of the store that is gone afterwards.
 
     Each line is something that works. What does not is the error: workers without Podline or with another release, no
     access to the bucket, a clock that is wrong, an account that is refused, nobody who answers.

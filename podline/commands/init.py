@@ -24,7 +24,7 @@ _NAME = re.compile(r"[a-z][a-z0-9_-]*")
 @click.command("init", cls=pages.Command)
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False), metavar="DIR")
 def init(folder: Path) -> None:
-    """Writes a project: a recipe, a model in plain Keras, a prefect.yaml, a test, a README, a Makefile.
+    """Write a project: a recipe, a model in plain Keras, a prefect.yaml, a test, a README, a Makefile.
 
     DIR is made; its name is that of the recipe and the model. A folder that is not empty is refused. The project is a
     package, which `make` installs beside Podline, so that commands and forms know its names.
@@ -53,7 +53,7 @@ def _all() -> list[Any]:
 
 
 def _write(template: str, text: str, folder: Path, values: dict[str, str]) -> str:
-    """Writes a file of the project; answers its path."""
+    """Write a file of the project; return its path."""
     # In a checkout of Podline, a template with a dot would be that folder's own.
     target = template.removesuffix(_SUFFIX).replace("gitignore", ".gitignore")
     file = folder / target.replace("PACKAGE", values["package"])

@@ -337,7 +337,7 @@ def _score(value: float) -> str:
 @store_options
 @json_option
 def serve(recipe: str, host: str, port: int, as_json: bool, **options: Any) -> None:
-    """Answer over HTTP from a recipe's champion, as TensorFlow Serving's REST API does, until SIGTERM.
+    """Answer `:predict` over HTTP from a recipe's champion until SIGTERM.
 
       podline models serve sample --root podline-root
       curl http://127.0.0.1:8501/v1/models/sample
@@ -363,7 +363,7 @@ def serve(recipe: str, host: str, port: int, as_json: bool, **options: Any) -> N
 @store_options
 @json_option
 def export(recipe: str, folder: Path, as_json: bool, **options: Any) -> None:
-    """Write the champion's SavedModel as FOLDER/RECIPE/NUMBER, where TensorFlow Serving looks for it.
+    """Write the champion's SavedModel as FOLDER/RECIPE/NUMBER, where TensorFlow Serving and KServe look.
 
       podline models export sample models --root podline-root
 
@@ -464,7 +464,7 @@ def _document(store: Store, recipe: str, entry: Crowned) -> dict[str, Any]:
         metrics = None
     return {
         "recipe": recipe,
-        **entry.model_dump(mode="json", exclude={"token", "before_sha256"}),
+        **entry.model_dump(mode="json", exclude={"token"}),
         "model": store.where(f"runs/{entry.run}/model/model.keras") if metrics else None,
         "metrics": metrics,
     }

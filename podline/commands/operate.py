@@ -1,4 +1,4 @@
-"""``podline up`` and ``podline deploy``: a Prefect server that knows the flows, here or anywhere."""
+"""``podline up``, ``deploy`` and ``worker``: a Prefect server that knows the flows, and what does its runs."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from podline.commands.options import load_settings, say, settings_option, store_
 
 # By name, since the library does not import what is above it.
 _UP, _DEPLOY = "podline.deployments.up", "podline.deployments.deploy"
+_WORKER = "podline.deployments.worker"
 _PROJECT_FILE = "podline.deployments.project_file"
 
 _project_option = click.option(
@@ -88,7 +89,7 @@ def deploy(project: Path | None, overwrite: bool, forget: tuple[str, ...], **opt
     A server with a secret gets it from PREFECT_API_AUTH_STRING. The secret of `podline up` is found, if that runs for
     the same root (the setting root) on this machine.
 
-    Next: a worker, `python -m podline.deployments.worker --pool cpu`.
+    Next: `podline worker`, on each machine that does the runs.
     """
     importlib.import_module(_UP).use_secret(load_settings(options))
     chosen = _chosen(project)
@@ -96,6 +97,24 @@ def deploy(project: Path | None, overwrite: bool, forget: tuple[str, ...], **opt
     deploying = importlib.import_module(_DEPLOY)
     for change in deploying.deployed(deploying.Request(folder=chosen.resolve(), overwrite=overwrite, forget=forget)):
         _say(str(change))
+
+
+@click.command("worker", cls=pages.Command)
+@click.option("--pool", default="cpu", show_default=True, help="The work pool whose runs it takes up.")
+@click.option("--name", default="", help="What the UI calls it.  [default: podline on HOST]")
+@click.option("--until-input-ends", is_flag=True, hidden=True)
+@settings_option
+def worker(pool: str, name: str, until_input_ends: bool, **options: Any) -> None:
+    """Take up runs of the server that PREFECT_API_URL names and do them on this machine, until Ctrl-C or SIGTERM.
+
+      PREFECT_API_URL=http://127.0.0.1:4200/api podline worker
+      PREFECT_API_URL=http://127.0.0.1:4200/api podline worker --pool gpu
+
+    It is Prefect's own worker but for its end: its runs save their work and go back into the queue, while
+    `prefect worker start` kills them. A server's secret is found as by `podline deploy`.
+    """
+    importlib.import_module(_UP).use_secret(load_settings(options))
+    importlib.import_module(_WORKER).work(pool, name, until_input_ends=until_input_ends)
 
 
 def _chosen(project: Path | None) -> Path:

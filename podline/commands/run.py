@@ -42,7 +42,7 @@ _FLOW = "podline.tasks.embedded:run_training"
 )
 @json_option
 def run(recipe: str, as_json: bool, **options: Any) -> None:
-    """From raw archive to report: convert, validate, train, evaluate, report, as a Prefect flow on this machine.
+    """Go from raw archive to report: convert, validate, train, evaluate, report, as a Prefect flow on this machine.
 
     RECIPE is cifar10, cifar10-5min, cifar10-15min, cifar100, mnist, sample or coco_pose, images or keypoints for those
     of your own, or the path of a Python file that holds a recipe (see docs/extending.md). Recipes for the data sets

@@ -27,7 +27,7 @@ _OTHERS_SECONDS = 3_600
 
 @click.group("store", cls=pages.Group)
 def store_group() -> None:
-    """The store as a whole: what is there and who uses it, whether it is whole, what nobody needs."""
+    """List, verify and prune what is in the store."""
 
 
 @store_group.command("list")
@@ -57,7 +57,7 @@ def list_holdings(as_json: bool, **options: Any) -> None:
 @store_options
 @json_option
 def verify(as_json: bool, **options: Any) -> None:
-    """Checks every file by its checksum, names what is gone, damaged or named by nothing; ledger and champions too.
+    """Check every file by its checksum; name what is damaged, gone, or named by no record.
 
       podline store verify --root podline-root
 
@@ -89,7 +89,7 @@ def verify(as_json: bool, **options: Any) -> None:
 @store_options
 @json_option
 def prune(yes: bool, days: float, as_json: bool, **options: Any) -> None:
-    """Deletes what nobody needs: unfinished work, data sets that no run was trained on, unpacked archives.
+    """Delete what is not needed: unfinished work, data sets that no run was trained on, unpacked archives.
 
       podline store prune --root podline-root
       podline store prune --root podline-root --days 30 --yes
@@ -128,7 +128,7 @@ def _name(one: Holding | UnpackedSource) -> str:
 
 
 def _lines(store: Store, found: Sequence[Holding | UnpackedSource]) -> tuple[list[str], int]:
-    """A line for each, and how wide their names are."""
+    """Return a line for each, and how wide their names are."""
     width = max((len(_name(one)) for one in found), default=0)
     return [
         f"{_name(one):{width}}  {size(one.bytes):>10}  {moment(one.touched)}{_state(store, one)}" for one in found

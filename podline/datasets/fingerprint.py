@@ -22,7 +22,7 @@ from podline.progress import Reporter
 from podline.recipes import datasets
 from podline.recipes.datasets import ConverterSettings
 from podline.recipes.own_code import of_dataset
-from podline.stages.completed import find_completed
+from podline.stages import completed
 from podline.stages.specs import ConvertResult, ConvertSpec
 from podline.store import digests
 from podline.store.contract import Store, explained
@@ -154,9 +154,8 @@ def find_converted(spec: ConvertSpec, reporter: Reporter) -> ConvertResult | Non
     Raises:
         SourceError: the source does not exist.
     """
-    store = open_store(spec.root)
-    known = memory_of(spec, store).fingerprint
-    return find_completed(store, dataset_folder(spec.dataset, known), spec, reporter) if known else None
+    known = memory_of(spec, open_store(spec.root)).fingerprint
+    return completed.find(spec, reporter, dataset_folder(spec.dataset, known)) if known else None
 
 
 def _state(source: str, settings: ConverterSettings) -> object:

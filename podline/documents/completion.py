@@ -57,19 +57,19 @@ class Completion(Frozen):
 
 
 def completion_name(folder: str, stage: str) -> str:
-    """The name, in the store, of a stage's completion record."""
+    """Return the name, in the store, of a stage's completion record."""
     return f"{folder}/stages/{stage}.json"
 
 
 def record_files(store: Store, folder: str, stage: str, names: Iterable[str]) -> None:
-    """Writes a completion record of files that no stage of :mod:`podline.stages.specs` makes."""
+    """Write a completion record of files that no stage of :mod:`podline.stages.specs` makes."""
     artifacts = tuple(artifact_of(store, name) for name in names)
     record = Completion(stage=stage, spec_digest="", result={}, artifacts=artifacts)
     store.publish_json(completion_name(folder, stage), record.model_dump(mode="json"), replace=True)
 
 
 def read_completion(store: Store, folder: str, stage: str) -> Completion:
-    """A stage's completion record.
+    """Read a stage's completion record.
 
     Raises:
         StoreError: there is none, or it cannot be read.
@@ -93,7 +93,7 @@ def recorded_artifacts(store: Store, folder: str, stage: str) -> dict[str, Artif
 
 
 def artifact_of(store: Store, name: str) -> Artifact:
-    """A published file as an artifact; reads all of it."""
+    """Return a published file as an artifact; read all of it."""
     found = store.find(name)
     if found is None:
         raise StoreError(f"{store.where(name)} is not there, though it was written just now")
@@ -101,14 +101,14 @@ def artifact_of(store: Store, name: str) -> Artifact:
 
 
 def listed_artifact(store: Store, found: Listed) -> Artifact:
-    """A file that was listed as an artifact."""
+    """Return a listed file as an artifact."""
     return Artifact(
         name=found.name, bytes=found.bytes, sha256=store.sha256(found.name, found), modified=found.published
     )
 
 
 def damage(store: Store, artifact: Artifact, there: Listed | None) -> str | None:
-    """What is wrong with an artifact, in a line; None if it is whole.
+    """Return what is wrong with an artifact, in a line; None if it is whole.
 
     Args:
         store: the store.
@@ -128,7 +128,7 @@ def damage(store: Store, artifact: Artifact, there: Listed | None) -> str | None
 
 
 def read_artifact(store: Store, folder: str, stage: str, name: str) -> bytes:
-    """The content of a small file that a stage wrote, verified against its completion record.
+    """Read a small file that a stage wrote; verify it by its completion record.
 
     Where no record names it, as of a stage that is not done yet, it is taken as it is.
 
@@ -148,7 +148,7 @@ def read_artifact(store: Store, folder: str, stage: str, name: str) -> bytes:
 
 
 def local_artifact(store: Store, folder: str, stage: str, name: str) -> Path:
-    """Like :func:`read_artifact`, as a local file."""
+    """Return the same as a local file; see :func:`read_artifact`."""
     path = store.local(name)
     with explained("read", path):
         _require(store, folder, stage, name, lambda: digests.of_file(path))

@@ -60,7 +60,7 @@ class InitialWeights(Frozen):
 
 
 def read_initial_weights(store: Store, folder: str) -> InitialWeights:
-    """What the training of a run's folder took.
+    """Read which weights the training of a run's folder began with.
 
     Raises:
         StoreError: it cannot be read.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -10,7 +10,6 @@ from podline.documents.metric import Metric
 from podline.documents.promotion import Verdict
 from podline.frozen import Frozen, JsonObject
 
-LAYOUT: Final = 1
 State = Literal["finished", "failed", "cancelled"]
 Started = Literal["schedule", "hand", "retry"]
 """What began a run."""
@@ -201,10 +200,29 @@ class AnnealingSummary(Frozen):
     states: tuple[Energy, ...]
 
 
+class Load(Frozen):
+    """What used the processor while a training ran, in cores, on average.
+
+    Attributes:
+        cores: of the machine.
+        own: used by the training.
+        others: used by other processes.
+        stolen: taken by the hypervisor, for other virtual machines.
+        throttled: share of the periods, 0…1, in which the quota of the control group stopped the training.
+    """
+
+    cores: int
+    own: float
+    others: float
+    stolen: float
+    throttled: float
+
+
 class Training(Frozen):
     """How training went; the figures of :class:`podline.stages.specs.TrainResult` that tell of it.
 
     Attributes:
+        load: since the last break; None if it is not known.
         annealing: None for a schedule without.
     """
 
@@ -215,7 +233,8 @@ class Training(Frozen):
     seconds: float
     examples_per_second: float
     waiting_for_input: float
-    traces: int = Field(default=0, exclude_if=lambda traces: not traces)
+    traces: int = 0
+    load: Load | None = None
     resumed_from: tuple[int, ...] = ()
     annealing: AnnealingSummary | None = None
 
@@ -292,7 +311,6 @@ class Entry(Origin):
     """A run that ended. Of one that found its training done, what produced its model is what that training was of.
 
     Attributes:
-        layout: of this document.
         name: the entry's own; see :func:`podline.ledger.ledger.name_of`.
         state: how it ended.
         began: Unix time.
@@ -315,7 +333,6 @@ class Entry(Origin):
         cause: the error in a line.
     """
 
-    layout: Literal[1] = LAYOUT
     name: str
     state: State
     began: float
@@ -331,7 +348,7 @@ class Entry(Origin):
     retries: tuple[RetrySummary, ...] = ()
     training: Training | None = None
     outcome: Outcome | None = None
-    promotion: PromotionSummary | None = Field(default=None, exclude_if=lambda decision: decision is None)
+    promotion: PromotionSummary | None = None
     report: str = ""
     error: str = ""
     cause: str = Field(default="", description="one line")

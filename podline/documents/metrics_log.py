@@ -230,7 +230,7 @@ _METRICS_LINE: TypeAdapter[MetricsLine] = TypeAdapter(Annotated[MetricsLine, Fie
 
 
 def read_metrics(path: Path) -> list[MetricsLine]:
-    """The lines of a ``metrics.jsonl``; a last line without its end, which a killed process leaves, is left out.
+    """Read a ``metrics.jsonl``; leave out an unfinished last line of a killed process.
 
     Raises:
         StoreError: it cannot be read.
@@ -246,7 +246,7 @@ def read_metrics(path: Path) -> list[MetricsLine]:
 
 
 def read_events(path: Path) -> list[EventLine]:
-    """The lines of an ``events.jsonl``, like :func:`read_metrics`."""
+    """Read an ``events.jsonl``, like :func:`read_metrics`."""
     lines: list[EventLine] = []
     for number, text in _whole_lines(path):
         try:
@@ -284,7 +284,7 @@ class MetricsLog:
             self._stream = path.open("ab")
 
     def require(self, mark: LogMark) -> None:
-        """Makes sure that the file still begins with what it held at the mark.
+        """Make sure that the file still begins with what it held at the mark.
 
         Raises:
             ArtifactError: it does not.
@@ -295,7 +295,7 @@ class MetricsLog:
             raise ArtifactError(f"{self.path} no longer begins with the {mark.bytes} bytes that it held then")
 
     def cut(self, mark: LogMark | None = None) -> None:
-        """Goes back to a mark, or to the beginning."""
+        """Go back to a mark, or to the beginning."""
         length = mark.bytes if mark else 0
         with explained("write", self.path):
             self._stream.truncate(length)
@@ -304,7 +304,7 @@ class MetricsLog:
         self._bytes = length
 
     def write(self, line: MetricsLine) -> None:
-        """Appends a line."""
+        """Append a line."""
         data = (json.dumps(line.model_dump(mode="json"), allow_nan=False) + "\n").encode()
         with explained("write", self.path):
             self._stream.write(data)
@@ -313,7 +313,7 @@ class MetricsLog:
         self._bytes += len(data)
 
     def mark(self) -> LogMark:
-        """The log as it is now, safely on the disk."""
+        """Return the log's length and checksum once it is on the disk."""
         with explained("write", self.path):
             os.fsync(self._stream.fileno())
         return LogMark(bytes=self._bytes, sha256=self._hash.hexdigest())
@@ -338,7 +338,7 @@ class EventLog:
                 os.truncate(path, content.rfind(b"\n") + 1)
 
     def write(self, event: EventKind, step: int, message: str) -> None:
-        """Appends an event, safely on the disk."""
+        """Append an event; wait until it is on the disk."""
         line = EventLine(time=time.time(), event=event, step=step, message=message)
         with explained("write", self.path), self.path.open("ab") as stream:
             stream.write((line.model_dump_json() + "\n").encode())
@@ -346,5 +346,5 @@ class EventLog:
             os.fsync(stream.fileno())
 
     def read(self) -> list[EventLine]:
-        """All events so far."""
+        """Return all events so far."""
         return read_events(self.path) if self.path.exists() else []

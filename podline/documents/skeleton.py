@@ -107,7 +107,7 @@ def control_character(name: str) -> str:
 
 
 def side_of(joint: str) -> Pair:
-    """``left``, ``right`` or nothing, as a name says, and the name without it: ``left_ear``, ``eyeL``, ``R-hip``."""
+    """Return the side in a name, or nothing, and the name without it: ``left_ear``, ``eyeL``, ``R-hip``."""
     found = _SIDE.search(joint)
     if found is None:
         return "", joint
@@ -115,7 +115,7 @@ def side_of(joint: str) -> Pair:
 
 
 def mirrored_by_name(joints: Iterable[str]) -> tuple[Pair, ...] | None:
-    """Right and left joints in pairs, by their names; None where none has a side, or one has no partner."""
+    """Return right and left joints in pairs, by their names; None where none has a side, or one has no partner."""
     sides: dict[str, dict[str, str]] = {}
     for joint in joints:
         side, rest = side_of(joint)
@@ -127,7 +127,7 @@ def mirrored_by_name(joints: Iterable[str]) -> tuple[Pair, ...] | None:
 
 
 def sigmas_by_name(joints: Iterable[str]) -> tuple[float, ...]:
-    """COCO's of the joints that are called as COCO's, :data:`OTHER_SIGMA` of the others."""
+    """Return COCO's constants of joints with COCO's names, :data:`OTHER_SIGMA` of the others."""
     known = dict(zip(COCO.annotated, COCO.sigmas, strict=True))
     return tuple(known.get(joint, OTHER_SIGMA) for joint in joints)
 

@@ -32,7 +32,7 @@ class Holding:
     Attributes:
         folder: its name in the store.
         objects: all that lies there.
-        whole: whether word was left that it is done: a manifest, or the completion record of a training.
+        whole: whether it has a manifest, or the completion record of a training.
         users: the runs that use a data set; of a run, the recipes whose champion it is or was.
     """
 
@@ -43,17 +43,17 @@ class Holding:
 
     @property
     def bytes(self) -> int:
-        """What it weighs."""
+        """Return the sum of the objects' sizes."""
         return sum(found.bytes for found in self.objects)
 
     @property
     def touched(self) -> float:
-        """The Unix time at which its youngest object was published."""
+        """Return the Unix time at which its youngest object was published."""
         return max(found.published for found in self.objects)
 
 
 def holdings(store: Store) -> list[Holding]:
-    """Every data set and every run of a store, by name.
+    """Return every data set and every run of a store, by name.
 
     Raises:
         StoreError: the store cannot be read.
@@ -75,7 +75,7 @@ def _holding(folder: str, objects: list[Listed], users: Iterable[str]) -> Holdin
 
 
 def _users(store: Store, folders: dict[str, list[Listed]]) -> dict[str, list[str]]:
-    """Data set → the runs that were trained on it; run → the recipes whose champion it is."""
+    """Return data set → the runs trained on it; run → the recipes whose champion it is or was."""
     users: dict[str, list[str]] = {}
     runs = [
         folder
@@ -110,7 +110,7 @@ def _fields_of(document: dict[str, Any], key: str) -> dict[str, Any]:
 
 
 def needless(found: Iterable[Holding], before: float) -> list[Holding]:
-    """What no run and no champion needs: unfinished work, and data sets that no run was trained on.
+    """Return what no run and no champion needs: unfinished work, and data sets without runs.
 
     Args:
         found: what the store holds.
@@ -127,13 +127,13 @@ def needless(found: Iterable[Holding], before: float) -> list[Holding]:
 
 
 def in_use(store: Store, holding: Holding) -> bool:
-    """Whether a living process works on a data set or a run; see :mod:`podline.store.locks` for which are known."""
+    """Return whether a living process works on a holding; :mod:`podline.store.locks` says which are known."""
     with store.alone(holding.folder) as free:
         return not free
 
 
 def remove(store: Store, holding: Holding) -> bool:
-    """Deletes a holding, what says that it is whole first, so that half of it never looks whole.
+    """Delete a holding; manifest and records first, so that half of it never looks whole.
 
     Returns:
         Whether it was deleted; what a living process works on is not.
@@ -156,7 +156,7 @@ class UnpackedSource:
 
     Attributes:
         path: its folder.
-        bytes: what it weighs.
+        bytes: the sum of its files' sizes.
         touched: the Unix time, by this machine's clock, at which it was used.
     """
 
@@ -166,12 +166,12 @@ class UnpackedSource:
 
     @property
     def in_use(self) -> bool:
-        """Whether a living process reads it."""
+        """Return whether a living process reads it."""
         with explained("write", use_of(self.path)), locked(use_of(self.path), wait=False) as free:
             return free is None
 
     def remove(self) -> bool:
-        """Deletes it; returns whether it did: what a living process reads stays.
+        """Delete it, unless a living process reads it; return whether it was deleted.
 
         Raises:
             StoreError: it cannot be deleted.
@@ -184,7 +184,7 @@ class UnpackedSource:
 
 
 def unpacked_sources(store: Store) -> list[UnpackedSource]:
-    """Every archive that was unpacked on this machine for conversions into a store."""
+    """Return every archive that was unpacked on this machine for conversions into a store."""
     found = []
     for folder in unpacked(source_cache(store)):
         size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

@@ -39,7 +39,7 @@ class NamedDifference(Frozen):
 
 
 def differing(origins: Sequence[Origin], changes: Callable[[Data, Data], Change]) -> list[NamedDifference]:
-    """Everything in which what produced some runs differs, in the order of :data:`AREAS`.
+    """Return everything that differs in what produced some runs, in the order of :data:`AREAS`.
 
     Args:
         origins: at least one; an entry of the ledger is one too.
@@ -55,7 +55,7 @@ def differing(origins: Sequence[Origin], changes: Callable[[Data, Data], Change]
 
 
 def same_but_for_seed(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
-    """Whether two runs train the same way: with the same values of the recipe, but for the seed.
+    """Return whether two runs train with the same values of the recipe, but for the seed.
 
     A value that only one of them has is one that the other's Podline did not know yet.
 
@@ -96,7 +96,7 @@ def _settings(origin: Origin) -> dict[str, Any]:
 
 
 def _code(codes: Sequence[CodeVersion]) -> list[dict[str, Any]]:
-    """By name. A version is told where no commit is known: every commit of another version is another commit."""
+    """Return the code by name; its version only where a commit is not known."""
     known = all(code.commit for code in codes)
     told: list[dict[str, Any]] = []
     for code in codes:

@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from podline.documents.ledger_entry import LAYOUT, Entry, State
+from podline.documents.ledger_entry import Entry, State
 from podline.errors import ArtifactError, StoreError
 from podline.store.contract import Listed, Store
 
@@ -42,12 +42,12 @@ class Named(NamedTuple):
 
 
 def name_of(ended: float, recipe: str, state: State) -> str:
-    """A new entry's name: when the run ended, of which recipe, how, and eight digits that no other has."""
+    """Return a new entry's name: when the run ended, its recipe, how it ended, and eight random digits."""
     return f"{datetime.fromtimestamp(ended, UTC):{_MOMENT}}-{recipe}-{state}-{uuid.uuid4().hex[:8]}"
 
 
 def file_of(name: str) -> str:
-    """The name, in the store, of an entry."""
+    """Return the name of an entry's file in the store."""
     return f"{FOLDER}/{name}.json"
 
 
@@ -62,23 +62,17 @@ def publish(store: Store, entry: Entry) -> None:
 
 
 def read(store: Store, name: str) -> Entry:
-    """An entry by name.
+    """Read an entry by name.
 
     Raises:
         StoreError: there is none, or it cannot be read.
-        ArtifactError: it is not an entry of this layout.
+        ArtifactError: it is damaged.
     """
-    document, where = store.read_json(file_of(name), REMEDY), store.where(file_of(name))
     try:
-        return Entry.model_validate(document)
+        return Entry.model_validate(store.read_json(file_of(name), REMEDY))
     except ValueError as error:
-        layout = document.get("layout", LAYOUT) if isinstance(document, dict) else LAYOUT
-        if layout != LAYOUT:
-            raise ArtifactError(
-                f"{where}: layout {layout} vs {LAYOUT} here; read it with the Podline that wrote it, or delete it"
-            ) from None
         problem = "; ".join(line.strip() for line in str(error).splitlines()[1:3])
-        raise ArtifactError(f"{where} is no entry of the ledger ({problem}); {REMEDY}") from error
+        raise ArtifactError(f"{store.where(file_of(name))} is no entry of the ledger ({problem}); {REMEDY}") from error
 
 
 def names(
@@ -89,7 +83,7 @@ def names(
     since: datetime | None = None,
     until: datetime | None = None,
 ) -> list[Named]:
-    """The entries that there are, by what their names tell; the newest first. None of them is read.
+    """List the entries by their names alone, the newest first; read none.
 
     Args:
         store: the store.
@@ -116,12 +110,12 @@ def is_entry(name: str) -> bool:
 
 
 def files(listing: Iterable[Listed]) -> dict[str, Listed]:
-    """The files of entries among those of the ledger's folder, by name."""
+    """Return the files of entries among those of the ledger's folder, by name."""
     return {found.name: found for found in listing if _named(found.name)}
 
 
 def foreign(store: Store) -> list[str]:
-    """What lies in the ledger's folder and by its name is no entry."""
+    """Return what lies in the ledger's folder and is no entry by its name."""
     found = store.list(FOLDER)
     return [name for name in found if name.count("/") == 1 and _named(name) is None]
 
@@ -134,7 +128,7 @@ def entries(
     commit: str | None = None,
     damaged: Callable[[ArtifactError], None] | None = None,
 ) -> Iterator[Entry]:
-    """Entries, read several at a time and handed out one by one in the order asked for.
+    """Yield entries in the order asked for; several are read ahead.
 
     A few are held at any time, however many there are.
 
@@ -166,7 +160,7 @@ def entries(
 
 
 def entry_of(store: Store, name: str) -> Entry:
-    """The entry of a name, or how it begins; of a run, or how its name begins, the newest one.
+    """Return the entry of a name, or the newest one of a run; either name may be shortened.
 
     Raises:
         StoreError: there is none.

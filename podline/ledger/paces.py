@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
-from podline.documents.ledger_entry import Entry, Environment
+from podline.documents.ledger_entry import Entry, Environment, Training
 from podline.frozen import JsonObject
 from podline.ledger import ledger
 from podline.ledger.differences import same_but_for_seed
-from podline.ledger.slowness import MOST, Pace
+from podline.ledger.slowness import FACTOR, MOST, Pace, Slowness, growth, slowness
+from podline.stages.specs import TrainResult
 from podline.store.contract import Store
 
+TRAIN = "train"
+_LONG_AGO = 60 * 86_400.0
 # So many entries of a recipe are read at most: in a bucket a second or two.
 _READ = 5 * MOST
 
 
 def paces_of(entry: Entry) -> dict[str, Pace]:
-    """The pace of each stage that did its work in a run, by the stage's name."""
+    """Return the pace of each stage that did its work in a run, by the stage's name."""
     found, where = {}, entry.environment
     if entry.training is not None and entry.training.examples_per_second > 0:
         told = entry.training
-        found["train"] = trained_at(told.examples_per_second, told.waiting_for_input, told.traces, where)
+        found[TRAIN] = trained_at(told, where)
     counts = {"evaluate": entry.outcome.examples if entry.outcome else 0}
     records = sum(split.records for split in entry.data.splits.values()) if entry.data else 0
     counts |= {"convert": records, "validate": records}
@@ -34,15 +38,48 @@ def paces_of(entry: Entry) -> dict[str, Pace]:
     return found
 
 
-def trained_at(examples_per_second: float, waiting: float, traces: int, where: Environment) -> Pace:
-    """The pace of a training."""
-    return Pace(1 / examples_per_second, waiting, where.devices, where.strategy, where.cores, where.machine, traces)
+def trained_at(training: Training | TrainResult, where: Environment) -> Pace:
+    """Return the pace of a training."""
+    return Pace(
+        1 / training.examples_per_second,
+        training.waiting_for_input,
+        where.devices,
+        where.strategy,
+        where.cores,
+        where.machine,
+        training.traces,
+        training.load,
+    )
+
+
+def slow_training(
+    store: Store, recipe: str, settings: JsonObject, now: Pace, *, until: float | None = None, factor: float = FACTOR
+) -> Slowness | None:
+    """Return whether a training is slower than the latest ones of its recipe, or those than the ones two months before.
+
+    Args:
+        store: the store.
+        recipe: the recipe's name.
+        settings: its values, as the ledger has them.
+        now: the training's pace.
+        until: when the training ended, as a Unix time; None for one that goes on.
+        factor: of the usual time that is allowed in any case.
+
+    Raises:
+        StoreError: the ledger cannot be read.
+    """
+    ended = time.time() if until is None else until
+    before = earlier(store, recipe, settings, TRAIN, ended, now)
+    if found := slowness(now, before, factor):
+        return found
+    past = earlier(store, recipe, settings, TRAIN, ended - _LONG_AGO, now)
+    return growth([*before, now], [pace for pace in past if pace not in before])
 
 
 def earlier(
     store: Store, recipe: str, settings: JsonObject, stage: str, until: float | None = None, but: Pace | None = None
 ) -> list[Pace]:
-    """A stage's paces in the latest runs of a recipe with the same settings but for the seed, the oldest first.
+    """Return a stage's paces in the latest runs of a recipe with equal settings but for the seed, the oldest first.
 
     A stage that came to its end counts, whatever became of the run after it. Entries that are damaged are passed over.
 

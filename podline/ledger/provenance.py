@@ -26,7 +26,7 @@ _GIT_SECONDS = 20.0
 
 
 def code(top: Path = _HERE.parent) -> CodeVersion:
-    """The code that runs: a git checkout's commit and what was changed since, or the installed package's version.
+    """Return the code that runs: a git checkout's commit and changed files, or the installed package's version.
 
     Args:
         top: the folder that the packages lie in.
@@ -42,7 +42,7 @@ def code(top: Path = _HERE.parent) -> CodeVersion:
 
 
 def environment(strategy: str = "", devices: str = "") -> Environment:
-    """What this process runs on.
+    """Return what this process runs on.
 
     Args:
         strategy: where models were asked to run.
@@ -61,7 +61,7 @@ def environment(strategy: str = "", devices: str = "") -> Environment:
 
 
 def _packages() -> dict[str, str]:
-    """Name → version of every other package that is installed, in the order of their names."""
+    """Return name → version of every other installed package, sorted by name."""
     found = {}
     for distribution in importlib.metadata.distributions():
         name = (distribution.metadata["Name"] or "").lower().replace("_", "-")
@@ -71,7 +71,7 @@ def _packages() -> dict[str, str]:
 
 
 def _status(top: Path) -> tuple[str, list[str]] | None:
-    """The commit that is checked out and the files that differ from it; None if the code is no checkout of ours."""
+    """Return the commit and the files that differ from it; None if the code is no checkout of Podline."""
     # A package that is installed below somebody's checkout is not that checkout's.
     if _git(top, "ls-files", "--error-unmatch", f"{PACKAGE}/__init__.py") is None:
         return None
@@ -88,7 +88,7 @@ def _status(top: Path) -> tuple[str, list[str]] | None:
 
 
 def _git(top: Path, *arguments: str) -> str | None:
-    """What git says; None if there is no git, or it refuses."""
+    """Return git's output; None if there is no git, or it fails."""
     # Without a lock: it must not get in the way of whoever works in the checkout.
     command = ["git", "--no-optional-locks", "-C", str(top), *arguments]
     try:
@@ -103,7 +103,7 @@ def _beginning(path: Path) -> str:
 
 
 def _installed_commit() -> str:
-    """The commit that a package installed from a repository was made of; empty if it says nothing."""
+    """Return the commit that an installed package was built from; empty if it is not known."""
     text = importlib.metadata.distribution(PACKAGE).read_text("direct_url.json")
     with contextlib.suppress(ValueError):
         return json.loads(text or "{}").get("vcs_info", {}).get("commit_id", "")
@@ -111,7 +111,7 @@ def _installed_commit() -> str:
 
 
 def _sources(top: Path) -> str:
-    """Of every module, as it is imported: in a checkout some of the packages in ``podline`` are links to folders."""
+    """Hash every module, through the links that some packages in ``podline`` are in a checkout."""
     folders = os.walk(top / PACKAGE, followlinks=True)
     files = sorted(Path(folder, name) for folder, _, names in folders for name in names if name.endswith(".py"))
     return digests.of_json([(path.relative_to(top).as_posix(), digests.of_file(path)) for path in files])

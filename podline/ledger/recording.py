@@ -69,7 +69,7 @@ def recorded(
     started: Started = "hand",
     schedule: str = "",
 ) -> Iterator[Notes]:
-    """The body of a run: what it notes, and how it ends, becomes an entry of the ledger.
+    """Record a run, which is the body: what it notes and how it ends becomes an entry of the ledger.
 
     Args:
         store: the store.
@@ -134,7 +134,7 @@ class Notes:
         self._trained: TrainResult | None = None
 
     def planned(self, recipe: Recipe, machine: Settings, strategy: str) -> None:
-        """The settings are known."""
+        """Note the settings."""
         self._update(
             settings={"recipe": plain(recipe), "machine": _machine(machine)},
             overridden=overridden(recipe),
@@ -143,7 +143,7 @@ class Notes:
         )
 
     def asked(self, spec: Spec) -> None:
-        """A stage begins."""
+        """Note that a stage begins."""
         if isinstance(spec, ConvertSpec):
             self._update(seeds={**self.entry.seeds, "data": spec.seed})
         elif isinstance(spec, ValidateSpec):
@@ -155,7 +155,7 @@ class Notes:
             self._told_of_data(spec.dataset_folder, changed=True)
 
     def answered(self, spec: Spec, result: Result, seconds: float) -> None:
-        """A stage came to its end.
+        """Note a stage's result.
 
         Args:
             spec: what it was given.
@@ -175,12 +175,12 @@ class Notes:
             self._update(report=result.html)
 
     def retried(self, stage: str, error: BaseException, delay: float) -> None:
-        """A stage failed, and is tried again after so many seconds."""
+        """Note that a stage failed and is tried again after ``delay`` seconds."""
         retry = RetrySummary(stage=stage, error=type(error).__name__, cause=one_line(error), delay=delay)
         self._update(retries=(*self.entry.retries, retry))
 
     def ended(self, error: BaseException | None) -> Entry:
-        """The whole entry.
+        """Return the whole entry.
 
         Args:
             error: what ended the run before its time.
@@ -200,7 +200,7 @@ class Notes:
         return self.entry
 
     def _produced_by(self, result: TrainResult) -> None:
-        """Of a training that was found done, what produced the model is what was there then, and not tonight's."""
+        """Take what produced a re-used model from its origin; it is not what runs now."""
         origin = read_origin(self.store, result.folder) if result.reused else None
         if origin is None:
             keep_origin(self.store, result.folder, self.entry)
@@ -238,7 +238,7 @@ class Notes:
         return change.model_copy(update={"splits": splits})
 
     def _run_before(self) -> Entry | None:
-        """The newest entry of the same recipe that tells of its data."""
+        """Return the newest entry of the same recipe that has data."""
         for named in ledger.names(self.store, recipe=self.entry.recipe):
             try:
                 entry = ledger.read(self.store, named.name)
@@ -271,7 +271,7 @@ class Notes:
         return waiting.model_copy(update={"turn": turn, "tpu": waits - turn, "repairs": repairs})
 
     def _outcome(self) -> Outcome | None:
-        """How good the model is, if it was judged: also where the judgement is that it has learned nothing."""
+        """Return how good the model is, if it was evaluated; also if it has learned nothing."""
         if self._trained is None:
             return None
         folder = self._trained.folder
@@ -286,7 +286,7 @@ class Notes:
 
 
 def data_of(manifest: Manifest) -> Data:
-    """What the ledger tells of a data set."""
+    """Return a data set as the ledger has it."""
     return Data(
         dataset=manifest.dataset,
         fingerprint=manifest.fingerprint,
@@ -299,7 +299,7 @@ def data_of(manifest: Manifest) -> Data:
 
 
 def outcome_of(document: AnyEvaluation, parameters: int, model_bytes: int, evaluation_sha256: str) -> Outcome:
-    """What the ledger tells of an evaluation.
+    """Return an evaluation as the ledger has it.
 
     Args:
         document: the evaluation.
@@ -322,7 +322,7 @@ def outcome_of(document: AnyEvaluation, parameters: int, model_bytes: int, evalu
 
 
 def plain(value: Any) -> Any:
-    """A model as JSON, with every field, also those that are as usual and that its own JSON leaves out."""
+    """Return a model as JSON with every field, also those that its own JSON leaves out as usual."""
     if isinstance(value, BaseModel):
         return {name: plain(inner) for name, inner in value}
     if isinstance(value, Mapping):
@@ -331,7 +331,7 @@ def plain(value: Any) -> Any:
 
 
 def overridden(recipe: Recipe) -> dict[str, Any]:
-    """Dotted path → value, of what is given in place of what the recipe of that name says; else nothing."""
+    """Return dotted path → value of the settings that differ from the recipe of that name."""
     if not registry.has(recipe.name):
         return {}
     written, given = (flat(plain(each)) for each in (registry.get(recipe.name), recipe.model_copy(update={"code": {}})))

@@ -5,7 +5,9 @@ same recipe, and more than chance explains: the logarithm lies more than :data:`
 :data:`ENOUGH` runs :data:`FEW_SPREADS`) robust standard deviations, 1.4826 times the median absolute deviation, above
 their median. A standard deviation counts as :data:`LEAST_SPREAD` at least. Fewer than :data:`LEAST` runs say nothing.
 
-Runs on the same devices are compared with where there are enough of them, else all.
+Runs on the same devices are compared with where there are enough of them, else all. Where there are too few runs, what
+the machine could do decides: see :func:`_crowded`. A machine that becomes slower over months is the usual one each
+night: see :func:`growth`.
 """
 
 from __future__ import annotations
@@ -16,12 +18,19 @@ from collections.abc import Iterable, Sequence
 from statistics import median
 from typing import NamedTuple
 
+from podline.documents.ledger_entry import Load
 from podline.plurals import plural
 
 MOST, LEAST, ENOUGH = 10, 3, 5
 FACTOR, SPREADS, FEW_SPREADS, LEAST_SPREAD = 1.5, 6.0, 10.0, 0.05
 EARLY_FACTOR = 3.0
 """In place of :data:`FACTOR` for the first seconds of a training: they vary more than whole runs do."""
+
+GROWTH, ERRORS = 1.2, 4.0
+"""Of :func:`growth`: the least factor, and how many standard errors of the difference of two medians it must exceed."""
+_SATURATED = 0.9
+# What is lost to others counts as a cause from this share of the machine's cores, or of the periods, on.
+_LOST = 0.2
 
 # Of a median absolute deviation, to be a standard deviation where values are normal.
 _TO_SIGMA = 1.4826
@@ -40,6 +49,7 @@ class Pace(NamedTuple):
         cores: that the process might use.
         machine: the host's name.
         traces: how often the training step was turned into a graph; 0 where that is not known.
+        load: of the processor meanwhile; None where it is not known.
     """
 
     seconds: float
@@ -49,23 +59,24 @@ class Pace(NamedTuple):
     cores: int = 0
     machine: str = ""
     traces: int = 0
+    load: Load | None = None
 
 
 class Slowness(NamedTuple):
-    """A stage that is slower than it should be: how many times, than how many runs, and why."""
+    """A stage that is slower than it should be: how many times, than what, and why."""
 
     factor: float
-    runs: int
+    usual: str
     cause: str
 
     def __str__(self) -> str:
         """All this in a line."""
         factor = f"{self.factor:.1f}" if self.factor < 10 else f"{self.factor:.0f}"
-        return f"{factor} × slower than the last {plural(self.runs, 'run')}: {self.cause}"
+        return f"{factor} × slower than {self.usual}: {self.cause}"
 
 
 def slowness(now: Pace, before: Sequence[Pace], factor: float = FACTOR) -> Slowness | None:
-    """Whether a stage is slower than it should be; None if it is not, or if too little is known.
+    """Return by how much a stage is slower than it should be; None if it is not, or if too little is known.
 
     Args:
         now: its pace.
@@ -76,18 +87,60 @@ def slowness(now: Pace, before: Sequence[Pace], factor: float = FACTOR) -> Slown
     alike = [pace for pace in latest if pace.devices == now.devices]
     compared = alike if len(alike) >= LEAST else latest
     if len(compared) < LEAST or now.seconds <= 0:
-        return None
-    usual = median(math.log(pace.seconds) for pace in compared)
-    spread = _TO_SIGMA * median(abs(math.log(pace.seconds) - usual) for pace in compared)
-    allowed = (SPREADS if len(compared) >= ENOUGH else FEW_SPREADS) * max(spread, LEAST_SPREAD)
+        return _crowded(now)
+    usual, spread = _logarithms(compared)
+    allowed = (SPREADS if len(compared) >= ENOUGH else FEW_SPREADS) * spread
     slower = math.log(now.seconds) - usual
     if slower <= max(math.log(factor), allowed):
         return None
-    return Slowness(math.exp(slower), len(compared), "; ".join(_causes(now, compared)))
+    return Slowness(math.exp(slower), f"the last {plural(len(compared), 'run')}", "; ".join(_causes(now, compared)))
+
+
+def growth(recent: Sequence[Pace], past: Sequence[Pace]) -> Slowness | None:
+    """Return by how much a stage has become slower since a time long ago; None if it has not, or too little is known.
+
+    Args:
+        recent: paces of the latest runs, the oldest first.
+        past: those of runs long before them.
+    """
+    if not recent:
+        return None
+    now, then = ([pace for pace in paces if pace.devices == recent[-1].devices] for paces in (recent, past))
+    if min(len(now), len(then)) < ENOUGH:
+        return None
+    (usual, spread), (before, spread_before) = _logarithms(now), _logarithms(then)
+    # The standard error of a median is 1.25 times that of a mean.
+    error = 1.25 * math.hypot(spread / math.sqrt(len(now)), spread_before / math.sqrt(len(then)))
+    if usual - before <= max(math.log(GROWTH), ERRORS * error):
+        return None
+    causes = _causes(now[-1]._replace(seconds=math.exp(usual)), then)
+    return Slowness(math.exp(usual - before), f"{plural(len(then), 'run')} two months before", "; ".join(causes))
+
+
+def _logarithms(paces: Sequence[Pace]) -> tuple[float, float]:
+    """Return median and robust standard deviation of the paces' logarithms."""
+    usual = median(math.log(pace.seconds) for pace in paces)
+    return usual, max(LEAST_SPREAD, _TO_SIGMA * median(abs(math.log(pace.seconds) - usual) for pace in paces))
+
+
+def _crowded(now: Pace) -> Slowness | None:
+    """Return by how much others slowed a stage down, if the machine was busy: what they took was not to be had."""
+    load = now.load
+    if (
+        load is None
+        or "cpu" not in now.devices.lower()
+        or load.own + load.others + load.stolen < _SATURATED * load.cores
+    ):
+        return None
+    # Of what others use, a training that wants all cores would have got its part.
+    factor = load.cores / max(load.own, load.cores - load.others - load.stolen)
+    if factor <= FACTOR:
+        return None
+    return Slowness(factor, "on this machine alone, by estimate", "; ".join(_lost(load, [])))
 
 
 def _causes(now: Pace, before: Sequence[Pace]) -> list[str]:
-    """What differs, the likeliest cause first."""
+    """Return what differs, the likeliest cause first."""
     found = []
     if now.devices != _most(pace.devices for pace in before):
         found.append(f"{now.devices} instead of {_most(pace.devices for pace in before)}")
@@ -98,6 +151,8 @@ def _causes(now: Pace, before: Sequence[Pace]) -> list[str]:
     traced = [pace.traces for pace in before if pace.traces]
     if traced and now.traces > max(traced):
         found.append(f"traced {plural(now.traces, 'graph')} of the training step, {max(traced)} before")
+    if now.load is not None:
+        found += _lost(now.load, [pace.load for pace in before if pace.load is not None])
     if now.cores < min(pace.cores for pace in before):
         found.append(f"{plural(now.cores, 'core')} instead of {_most(pace.cores for pace in before)}")
     if not found and now.strategy not in {pace.strategy for pace in before}:
@@ -105,6 +160,23 @@ def _causes(now: Pace, before: Sequence[Pace]) -> list[str]:
     if now.machine not in {pace.machine for pace in before}:
         found.append(f"machine {now.machine} instead of {_most(pace.machine for pace in before)}")
     return found or ["nothing that is known differs"]
+
+
+def _lost(load: Load, before: Sequence[Load]) -> list[str]:
+    """Return what was lost to others, where it is more than before; no runs before lost nothing."""
+
+    def usual(what: str) -> float:
+        return median([getattr(each, what) for each in before] or [0.0])
+
+    found = []
+    for what, taken in (("others", "other processes use"), ("stolen", "the hypervisor takes")):
+        cores = getattr(load, what)
+        if cores - usual(what) >= _LOST * load.cores:
+            earlier = f", {usual(what):.1f} before" if before else ""
+            found.append(f"{taken} {cores:.1f} of {plural(load.cores, 'core')}{earlier}")
+    if load.throttled - usual("throttled") >= _LOST:
+        found.append(f"the quota of its control group stops it in {100 * load.throttled:.0f} % of the periods")
+    return found
 
 
 def _most(values: Iterable[object]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from podline.documents import champions
 from podline.documents.promotion import read_promotion
 from podline.progress import Reporter
-from podline.stages.completed import find_completed
+from podline.stages import completed
 from podline.stages.promotion import PromoteResult, PromoteSpec
 from podline.store.opening import open_store
 
@@ -18,7 +18,7 @@ def find(spec: PromoteSpec, reporter: Reporter) -> PromoteResult | None:
     judged again: more trainings may be known.
     """
     store = open_store(spec.root)
-    found: PromoteResult | None = None if spec.again else find_completed(store, spec.folder, spec, reporter)
+    found: PromoteResult | None = None if spec.again else completed.find(spec, reporter)
     if found is None or found.verdict == "undecided":
         return None
     entries = champions.history(store, spec.recipe)

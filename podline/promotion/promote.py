@@ -97,8 +97,6 @@ def promote(spec: PromoteSpec, reporter: Reporter) -> PromoteResult:
     exports = checked_exports(store, spec.folder, model, images, lite=spec.rules.tflite)
     entries = champions.history(store, spec.recipe)
     before, crowned = _against(entries, spec)
-    if crowned is not None:
-        champions.keep_head(store, spec.recipe, crowned)
     reference = reference_of(champions.standing(entries)[: before.number if before else 0], spec.rules.reference)
     compared = _compared(case, reference, images) if reference is not None else _Comparison([])
     checks = [*_sanity(case), *export_checks(exports), *compared.checks]

@@ -31,9 +31,8 @@ from podline.documents.origins import read_origin
 from podline.errors import ArtifactError
 from podline.inventory.catalogue import conversion_of, remarks, training_of
 from podline.kinds.table import kind_of, read_evaluation
-from podline.ledger.paces import earlier, trained_at
+from podline.ledger.paces import slow_training, trained_at
 from podline.ledger.recording import plain
-from podline.ledger.slowness import slowness
 from podline.models.descriptions import describe_run
 from podline.progress import Reporter
 from podline.recipes.settings import Recipe
@@ -158,9 +157,8 @@ def _shared(
 def _slow(store: Store, recipe: Recipe, training: TrainResult, origin: Origin | None, until: float) -> str:
     if origin is None or training.examples_per_second <= 0:
         return ""
-    examples_per_second, waiting = training.examples_per_second, training.waiting_for_input
-    now = trained_at(examples_per_second, waiting, training.traces, origin.environment)
-    found = slowness(now, earlier(store, recipe.name, plain(recipe), "train", until, now))
+    now = trained_at(training, origin.environment)
+    found = slow_training(store, recipe.name, plain(recipe), now, until=until)
     return f"Training was {found}." if found else ""
 
 

@@ -127,6 +127,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("training_seconds", _NUMBER, "training.seconds"),
     Column("examples_per_second", _NUMBER, "training.examples_per_second"),
     Column("waiting_for_input", _NUMBER, "training.waiting_for_input"),
+    *(Column(f"load_{what}", _NUMBER, f"training.load.{what}") for what in ("own", "others", "stolen", "throttled")),
     Column("energy", _NUMBER, "training.annealing.final"),
     Column("rejected_states", _COUNT, "training.annealing.rejected"),
     # What came of it: the metric that counts under one name, and each metric under its own.

@@ -21,8 +21,7 @@ from podline.reporting import quoted
 from podline.reporting.night_series import AllSeries, Change, Series, night_of
 from podline.reporting.over_nights import line, ticks
 from podline.reporting.templates import TEMPLATES, unbroken
-from podline.store.contract import BUCKET_SCHEME, Store
-from podline.store.sealed_text import INDEX, sealed
+from podline.store.contract import BUCKET_SCHEME, INDEX, Store
 
 MOST_ROWS = 1_000
 """So many nights are in their table, and so many other runs in theirs; the charts show all nights."""
@@ -68,7 +67,7 @@ def write_index(store: Store) -> str:
     for _ in range(_MOST_ROUNDS):
         wanted = ledger.names(store)
         page = index_page(store.uri, ledger.entries(store, reversed(wanted)), _champions(store))
-        store.publish_bytes(INDEX, sealed(page), replace=True)
+        store.publish_bytes(INDEX, page.encode(), replace=True)
         if ledger.names(store) == wanted:
             break
     return INDEX

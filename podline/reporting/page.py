@@ -14,7 +14,7 @@ from podline.reporting.facts import RunFacts
 from podline.reporting.origin_table import origin_table
 from podline.reporting.over_nights import thinned
 from podline.reporting.templates import MARKDOWN_TEMPLATES, TEMPLATES, unbroken
-from podline.store.sealed_text import INDEX
+from podline.store.contract import INDEX
 
 
 def html(facts: ClassFacts) -> str:

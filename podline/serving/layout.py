@@ -1,4 +1,4 @@
-"""A champion's SavedModel as TensorFlow Serving wants it: ``<folder>/<recipe>/<number>/``. Needs no TensorFlow."""
+"""A champion's SavedModel as TensorFlow Serving and KServe read it: ``<folder>/<recipe>/<number>/``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from podline.store.contract import Store, explained
 
 
 def require_champion(store: Store, recipe: str) -> Crowned:
-    """A recipe's champion.
+    """Return a recipe's champion.
 
     Raises:
         StoreError: it has none.
@@ -29,7 +29,7 @@ def require_champion(store: Store, recipe: str) -> Crowned:
 
 
 def copy_saved_model(store: Store, entry: Crowned, folder: Path) -> None:
-    """Copies a champion's SavedModel into a folder that is not there yet, each file held against its checksum.
+    """Copy a champion's SavedModel into a new folder; check each file against its checksum.
 
     Raises:
         StoreError: it cannot be read or written, or the promotion that made it has not ended yet.
@@ -55,7 +55,7 @@ def copy_saved_model(store: Store, entry: Crowned, folder: Path) -> None:
 
 
 def lay_out(store: Store, recipe: str, folder: Path) -> Path:
-    """Puts a recipe's champion into ``<folder>/<recipe>/<number>``, whole or not at all; one that is there stays.
+    """Copy a recipe's champion to ``<folder>/<recipe>/<number>``, whole or not at all; keep one that is there.
 
     Raises:
         StoreError: see :func:`copy_saved_model`, or the recipe has no champion.
@@ -65,7 +65,7 @@ def lay_out(store: Store, recipe: str, folder: Path) -> Path:
     place = folder / recipe / str(entry.number)
     if place.exists():
         return place
-    # No number: TensorFlow Serving passes it over.
+    # The name is no number, so servers ignore it.
     temporary = place.with_name(f".{place.name}.{os.getpid()}")
     try:
         copy_saved_model(store, entry, temporary)

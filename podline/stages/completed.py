@@ -52,13 +52,21 @@ def complete(
     store.publish_json(completion_name(folder, stage.name), record.model_dump(mode="json"), replace=True)
 
 
-def find_completed(store: Store, folder: str, spec: Spec, reporter: Reporter) -> Any | None:
+def find(spec: Spec, reporter: Reporter, folder: str = "") -> Any | None:
     """Return the result of a stage that was done earlier, if all that it wrote is still there and whole.
 
+    Args:
+        spec: what the stage is given.
+        reporter: is told why an earlier result cannot be used.
+        folder: with the completion record; the one that the spec itself names unless given.
+
     Returns:
-        The stage's result with ``reused`` set, or None; why an earlier result cannot be used goes to the reporter.
+        The stage's result with ``reused`` set, or None.
     """
-    stage = stage_of(spec)
+    folder = folder or spec.record_folder
+    if not folder:
+        return None
+    store, stage = open_store(spec.root), stage_of(spec)
     name = completion_name(folder, stage.name)
     if not store.exists(name):
         return None
@@ -81,11 +89,6 @@ def find_completed(store: Store, folder: str, spec: Spec, reporter: Reporter) ->
     if code := getattr(getattr(spec, "recipe", None), "code", None):
         reporter.log(f"unchanged: data, settings, and the code of {', '.join(code)}")
     return result.model_copy(update={"reused": True})
-
-
-def find(spec: Spec, reporter: Reporter) -> Any | None:
-    """Find a result by the completion record in the folder that the spec itself names, if it names one."""
-    return find_completed(open_store(spec.root), spec.record_folder, spec, reporter) if spec.record_folder else None
 
 
 def manifest_sha256(store: Store, folder: str) -> str:

@@ -4,28 +4,32 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from podline import entry_points, measures
 from podline.documents.completion import completion_name
 from podline.documents.manifest import dataset_folder, manifest_digest, read_manifest
 from podline.documents.promotion import PROMOTION
+from podline.errors import SettingsError
 from podline.frozen import JsonObject
 from podline.kinds.table import kind_of
 from podline.plurals import plural
 from podline.recipes import datasets, own_code
 from podline.recipes.datasets import ConverterSettings
 from podline.recipes.own_code import with_code
-from podline.recipes.settings import Duration, FitSettings, Recipe
+from podline.recipes.settings import Duration, InitSettings, Recipe
 from podline.stages.completed import manifest_sha256
 from podline.stages.preflight import PaceSpec
 from podline.stages.promotion import PromoteSpec
 from podline.stages.specs import JUDGED, EvaluateResult, EvaluateSpec, ReportSpec, TrainResult, TrainSpec, ValidateSpec
 from podline.stages.table import installed
-from podline.stages.weights_file import with_checksum
+from podline.store import digests
 from podline.store.contract import Store
 from podline.strategies import StrategyName
 
+# Of a SavedModel: the folder with its weights.
+_VARIABLES = "variables"
 Tell = Callable[[str], object]
 
 
@@ -105,7 +109,8 @@ def fitted(store: Store, recipe: Recipe, folder: str, tell: Tell = _to_nobody) -
         return recipe
     records = read_manifest(store, folder).split("train").records
     images = records - round(recipe.validation_share * records)
-    found = recipe.changed(fit=None, batch_size=max(1, min(recipe.batch_size, images, _batch(fit, images))))
+    batch_size = min(recipe.batch_size, images, max(fit.least_batch, images // fit.epoch_steps))
+    found = recipe.changed(fit=None, batch_size=max(1, batch_size))
     if fit.rate:
         rate = recipe.schedule.learning_rate * found.batch_size / recipe.batch_size
         found = found.changed(schedule=found.schedule.changed(learning_rate=float(f"{rate:.6g}")))
@@ -117,10 +122,6 @@ def fitted(store: Store, recipe: Recipe, folder: str, tell: Tell = _to_nobody) -
             found = found.changed(evaluate_every=Duration(epochs=math.ceil(each * least / epochs)))
     _tell_fitted(recipe, found, images, tell)
     return found
-
-
-def _batch(fit: FitSettings, images: int) -> int:
-    return max(fit.least_batch, images // fit.epoch_steps)
 
 
 def _tell_fitted(recipe: Recipe, found: Recipe, images: int, tell: Tell) -> None:
@@ -193,6 +194,37 @@ def report_spec(store: Store, evaluation: EvaluateSpec, evaluation_sha256: str, 
         command=command,
         sections={name: store.sha256(record) for name, record in records.items() if store.exists(record)},
     )
+
+
+def with_checksum(recipe: Recipe) -> Recipe:
+    """Return a recipe whose file of weights is named by its checksum too; one that has none stays as it is.
+
+    Raises:
+        SettingsError: the file cannot be read.
+    """
+    init = recipe.init
+    if init is None or init.sha256:
+        return recipe
+    file = Path(init.file).expanduser().absolute()
+    return recipe.model_copy(update={"init": InitSettings(file=str(file), sha256=weights_sha256(file))})
+
+
+def weights_sha256(file: Path) -> str:
+    """Return the sha256 of a file of weights, or of the variables of a SavedModel's folder.
+
+    Raises:
+        SettingsError: it cannot be read, or is another folder.
+    """
+    try:
+        if not file.is_dir():
+            return digests.of_file(file)
+        parts = sorted(part for part in (file / _VARIABLES).iterdir() if part.is_file())
+        return digests.of_json([[part.name, digests.of_file(part)] for part in parts])
+    except OSError as error:
+        raise SettingsError(
+            f"init={file} cannot be read: {error.strerror}; give a .keras, .weights.h5, .h5 or .npz file, or the "
+            "folder of a SavedModel"
+        ) from error
 
 
 def _measures() -> dict[str, str]:

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, TypeAlias
 from pydantic import Field, SerializeAsAny, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from podline.data.official import OfficialCheck
+from podline.documents.ledger_entry import Load
 from podline.documents.manifest import dataset_folder
 from podline.documents.metric import Metric
 from podline.engines import LOCAL, EngineName
@@ -273,6 +274,7 @@ class TrainResult(Result):
     examples_per_second: float
     waiting_for_input: float = Field(description="share of the time, 0…1")
     traces: int = Field(default=0, description="times that the step became a graph since the last break; 0: not known")
+    load: Load | None = Field(default=None, description="of the processor, since the last break; None: not known")
     resumed_from: tuple[int, ...] = Field(default=(), description="steps at which the run went on after a break")
     devices: str = "cpu"
 

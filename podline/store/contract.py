@@ -29,6 +29,8 @@ from podline.store import digests, locks
 
 BUCKET_SCHEME = "gs://"
 SCRATCH = ".podline"
+INDEX = "index.html"
+"""The page over all nights, in the root."""
 _TEMPORARY = "tmp"
 # Of the scratch folder: for its owner alone.
 _PRIVATE = 0o700

@@ -24,7 +24,7 @@ _END_POLL = 0.1
 def marked(variable: str, value: str) -> list[int]:
     """Return the ids of living processes, but this one, that were started with ``variable=value``."""
     wanted = f"{variable}={value}"
-    return [each for each in _all() if each != os.getpid() and wanted in _words(each, "environ")]
+    return [each for each in _all() if each != os.getpid() and wanted in _environment(each)]
 
 
 def parent(process: int) -> int | None:
@@ -42,15 +42,10 @@ def children(process: int) -> list[int]:
     return [each for each in _all() if parent(each) == process]
 
 
-def command(process: int) -> list[str]:
-    """Return the command line of a process; empty if it is gone."""
-    return _words(process, "cmdline")
-
-
 def variable_of(process: int, name: str) -> str:
     """Return a variable that a process was started with; empty if there is none, or no such process any more."""
     start = f"{name}="
-    return next((each.removeprefix(start) for each in _words(process, "environ") if each.startswith(start)), "")
+    return next((each.removeprefix(start) for each in _environment(process) if each.startswith(start)), "")
 
 
 def end(left: Callable[[], list[int]], seconds: float) -> None:
@@ -120,9 +115,9 @@ def _all() -> list[int]:
     return [int(entry.name) for entry in Path("/proc").glob("[0-9]*")]
 
 
-def _words(process: int, file: str) -> list[str]:
-    """Read a file of strings in /proc; empty if the process is gone or another user's."""
+def _environment(process: int) -> list[str]:
+    """Return what a process was started with, ``NAME=value`` each; nothing if it is gone or another user's."""
     try:
-        return Path(f"/proc/{process}/{file}").read_text(errors="replace").split("\0")[:-1]
+        return Path(f"/proc/{process}/environ").read_text(errors="replace").split("\0")[:-1]
     except OSError:
         return []

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import re
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from podline.errors import PodlineError, SettingsError, TpuSetupError
@@ -16,7 +18,7 @@ from podline.stages.specs import Spec
 from podline.stages.table import stage_of
 from podline.store.opening import open_store
 from podline.supervision.supervisor import Ending, run_stage
-from podline.tpu.clock import Clock, SystemClock
+from podline.tpu.clock import SYSTEM_CLOCK, Clock
 from podline.tpu.gate import admitted
 from podline.tpu.tpu_log import Event as Happening
 from podline.tpu.tpu_log import TpuLog
@@ -36,14 +38,28 @@ class Runner(Protocol):
         ...
 
 
+Placed = Callable[[TpuSettings, TpuLog], AbstractContextManager[Runner]]
+"""Holds a TPU against other flows, and yields what runs a stage where the settings place it."""
+
+
+@contextlib.contextmanager
+def _placed_here(tpu: TpuSettings, _tpu_log: TpuLog) -> Iterator[Runner]:
+    if tpu.placement == "node":
+        raise TpuSetupError(
+            "tpu.placement = 'node': only a flow on a Prefect server that the node's worker knows can do that; run a "
+            "deployment, or drop the setting"
+        )
+    yield run_stage
+
+
 def perform(
     spec: Spec,
     listener: Listener,
     machine: Settings,
     *,
     attempt: int = 1,
-    clock: Clock | None = None,
-    on_node: Runner | None = None,
+    clock: Clock = SYSTEM_CLOCK,
+    placed: Placed = _placed_here,
 ) -> Any:
     """Return a stage's result; see :func:`podline.supervision.supervisor.run_stage`.
 
@@ -52,23 +68,17 @@ def perform(
         listener: gets the stage's events.
         machine: the limits, and the TPU, if there is one.
         attempt: 1 is the first; those that follow share its budgets of repairs.
-        clock: asked and slept on by all that is about the TPU; the machine's own unless given.
-        on_node: does the work of a stage that the settings place on the node.
+        clock: asked and slept on by all that is about the TPU.
+        placed: places a stage that needs a TPU; without it, stages run here.
 
     Raises:
-        TpuSetupError: a stage is to be placed on the node, and there is nobody who could.
+        TpuSetupError: a stage is to be placed on the node, and there is no server to do so.
         PodlineError: what the stage raised, what the gate did, or why the watch ended the stage.
     """
     tpu, stage = tpu_of(spec, machine), stage_of(spec)
     if tpu is None or stage.find(spec, Reporter(stage.name, listener)) is not None:
         return run_stage(spec, listener, machine)
-    runner: Runner | None = on_node if tpu.placement == "node" else run_stage
-    if runner is None:
-        raise TpuSetupError(
-            "tpu.placement = 'node': only a flow on a Prefect server that the node's worker knows can do that; run a "
-            "deployment, or drop the setting"
-        )
-    return _on_tpu(tpu, spec, listener, machine, attempt, clock or SystemClock(), runner)
+    return _on_tpu(tpu, spec, listener, machine, attempt, clock, placed)
 
 
 def tpu_of(spec: Spec, machine: Settings) -> TpuSettings | None:
@@ -99,17 +109,15 @@ def _on_tpu(
     machine: Settings,
     attempt: int,
     clock: Clock,
-    runner: Runner,
+    placed: Placed,
 ) -> Any:
     # Google's client takes half a second to import, for those alone who have a TPU.
     from podline.tpu.client import CloudTpu  # noqa: PLC0415
 
     ending = Ending()
     clock = _Alarm(clock, ending)
-    reporter, ear = Reporter(stage_of(spec).name, listener), _Ear(listener, clock)
+    reporter, timer = Reporter(stage_of(spec).name, listener), _SilenceTimer(listener, clock)
     tpu_log = TpuLog(reporter.log, open_store(spec.root), spec.folder)
-    if attempt == 1:
-        tpu_log.tell(clock.now(), Happening.BEGIN, f"{reporter.stage} on node {tpu.node}")
 
     def act(verdict: WatchDecision) -> None:
         reporter.warn(f"{verdict.why}: {verdict.course}")
@@ -118,16 +126,19 @@ def _on_tpu(
 
     with contextlib.ExitStack() as stack:
         try:
+            runner = stack.enter_context(placed(tpu, tpu_log))
+            if attempt == 1:
+                tpu_log.tell(clock.now(), Happening.BEGIN, f"{reporter.stage} on node {tpu.node}")
             api = stack.enter_context(CloudTpu(tpu.api, clock))
             stack.enter_context(admitted(tpu, api, clock, tpu_log))
         except PodlineError as error:
             listener({"event": "error", "stage": reporter.stage, "error": error.to_json()})
             raise
-        ear.hears()
+        timer.reset()
         # On the node, the stage's own watch looks at its progress.
-        silent_for = ear.silent_for if runner is run_stage else lambda: 0.0
+        silent_for = timer.silent_for if runner is run_stage else lambda: 0.0
         with watching(Watch(tpu, api, clock, reporter.log), silent_for, act, _LOOK_SECONDS):
-            return runner(spec, ear, machine, ending)
+            return runner(spec, timer, machine, ending)
 
 
 class _Alarm:
@@ -144,22 +155,22 @@ class _Alarm:
             raise self._ending.error
 
 
-class _Ear:
-    """A listener that knows, by the TPU's clock, how long there has been no progress."""
+class _SilenceTimer:
+    """A listener that measures, by the TPU's clock, how long there has been no progress."""
 
     def __init__(self, listener: Listener, clock: Clock) -> None:
         self._listener, self._clock = listener, clock
-        self._heard = clock.now()
+        self._since = clock.now()
 
     def __call__(self, event: Event) -> None:
         if event["event"] == "progress":
-            self.hears()
+            self.reset()
         self._listener(event)
 
-    def hears(self) -> None:
+    def reset(self) -> None:
         """Note progress: the silence begins now."""
-        self._heard = self._clock.now()
+        self._since = self._clock.now()
 
     def silent_for(self) -> float:
         """Return the seconds since the last progress."""
-        return self._clock.now() - self._heard
+        return self._clock.now() - self._since

@@ -84,7 +84,7 @@ def run_stage(spec: Spec, listener: Listener, machine: Settings | None = None, e
 
     Raises:
         PodlineError: what the stage raised, as the same class.
-        StageTimeoutError: it took longer than its setting ``…_timeout``.
+        StageTimeoutError: it took longer than the setting ``stage_timeout``.
         HangError: it gave no sign of life for too long; says where its threads were.
         ChildKilledError: it was ended by a signal.
     """
@@ -177,7 +177,7 @@ class _Child:
         Raises:
             PodlineError: it takes too long, is silent for too long, or is to end.
         """
-        pace, timeout = None, machine.timeout(self._stage)
+        pace, timeout = None, machine.stage_timeout
         started = heard = time.monotonic()
         for event in self._events():
             if event is not None and event["event"] == "pace":
@@ -193,7 +193,7 @@ class _Child:
             elif timeout is not None and time.monotonic() - started > timeout:
                 raise StageTimeoutError(
                     f"{self._stage} took longer than its {timeout:g} s and was ended; what it had saved is kept, and "
-                    f"the next start goes on from there (the limit is the setting {self._stage}_timeout)"
+                    f"the next start goes on from there (the limit is the setting stage_timeout)"
                 )
             elif time.monotonic() - heard > (limit := _longest_silence(machine, pace))[0]:
                 stacks = self._stacks()

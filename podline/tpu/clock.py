@@ -33,6 +33,9 @@ class SystemClock:
         time.sleep(seconds)
 
 
+SYSTEM_CLOCK: Clock = SystemClock()
+
+
 def in_words(seconds: float) -> str:
     """Return a stretch of time for people: ``45 s``, ``20 min``, ``1 h 5 min``."""
     whole = round(seconds)

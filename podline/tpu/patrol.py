@@ -15,8 +15,8 @@ from podline.tpu.node import GONE, IN_QUEUE, Node, QueuedResource, State
 from podline.tpu_settings import TpuSettings
 
 
-class Deed(StrEnum):
-    """An action of the patrol."""
+class Remedy(StrEnum):
+    """A remedy of the patrol."""
 
     NOTHING = "nothing"
     STOP = "stop it"
@@ -42,19 +42,21 @@ class PatrolCase(StrEnum):
 class PatrolRule:
     """An action, and its reason in words that follow "because"."""
 
-    do: Deed
+    do: Remedy
     why: str
 
 
 TABLE: dict[PatrolCase, PatrolRule] = {
-    PatrolCase.USED: PatrolRule(Deed.NOTHING, "the run looks after it"),
-    PatrolCase.GONE: PatrolRule(Deed.DELETE, "it is of no use and holds quota or a name; the next run makes a new one"),
-    PatrolCase.OFF: PatrolRule(Deed.NOTHING, "it costs next to nothing"),
-    PatrolCase.RESTING: PatrolRule(Deed.NOTHING, "the next run may come soon, and a start takes minutes"),
-    PatrolCase.IDLE: PatrolRule(Deed.STOP, "it costs money; the next run starts it"),
-    PatrolCase.IDLE_FIXED: PatrolRule(Deed.DELETE, "such a node cannot be stopped; the next run makes a new one"),
-    PatrolCase.LEFT: PatrolRule(Deed.GIVE_BACK, "a server that keeps leases in memory forgets them when it restarts"),
-    PatrolCase.ORPHAN: PatrolRule(Deed.CANCEL, "no flow waits for what it does"),
+    PatrolCase.USED: PatrolRule(Remedy.NOTHING, "the run looks after it"),
+    PatrolCase.GONE: PatrolRule(
+        Remedy.DELETE, "it is of no use and holds quota or a name; the next run makes a new one"
+    ),
+    PatrolCase.OFF: PatrolRule(Remedy.NOTHING, "it costs next to nothing"),
+    PatrolCase.RESTING: PatrolRule(Remedy.NOTHING, "the next run may come soon, and a start takes minutes"),
+    PatrolCase.IDLE: PatrolRule(Remedy.STOP, "it costs money; the next run starts it"),
+    PatrolCase.IDLE_FIXED: PatrolRule(Remedy.DELETE, "such a node cannot be stopped; the next run makes a new one"),
+    PatrolCase.LEFT: PatrolRule(Remedy.GIVE_BACK, "a server that keeps leases in memory forgets them when it restarts"),
+    PatrolCase.ORPHAN: PatrolRule(Remedy.CANCEL, "no flow waits for what it does"),
 }
 
 
@@ -119,15 +121,15 @@ def node_case(
     return PatrolCase.IDLE_FIXED if request or (node and node.spot) else PatrolCase.IDLE
 
 
-def forbidden(do: Deed, settings: TpuSettings) -> str:
+def forbidden(do: Remedy, settings: TpuSettings) -> str:
     """Return why an action is not taken although the table says so; empty if it is."""
-    if do is Deed.NOTHING:
+    if do is Remedy.NOTHING:
         return ""
     if settings.patrol == "report":
         return "not done: the setting tpu.patrol is report"
-    if do in {Deed.STOP, Deed.DELETE} and settings.machine is not None:
+    if do in {Remedy.STOP, Remedy.DELETE} and settings.machine is not None:
         return "not done: this machine is the node itself"
-    if do is Deed.DELETE and settings.spec is None:
+    if do is Remedy.DELETE and settings.spec is None:
         return "not done: the settings have no spec to make a new one from"
     return ""
 

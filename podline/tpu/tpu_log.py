@@ -74,13 +74,13 @@ class TpuLog:
         self, log: Callable[[str], None] = lambda _line: None, store: Store | None = None, folder: str = ""
     ) -> None:
         self.say = log
-        self._store, self._folder = store, folder
+        self._store, self.folder = store, folder
         self._entries: tuple[TpuLogEntry, ...] = ()
 
     @property
     def entries(self) -> tuple[TpuLogEntry, ...]:
         """All that happened so far."""
-        return self._entries if self._store is None else read_tpu_log(self._store, self._folder)
+        return self._entries if self._store is None else read_tpu_log(self._store, self.folder)
 
     def tell(self, at: float, event: Event, what: str, took: float = 0.0, *, worked: bool = True) -> None:
         """Add an entry, and log it."""
@@ -100,7 +100,7 @@ class TpuLog:
         self._entries = entries
         if self._store is not None:
             document = {"entries": [entry.model_dump(mode="json") for entry in entries]}
-            self._store.publish_json(f"{self._folder}/{FILE}", document, replace=True)
+            self._store.publish_json(f"{self.folder}/{FILE}", document, replace=True)
 
     @property
     def hung(self) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -10,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from podline import entry_points
+from podline.documents.ledger_entry import Load
 from podline.documents.metrics_log import (
     EvaluationLine,
     MetricsLine,
@@ -19,13 +19,12 @@ from podline.documents.metrics_log import (
 from podline.errors import DivergenceError, PodlineError, PreemptedError, SettingsError
 from podline.input.pipeline import EvaluationInput
 from podline.ledger import provenance
-from podline.ledger.paces import earlier, trained_at
+from podline.ledger.load import LoadMeter
+from podline.ledger.paces import slow_training
 from podline.ledger.recording import plain
-from podline.ledger.slowness import EARLY_FACTOR, Slowness, slowness
-from podline.plurals import plural
+from podline.ledger.slowness import EARLY_FACTOR, Pace, Slowness
 from podline.recipes.parts import HOOKS
 from podline.stages.preflight import Preflight
-from podline.stages.table import TRAIN
 from podline.training import devices
 from podline.training.annealing import Annealing
 from podline.training.checkpoints import TimeSpent
@@ -45,8 +44,6 @@ from podline.training.tensorboard import EventFile
 from podline.training.tracing import explain, explain_evaluation
 
 _NEWS_SECONDS = 1.0
-# Processes that run or wait, by core: more than training alone makes.
-_BUSY = 2.0
 
 """The group of entry points by which installed packages add hooks: functions of a
 :class:`~podline.training.run.Run` that give a hook."""
@@ -149,20 +146,15 @@ def _installed_hook(name: str, run: Run) -> Hook:
         raise SettingsError(f"hook {name}: {entry_points.reason(error)}") from error
 
 
-def _slowness(run: Run, seconds: float, waiting: float, traces: int) -> Slowness | None:
-    """Whether an example takes longer than in earlier runs of the recipe, and why."""
-    try:
-        before = earlier(run.shared, run.recipe.name, plain(run.recipe), TRAIN.name)
-    except PodlineError as error:
-        run.reporter.warn(f"the pace was not held against earlier runs: {error}")
-        return None
+def _slowness(run: Run, seconds: float, waiting: float, traces: int, load: Load | None) -> Slowness | None:
+    """Return whether an example takes longer than in earlier runs of the recipe, and why."""
     where = provenance.environment(run.spec.strategy, devices.describe(run.strategy))
-    found = slowness(trained_at(1 / seconds, waiting, traces, where), before, EARLY_FACTOR)
-    load = os.getloadavg()[0]
-    if found and load > _BUSY * where.cores:
-        cause = f"{found.cause}; other processes use the machine (load {load:.1f} on {plural(where.cores, 'core')})"
-        found = found._replace(cause=cause)
-    return found
+    now = Pace(seconds, waiting, where.devices, where.strategy, where.cores, where.machine, traces, load)
+    try:
+        return slow_training(run.shared, run.recipe.name, plain(run.recipe), now, factor=EARLY_FACTOR)
+    except PodlineError as error:
+        run.reporter.warn(f"the pace was not compared with that of earlier runs: {error}")
+        return None
 
 
 def _loop(run: Run, step: int, between: Between) -> int:
@@ -175,11 +167,16 @@ def _loop(run: Run, step: int, between: Between) -> int:
             for line in rehearse(run, step, batches, steps, hooks).lines():
                 run.reporter.log(line)
             steps.rewind(step)
+        meter = LoadMeter()
+
+        def judge(taken: int, seconds: float, waiting: float) -> None:
+            judge_pace(findings, taken, _slowness(run, seconds, waiting, steps.traces, meter.load()))
+
         watched = Watched(
             steps.advance,
             step,
             lambda taken: run.plan.phase(taken).batch_size,
-            lambda taken, seconds, waiting: judge_pace(findings, taken, _slowness(run, seconds, waiting, steps.traces)),
+            judge,
         )
         run_loop(
             watched.advance,

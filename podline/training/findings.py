@@ -217,7 +217,7 @@ def _of_stage(stage: str, measure: str, value: float) -> Iterable[Finding]:
 
 def judge_pace(findings: Findings, step: int, found: Slowness | None) -> None:
     """Notes a training that is slower than it should be; looked at once, soon after each start."""
-    figures = {"factor": found.factor, "runs": found.runs} if found else {}
+    figures = {"factor": found.factor} if found else {}
     slow = Finding(
         "slow",
         "pace",

@@ -13,7 +13,7 @@ from podline.documents.initial_weights import InitialWeights, OtherShape
 from podline.errors import SettingsError
 from podline.models.weights_files import Layers, read_weights
 from podline.recipes.settings import InitSettings
-from podline.stages.weights_file import sha256_of
+from podline.stages.from_recipe import weights_sha256
 from podline.training.state import TrainingState, averaged
 
 _Variables = dict[str, Any]
@@ -30,7 +30,7 @@ def take_weights(state: TrainingState, init: InitSettings) -> InitialWeights:
         ArtifactError: it is damaged.
     """
     file = Path(init.file)
-    found = sha256_of(file)
+    found = weights_sha256(file)
     if found != init.sha256:
         raise SettingsError(
             f"init={file} has sha256 {found[:12]}… vs {init.sha256[:12]}… that the run is named by; bring that file "

@@ -12,9 +12,8 @@ from podline.options import Choices
 from podline.progress import Reporter
 from podline.recipes.own_code import with_code
 from podline.recipes.settings import Recipe
-from podline.stages.from_recipe import fitted
+from podline.stages.from_recipe import fitted, with_checksum
 from podline.stages.tools import LearningRateSpec
-from podline.stages.weights_file import with_checksum
 from podline.store.contract import Store
 from podline.training.checkpoints import Checkpoint, CheckpointFolder
 

@@ -12,10 +12,13 @@ import numpy as np
 
 from podline.data.reader import open_split
 from podline.documents.initial_weights import INITIAL_WEIGHTS
+from podline.documents.ledger_entry import Load
 from podline.documents.manifest import read_manifest
 from podline.documents.metrics_log import EVENTS, METRICS, EventLog, MetricsLog, StepsLine, read_metrics
 from podline.documents.model_description import DESCRIPTION
+from podline.documents.origins import ORIGIN
 from podline.errors import DivergenceError, PreemptedError, SettingsError
+from podline.ledger.load import LoadMeter
 from podline.models.counts import described
 from podline.plurals import plural
 from podline.progress import Reporter
@@ -76,6 +79,7 @@ def train(spec: TrainSpec, reporter: Reporter) -> TrainResult:
     make_run, agreement = _opened(spec, shared, reporter)
     with stop_on_sigterm() as asked, _writing(spec, shared, agreement, reporter) as (store, lost):
         # What cannot be opened or built has left no trace of a run up to here.
+        shared.delete(f"{spec.folder}/{ORIGIN}")
         store.publish_json(f"{spec.folder}/{SPEC}", spec.model_dump(mode="json"), replace=True)
         events = EventLog(store.local(f"{spec.folder}/{EVENTS}"))
         with MetricsLog(store.local(f"{spec.folder}/{METRICS}")) as log:
@@ -90,8 +94,9 @@ def train(spec: TrainSpec, reporter: Reporter) -> TrainResult:
             agreement.require_same("the steps to go on from", str(step))
             clock = RunClock(before, started)
             with _noted(events, run.state):
+                meter = LoadMeter()
                 traces = train_from(run, step, clock)
-        return _finish(run, clock, traces)
+        return _finish(run, clock, traces, meter.load())
 
 
 @contextlib.contextmanager
@@ -227,7 +232,7 @@ def _noted(events: EventLog, state: TrainingState) -> Iterator[None]:
         raise
 
 
-def _finish(run: Run, clock: RunClock, traces: int) -> TrainResult:
+def _finish(run: Run, clock: RunClock, traces: int, used: Load | None) -> TrainResult:
     """Publishes the model and writes its completion record."""
     spec, plan = run.spec, run.plan
     run.require_data_unchanged()
@@ -256,6 +261,7 @@ def _finish(run: Run, clock: RunClock, traces: int) -> TrainResult:
         examples_per_second=examples / took.training,
         waiting_for_input=took.waiting / took.training,
         traces=traces,
+        load=used,
         resumed_from=tuple(
             event.step for event in run.events.read() if event.event == "restored" and event.step < plan.total_steps
         ),

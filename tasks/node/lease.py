@@ -9,24 +9,23 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator
-from typing import Any
 
 import httpx
 from prefect.artifacts import create_table_artifact
 from prefect.client.orchestration import get_client
 from prefect.concurrency.asyncio import ConcurrencySlotAcquisitionError
 from prefect.concurrency.sync import concurrency
-from prefect.logging import get_run_logger
 
 from podline.errors import TpuInUseError
 from podline.reporting.templates import markdown
-from podline.store.opening import open_store
-from podline.tasks.runs.artifact_keys import key_of, recipe_of
-from podline.tpu.clock import Clock, SystemClock, in_words
-from podline.tpu.tpu_log import TURN, TpuLog, read_tpu_log, rows
+from podline.supervision.running import Runner
+from podline.supervision.supervisor import run_stage
+from podline.tasks.node.node_run import run_on_node
+from podline.tasks.runs.names import key_of, recipe_of
+from podline.tpu.clock import SYSTEM_CLOCK, in_words
+from podline.tpu.tpu_log import TURN, TpuLog, rows
 from podline.tpu_settings import TpuSettings
 
-CLOCK: Clock = SystemClock()
 _SECONDS = 120.0  # Prefect's servers allow no less than 60
 _ASK_SECONDS = 5.0
 
@@ -37,21 +36,27 @@ def limit_of(node: str) -> str:
 
 
 @contextlib.contextmanager
-def turn_at(tpu: TpuSettings, spec: Any) -> Iterator[None]:
-    """Run the body while no other flow uses the node; where models run here, the gate alone takes turns.
+def placed(tpu: TpuSettings, tpu_log: TpuLog) -> Iterator[Runner]:
+    """Yield what runs a stage here or on the node, which no other flow uses meanwhile; show the TPU log in the end.
+
+    Where models run here, the gate alone takes turns.
 
     Args:
         tpu: the node, and how long to wait.
-        spec: the stage's, whose TPU log tells what was waited for.
+        tpu_log: gets what was waited for.
 
     Raises:
         TpuInUseError: the turn did not come.
     """
-    with contextlib.ExitStack() as stack:
-        if tpu.placement == "node":
-            tpu_log = TpuLog(get_run_logger().info, open_store(spec.root), spec.folder)
-            _wait_for(stack, tpu, tpu_log)
-        yield
+    try:
+        with contextlib.ExitStack() as stack:
+            if tpu.placement == "node":
+                _wait_for(stack, tpu, tpu_log)
+                yield run_on_node
+            else:
+                yield run_stage
+    finally:
+        _publish(tpu_log)
 
 
 def _wait_for(stack: contextlib.ExitStack, tpu: TpuSettings, tpu_log: TpuLog) -> None:
@@ -63,7 +68,7 @@ def _wait_for(stack: contextlib.ExitStack, tpu: TpuSettings, tpu_log: TpuLog) ->
             why = str(error) if isinstance(error, TpuInUseError) else "the Prefect server does not answer"
             if time.monotonic() >= deadline:
                 raise TpuInUseError(f"{why}, for {in_words(tpu.limits.turn)} now") from error
-            tpu_log.waited(CLOCK.now(), f"{TURN}: {why}", _ASK_SECONDS)
+            tpu_log.waited(SYSTEM_CLOCK.now(), f"{TURN}: {why}", _ASK_SECONDS)
             time.sleep(_ASK_SECONDS)
         else:
             return
@@ -95,12 +100,11 @@ def lease(node: str) -> Iterator[None]:
             stack.close()
 
 
-def publish_tpu_log(spec: Any) -> None:
+def _publish(tpu_log: TpuLog) -> None:
     """Put what happened to the TPU on the run, as a table."""
     # A server that is away for a moment must not cost the stage its work, nor hide why it failed.
     with contextlib.suppress(Exception):
-        if found := rows(read_tpu_log(open_store(spec.root), spec.folder)):
-            # Prefect's UI reads a table's cells as Markdown.
-            cells = [{name: markdown(cell) for name, cell in row.items()} for row in found]
-            about = f"What happened to the TPU of {spec.folder}"
-            create_table_artifact(cells, key=key_of(recipe_of(spec.folder), "tpu"), description=about)
+        # Prefect's UI reads a table's cells as Markdown.
+        cells = [{name: markdown(cell) for name, cell in row.items()} for row in rows(tpu_log.entries)]
+        about = f"What happened to the TPU of {tpu_log.folder}"
+        create_table_artifact(cells, key=key_of(recipe_of(tpu_log.folder), "tpu"), description=about)

@@ -126,7 +126,7 @@ def end_run(client: SyncPrefectClient, run: FlowRun, why: str) -> None:
         return
     client.set_flow_run_state(run.id, Cancelling(message=why))
     deadline = time.monotonic() + _CANCEL_SECONDS
-    while not _has_ended(client.read_flow_run(run.id)):
+    while (state := client.read_flow_run(run.id).state) is None or not state.is_final():
         if time.monotonic() >= deadline:
             client.set_flow_run_state(run.id, Crashed(message=f"{why}; its worker did not end it"), force=True)
             return
@@ -180,7 +180,3 @@ def _end(client: SyncPrefectClient, run: FlowRun, why: str, *, at_once: bool) ->
 
 def _has_not_begun(run: FlowRun) -> bool:
     return run.state is None or run.state.is_scheduled() or run.state.is_pending()
-
-
-def _has_ended(run: FlowRun) -> bool:
-    return run.state is not None and run.state.is_final()

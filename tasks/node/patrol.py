@@ -1,7 +1,7 @@
 """The patrol's round: looks for what is left of a TPU between runs, and repairs what the settings allow.
 
-:mod:`podline.tpu.patrol` has the table of what is done in which case; here the cases are looked for. A deed that takes
-the node away is done with the lease, so that no flow begins to use it meanwhile. The only memory is a variable on the
+:mod:`podline.tpu.patrol` has the table of what is done in which case; here the cases are looked for. The lease is held
+while the node is stopped or deleted, so that no flow begins to use it meanwhile. The only memory is a variable on the
 server: since when the node is unused.
 """
 
@@ -30,10 +30,10 @@ from podline.errors import PodlineError, TpuInUseError
 from podline.reporting.templates import markdown
 from podline.tasks.node import lease
 from podline.tasks.node.node_run import end_run, living_runs
-from podline.tasks.runs.tags import TAG
+from podline.tasks.runs.names import TAG
 from podline.tpu.client import CloudTpu
-from podline.tpu.clock import in_words
-from podline.tpu.patrol import TABLE, Deed, PatrolCase, PatrolFinding, costs, forbidden, node_case
+from podline.tpu.clock import SYSTEM_CLOCK, in_words
+from podline.tpu.patrol import TABLE, PatrolCase, PatrolFinding, Remedy, costs, forbidden, node_case
 from podline.tpu.recovery import Recovery
 from podline.tpu.tpu_log import TpuLog
 from podline.tpu_settings import TpuSettings
@@ -44,7 +44,7 @@ _ALIVE = (StateType.PENDING, StateType.RUNNING, StateType.CANCELLING)
 
 def patrolled(tpu: TpuSettings) -> tuple[list[PatrolFinding], PodlineError | None]:
     """Do one round; return what it found, and the first thing that went wrong. All else was done."""
-    with get_client(sync_client=True) as client, CloudTpu(tpu.api, lease.CLOCK) as api:
+    with get_client(sync_client=True) as client, CloudTpu(tpu.api, SYSTEM_CLOCK) as api:
         round_ = _Round(tpu, client, api)
         return list(round_.findings()), round_.problem
 
@@ -122,12 +122,12 @@ class _Round:
         seen = [f"{node.state}, {node.health}"] if node else ["there is none"]
         seen += [f"request {request.state} {request.problem}".strip()] if request else []
         seen += [f"unused for {in_words(idle)}"] if case is PatrolCase.RESTING else []
-        deed = self._stop if TABLE[case].do is Deed.STOP else self._delete
-        yield self._deal(f"node {name}", ", ".join(seen), case, deed)
+        remedy = self._stop if TABLE[case].do is Remedy.STOP else self._delete
+        yield self._deal(f"node {name}", ", ".join(seen), case, remedy)
 
     def _unused_for(self) -> float:
         """Return the seconds since the node was first seen unused, without a use in between."""
-        now = lease.CLOCK.now()
+        now = SYSTEM_CLOCK.now()
         since = json.loads(str(Variable.get(_MEMORY, default="{}"))).get(self._tpu.node, now)
         Variable.set(_MEMORY, json.dumps({self._tpu.node: since}), overwrite=True)
         return now - since
@@ -141,19 +141,19 @@ class _Round:
         return "stopped"
 
     def _delete(self) -> str:
-        return "deleted" if Recovery(self._tpu, self._api, lease.CLOCK, TpuLog()).delete() else "gone already"
+        return "deleted" if Recovery(self._tpu, self._api, SYSTEM_CLOCK, TpuLog()).delete() else "gone already"
 
     def _deal(self, what: str, seen: str, case: PatrolCase, do: Callable[[], str]) -> PatrolFinding:
         """Do what the table says, if it may be done."""
-        deed = TABLE[case].do
-        done = forbidden(deed, self._tpu)
-        if deed is not Deed.NOTHING and not done:
-            done = self._done(deed, do)
+        remedy = TABLE[case].do
+        done = forbidden(remedy, self._tpu)
+        if remedy is not Remedy.NOTHING and not done:
+            done = self._done(remedy, do)
         return PatrolFinding(what=what, seen=seen, case=case, done=done)
 
-    def _done(self, deed: Deed, do: Callable[[], str]) -> str:
+    def _done(self, remedy: Remedy, do: Callable[[], str]) -> str:
         try:
-            if deed not in {Deed.STOP, Deed.DELETE}:
+            if remedy not in {Remedy.STOP, Remedy.DELETE}:
                 return do()
             with lease.lease(self._tpu.node):
                 return do()

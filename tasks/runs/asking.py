@@ -13,7 +13,7 @@ from podline.errors import PodlineError, ServerAwayError, SettingsError
 
 
 def require_named() -> None:
-    """Checks that a server is named; without, Prefect would start one of its own and find nothing on it.
+    """Check that a server is named; without, Prefect would start one of its own and find nothing on it.
 
     Raises:
         SettingsError: none is.
@@ -24,7 +24,7 @@ def require_named() -> None:
 
 @contextlib.contextmanager
 def explained() -> Iterator[None]:
-    """Turns what Prefect's client raises in the body into an error of ours.
+    """Turn what Prefect's client raises in the body into an error of ours.
 
     Raises:
         SettingsError: the server asks for a secret that is not the one given.

@@ -27,7 +27,7 @@ _KINDS = {"gcp-credentials": "prefect_gcp.credentials", "gcs-bucket": "prefect_g
 
 @contextlib.contextmanager
 def bucket_credentials() -> Iterator[None]:
-    """Has Google's library find the credentials of the block that the settings name, for as long as the body runs.
+    """Let Google's library find the credentials of the block that the settings name, while the body runs.
 
     Without such a setting nothing is changed, and nothing imported.
 
@@ -58,7 +58,7 @@ def bucket_credentials() -> Iterator[None]:
 
 
 def _loaded(name: str) -> Any:
-    """The credentials of a block, ``gcp-credentials/NAME`` or ``gcs-bucket/NAME``."""
+    """Return the credentials of a block, ``gcp-credentials/NAME`` or ``gcs-bucket/NAME``."""
     kind, _, its_name = name.partition("/")
     if kind not in _KINDS or not its_name:
         raise CredentialsError(

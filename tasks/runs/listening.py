@@ -13,7 +13,7 @@ _terminal: ContextVar[Listener] = ContextVar("terminal", default=lambda _event: 
 
 @contextlib.contextmanager
 def heard_by(listener: Listener) -> Iterator[None]:
-    """Flows that run in the body tell this listener of every stage's events."""
+    """Send the events of every stage of flows in the body to this listener."""
     token = _terminal.set(listener)
     try:
         yield
@@ -22,5 +22,5 @@ def heard_by(listener: Listener) -> Iterator[None]:
 
 
 def terminal() -> Listener:
-    """The listener of :func:`heard_by`; one that hears nothing where there is none, as in a worker's process."""
+    """Return the listener of :func:`heard_by`; without one, as in a worker's process, one that does nothing."""
     return _terminal.get()

@@ -45,7 +45,7 @@ class Beginning(NamedTuple):
 
 
 def what_began() -> Beginning:
-    """What began this attempt of the flow run.
+    """Return what began this attempt of the flow run.
 
     A run that crashed and begins again is the same night: a retry is an attempt at a run that had come to its end.
     """
@@ -64,7 +64,7 @@ def what_began() -> Beginning:
 
 
 def later_night() -> FlowRun | None:
-    """The latest night that is due and makes this run needless; None if there is none, or this is no night.
+    """Return the latest night that is due and makes this run needless; None if there is none, or this is no night.
 
     A night takes the data as they are when it begins. So of several that were missed, or that waited for one that took
     too long, the latest stands for all. It also does for those before it when it has begun, or ended, however it did:
@@ -83,7 +83,7 @@ def later_night() -> FlowRun | None:
 
 
 def pause_if_hopeless(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> None:  # noqa: ARG001 (a hook)
-    """Pauses the schedules of a deployment whose last nights failed, one after the other; a hook of flows.
+    """Pause the schedules of a deployment whose last nights failed, one after the other; a hook of flows.
 
     How many they may be is the setting ``nights.pause_after``. It says so in the run's log, and by an event,
     :data:`PAUSED`, that notifications are sent for.
@@ -92,7 +92,9 @@ def pause_if_hopeless(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]
     if not most or not flow_run.auto_scheduled or flow_run.deployment_id is None:
         return
     with get_client(sync_client=True) as client:
-        if _is_started_again(client.read_flow_run(flow_run.id)):
+        run = client.read_flow_run(flow_run.id)
+        # What crashed at its first start begins again, see podline.deployments.automations.
+        if run.state_type == StateType.CRASHED and run.run_count == 1:
             return
         ended = {StateType.COMPLETED, StateType.FAILED, StateType.CRASHED}
         last = list(islice(_nights(client, flow_run, ended), most))
@@ -129,7 +131,7 @@ def _nights(
     states: set[StateType],
     due: FlowRunFilterExpectedStartTime | None = None,
 ) -> Iterator[FlowRun]:
-    """Runs of the same deployment that its schedule made, the latest due first."""
+    """Yield runs of the same deployment that its schedule made, the latest due first."""
     wanted = FlowRunFilter(
         deployment_id=FlowRunFilterDeploymentId(any_=[run.deployment_id] if run.deployment_id else []),
         expected_start_time=due,
@@ -143,11 +145,6 @@ def _nights(
         yield from (night for night in page if night.auto_scheduled)
         if len(page) < _PAGE:
             return
-
-
-def _is_started_again(run: FlowRun) -> bool:
-    """Whether a run that crashed has a second start before it; see :mod:`podline.deployments.automations`."""
-    return run.state_type == StateType.CRASHED and run.run_count == 1
 
 
 def _due(night: FlowRun) -> datetime:

@@ -15,17 +15,17 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRunId, ArtifactFilterKey
 from prefect.runtime import flow_run
 
-from podline.tasks.runs.artifact_keys import key_of
+from podline.tasks.runs.names import key_of
 
 # Flow run → stage → card: of this process, for its task runs.
 _cards: dict[str, dict[str, UUID]] = {}
 
 
 def deal_cards(recipe: str, stages: Sequence[str]) -> None:
-    """Makes the cards of the flow run that is running, or finds those of its earlier start.
+    """Make the cards of the flow run that is running, or find those of its earlier start.
 
     Args:
-        recipe: whose they are; see :func:`podline.tasks.runs.artifact_keys.key_of`.
+        recipe: whose they are; see :func:`podline.tasks.runs.names.key_of`.
         stages: in their order.
     """
     key, run = key_of(recipe, "progress"), str(flow_run.id)
@@ -42,12 +42,12 @@ def deal_cards(recipe: str, stages: Sequence[str]) -> None:
 
 
 def card_of(stage: str) -> UUID | None:
-    """The card of a stage of the flow run that is running; None if it has none."""
+    """Return the card of a stage of the flow run that is running; None if it has none."""
     return _cards.get(str(flow_run.id), {}).get(stage)
 
 
 def show(stage: str, share: float, words: str) -> None:
-    """Writes on a stage's card, if there is one.
+    """Write on a stage's card, if there is one.
 
     Args:
         stage: whose.

@@ -20,7 +20,7 @@ _LAST_SECONDS = 5.0
 
 
 def stage_listener(stage: str, title: str = "") -> Listener:
-    """Tells the terminal, the run's log and its progress card of a stage's events. To be called inside the task run.
+    """Return a listener that writes to the terminal, the run's log and its progress card; call it in the task run.
 
     Args:
         stage: which.
@@ -36,7 +36,7 @@ def stage_listener(stage: str, title: str = "") -> Listener:
 
 
 def _whatever_the_console_does(listener: Listener) -> Listener:
-    """A listener that ends no stage.
+    """Return a listener that ends no stage.
 
     Prefect's console is rich's, which raises SystemExit when the worker that reads what it prints is gone.
     """
@@ -64,9 +64,10 @@ class ProgressCard:
         self._writer: threading.Thread | None = None
 
     def __call__(self, event: Event) -> None:
-        """Moves the card on."""
+        """Move the card on."""
         if event["event"] == "result" and self._share < 100.0:
-            self._want(100.0, f"{self._stage}: done").join(_LAST_SECONDS)
+            end = "found done, and verified" if event["result"].get("reused") else "done"
+            self._want(100.0, f"{self._stage}: {end}").join(_LAST_SECONDS)
         if event["event"] == "waiting":
             self._want(self._share, f"{self._stage}: {event['message']}")
         if event["event"] != "progress" or not event["total"]:
@@ -82,7 +83,7 @@ class ProgressCard:
             writer.join(_LAST_SECONDS)
 
     def _want(self, share: float, description: str) -> threading.Thread:
-        """Has the newest written by the thread that is at it, or by a new one."""
+        """Hand the newest to the thread that writes, or to a new one."""
         with self._lock:
             self._wanted = share, description
             if self._writer is None:

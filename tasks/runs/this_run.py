@@ -11,34 +11,34 @@ from prefect.runtime import flow_run
 
 
 def add_tags(*tags: str) -> None:
-    """Puts tags on the flow run that is running, beside those that it has."""
+    """Put tags on the flow run that is running, beside those that it has."""
     run = UUID(flow_run.id)
     with get_client(sync_client=True) as client:
         client.update_flow_run(run, tags={*client.read_flow_run(run).tags, *tags})
 
 
 def states_of(client: SyncPrefectClient, run: UUID) -> list[State]:
-    """The states that a flow run has had, the earliest first."""
+    """Return the states that a flow run has had, the earliest first."""
     return sorted(client.read_flow_run_states(run), key=lambda state: state.timestamp)
 
 
 def starts(states: Sequence[State]) -> int:
-    """How often a flow run of these states has begun: its server's own count leaves out those after a planned stop."""
+    """Return how often a flow run of these states has begun; its server's own count leaves out planned stops."""
     before = [None, *(state.type for state in states)]
     return sum(state.is_running() and was != StateType.RUNNING for was, state in zip(before, states, strict=False))
 
 
-def run_once(deed: str, do: Callable[[], object]) -> None:
-    """Does something for the flow run that is running, unless an earlier start of the same run, before a retry, did.
+def run_once(name: str, do: Callable[[], object]) -> None:
+    """Do something for the flow run that is running, unless an earlier start of the same run, before a retry, did.
 
-    It is noted on the server, so a retry on another machine knows of it. A start that is killed between the deed and
-    the note has it done again.
+    It is noted on the server, so a retry on another machine knows of it. A start that is killed before the note
+    does it again.
 
     Args:
-        deed: its name.
+        name: of what is done.
         do: does it.
     """
-    run, label = UUID(flow_run.id), f"podline.{deed}"
+    run, label = UUID(flow_run.id), f"podline.{name}"
     with get_client(sync_client=True) as client:
         if label in client.read_flow_run(run).labels:
             return

@@ -14,7 +14,6 @@ from damages import FILES, Damage, damages, harmless, hear, judged, kind_of, nam
 from finished_store import Finished, finished_store
 
 from podline.cli import cli
-from podline.documents.origins import read_origin
 from podline.errors import ArtifactError
 from podline.progress import Reporter
 from podline.stages.specs import EvaluateSpec
@@ -101,11 +100,11 @@ def test_a_damaged_entry_is_named_after_the_others_and_a_foreign_one_beside_them
     with changed(store, "ledger/20269999T000000Z-cifar10-finished-0123abcd.json", content) as path:
         code, text = said(store, "runs", "list")
         assert (code, f"{path} is left out" in text, text.count("cifar10  finished")) == (0, True, 2)
-        assert f"{path} is an orphan" in said(store, "store", "verify")[1]
+        assert str(path) in said(store, "store", "verify")[1]
 
 
-def test_a_history_without_its_end_is_not_the_history(store: Finished) -> None:
-    with changed(store, "models/cifar10/history/000003.json", None) as path:
+def test_a_history_with_a_gap_is_not_the_history(store: Finished) -> None:
+    with changed(store, "models/cifar10/history/000002.json", None) as path:
         for command in (("models", "list"), ("models", "list", "cifar10"), ("store", "verify")):
             code, text = said(store, *command)
             assert (code, f"{path} is missing" in text) == (4, True), command
@@ -127,13 +126,3 @@ def test_a_run_is_trained_further_from_no_damaged_checkpoint(store: Finished) ->
         with pytest.raises(ArtifactError, match=rf"{path.name} has sha256"):
             finished(open_store(store.root), run).state()
         assert f"{path} has sha256" in said(store, "store", "verify")[1]
-
-
-def test_an_origin_of_an_earlier_training_is_none(store: Finished) -> None:
-    name = next(name for name in names(store.root) if name.endswith("/origin.json"))
-    there, folder = open_store(store.root), name.removesuffix("/origin.json")
-    assert read_origin(there, folder)
-    with changed(store, name, (store.root / name).read_bytes()) as path:
-        there.publish_json(name, there.read_json(name) | {"record_sha256": "0" * 64}, replace=True)
-        assert read_origin(there, folder) is None
-        assert f"{path} tells of another training" in said(store, "store", "verify")[1]

@@ -22,8 +22,8 @@ from prefect.states import Crashed, Failed, Pending, Running
 
 from podline.deployments import automations
 from podline.errors import SettingsError
+from podline.tasks.runs.names import TAG, TPU_TAG
 from podline.tasks.runs.nights import PAUSED
-from podline.tasks.runs.tags import TAG, TPU_TAG
 
 
 class Pager(http.server.BaseHTTPRequestHandler):

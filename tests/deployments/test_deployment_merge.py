@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from podline.deployments.deployment_merge import ABSENT, Difference, defaults_of, deployment_of, merged, values_of
+from podline.deployments.deployment_merge import ABSENT, Difference, defaults_of, merged, values_of, with_values
 
 A, B, C = {"x": 1}, {"x": 2}, {"x": 3}
 
@@ -19,8 +19,8 @@ A, B, C = {"x": 1}, {"x": 2}, {"x": 3}
         (A, B, A, B, Difference("x", 2, 1, conflict=False)),  # a person changed it
         (A, B, B, B, None),  # both, to the same
         (A, B, C, B, Difference("x", 2, 3, conflict=True)),  # both
-        (None, A, A, A, None),
-        (None, A, B, A, Difference("x", 1, 2, conflict=True)),  # nobody knows who
+        ({}, A, A, A, None),
+        ({}, A, B, A, Difference("x", 1, 2, conflict=True)),  # nobody knows who
         (A, {}, A, {}, Difference("x", ABSENT, 1, conflict=False)),  # a person took it away
         (A, A, {}, {}, None),  # the file took it away
         ({}, A, {}, A, Difference("x", 1, ABSENT, conflict=False)),  # a person added it
@@ -40,9 +40,8 @@ def test_a_deployment_becomes_values_by_path_and_back() -> None:
         "description": "every night",
         "tags": ["a", "b"],
         "concurrency_limit": {"limit": 1, "collision_strategy": "ENQUEUE"},
-        "work_pool": "cpu",
+        "work_pool": {"name": "cpu", "job_variables": {"env": {"A": "1"}}},
         "parameters": {"parameters": {"recipe": "sample", "empty": {}, "result": {"promote": True}}},
-        "job_variables": {"env": {"A": "1"}},
         "schedules": [
             {"cron": "15 1 * * *", "timezone": "Europe/Berlin", "active": False},
             {"interval": 3600.0, "active": True, "parameters": {"parameters": {"recipe": "mnist"}}},
@@ -51,8 +50,9 @@ def test_a_deployment_becomes_values_by_path_and_back() -> None:
     values = values_of(deployment)
     assert values["parameters.parameters.result.promote"] is True
     assert values["schedules.15 1 * * * Europe/Berlin"]["active"] is False
-    assert deployment_of(values) == deployment
-    assert deployment_of(values_of({})) == {"parameters": {}, "job_variables": {}, "schedules": []}
+    assert values["work_pool.job_variables.env.A"] == "1"
+    assert with_values({"name": "nightly", "description": "before"}, values) == {"name": "nightly", **deployment}
+    assert with_values({"name": "nightly"}, values_of({})) == {"name": "nightly", "schedules": []}
 
 
 def test_two_schedules_that_differ_in_whether_they_are_on_are_one() -> None:

@@ -21,6 +21,7 @@ from podline.cli import cli
 from podline.deployments import project_file
 from podline.deployments.deploy import Request, deployed
 from podline.deployments.up import MARK, Place, use_secret
+from podline.deployments.worker import work
 from podline.errors import PodlineError, SettingsError
 from podline.settings import Settings
 from podline.store.locks import locked
@@ -33,6 +34,10 @@ PROJECT = Path(__file__).parents[2]
 def up(root: Path, *options: str) -> Result:
     """``podline up``, where it ends at once."""
     return CliRunner().invoke(cli, ["up", "--root", str(root), *options])
+
+
+def _command(process: int) -> str:
+    return Path(f"/proc/{process}/cmdline").read_text(errors="replace").replace("\0", " ")
 
 
 def wait_until(true: Callable[[], bool], seconds: float = 120.0) -> None:
@@ -74,9 +79,11 @@ def test_runs_of_a_checkout_work_in_it(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert project_file.read(tmp_path)["pull"] == []
 
 
-def test_without_a_server_there_is_nothing_to_deploy_to(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_server_there_is_nothing_to_deploy_to_or_to_work_for(monkeypatch: pytest.MonkeyPatch) -> None:
     with temporary_settings(restore_defaults={PREFECT_API_URL}), pytest.raises(SettingsError, match="PREFECT_API_URL"):
         list(deployed(Request(folder=PROJECT)))
+    with temporary_settings(restore_defaults={PREFECT_API_URL}), pytest.raises(SettingsError, match="PREFECT_API_URL"):
+        work("cpu", "", until_input_ends=False)
     monkeypatch.setenv("PREFECT_CLIENT_MAX_RETRIES", "0")
     with (
         temporary_settings({PREFECT_API_URL: f"http://127.0.0.1:{free_port()}/api"}),
@@ -148,7 +155,7 @@ def test_up_runs_until_it_is_ended_and_leaves_nothing(monkeypatch: pytest.Monkey
         assert "tpu-stage" not in found  # no TPU is set
         ours = processes.marked(MARK, str(standing.folder))
         assert len(ours) >= 2
-        assert not [each for each in ours if standing.secret in " ".join(processes.command(each))]
+        assert not [each for each in ours if standing.secret in _command(each)]
         assert stat.S_IMODE(scratch.stat().st_mode) == 0o700
         assert stat.S_IMODE((standing.folder / "prefect" / "prefect.db").stat().st_mode) == 0o600
 
@@ -164,7 +171,7 @@ def test_up_runs_until_it_is_ended_and_leaves_nothing(monkeypatch: pytest.Monkey
         assert deploy.stdout.count("as it was") == len(found) + 3
 
         # A program that ends takes the others with it, and the last line says which it was.
-        (worker,) = [each for each in ours if "podline.deployments.worker" in processes.command(each)]
+        (worker,) = [each for each in ours if "podline.cli worker" in _command(each)]
         os.kill(worker, signal.SIGKILL)
         assert standing.process.wait(60) == 1
         assert standing.log.read_text().endswith("podline: error: the worker ended with -9; its last lines are above\n")

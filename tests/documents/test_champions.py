@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from crowning import RECIPE, candidate
 
 from podline.commands.models import models_group
-from podline.documents.champions import champion, crown, head_name, history, recipes, roll_back, standing
+from podline.documents.champions import champion, crown, history, recipes, roll_back, standing
 from podline.errors import ArtifactError, OvertakenError, StoreError
 from podline.store.contract import Store
 from podline.store.opening import open_store
@@ -136,27 +136,3 @@ def test_a_history_with_a_hole_or_a_damaged_entry_is_named(store: Store) -> None
     store.delete(f"models/{RECIPE}/history/000001.json")
     with pytest.raises(ArtifactError, match=r"000001\.json is missing"):
         champion(store, RECIPE)
-
-
-def test_a_deleted_end_is_missed_and_a_head_that_is_behind_changes_nothing(store: Store) -> None:
-    promote(store, "a")
-    behind = store.read_bytes(head_name(RECIPE))
-    promote(store, "b")
-    store.publish_bytes(head_name(RECIPE), behind, replace=True)
-    assert [entry.run for entry in history(store, RECIPE)] == ["a", "b"]
-    promote(store, "c")
-    store.delete(f"models/{RECIPE}/history/000003.json")
-    with pytest.raises(ArtifactError, match=r"000003\.json is missing, and .*head\.json names it"):
-        champion(store, RECIPE)
-    for number in (1, 2):
-        store.delete(f"models/{RECIPE}/history/00000{number}.json")
-    assert recipes(store) == [RECIPE]
-
-
-def test_an_entry_that_another_one_took_the_place_of_is_named(store: Store) -> None:
-    for run in "ab":
-        promote(store, run)
-    name = f"models/{RECIPE}/history/000001.json"
-    store.publish_json(name, store.read_json(name) | {"run": "x"}, replace=True)
-    with pytest.raises(ArtifactError, match=r"000001\.json is not the entry that number 2 followed"):
-        history(store, RECIPE)

@@ -25,6 +25,7 @@ _TIMES = {
     "examples_per_second",
     "waiting",
     "waiting_for_input",
+    "load",
     "clock",
     "root",
     "document_sha256",

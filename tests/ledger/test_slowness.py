@@ -6,10 +6,10 @@ import random
 import pytest
 from ledger_entries import night
 
-from podline.documents.ledger_entry import StageTime
+from podline.documents.ledger_entry import Load, StageTime
 from podline.ledger import ledger
-from podline.ledger.paces import earlier, paces_of
-from podline.ledger.slowness import MOST, Pace, slowness
+from podline.ledger.paces import earlier, paces_of, slow_training
+from podline.ledger.slowness import MOST, Pace, growth, slowness
 from podline.store.opening import open_store
 
 USUAL = Pace(0.001, 0.03, "gpu", "auto", 8, "a")
@@ -68,6 +68,69 @@ def test_the_cause_is_what_differs():
     assert told(slow, before).endswith(": nothing that is known differs")
 
 
+ALONE = Load(cores=8, own=6.0, others=0.2, stolen=0.0, throttled=0.02)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"own": 3.0, "others": 4.9}, "other processes use 4.9 of 8 cores, 0.2 before"),
+        ({"own": 4.0, "stolen": 3.5}, "the hypervisor takes 3.5 of 8 cores, 0.0 before"),
+        ({"own": 2.0, "throttled": 0.6}, "the quota of its control group stops it in 60 % of the periods"),
+        ({"own": 5.0, "others": 1.0}, "nothing that is known differs"),
+    ],
+)
+def test_a_cause_is_what_others_took(changes, said):
+    before = [pace._replace(load=ALONE) for pace in nights(10, 0.02)]
+    now = USUAL._replace(seconds=0.004, load=ALONE.model_copy(update=changes))
+    assert told(now, before) == f"4.0 × slower than the last 10 runs: {said}"
+
+
+def test_a_first_run_is_held_against_what_the_machine_could_do():
+    first = USUAL._replace(devices="cpu", load=ALONE)
+    assert not told(first, [])
+    crowded = ALONE.model_copy(update={"own": 2.0, "others": 6.0})
+    said = "4.0 × slower than on this machine alone, by estimate: other processes use 6.0 of 8 cores"
+    assert told(first._replace(load=crowded), []) == said
+    assert not told(first._replace(load=crowded.model_copy(update={"own": 0.5})), []), "some cores were free"
+    assert not told(USUAL._replace(load=crowded), []), "a GPU does the work"
+
+
+def drifting(a_night: float, noise: float, seed: int, count: int = 90) -> list[Pace]:
+    """Paces of nights that become slower, by a factor each."""
+    return [pace._replace(seconds=pace.seconds * a_night**n) for n, pace in enumerate(nights(count, noise, seed))]
+
+
+@pytest.mark.parametrize(("noise", "a_night", "least"), [(0.05, 1.005, 0.99), (0.1, 1.01, 0.95)])
+def test_slow_growth_is_found_though_each_night_is_like_the_last(noise, a_night, least):
+    found, alarms = 0, 0
+    for seed in range(300):
+        paces = drifting(a_night, noise, seed)
+        found += growth(paces[-11:], paces[-71:-61]) is not None
+        alarms += slowness(paces[-1], paces[:-1]) is not None
+    assert found >= least * 300
+    assert alarms <= 0.01 * 300
+
+
+@pytest.mark.parametrize("noise", [0.05, 0.1, 0.2])
+def test_nights_that_do_not_grow_raise_no_alarm_of_growth(noise):
+    grown = sum(growth((paces := drifting(1, noise, seed))[-11:], paces[:10]) is not None for seed in range(2000))
+    assert grown <= 0.005 * 2000
+
+
+def test_growth_over_months_is_read_from_the_ledger(tmp_path):
+    store = open_store(tmp_path)
+    for number in range(75):
+        entry = night(number)
+        assert entry.training is not None
+        speed = entry.training.model_copy(update={"examples_per_second": 400.0 * 0.99**number})
+        ledger.publish(store, entry.model_copy(update={"training": speed}))
+    settings, now = night().settings["recipe"], paces_of(entry)["train"]
+    found = slow_training(store, "cifar10", settings, now, until=entry.ended)
+    assert str(found) == "1.8 × slower than 10 runs two months before: nothing that is known differs"
+    assert slow_training(store, "cifar10", settings, now, until=night(50).ended) is None
+
+
 def test_too_little_is_known_of_two_runs_and_of_runs_that_are_spread_widely():
     slow = USUAL._replace(seconds=0.04)
     assert not told(slow, nights(2))
@@ -101,7 +164,7 @@ def test_the_ledger_tells_of_a_stage_that_did_its_work(tmp_path):
     settings = night().settings["recipe"]
     found = earlier(store, "cifar10", settings, "train")
     assert [round(1 / pace.seconds) for pace in found] == [400, 401, 402, 403]
-    assert found[0][1:] == (0.1, "1 CPU", "cpu", 2, "host", 3)
+    assert found[0][1:] == (0.1, "1 CPU", "cpu", 2, "host", 3, None)
     assert earlier(store, "cifar10", settings, "train", but=found[-1]) == found[:-1]
     assert earlier(store, "cifar10", settings | {"schedule": {"learning_rate": 1.0}}, "train") == []
 

@@ -25,7 +25,7 @@ from podline.errors import (
     SettingsError,
     StoreError,
     StoreUnavailableError,
-    is_transient,
+    TransientError,
 )
 from podline.store import buckets, digests
 from podline.store.buckets import BucketStore, forget_clients, split_uri
@@ -145,7 +145,7 @@ def test_an_answer_is_an_error_that_says_what_to_do(cause: Exception, kind: type
         cloud_explained("read", "gs://b/o", 1),
     ):
         raise cause
-    assert is_transient(caught.value) == (kind is StoreUnavailableError)
+    assert isinstance(caught.value, TransientError) == (kind is StoreUnavailableError)
     assert "\n" not in str(caught.value)
     assert "secret" not in str(caught.value)
 

@@ -132,7 +132,7 @@ def test_a_child_that_is_killed_is_a_transient_error_that_names_the_signal(
     with pytest.raises(errors.ChildKilledError, match=f"killed by {signal_name}") as caught:
         act(tmp_path, name, events.append)
     assert events[-1] == {"event": "error", "stage": "act", "error": caught.value.to_json()}
-    assert errors.is_transient(caught.value)
+    assert isinstance(caught.value, errors.TransientError)
 
 
 def test_a_child_that_is_killed_leaves_no_temporary_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,7 +166,7 @@ def test_a_hang_against_its_own_pace_is_found_sooner_and_says_where_each_thread_
         r"main thread: .*small_stages\.py:\d+ in _sleep, called from podline/[\w/]+\.py:\d+", str(caught.value)
     )
     assert re.search(r"another thread: .*small_stages\.py:\d+ in _blocked_reader", str(caught.value))
-    assert errors.is_transient(caught.value)
+    assert isinstance(caught.value, errors.TransientError)
     assert not any(event["event"] == "pace" for event in events), "that is between child and supervisor"
     (log,) = (tmp_path / ".podline" / "logs").iterdir()
     assert "in _blocked_reader" in log.read_text()

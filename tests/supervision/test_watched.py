@@ -75,13 +75,13 @@ def test_what_a_listener_takes_is_no_silence_of_the_child(monkeypatch: pytest.Mo
 def test_progress_is_no_silence_but_the_time_out_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     talk = [(at, event) for at in range(0, 2000, 100) for event in (PROGRESS, QUIET)]
     assert watched(monkeypatch, *talk) == 1900
-    with pytest.raises(errors.StageTimeoutError, match=r"longer than its 1500 s .*the setting train_timeout"):
-        watched(monkeypatch, *talk, train_timeout=1500)
+    with pytest.raises(errors.StageTimeoutError, match=r"longer than its 1500 s .*the setting stage_timeout"):
+        watched(monkeypatch, *talk, stage_timeout=1500)
 
 
 def test_waiting_for_another_process_counts_towards_no_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     waits = [(at, event) for at in range(0, 7200, 10) for event in (WAITING, QUIET)]
     work = [(at, event) for at in range(7200, 8000, 100) for event in (PROGRESS, QUIET)]
-    assert watched(monkeypatch, *waits, *work, train_timeout=1500, silence=300) == 7900
+    assert watched(monkeypatch, *waits, *work, stage_timeout=1500, silence=300) == 7900
     with pytest.raises(errors.StageTimeoutError):
-        watched(monkeypatch, *waits, *work, train_timeout=600, silence=300)
+        watched(monkeypatch, *waits, *work, stage_timeout=600, silence=300)

@@ -9,7 +9,7 @@ from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.states import AwaitingRetry, Completed, Crashed, Running
 
 from podline.tasks.leftover_tasks import MESSAGE, close_tasks, close_what_is_left
-from podline.tasks.runs.tags import TAG
+from podline.tasks.runs.names import TAG
 
 
 @flow

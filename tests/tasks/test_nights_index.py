@@ -8,17 +8,13 @@ import pytest
 
 from podline.errors import DivergenceError
 from podline.progress import Event
+from podline.store.folder import FolderStore
 from podline.tasks import night
 from podline.tasks.night import index_afterwards
-from podline.tasks.parameters import MachineGroup, TrainingForm
-
-
-def form(root: Path) -> TrainingForm:
-    return TrainingForm(recipe="sample", machine=MachineGroup(root=str(root)))
 
 
 def test_it_is_there_after_a_night_that_went_well(tmp_path: Path) -> None:
-    with index_afterwards(form(tmp_path)):
+    with index_afterwards(FolderStore(tmp_path)):
         assert not (tmp_path / "index.html").exists()
     assert "0 nights" in (tmp_path / "index.html").read_text()
 
@@ -26,7 +22,7 @@ def test_it_is_there_after_a_night_that_went_well(tmp_path: Path) -> None:
 def test_it_is_there_after_a_night_that_failed_which_stays_failed(tmp_path: Path) -> None:
     with (
         pytest.raises(DivergenceError),
-        index_afterwards(form(tmp_path)),
+        index_afterwards(FolderStore(tmp_path)),
     ):
         raise DivergenceError("step 7: the loss is nan")
     assert (tmp_path / "index.html").is_file()
@@ -35,7 +31,7 @@ def test_it_is_there_after_a_night_that_failed_which_stays_failed(tmp_path: Path
 def test_a_cancelled_night_ends_at_once(tmp_path: Path) -> None:
     with (
         pytest.raises(KeyboardInterrupt),
-        index_afterwards(form(tmp_path)),
+        index_afterwards(FolderStore(tmp_path)),
     ):
         raise KeyboardInterrupt
     assert not (tmp_path / "index.html").exists()
@@ -49,7 +45,7 @@ def test_a_ledger_that_cannot_be_read_is_warned_of_and_fails_nothing(
     damaged.write_text("{}")
     told: list[Event] = []
     monkeypatch.setattr(night, "stage_listener", lambda _stage: told.append)
-    with index_afterwards(form(tmp_path)):
+    with index_afterwards(FolderStore(tmp_path)):
         pass
     assert "the index of nights is not up to date" in str(told)
     assert damaged.name in str(told)

@@ -287,7 +287,7 @@ def test_a_bug_is_no_failure_of_the_tpu(kind: str, message: str) -> None:
 
 def test_an_unknown_failure_is_tried_once_more_and_no_more() -> None:
     explained = explain("InternalError", "words never seen before")
-    assert errors.is_transient(explained)
+    assert isinstance(explained, errors.TransientError)
     assert isinstance(explained, errors.UnexplainedError)
     assert len(explained.retry_delays) == 1
 

@@ -35,7 +35,7 @@ from podline.tpu.clock import SystemClock
 PROJECT = Path(__file__).resolve().parent.parent.parent
 GUIDE = (PROJECT / "docs" / "tpu.md").read_text(encoding="utf-8")
 # They run until they are ended; the server is the test's own. A worker says this when it is up.
-SERVER, WORKER, UP = "podline.deployments.server", "podline.deployments.worker", "started!"
+SERVER, UP = "podline.deployments.server", "started!"
 PREFECT = ("PREFECT_API_", "PREFECT_SERVER_")
 # Options whose value names something that has to be there.
 NAMES = ("--project", "--image-project", "--member", "--service-account")
@@ -188,8 +188,8 @@ def _forget() -> None:
 def run(command: str) -> str:
     """What a command printed; it must end well, or, if it is a worker, come up."""
     program, *words = shlex.split(command)
-    if WORKER in words:
-        return _came_up([sys.executable, *words])
+    if (program, words[0]) == ("podline", "worker"):
+        return _came_up([sys.executable, "-m", "podline.cli", *words])
     if SERVER in words:
         helped = subprocess.run([sys.executable, *words[:2], "--help"], capture_output=True, text=True, check=True)
         assert all(word in helped.stdout for word in words if word.startswith("--"))

@@ -26,10 +26,10 @@ from standin.timeline import EXPIRED_MESSAGE, NO_QUOTA, Announcement, Attempt, O
 from turned_clock import TurnedClock
 
 from podline import errors
+from podline.errors import Budgets
 from podline.progress import Event
 from podline.recipes import registry
 from podline.settings import Settings
-from podline.stages.budgets import Budgets
 from podline.stages.specs import TrainSpec
 from podline.stages.table import STAGES
 from podline.store.opening import open_store

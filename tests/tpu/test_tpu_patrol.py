@@ -27,10 +27,10 @@ from turned_clock import TurnedClock
 from podline import cli, errors, settings
 from podline.flows.stage_on_node import stage_on_node
 from podline.flows.tpu_patrol import tpu_patrol
-from podline.tasks.node import lease
+from podline.tasks.node import lease, patrol
 from podline.tasks.node.node_run import DEPLOYMENT
 from podline.tasks.node.patrol import _Round, patrolled
-from podline.tasks.runs.tags import TAG
+from podline.tasks.runs.names import TAG
 from podline.tpu.client import CloudTpu
 from podline.tpu.patrol import PatrolCase, PatrolFinding
 
@@ -83,7 +83,7 @@ class Ground:
 def ground(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Makes grounds: ``with ground(script, mode) as it``."""
     clock = TurnedClock(1_800_000_000.0)
-    monkeypatch.setattr(lease, "CLOCK", clock)
+    monkeypatch.setattr(patrol, "SYSTEM_CLOCK", clock)
 
     @contextlib.contextmanager
     def grounds(script: Script | None = None, mode: str = "repair", placement: str = "node") -> Iterator[Ground]:

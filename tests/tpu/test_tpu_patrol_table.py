@@ -9,7 +9,7 @@ from google.cloud import tpu_v2
 from standin.bench import SPEC, api_settings
 
 from podline.tpu.node import GONE, IN_QUEUE, Node, QueuedResource, State
-from podline.tpu.patrol import TABLE, Deed, PatrolCase, PatrolFinding, forbidden, node_case, table
+from podline.tpu.patrol import TABLE, PatrolCase, PatrolFinding, Remedy, forbidden, node_case, table
 from podline.tpu_settings import MachineSettings, TpuSettings
 
 HOUR = 3600.0
@@ -31,13 +31,13 @@ def test_every_case_has_a_row_and_every_row_is_printed() -> None:
 def test_a_node_is_touched_only_if_it_is_unused(state: State, used: bool, idle_for: float, fixed: str) -> None:
     node = Node(name="night", state=state, spot=fixed == "spot")
     request = QueuedResource(name="night", state="ACTIVE") if fixed == "queued" else None
-    deed = TABLE[node_case(node, request, settings(), used=used, idle_for=idle_for)].do
-    expected = Deed.NOTHING
+    remedy = TABLE[node_case(node, request, settings(), used=used, idle_for=idle_for)].do
+    expected = Remedy.NOTHING
     if not used and state in GONE:
-        expected = Deed.DELETE
+        expected = Remedy.DELETE
     elif not used and state is State.READY and idle_for == HOUR:
-        expected = Deed.DELETE if fixed else Deed.STOP
-    assert deed is expected
+        expected = Remedy.DELETE if fixed else Remedy.STOP
+    assert remedy is expected
 
 
 def test_a_node_is_never_idle_if_the_settings_say_never() -> None:
@@ -51,23 +51,23 @@ def test_a_node_is_never_idle_if_the_settings_say_never() -> None:
 def test_a_request_is_deleted_if_no_run_will_use_it(state: str) -> None:
     request, refused = QueuedResource(name="night", state=state), {"FAILED", "SUSPENDED", "STATE_UNSPECIFIED"}
 
-    def deed(used: bool, idle_for: float) -> Deed:
+    def remedy(used: bool, idle_for: float) -> Remedy:
         return TABLE[node_case(None, request, settings(), used=used, idle_for=idle_for)].do
 
-    assert deed(True, HOUR) is Deed.NOTHING
-    assert deed(False, 0) is (Deed.DELETE if state in refused else Deed.NOTHING)
-    assert deed(False, HOUR) is (Deed.DELETE if state in refused | IN_QUEUE else Deed.NOTHING)
+    assert remedy(True, HOUR) is Remedy.NOTHING
+    assert remedy(False, 0) is (Remedy.DELETE if state in refused else Remedy.NOTHING)
+    assert remedy(False, HOUR) is (Remedy.DELETE if state in refused | IN_QUEUE else Remedy.NOTHING)
 
 
 def test_what_the_settings_do_not_allow_is_not_done_and_says_why() -> None:
     repair = settings(patrol="repair")
-    assert [forbidden(deed, repair) for deed in Deed] == [""] * len(Deed)
+    assert [forbidden(remedy, repair) for remedy in Remedy] == [""] * len(Remedy)
     told = settings()
-    assert all("tpu.patrol is report" in forbidden(deed, told) for deed in Deed if deed is not Deed.NOTHING)
-    assert "no spec" in forbidden(Deed.DELETE, settings(patrol="repair", spec=None))
+    assert all("tpu.patrol is report" in forbidden(remedy, told) for remedy in Remedy if remedy is not Remedy.NOTHING)
+    assert "no spec" in forbidden(Remedy.DELETE, settings(patrol="repair", spec=None))
     here = settings(patrol="repair", machine=MachineSettings())
-    assert "the node itself" in forbidden(Deed.STOP, here)
-    assert forbidden(Deed.CANCEL, here) == ""
+    assert "the node itself" in forbidden(Remedy.STOP, here)
+    assert forbidden(Remedy.CANCEL, here) == ""
 
 
 def test_a_finding_tells_what_was_seen_what_is_to_be_done_and_what_was() -> None:

@@ -22,12 +22,13 @@ from podline.stages.specs import TrainSpec
 from podline.store.opening import open_store
 
 TRAIN = """
+import json
 import sys
-from podline.progress import Reporter, json_lines
+from podline.progress import Reporter
 from podline.stages.specs import TrainSpec
 from podline.training.train import train
 
-train(TrainSpec.model_validate_json(sys.argv[1]), Reporter("train", json_lines(sys.stdout)))
+train(TrainSpec.model_validate_json(sys.argv[1]), Reporter("train", lambda event: print(json.dumps(event), flush=True)))
 """
 STEPS = 120
 

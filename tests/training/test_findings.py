@@ -97,7 +97,9 @@ def test_training_that_waits_for_input_is_found_by_the_latest_stretches_but_not_
     assert judged([stretch(2, waiting=4.0), stretch(4), stretch(6)]).short == []
     record = judged([stretch(2), stretch(4, waiting=1.9), *[stretch(step, waiting=1.0) for step in (6, 8, 10)]])
     assert record.short == [(6, "waiting_for_input", "input", False)]
-    assert record.warnings[0].startswith("step 6: training waited for input in 36% of the last 8 s; `podline benchmark")
+    assert record.warnings[0].startswith(
+        "step 6: training waited for input in 36% of the last 8 s; `podline tune input`"
+    )
     assert judged([stretch(step, waiting=0.7) for step in range(2, 20, 2)]).short == [], "less than a fifth"
 
 

@@ -223,10 +223,7 @@ def test_a_step_that_is_traced_anew_at_every_part_is_named_as_the_cause(tmp_path
     monkeypatch.setattr(TrainingSteps, "advance", traced_anew)
     slow = train(spec_of(tmp_path, duration=Duration(steps=12)), silent())
     assert slow.traces >= 5
-    before, now = (
-        trained_at(each.examples_per_second, each.waiting_for_input, each.traces, environment())
-        for each in (usual, slow)
-    )
+    before, now = (trained_at(each, environment()) for each in (usual, slow))
     found = slowness(now, [before] * 3)
     assert found is not None
     assert f"traced {slow.traces} graphs of the training step, 3 before" in found.cause

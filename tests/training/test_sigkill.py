@@ -28,9 +28,10 @@ from podline.recipes.settings import (
 from podline.stages.specs import TrainSpec
 
 TRAIN = """
+import json
 import sys
 from podline.input.pipeline import TrainingInput
-from podline.progress import Reporter, json_lines
+from podline.progress import Reporter
 from podline.stages.specs import TrainSpec
 from podline.training.train import train
 
@@ -45,7 +46,7 @@ def noted(self, step, *part):
 
 
 TrainingInput.read = noted
-train(TrainSpec.model_validate_json(sys.argv[1]), Reporter("train", json_lines(sys.stdout)))
+train(TrainSpec.model_validate_json(sys.argv[1]), Reporter("train", lambda event: print(json.dumps(event), flush=True)))
 """
 KILLS = 4
 

@@ -34,14 +34,14 @@ from podline.store.opening import open_store
 from podline.training.train import train
 
 RUN_STAGE = """
+import json
 import sys
 from podline.errors import PodlineError
-from podline.progress import json_lines
 from podline.stages.specs import TrainSpec
 from podline.supervision.supervisor import run_stage
 
 try:
-    run_stage(TrainSpec.model_validate_json(sys.argv[1]), json_lines(sys.stdout))
+    run_stage(TrainSpec.model_validate_json(sys.argv[1]), lambda event: print(json.dumps(event), flush=True))
 except PodlineError as error:
     sys.exit(error.exit_code)
 """

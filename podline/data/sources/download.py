@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import http.client
 import time
 import urllib.error
@@ -18,6 +17,7 @@ from podline.errors import PodlineError, SettingsError, SourceError, SourceUnava
 from podline.progress import Reporter, silent
 from podline.recipes import datasets
 from podline.store.contract import explained
+from podline.store.locks import locked
 
 RETRY_DELAYS = (2.0, 10.0, 30.0, 60.0)  # seconds before the second, third, … try
 _TIMEOUT = 30.0
@@ -82,15 +82,12 @@ def fetch_all(files: Sequence[RemoteFile], base_url: str, folder: Path, reporter
 @contextlib.contextmanager
 def _locked(part: Path) -> Iterator[IO[bytes]]:
     """Yield the part file, open at its end, for one process at a time."""
-    with explained("write", part):
-        stream = part.open("ab")
-    with stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise SourceUnavailableError(f"{part} is being fetched by another process; wait for it") from error
-        if not part.exists():  # the other process finished and renamed it between our opening and our locking it
-            raise SourceUnavailableError(f"{part} was just finished by another process; look again")
+    with contextlib.ExitStack() as stack:
+        with explained("write", part):
+            free = stack.enter_context(locked(part, wait=False))
+            if free is None:
+                raise SourceUnavailableError(f"{part} is being fetched by another process; wait for it")
+            stream = stack.enter_context(part.open("ab"))
         yield stream
 
 

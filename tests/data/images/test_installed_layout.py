@@ -64,7 +64,7 @@ def test_it_is_a_choice_and_named_where_nothing_fits(tmp_path: Path) -> None:
     command = ["convert", "images", "--source", str(tmp_path), "--layout", "nothing"]
     done = subprocess.run([sys.executable, "-m", "podline.cli", *command], capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert "'webdataset', 'tfds', 'hdf5'" in " ".join(done.stderr.split())
+    assert "webdataset, tfds, hdf5" in " ".join(done.stderr.split())
     (tmp_path / "raw").mkdir()
     with pytest.raises(SourceError, match=r"accepted are class folders .*, HDF5 files of images and labels; see docs"):
         opened(tmp_path / "raw")

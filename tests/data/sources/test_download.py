@@ -17,7 +17,7 @@ from podline.data.official import RemoteFile, published
 from podline.data.sources import download as downloading
 from podline.data.sources.download import download, fetch_all
 from podline.data.sources.opening import open_source
-from podline.errors import SettingsError, SourceError, SourceUnavailableError, StoreError, is_transient
+from podline.errors import SettingsError, SourceError, SourceUnavailableError, StoreError, TransientError
 from podline.progress import Reporter, silent
 from podline.recipes import datasets
 
@@ -145,7 +145,7 @@ def test_a_later_call_goes_on_where_an_earlier_one_ended(mirror: Mirror, tmp_pat
     mirror.cuts = [500_000, 0, 0, 0, 0]
     with pytest.raises(SourceUnavailableError, match="broke off after 500,000 of 1,024,000 bytes") as caught:
         Listener().fetch(mirror, tmp_path)
-    assert is_transient(caught.value)
+    assert isinstance(caught.value, TransientError)
     assert names_in(tmp_path) == ["a.tar.gz.part"]
     mirror.cuts, mirror.asked = [], []
     Listener().fetch(mirror, tmp_path)
@@ -199,7 +199,7 @@ def test_a_file_that_is_not_there_is_not_asked_for_again(mirror: Mirror, tmp_pat
     listener = Listener()
     with pytest.raises(SourceError, match=f"the server answers {status} .*look whether the address is right") as caught:
         listener.fetch(mirror, tmp_path)
-    assert not is_transient(caught.value)
+    assert not isinstance(caught.value, TransientError)
     assert (listener.waits, len(mirror.asked)) == ([], 1)
 
 

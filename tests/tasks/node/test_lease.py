@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from prefect import flow
@@ -14,7 +13,7 @@ from prefect.settings import PREFECT_API_URL, PREFECT_CLIENT_MAX_RETRIES, tempor
 from podline.errors import TpuInUseError
 from podline.store.opening import open_store
 from podline.tasks.node import lease
-from podline.tpu.tpu_log import read_tpu_log
+from podline.tpu.tpu_log import TpuLog
 from podline.tpu_settings import ApiSettings, Limits, TpuSettings
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
@@ -36,15 +35,15 @@ def tpu(turn: float) -> TpuSettings:
 
 def wait_with(root: Path, turn: float) -> list[tuple[str, str]]:
     """A flow that waits for its turn, and what its TPU log tells."""
-    spec = SimpleNamespace(root=str(root), folder="runs/sample-1")
+    tpu_log = TpuLog(store=open_store(root), folder="runs/sample-1")
 
     @flow
     def waits() -> int:
-        with lease.turn_at(tpu(turn), spec):
+        with lease.placed(tpu(turn), tpu_log):
             return users()
 
     assert waits() == 1
-    return [(entry.event, entry.what) for entry in read_tpu_log(open_store(spec.root), spec.folder)]
+    return [(entry.event, entry.what) for entry in tpu_log.entries]
 
 
 def test_one_at_a_time_has_it_and_others_are_refused_at_once() -> None:

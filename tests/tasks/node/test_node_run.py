@@ -21,6 +21,7 @@ from podline import errors
 from podline.errors import PodlineError
 from podline.flows.stage_on_node import stage_on_node
 from podline.progress import Event, silent
+from podline.recipes import registry
 from podline.settings import Settings
 from podline.stages.specs import TrainSpec, ValidateSpec
 from podline.supervision.running import perform
@@ -194,10 +195,9 @@ def test_a_worker_without_the_settings_of_a_tpu_vm_is_refused(
     assert last.message == "SettingsError: stage 'trian': there is none; did you mean 'train'?"
 
 
-def test_a_placement_that_cannot_be_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_placement_that_cannot_be_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"placement='node' vs a table \[tpu.machine\]"):
         TpuSettings(node=NODE, api=API, placement="node", machine=MachineSettings())
-    spec = TrainSpec.model_construct(root=str(tmp_path), strategy="tpu")
-    monkeypatch.setattr("podline.stages.table.Stage.find", lambda *_given: None)
+    spec = TrainSpec(root=str(tmp_path), recipe=registry.get("sample"), fingerprint="0", strategy="tpu")
     with pytest.raises(errors.TpuSetupError, match="only a flow on a Prefect server"):
         perform(spec, lambda _event: None, machine())

@@ -1,0 +1,76 @@
+"""Measures what keeps a process from the processor: other processes, the quota of its control group, the hypervisor."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from podline.cores import GROUPS, OWN, control_groups
+from podline.documents.ledger_entry import Load
+
+_STAT = Path("/proc/stat")
+# Fields of a line of /proc/stat, see proc(5); time of guests is in that of users.
+_BUSY, _STOLEN = (1, 2, 3, 6, 7), 8
+
+
+class _Counters(NamedTuple):
+    """What was counted up to a moment; all but the periods in seconds."""
+
+    at: float
+    own: float
+    busy: float
+    stolen: float
+    periods: int
+    throttled: int
+
+
+class LoadMeter:
+    """Measures the load from its making on."""
+
+    def __init__(self, stat: Path = _STAT, groups: Path = GROUPS, own: Path = OWN) -> None:
+        """Begin to measure.
+
+        Args:
+            stat: the kernel's counters.
+            groups: where control groups are mounted.
+            own: the file that names this process's groups.
+        """
+        self._stat, self._groups = stat, list(control_groups(groups, own))
+        self._before = self._read()
+
+    def load(self) -> Load | None:
+        """Return the load so far; None where the kernel does not count it."""
+        before, now = self._before, self._read()
+        if before is None or now is None or now.at <= before.at:
+            return None
+        _, own, busy, stolen, periods, throttled = (after - earlier for after, earlier in zip(now, before, strict=True))
+        seconds = now.at - before.at
+        return Load(
+            cores=os.cpu_count() or 1,
+            own=round(own / seconds, 2),
+            others=round(max(0.0, busy - own) / seconds, 2),
+            stolen=round(stolen / seconds, 2),
+            throttled=round(throttled / periods, 2) if periods else 0.0,
+        )
+
+    def _read(self) -> _Counters | None:
+        try:
+            ticks = [int(field) for field in self._stat.read_text().split("\n", 1)[0].split()[1:]]
+            busy, stolen = (sum(ticks[field - 1] for field in fields) for fields in (_BUSY, (_STOLEN,)))
+        except (OSError, ValueError, IndexError):
+            return None
+        tick = 1 / os.sysconf("SC_CLK_TCK")
+        # The group that is stopped most is the one that slows this process down.
+        periods, throttled = max(map(_periods, self._groups), key=lambda counted: counted[1], default=(0, 0))
+        return _Counters(time.monotonic(), sum(os.times()[:4]), tick * busy, tick * stolen, periods, throttled)
+
+
+def _periods(group: Path) -> tuple[int, int]:
+    """Return how many periods a group's quota had, and in how many of them the group was stopped."""
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        counted = dict(line.split() for line in (group / "cpu.stat").read_text().splitlines())
+        return int(counted["nr_periods"]), int(counted["nr_throttled"])
+    return 0, 0

@@ -1,0 +1,109 @@
+"""A champion's SavedModel in memory: loaded and warmed up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from podline.documents.champions import Crowned
+from podline.documents.manifest import read_manifest
+from podline.inventory.catalogue import training_of
+from podline.kinds.table import kind_of
+from podline.progress import silent
+from podline.serving.layout import copy_saved_model, require_champion
+from podline.store.contract import Store
+
+Images = npt.NDArray[np.uint8]
+
+_WARM_UP = (1, 2)  # TensorFlow traces the second batch size for any further one
+_BATCH = 16  # images in memory at once, with all activations of the network
+
+
+class Champion(NamedTuple):
+    """A champion that answers.
+
+    Attributes:
+        entry: of the champions' history.
+        function: the SavedModel's serving signature.
+        shape: of an image, (height, width, channels).
+        fit: brings a picture's pixels to this shape.
+        loaded: the SavedModel; its variables live as long as it does.
+    """
+
+    entry: Crowned
+    function: Any
+    shape: tuple[int, ...]
+    fit: Callable[[Images], Images]
+    loaded: Any
+
+    def predictions(self, images: Images) -> list[Any]:
+        """Return the answer for each image: nested lists, by name if the model has several outputs."""
+        [argument] = self.function.structured_input_signature[1]
+        parts = [
+            self.function(**{argument: tf.constant(images[start : start + _BATCH])})
+            for start in range(0, len(images), _BATCH)
+        ]
+        columns = {name: np.concatenate([part[name] for part in parts]).tolist() for name in sorted(parts[0])}
+        if len(columns) == 1:
+            return next(iter(columns.values()))
+        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+def load_champion(store: Store, recipe: str) -> Champion:
+    """Load a recipe's champion and warm it up.
+
+    Raises:
+        StoreError: there is none, or it cannot be read.
+        ArtifactError: it differs from what was promoted.
+    """
+    entry = require_champion(store, recipe)
+    training = training_of(store, entry.run)
+    manifest = read_manifest(store, training.dataset_folder)
+    reader = kind_of(training.recipe).reader(store, training, manifest, 0.0, silent())
+    with store.workspace("serving") as folder:
+        copy_saved_model(store, entry, folder / "model")
+        loaded: Any = tf.saved_model.load(str(folder / "model"))
+    function = loaded.signatures["serving_default"]
+    [spec] = function.structured_input_signature[1].values()
+    champion = Champion(entry, function, tuple(spec.shape[1:]), reader.fed, loaded)
+    for count in _WARM_UP:
+        champion.predictions(np.zeros((count, *champion.shape), np.uint8))
+    return champion
+
+
+class Follower:
+    """The champion that is served; changes when the recipe's champion does.
+
+    One thread at a time may call :meth:`refresh`; any thread may read ``champion`` meanwhile.
+    """
+
+    def __init__(self, store: Store, recipe: str) -> None:
+        """Load the champion; raise as :func:`load_champion` does."""
+        self._store, self._recipe = store, recipe
+        self._names = store.list(f"models/{recipe}")
+        self.champion = load_champion(store, recipe)
+        self.problem = ""
+
+    def refresh(self) -> str:
+        """Load a new champion if there is one, then switch to it.
+
+        Returns:
+            What changed, for the log; empty if nothing did. If the new champion cannot be loaded, the old one stays,
+            ``problem`` says why, and the next call tries again.
+        """
+        before = self.problem
+        try:
+            names = self._store.list(f"models/{self._recipe}")
+            if names == self._names:
+                return ""
+            self.champion = load_champion(self._store, self._recipe)
+            self._names, self.problem = names, ""
+        except Exception as error:
+            # Whatever is wrong with the new one, the old one is served.
+            self.problem = f"number {self.champion.entry.number} stays: {error}"
+            return "" if self.problem == before else f"warning: {self.problem}"
+        return f"serves number {self.champion.entry.number}, {self.champion.entry.run}"
