@@ -208,14 +208,17 @@ def test_the_champion_comes_before_the_night_before_and_a_refusal_says_why(tmp_p
     assert _standing(now).rival.role == "night before"
 
 
-def test_an_undecided_model_is_told_with_what_would_decide(tmp_path: Path) -> None:
+def test_an_undecided_model_says_what_would_decide(tmp_path: Path) -> None:
     champion, now = (finished_run(tmp_path, seed=seed, accuracy=0.5 + seed / 10) for seed in (1, 2))
     result = report(decided(now, champion.run, doubts=["cat", "dog"]), silent())
     page = open_store(now.root).local(result.html).read_text()
     assert "undecided as champion." in page
     assert "<strong>Undecided</strong>" in page
-    assert "class cat, class dog; what would decide: 2 more trainings of the champion&#39;s recipe" in page
-    assert "class cat, class dog; what would decide" in open_store(now.root).local(result.markdown).read_text()
+    assert "class cat, class dog; 2 more trainings of the reference&#39;s recipe would decide" in page
+    assert (
+        "class cat, class dog; 2 more trainings of the reference"
+        in open_store(now.root).local(result.markdown).read_text()
+    )
 
 
 def test_the_first_champion_is_told(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ def test_the_outcome_is_a_line_that_can_be_read() -> None:
 
 
 def test_an_undecided_model_says_what_would_decide() -> None:
-    doubt = "not shown to be within the margin: accuracy; what would decide: 2 more trainings of the champion's recipe"
+    doubt = "not shown to be within the margin: accuracy; 2 more trainings of the reference's recipe would decide"
     headline = "sample-2 is undecided as champion of sample; sample-1 stays"
     undecided = refused("").model_copy(update={"refusals": (), "doubt": doubt, "headline": headline})
     assert undecided.verdict == "undecided"
