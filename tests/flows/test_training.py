@@ -77,7 +77,7 @@ def test_a_second_run_finds_everything_and_says_so(parameters: TrainingForm) -> 
     # No server serves the store.
     assert f"`{first['report']}`" in artifacts["sample-report"].data
     index = Path(parameters.machine.root) / "index.html"
-    assert f"`{index}`" in artifacts["sample-nights"].data
+    assert f"`{index}`" in artifacts["sample-report"].data
 
     assert first["metrics"] == {"top1": {"value": 0.5, "low": 0.4, "high": 0.6}}
     assert Path(first["report"]).read_text() == "<p>fine</p>"
@@ -139,7 +139,7 @@ def test_a_night_decides_on_a_promotion_before_it_reports_and_once(parameters: T
         "against": "",
         "refusals": (),
         "doubt": "",
-        "slide": "",
+        "detects": "",
         "compared": "",
     }
     assert first["promotion"] == said
