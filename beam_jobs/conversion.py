@@ -208,7 +208,7 @@ class _Conversion:
         with quiet(), _again_and_again(report, poll):
             pipeline = self.engine(f"podline-{digests.of_json(folder)[:16]}")
             add(pipeline)
-            run(pipeline, engine, tell)
+            run(pipeline, engine, tell, self.reporter.warn)
 
 
 @contextlib.contextmanager

@@ -29,8 +29,8 @@ from podline.errors import (
 )
 
 
-def _ignore(_job: PipelineResult) -> None:
-    """Do nothing when the engine has taken the job."""
+def _ignore(_told: object) -> None:
+    """Do nothing with what :func:`run` says."""
 
 
 P = ParamSpec("P")
@@ -39,7 +39,7 @@ R = TypeVar("R")
 # FnApiRunner's thread that waits for a worker process; it raises an error if the process fails or is killed.
 _WORKER_THREAD = "run_worker"
 _TO_WIND_UP = 5.0  # seconds that Beam is given to end its other workers
-_TO_TAKE = 20.0  # seconds that an engine is given to take a job that is to be cancelled
+_TO_CANCEL = 25.0  # seconds that an engine is given to take and cancel a job; a stage has 30 to end
 _TO_NOTICE = 1.0  # seconds from a lost connection until all threads of Beam know of it
 _MARK = re.compile(r"podline-error:([A-Za-z0-9_=-]+)")
 
@@ -76,13 +76,19 @@ _MEANINGS: Sequence[tuple[str, type[PodlineError], str]] = (
 )
 
 
-def run(pipeline: beam.Pipeline, engine: str = LOCAL, started: Callable[[PipelineResult], None] = _ignore) -> None:
+def run(
+    pipeline: beam.Pipeline,
+    engine: str = LOCAL,
+    started: Callable[[PipelineResult], None] = _ignore,
+    warn: Callable[[str], None] = _ignore,
+) -> None:
     """Run a pipeline to its end; whatever ends this early cancels the engine's job.
 
     Args:
         pipeline: on the engine.
         engine: its name.
         started: called with the engine's job, by another thread, when the engine has taken it.
+        warn: called where the job may run on, as the engine did not cancel it.
 
     Raises:
         ChildKilledError: a worker process of the local engine was killed.
@@ -114,15 +120,15 @@ def run(pipeline: beam.Pipeline, engine: str = LOCAL, started: Callable[[Pipelin
 
     job = threading.Thread(target=work, name="beam job", daemon=True)
     with _dead_workers(lose):
-        job.start()
         try:
+            job.start()
             error = outcomes.get()
         except BaseException:
-            taken.wait(_TO_TAKE)  # a service may be about to start the job
-            _each(jobs, lambda job: job.cancel())  # one that ends with this process need not be cancelled
+            if engine != LOCAL:  # whose workers end with this process
+                _cancel(jobs, taken, engine, warn)
             raise
         finally:
-            _each(jobs, lambda job: job.client.close())  # of Dask; others have none
+            _close(jobs)
         job.join(_TO_WIND_UP)
         if error is None:
             return
@@ -155,10 +161,34 @@ def _with_causes(error: BaseException) -> str:
     return "".join(lines) + (_with_causes(error.__cause__) if error.__cause__ else "")
 
 
-def _each(jobs: Sequence[Any], action: Callable[[Any], object]) -> None:
+def _cancel(jobs: Sequence[PipelineResult], taken: threading.Event, engine: str, warn: Callable[[str], None]) -> None:
+    """Cancel the engine's job as soon as it is taken; warn if that fails, or takes too long."""
+    problems: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+    def work() -> None:
+        taken.wait()
+        try:
+            for job in jobs:  # none, if the engine refused it
+                job.cancel()
+        except Exception as error:
+            problems.put(last_line(_with_causes(error)))
+        else:
+            problems.put("")
+
+    threading.Thread(target=work, name="cancel the beam job", daemon=True).start()
+    try:
+        problem = problems.get(timeout=_TO_CANCEL)
+    except queue.Empty:
+        problem = f"it did not {'cancel' if taken.is_set() else 'take'} the job within {_TO_CANCEL:g} s"
+    if problem:
+        warn(f"engine {engine}: its job may run on: {problem}; look there, and cancel it")
+
+
+def _close(jobs: Sequence[Any]) -> None:
+    """Close the clients of Dask; other engines' jobs have none."""
     for job in jobs:
         with contextlib.suppress(Exception), quiet():
-            action(job)
+            job.client.close()
 
 
 @contextlib.contextmanager

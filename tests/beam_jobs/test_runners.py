@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import base64
 import logging
+import os
+import signal
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from apache_beam.options.pipeline_options import DirectOptions
@@ -13,6 +16,7 @@ from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from pydantic import ValidationError
 from raw_cifar import convert_spec
 
+from podline.beam_jobs import runners
 from podline.beam_jobs.engines import open_engine
 from podline.beam_jobs.runners import crossing_borders, error_within, quiet, run
 from podline.errors import (
@@ -140,6 +144,58 @@ def test_a_dead_worker_is_known_by_its_thread_not_by_beam_s_words(monkeypatch: p
         monkeypatch.setattr(type(pipeline), "run", lose)
         with pytest.raises(ChildKilledError, match="worker process"):
             run(pipeline)
+
+
+class Interrupted:
+    """A pipeline whose start is interrupted, and its job."""
+
+    def __init__(self, takes: float, failure: Exception | None = None) -> None:
+        self.takes, self.failure, self.cancelled, self.ended = takes, failure, 0, threading.Event()
+
+    def run(self) -> Interrupted:
+        os.kill(os.getpid(), signal.SIGINT)
+        self.ended.wait(self.takes)
+        return self
+
+    def wait_until_finish(self) -> str:
+        self.ended.wait(30)
+        return "DONE"
+
+    def cancel(self) -> None:
+        if self.failure:
+            raise self.failure
+        self.cancelled += 1
+
+
+@pytest.mark.parametrize(
+    ("engine", "pipeline", "cancelled", "warnings"),
+    [
+        ("dataflow", Interrupted(0.2), 1, []),
+        (
+            "dataflow",
+            Interrupted(0.0, OSError("HttpError 503")),
+            0,
+            ["engine dataflow: its job may run on: OSError: HttpError 503; look there, and cancel it"],
+        ),
+        (
+            "dataflow",
+            Interrupted(30.0),
+            0,
+            ["engine dataflow: its job may run on: it did not take the job within 1 s; look there, and cancel it"],
+        ),
+        ("local", Interrupted(30.0), 0, []),
+    ],
+    ids=["taken late", "not cancelled", "never taken", "local"],
+)
+def test_an_interrupted_job_is_cancelled_or_the_user_is_warned(
+    engine: str, pipeline: Any, cancelled: int, warnings: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runners, "_TO_CANCEL", 1.0)
+    heard = list[str]()
+    with pytest.raises(KeyboardInterrupt):
+        run(pipeline, engine, warn=heard.append)
+    pipeline.ended.set()
+    assert (pipeline.cancelled, heard) == (cancelled, warnings)
 
 
 def test_text_without_an_error_of_ours() -> None:
