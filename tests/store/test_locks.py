@@ -8,6 +8,7 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -57,19 +58,17 @@ def test_a_lock_is_one_process_s_until_that_is_killed(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
-def test_users_of_a_machine_exclude_each_other(tmp_path: Path) -> None:
-    shared = tmp_path / "shared"
-    shared.mkdir()
-    shared.chmod(0o1777)
-    for parent in shared.parents[:3]:
-        parent.chmod(0o755)
-    with (
-        held_elsewhere(shared / "lock", user=65534),
-        locks.locked(shared / "lock", wait=False) as mine,
-    ):
-        assert mine is None
-    with locks.turn(shared / "lock", "train", lambda *_: None) as waited:
-        assert not waited
+def test_users_of_a_machine_exclude_each_other() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        shared = Path(folder)
+        shared.chmod(0o1777)
+        with (
+            held_elsewhere(shared / "lock", user=65534),
+            locks.locked(shared / "lock", wait=False) as mine,
+        ):
+            assert mine is None
+        with locks.turn(shared / "lock", "train", lambda *_: None) as waited:
+            assert not waited
 
 
 def test_a_link_is_no_lock(tmp_path: Path) -> None:

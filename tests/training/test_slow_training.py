@@ -94,7 +94,7 @@ def test_an_input_that_is_slow_is_named_while_training_runs_and_in_the_report(tm
     lines = read_metrics(store.local(f"{spec.folder}/metrics.jsonl"))
     [found] = [line for line in lines if isinstance(line, FindingLine) and line.finding == "slow"]
     assert found.step <= 50
-    assert found.figures["runs"] == 5
+    assert found.figures["factor"] > 1
     assert "Training was " in page
     assert "slower than the last 5 runs: waits for input" in page
 
