@@ -71,7 +71,8 @@ class World:
 
     def difficulty(self, random: Random) -> Floats:
         """Draw how easy each example is, (classes, distinct examples)."""
-        return _DIFFICULTY * random.standard_normal((self.classes, self.examples // self.copies), np.float32)
+        drawn = random.standard_normal((self.classes, self.examples // self.copies), np.float32)
+        return (_DIFFICULTY * drawn).astype(np.float64)
 
     def _drawn(self, random: Random, *shape: int) -> Floats:
         if np.isinf(self.tails):
