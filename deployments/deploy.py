@@ -97,7 +97,7 @@ def deployed(request: Request) -> Iterator[Change]:
 
 
 class _Plan(NamedTuple):
-    """What becomes of a deployment.
+    """The plan for a deployment.
 
     Attributes:
         deployment: what is deployed, as ``prefect.yaml`` has it.

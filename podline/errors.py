@@ -268,7 +268,7 @@ class Retry:
 
 @dataclass
 class Budgets:
-    """What one stage has used up of its budgets: each cause has its delays and is counted by itself."""
+    """The budgets that one stage has used up: each cause has its delays and is counted by itself."""
 
     used: Counter[str] = field(default_factory=Counter[str])
 

@@ -82,7 +82,7 @@ split_option = click.option(
 
 
 class Request(NamedTuple):
-    """What every stage command has: a recipe's name, a store, the settings, and a listener."""
+    """The options of every stage command: a recipe's name, a store, the settings, and a listener."""
 
     name: str | None
     store: Store

@@ -201,7 +201,7 @@ class AnnealingSummary(Frozen):
 
 
 class Load(Frozen):
-    """What used the processor while a training ran, in cores, on average.
+    """The use of the processor while a training ran, in cores, on average.
 
     Attributes:
         cores: of the machine.

@@ -65,12 +65,12 @@ class Check(Frozen):
 
     @property
     def undecided(self) -> bool:
-        """Whether neither is shown: that the model is worse, and that it is within the margin."""
+        """Return whether neither is shown: that the model is worse, and that it is within the margin."""
         return not (self.refused or self.shown)
 
     @property
     def what(self) -> str:
-        """Of what it is, in words."""
+        """Return what it is of, in words."""
         return f"{self.rule} {self.name}" if self.rule in ("class", "joint") else self.name
 
 
@@ -226,7 +226,7 @@ class Promotion(Frozen):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What is said beside the decision: what was compared on, and what the margins are, a line each."""
+        """Return the lines beside the decision: what was compared on, and the margins."""
         compared = self.compared.sentence() if self.compared else ""
         return tuple(filter(None, (compared, self.detects)))
 

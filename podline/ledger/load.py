@@ -17,7 +17,7 @@ _BUSY, _STOLEN = (1, 2, 3, 6, 7), 8
 
 
 class _Counters(NamedTuple):
-    """What was counted up to a moment; all but the periods in seconds."""
+    """The counters at a moment; all but the periods in seconds."""
 
     at: float
     own: float

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
@@ -144,7 +145,7 @@ def number_figure(
 def with_margins(figures: Sequence[Figure], settings: PromotionSettings) -> list[Figure]:
     """Return figures with the margins that the settings say."""
     margins = {"main": settings.margin, "guard": settings.margin, "calibration": settings.calibration}
-    return [Figure(**{**vars(figure), "margin": margins.get(figure.rule, settings.part_margin)}) for figure in figures]
+    return [replace(figure, margin=margins.get(figure.rule, settings.part_margin)) for figure in figures]
 
 
 def _calibration(known: Sequence[Guesses], candidate: Guesses, settings: PromotionSettings) -> Figure:

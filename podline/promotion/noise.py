@@ -141,7 +141,7 @@ def scale(share: Any, examples: Any) -> Any:
 def answers_of(share: Any, examples: Any, within: Any, trainings: int) -> Any:
     """Return the variance that the luck of single answers gives to one training's share.
 
-    Two trainings agree about most examples: half of a binomial variance is expected, and weighs as four trainings.
+    Two trainings agree about most examples: half of a binomial variance is expected, and weighs as three trainings.
 
     Args:
         share: the mean over the known trainings.

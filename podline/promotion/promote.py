@@ -201,7 +201,7 @@ def _sanity(case: _Case) -> list[Check]:
 
 @dataclass(frozen=True)
 class _Comparison:
-    """What became of comparing a model with the reference.
+    """The result of comparing a model with the reference.
 
     Attributes:
         checks: what the rules say.

@@ -123,7 +123,7 @@ class RecipeSpec(Spec):
 
 
 class TrainableSpec(RecipeSpec):
-    """What steps of training depend on."""
+    """The settings that steps of training depend on."""
 
     not_hashed = frozenset({"root", "strategy", "preflight", "recipe.promotion", "recipe.views", "recipe.init.file"})
 
