@@ -23,6 +23,7 @@ from podline.documents.completion import completion_name
 from podline.documents.manifest import read_manifest
 from podline.documents.metrics_log import read_metrics
 from podline.documents.promotion import Promotion, read_promotion
+from podline.documents.shard_table import ShardTable
 from podline.errors import ArtifactError, UndecidedError
 from podline.evaluation.evaluate import evaluate
 from podline.evaluation.guesses import read_guesses
@@ -373,7 +374,7 @@ def test_what_a_run_learned_before_it_was_trained_further_counts_as_well(fresh, 
 
 
 def without_a_shard(manifest):
-    splits = [split.model_copy(update={"shards": split.shards[1:]}) for split in manifest.splits]
+    splits = [split.model_copy(update={"shards": ShardTable.of(split.shards[:-1])}) for split in manifest.splits]
     return manifest.model_copy(update={"splits": tuple(splits)})
 
 
