@@ -276,9 +276,9 @@ def _publish(
     store: Store, spec: ConvertSpec, source: RawData, truths: Mapping[str, FileInfo], folder: str, plans: ShardPlans
 ) -> None:
     """Publish what lies beside the shards, the manifest last; all facts are in the shards' records."""
-    names = [f"{folder}/{shard_record(plan.file)}" for plan in plans]
-    shards = [WrittenShard.model_validate(record) for record in in_order(store.read_json, names, store.parallel)]
-    manifest = manifest_of(spec, source, truths, shards)
+    names = (f"{folder}/{shard_record(plan.file)}" for plan in plans)
+    shards = map(WrittenShard.model_validate, in_order(store.read_json, names, store.parallel))
+    manifest = manifest_of(spec, source, truths, plans, shards)
     for name, content in tfds_files(manifest, class_names_of(source)).items():
         store.publish_bytes(f"{folder}/{name}", content, replace=True)
     publish_manifest(store, manifest)
@@ -302,7 +302,7 @@ def _finish(
     store: Store, spec: ConvertSpec, folder: str, beside: list[str], remarks: Remarks, seconds: float, reused: int
 ) -> ConvertResult:
     manifest = read_manifest(store, folder)
-    shards = manifest.shards
+    shards = sum(len(split.shards) for split in manifest.splits)
     result = ConvertResult(
         seconds=seconds,
         dataset=spec.dataset,
@@ -312,8 +312,8 @@ def _finish(
         written=manifest.written,
         quarantined=len(manifest.quarantined),
         splits={split.name: split.records for split in manifest.splits},
-        bytes=sum(shard.bytes for shard in shards),
-        shards_written=len(shards) - reused,
+        bytes=manifest.bytes,
+        shards_written=shards - reused,
         shards_reused=reused,
         official=remarks.official,
         contradicting=dict(remarks.contradicting),

@@ -89,7 +89,7 @@ def _table(store: Store, found: Sequence[tuple[Dataset, Manifest]]) -> list[str]
     widest = max(len(dataset.name) for dataset, _ in found)
     return [
         f"{dataset.name:{widest}} {dataset.fingerprint}  {_words(_splits(manifest)):32} "
-        f"{size(_bytes(manifest)):>10}  {moment(dataset.published)}"
+        f"{size(manifest.bytes):>10}  {moment(dataset.published)}"
         for dataset, manifest in found
     ]
 
@@ -100,14 +100,10 @@ def _document(store: Store, dataset: Dataset, manifest: Manifest) -> dict[str, A
         "fingerprint": dataset.fingerprint,
         "folder": store.where(dataset.folder),
         "splits": _splits(manifest),
-        "bytes": _bytes(manifest),
+        "bytes": manifest.bytes,
         "quarantined": len(manifest.quarantined),
         "published": dataset.published,
     }
-
-
-def _bytes(manifest: Manifest) -> int:
-    return sum(shard.bytes for shard in manifest.shards)
 
 
 def _splits(manifest: Manifest) -> dict[str, int]:
@@ -163,7 +159,7 @@ def _verified(store: Store, dataset: Dataset, listener: Listener, *, deep: bool)
 
 def _described(store: Store, dataset: Dataset, manifest: Manifest) -> list[str]:
     return [
-        f"{dataset.name} {dataset.fingerprint}, {size(_bytes(manifest))}, published {moment(dataset.published)}",
+        f"{dataset.name} {dataset.fingerprint}, {size(manifest.bytes)}, published {moment(dataset.published)}",
         f"{store.where(dataset.folder)}",
         f"read {manifest.read:,} = written {manifest.written:,} + quarantined {len(manifest.quarantined):,}",
         *remarks(manifest, conversion_of(store, dataset.folder)),

@@ -19,6 +19,7 @@ from podline.data.records import IMAGE, LABEL, EncodedLayout, RecordLayout
 from podline.data.rows import SourceSplit
 from podline.data.tfrecord import Bytes
 from podline.documents.manifest import MANY_CLASSES, FileInfo, ShardInfo
+from podline.documents.shard_table import MANY_COUNTS, index_file
 from podline.frozen import Frozen
 from podline.store.contract import explained
 
@@ -105,10 +106,10 @@ class WrittenShard(Frozen):
     info: ShardInfo
     pixels: PixelSums
 
-    @property
-    def in_manifest(self) -> ShardInfo:
-        """The manifest's entry; with many classes it has no counts."""
-        few = len(self.info.class_counts) <= MANY_CLASSES
+    def in_manifest(self, shards: int) -> ShardInfo:
+        """Return the manifest's entry, one of ``shards``; with many classes, or counts in all, it has none."""
+        classes = len(self.info.class_counts)
+        few = classes <= MANY_CLASSES and classes * shards <= MANY_COUNTS
         return self.info if few else self.info.model_copy(update={"class_counts": ()})
 
 
@@ -218,7 +219,7 @@ def write_shard(
 
 def _write_index(shard: Path, lengths: Sequence[int]) -> FileInfo:
     """Write, beside a shard's file, where its records begin and where the last one ends: int64, (records + 1,)."""
-    path = shard.with_name(f"{shard.name}.index.npy")
+    path = shard.with_name(index_file(shard.name))
     np.save(path, np.cumsum([0, *lengths], dtype="<i8"))
     data = path.read_bytes()
     return FileInfo(file=path.name, bytes=len(data), sha256=hashlib.sha256(data).hexdigest())

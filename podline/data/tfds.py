@@ -61,8 +61,8 @@ def _dataset_info(manifest: Manifest) -> dict[str, Any]:
         "splits": [
             {
                 "name": split.name,
-                "shardLengths": [str(shard.records) for shard in split.shards],
-                "numBytes": str(sum(shard.bytes for shard in split.shards)),
+                "shardLengths": [str(records) for records in split.shards.rows["records"].tolist()],
+                "numBytes": str(split.shards.bytes),
             }
             for split in manifest.splits
         ],

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+
+import numpy as np
 
 from podline.data.pixels import add_up
+from podline.data.planning import ShardPlans
 from podline.data.records import LABEL, stored_layout
 from podline.data.shards import WrittenShard
 from podline.data.sources.source import RawData
 from podline.datasets.fingerprint import converter_settings, fingerprint
-from podline.documents.manifest import FileInfo, Manifest, SplitInfo
+from podline.documents.manifest import FileInfo, Manifest, ShardInfo, SplitInfo
+from podline.documents.shard_table import ShardTable
 from podline.stages.specs import ConvertSpec
 
 
@@ -19,11 +24,26 @@ def class_names_of(source: RawData) -> dict[str, tuple[str, ...]]:
 
 
 def manifest_of(
-    spec: ConvertSpec, source: RawData, truths: Mapping[str, FileInfo], shards: Sequence[WrittenShard]
+    spec: ConvertSpec,
+    source: RawData,
+    truths: Mapping[str, FileInfo],
+    plans: ShardPlans,
+    shards: Iterable[WrittenShard],
 ) -> Manifest:
-    """Return the manifest of a source's data set: shards in any order, split → the file that people are judged by."""
-    layout = stored_layout(source.features)
-    splits = tuple(_split(name, shards, truths.get(name)) for name in source.sizes)
+    """Return the manifest of a source's data set.
+
+    Args:
+        spec: of its conversion.
+        source: of its records.
+        truths: split → the file that people are judged by.
+        plans: of its shards.
+        shards: what they became, in that order; they are taken one after another.
+    """
+    layout, written = stored_layout(source.features), iter(shards)
+    splits = tuple(
+        _split(plan.name, itertools.islice(written, plan.shards), plan.shards, truths.get(plan.name))
+        for plan in plans.splits
+    )
     return Manifest(
         dataset=spec.dataset,
         fingerprint=fingerprint(spec, source.files),
@@ -41,15 +61,25 @@ def manifest_of(
     )
 
 
-def _split(name: str, shards: Sequence[WrittenShard], truth: FileInfo | None) -> SplitInfo:
-    mine = sorted((shard for shard in shards if shard.split == name), key=lambda shard: shard.info.file)
-    pixels = add_up(shard.pixels for shard in mine)
-    counts = zip(*(shard.info.class_counts for shard in mine), strict=True)
+def _split(name: str, shards: Iterator[WrittenShard], count: int, truth: FileInfo | None) -> SplitInfo:
+    """Return what the manifest says of a split of ``count`` shards."""
+    first = next(shards)
+    counts, pixels = np.zeros(len(first.info.class_counts), np.int64), add_up([first.pixels])
+
+    def infos() -> Iterator[ShardInfo]:
+        nonlocal counts, pixels
+        yield first.in_manifest(count)
+        for shard in shards:
+            counts, pixels = counts + shard.info.class_counts, add_up([pixels, shard.pixels])
+            yield shard.in_manifest(count)
+
+    counts += first.info.class_counts
+    table = ShardTable.of(infos())
     return SplitInfo(
         name=name,
-        records=sum(shard.info.records for shard in mine),
-        shards=tuple(shard.in_manifest for shard in mine),
-        class_counts=tuple(map(sum, counts)),
+        records=table.records,
+        shards=table,
+        class_counts=tuple(counts.tolist()),
         mean=pixels.mean,
         std=pixels.std,
         truth=truth,

@@ -10,6 +10,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from podline.documents.shard_table import FileInfo, ShardInfo, Shards
 from podline.documents.skeleton import COCO, Skeleton
 from podline.errors import ArtifactError
 from podline.frozen import Frozen, is_object
@@ -52,32 +53,6 @@ class FieldInfo(Frozen):
     fit: FileFit | None = Field(default=None, exclude_if=lambda fit: fit is None)
 
 
-class FileInfo(Frozen):
-    """A file of a data set."""
-
-    file: str
-    bytes: int
-    sha256: str
-
-
-class ShardInfo(FileInfo):
-    """One TFRecord file.
-
-    ``class_counts`` are left out of a manifest of more than :data:`MANY_CLASSES`, where each shard has few records of
-    each class and the manifest would be mostly numbers; the split has their sums. ``index`` is the array of where its
-    records begin, where they have no fixed length.
-    """
-
-    records: int
-    class_counts: tuple[int, ...] = Field(default=(), exclude_if=lambda counts: not counts)
-    index: FileInfo | None = Field(default=None, exclude_if=lambda index: index is None)
-
-    @property
-    def files(self) -> tuple[FileInfo, ...]:
-        """The shard and its index."""
-        return (self, self.index) if self.index else (self,)
-
-
 class SplitInfo(Frozen):
     """One split: ``records`` is the sum over its shards; ``mean`` and ``std`` are per channel, of pixels in 0…255.
 
@@ -86,7 +61,7 @@ class SplitInfo(Frozen):
 
     name: str
     records: int
-    shards: tuple[ShardInfo, ...]
+    shards: Shards
     class_counts: tuple[int, ...]
     mean: tuple[float, ...]
     std: tuple[float, ...]
@@ -183,6 +158,11 @@ class Manifest(Frozen):
     def shards(self) -> tuple[ShardInfo, ...]:
         """The shards of all splits, in order."""
         return tuple(shard for split in self.splits for shard in split.shards)
+
+    @property
+    def bytes(self) -> int:
+        """Those of all shards."""
+        return sum(split.shards.bytes for split in self.splits)
 
     @property
     def files(self) -> tuple[FileInfo, ...]:

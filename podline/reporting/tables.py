@@ -213,7 +213,7 @@ def splits(manifest: Manifest) -> Table:
             split.name,
             figures.count(split.records),
             figures.count(len(split.shards)),
-            figures.size(sum(shard.bytes for shard in split.shards)),
+            figures.size(split.shards.bytes),
             " ".join(f"{value:.2f}" for value in split.mean),
             " ".join(f"{value:.2f}" for value in split.std),
         )

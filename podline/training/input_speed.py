@@ -140,7 +140,7 @@ def _measured(
     say("done")
     took = {"read": read, "augment": augment, "batch": batch, "hand-over": hand_over}
     first = took | {"disk": disk}
-    data_bytes = sum(shard.bytes for shard in trainer.training_reader.info.shards)
+    data_bytes = trainer.training_reader.info.shards.bytes
     return InputSpeed(
         seconds=time.monotonic() - started,
         recipe=spec.recipe.name,

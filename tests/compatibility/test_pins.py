@@ -19,9 +19,10 @@ import pytest
 
 from podline.cli import cli
 from podline.datasets.fingerprint import fingerprint
-from podline.documents.manifest import SourceFile
+from podline.documents.manifest import SourceFile, read_manifest
 from podline.recipes.registry import get, names
 from podline.stages.specs import ConvertSpec, TrainSpec
+from podline.store.opening import open_store
 
 PINS = Path(__file__).with_name("pins.json")
 FILES = (SourceFile(name="raw", bytes=1, sha256="0" * 64),)
@@ -78,8 +79,7 @@ def test_what_the_drawn_samples_become_keeps_every_byte(tmp_path: Path) -> None:
             check=True,
         )
         folder = podline("convert", dataset, "--source", raw, "--root", root, "--allow-left-out", "1")["folder"]
-        manifest = json.loads((tmp_path / "root" / folder / "manifest.json").read_text())
-        shards = [(shard["file"], shard["sha256"]) for split in manifest["splits"] for shard in split["shards"]]
+        shards = [(shard.file, shard.sha256) for shard in read_manifest(open_store(root), folder).shards]
         held(f"shards of {dataset}", dict(shards))
     trained = podline("train", "sample", "--root", root, "--steps", "20", *DETERMINISTIC)
     held("run on the drawn sample", trained["run"])

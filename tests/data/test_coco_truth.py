@@ -19,6 +19,7 @@ from podline.data.sources.coco_sample import write_coco_sample
 from podline.data.sources.coco_truth import read_truth, truth_name
 from podline.documents import skeleton
 from podline.documents.manifest import FileInfo, Manifest, SplitInfo
+from podline.documents.shard_table import ShardTable
 from podline.errors import ArtifactError
 from podline.store.folder import FolderStore
 
@@ -28,7 +29,9 @@ CROWD = {"iscrowd": 1, "num_keypoints": 0, "segmentation": {"size": [32, 48], "c
 
 def manifest_of(source: CocoSource, truths: dict[str, FileInfo]) -> Manifest:
     splits = tuple(
-        SplitInfo(name=name, records=size, shards=(), class_counts=(), mean=(), std=(), truth=truths.get(name))
+        SplitInfo(
+            name=name, records=size, shards=ShardTable.of([]), class_counts=(), mean=(), std=(), truth=truths.get(name)
+        )
         for name, size in source.sizes.items()
     )
     return Manifest(

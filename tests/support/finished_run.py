@@ -23,6 +23,7 @@ from podline.documents.manifest import (
 from podline.documents.metric import Metric
 from podline.documents.metrics_log import EvaluationLine, EventLine, FindingLine, StepsLine
 from podline.documents.origins import keep_origin
+from podline.documents.shard_table import ShardTable
 from podline.ledger.recording import data_of, plain
 from podline.recipes.settings import AugmentationSettings, ModelSettings, Recipe
 from podline.stages.completed import complete, manifest_sha256
@@ -109,14 +110,16 @@ def _data_set(
             SplitInfo(
                 name=split,
                 records=len(images),
-                shards=(
-                    ShardInfo(
-                        file=file,
-                        records=len(images),
-                        bytes=len(data),
-                        sha256=digests.of_bytes(data),
-                        class_counts=counts,
-                    ),
+                shards=ShardTable.of(
+                    [
+                        ShardInfo(
+                            file=file,
+                            records=len(images),
+                            bytes=len(data),
+                            sha256=digests.of_bytes(data),
+                            class_counts=counts,
+                        ),
+                    ]
                 ),
                 class_counts=counts,
                 mean=tuple(images.mean((0, 1, 2)).tolist()),

@@ -10,6 +10,7 @@ from ledger_entries import night, outcome
 from podline.documents.ledger_entry import Data, Entry, Split
 from podline.documents.manifest import FileInfo, Manifest, SplitInfo
 from podline.documents.metric import Metric
+from podline.documents.shard_table import ShardTable
 from podline.documents.skeleton import COCO
 from podline.store import digests
 from podline.store.contract import Store
@@ -53,7 +54,13 @@ def people_of(store: Store, found: tuple[int, int], astray: str = "") -> tuple[E
     store.publish_bytes(f"{folder}/truth-test.json", text)
     info = FileInfo(file="truth-test.json", bytes=len(text), sha256=digests.of_bytes(text))
     split = SplitInfo(
-        name="test", records=IMAGES, shards=(), class_counts=(IMAGES,), mean=(0.0,), std=(1.0,), truth=info
+        name="test",
+        records=IMAGES,
+        shards=ShardTable.of([]),
+        class_counts=(IMAGES,),
+        mean=(0.0,),
+        std=(1.0,),
+        truth=info,
     )
     manifest = Manifest(
         dataset="coco_sample",

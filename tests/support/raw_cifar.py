@@ -51,6 +51,6 @@ def convert_plainly(spec: ConvertSpec) -> Manifest:
         path = store.local(folder) / plan.file
         fill = filler.filler(plan, layout, store.root / filler.table(plan))
         written.append(write_shard(path, plan, layout, len(source.class_names), fill))
-    manifest = manifest_of(spec, source, {}, written)
+    manifest = manifest_of(spec, source, {}, plans, written)
     store.publish_bytes(f"{folder}/{MANIFEST}", manifest.to_bytes())
     return manifest

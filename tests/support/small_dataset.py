@@ -13,6 +13,7 @@ from podline.data.records import LABEL, Feature, RecordLayout, label_feature, la
 from podline.data.shards import Fill, write_shard
 from podline.documents.completion import Completion, artifact_of, completion_name
 from podline.documents.manifest import MANIFEST, Manifest, ShardInfo, SplitInfo, dataset_folder, read_manifest
+from podline.documents.shard_table import ShardTable
 from podline.stages.specs import ConvertResult
 from podline.store.contract import Store
 from podline.store.opening import open_store
@@ -135,7 +136,9 @@ def seal(root: Path | str, dataset: str = "sample") -> Manifest:
         frames.tofile(file)
         return shard.model_copy(update={"sha256": store.sha256(f"{folder}/{shard.file}")})
 
-    splits = [split.model_copy(update={"shards": tuple(map(sealed, split.shards))}) for split in manifest.splits]
+    splits = [
+        split.model_copy(update={"shards": ShardTable.of(map(sealed, split.shards))}) for split in manifest.splits
+    ]
     manifest = manifest.model_copy(update={"splits": tuple(splits)})
     store.publish_bytes(f"{folder}/{MANIFEST}", manifest.to_bytes(), replace=True)
     record_conversion(store, folder, manifest)
@@ -170,7 +173,7 @@ def _split(name: str, columns: dict[str, np.ndarray], shards: list, classes: int
     return SplitInfo(
         name=name,
         records=len(columns["label"]),
-        shards=tuple(shard.in_manifest for shard in shards),
+        shards=ShardTable.of(shard.in_manifest(len(shards)) for shard in shards),
         class_counts=tuple(np.bincount(columns["label"], minlength=classes).tolist()),
         mean=tuple(pixels.mean((0, 1, 2)).tolist()),
         std=tuple(pixels.std((0, 1, 2)).tolist()),
