@@ -94,7 +94,7 @@ def history(store: Store, recipe: str) -> list[Crowned]:
 
 
 def _remedy(store: Store, recipe: str) -> str:
-    return f"put it back, or delete {store.where(f'{FOLDER}/{recipe}')} and promote a run anew"
+    return f"put it back, or delete {store.where(f'{FOLDER}/{recipe}')} and promote a run again"
 
 
 def champion(store: Store, recipe: str) -> Crowned | None:

@@ -146,7 +146,7 @@ class Waiting(Frozen):
         start: from the moment at which it was due to its beginning: for a worker, or for a run of the same deployment.
         turn: for other runs that had the TPU.
         tpu: for the TPU to be ready and healthy.
-        repairs: for the TPU to be restarted or made anew.
+        repairs: for the TPU to be restarted or made again.
         retries: between an attempt of a stage and the next.
     """
 

@@ -12,7 +12,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-# Keras has no public way to count names anew.
+# Keras has no public way to restart its count of names.
 from keras.src.backend.common import global_state
 
 from podline.documents.manifest import Manifest

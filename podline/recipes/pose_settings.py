@@ -63,7 +63,7 @@ class PoseAugmentationSettings(Augmentation):
 
     Attributes:
         flip: mirror left and right with probability one half.
-        rotation: turn by up to so many degrees, either way.
+        rotation: turn by up to this many degrees, either way.
         smallest: scale by a factor from here …
         largest: … to here, evenly in its logarithm.
         shift: move by up to this share of the side, along each axis.
@@ -112,7 +112,7 @@ class DecodingSettings(Frozen):
         limb_threshold: the field along a limb is, on average, at least so strong in the limb's direction …
         sample_threshold: … and at each of ``sample_share`` of the points at least so strong.
         sample_share: see ``sample_threshold``.
-        min_joints: so many joints, linked by limbs, make a person; fewer are a fragment.
+        min_joints: this many joints, linked by limbs, make a person; fewer are a fragment.
         reach: a fragment goes to the nearest person that lacks its joints, if no farther away than this share of the
             person's diagonal; otherwise it is left out.
     """

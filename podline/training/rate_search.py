@@ -24,11 +24,11 @@ Curve = npt.NDArray[np.float64]
 # What is left of the average at each step; 0.8 looks at about the last 5 losses, 0.95 at the last 20.
 SMOOTHINGS = (0.8, 0.9, 0.95)
 SHOWN_SMOOTHING = 0.9
-# The search ends when the smoothed loss is so many times its lowest …
+# The search ends when the smoothed loss is this many times its lowest …
 _EXPLODED = 4.0
-# … and a curve needs so many losses to be read.
+# … and a curve needs this many losses to be read.
 LEAST_STEPS = 20
-# Losses above so many times the first ones say no more than that; smoothing would spread them over the steps before.
+# Losses above this many times the first ones say no more than that; smoothing would spread them over the steps before.
 _MOST = 1.5
 # The floor of the valley is where the loss has done so much of its fall; its middle moves less from one search to the
 # next than its lowest point, which noise chooses.

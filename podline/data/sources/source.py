@@ -46,7 +46,7 @@ class Remarks(NamedTuple):
     """What a conversion says of a source that changes no byte.
 
     Attributes:
-        official: how the raw files compare with the published ones; None of data that nobody publishes.
+        official: how the raw files compare with the published ones; None of data that were never published.
         contradicting: split → records whose image another record of it has with another label.
         notes: how the source was understood, a line each.
     """
