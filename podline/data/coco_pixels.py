@@ -23,7 +23,7 @@ def decode(data: bytes | npt.NDArray[np.uint8], width: int, height: int) -> Pixe
     Args:
         data: a JPEG file whose markers are in order.
         width: of the image that was annotated; where only the image turned as its EXIF says has this size, it is.
-        height: likewise.
+        height: of the same image.
 
     Returns:
         uint8 (height, width, 3), RGB; another size, or None, where the file is not what its markers say.

@@ -37,7 +37,7 @@ class Published:
         url: where its files are.
         downloads: what is fetched from there.
         archives: name → md5 of other archives of it.
-        files: name → md5 of the file as it is in the archive, or unpacked; empty where nobody tells.
+        files: name → md5 of the file as it is in the archive, or unpacked; empty where it is not known.
     """
 
     title: str
@@ -123,7 +123,7 @@ class OfficialCheck(Frozen):
     """How the raw files of a conversion compare with the published ones.
 
     Attributes:
-        official: whether they are the published ones; None where nobody tells their sums.
+        official: whether they are the published ones; None where their sums are not known.
         others: those that are not.
     """
 

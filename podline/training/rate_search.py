@@ -52,7 +52,7 @@ class Suggestion(Frozen):
         learning_rate: the rate to train with, as the peak of the recipe's schedule.
         floor: from which rate to which the loss is near its lowest: the mean of what the smoothings say, or None if it
             never falls.
-        steepest: where it falls fastest, or None likewise.
+        steepest: where it falls fastest; None if it never falls.
         blow_up: where it has lost half of its fall for good, or None: it does not, up to the last rate.
         reasons: the same in words, a sentence each.
     """
