@@ -25,9 +25,8 @@ from podline.commands.stage import Request
 from podline.inventory.catalogue import dataset_for, manifest_of
 from podline.options import Choices, SearchOptions, TrainingGroup
 from podline.progress import Reporter
-from podline.stages.ceiling import CeilingSpec
 from podline.stages.table import CEILING, INPUT_SPEED, LR_FIND
-from podline.stages.tools import InputSpeedSpec
+from podline.stages.tools import CeilingSpec, InputSpeedSpec
 from podline.store.opening import open_store
 from podline.supervision.running import perform
 from podline.training.searches import learning_rate_spec

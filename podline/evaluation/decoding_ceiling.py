@@ -25,7 +25,7 @@ from podline.evaluation.pose_decoding import decode_people
 from podline.input.pose_targets import pose_targets
 from podline.progress import Reporter, silent
 from podline.recipes.pose_settings import DecodingSettings, PoseTargetSettings
-from podline.stages.ceiling import LARGEST, CeilingRow, CeilingSpec, DecodingCeiling
+from podline.stages.tools import LARGEST, CeilingRow, CeilingSpec, DecodingCeiling
 
 ROOTS = (32, 48, 64, 96, 128, 192, LARGEST)
 """Borders of the table's rows: roots of areas at the network's input, in pixels; smaller people are left out."""

@@ -13,7 +13,7 @@ from podline.evaluation.decoding_ceiling import ROOTS, decoding_ceiling
 from podline.evaluation.decoding_ceiling import ceiling as ceiling_stage
 from podline.progress import Reporter, silent
 from podline.recipes.pose_settings import DecodingSettings, PoseTargetSettings
-from podline.stages.ceiling import CeilingSpec, DecodingCeiling
+from podline.stages.tools import CeilingSpec, DecodingCeiling
 
 STANDING = np.array(
     [
