@@ -13,8 +13,8 @@ from prefect.client.schemas.objects import State
 from prefect.states import Completed, Failed
 
 from podline import settings
-from podline.errors import PodlineError, SettingsError, TpuSetupError
-from podline.stages.table import STAGES
+from podline.errors import PodlineError, TpuSetupError
+from podline.stages.table import stage_named
 from podline.supervision.running import perform
 from podline.tasks.node.node_run import failure
 from podline.tasks.runs.bucket_credentials import bucket_credentials
@@ -44,15 +44,13 @@ def stage_on_node(stage: str, spec: dict[str, Any]) -> State[Any]:
 
 
 def _perform(stage: str, spec: dict[str, Any]) -> None:
-    if stage not in STAGES:
-        raise SettingsError(f"stage {stage!r}: there is none; {settings.nearest(stage, STAGES)}")
+    given = stage_named(stage).spec.model_validate(spec)
     machine = settings.load()
     if machine.tpu is None or machine.tpu.machine is None:
         raise TpuSetupError(
             "this worker's settings have no table [tpu.machine]; a worker of the pool tpu runs on the TPU VM, and "
             "deployments/tpu-startup.sh writes them"
         )
-    given = STAGES[stage].spec.model_validate(spec)
     deal_cards(recipe_of(given.folder), [stage])
     with bucket_credentials():
         perform(given, stage_listener(stage), machine, attempt=_NOT_THE_FIRST)

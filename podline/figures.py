@@ -89,17 +89,15 @@ def size(number: int) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a stretch of time: ``0.04 s``, ``4.2 s``, ``42 s``, ``9 min 48 s``, ``3 h 12 min``."""
+    """Return a stretch of time: ``0.04 s``, ``4.2 s``, ``42 s``, ``9 min 48 s``, ``20 min``, ``3 h 12 min``."""
     if seconds < 0.995:
         return f"{seconds:.2f} s"
     if seconds < 9.95:
         return f"{seconds:.1f} s"
-    whole = round(seconds)
-    minutes, rest = divmod(whole, 60)
+    minutes, rest = divmod(round(seconds), 60)
     hours, minutes_left = divmod(minutes, 60)
-    if hours:
-        return f"{hours} h {minutes_left} min"
-    return f"{minutes} min {rest} s" if minutes else f"{whole} s"
+    parts = ((hours, "h"), (minutes_left, "min"), (0 if hours else rest, "s"))
+    return " ".join(f"{number} {unit}" for number, unit in parts if number)
 
 
 def moment(unix_time: float) -> str:

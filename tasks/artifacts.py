@@ -17,8 +17,7 @@ from podline.measures import shown
 from podline.plurals import plural
 from podline.reporting.page_charts import Chart, charts_in
 from podline.reporting.templates import markdown
-from podline.stages.promotion import PromoteResult
-from podline.stages.specs import ConvertResult, EvaluateResult, ReportResult, TrainResult
+from podline.stages.specs import ConvertResult, EvaluateResult, PromoteResult, ReportResult, TrainResult
 from podline.stages.tools import LearningRateResult
 from podline.store.contract import INDEX, Store
 from podline.tasks.night import Night

@@ -17,8 +17,7 @@ from podline.plurals import plural
 from podline.progress import Reporter
 from podline.promotion.trainings import next_trainings
 from podline.stages.from_recipe import evaluation_spec
-from podline.stages.promotion import PromoteResult, PromoteSpec
-from podline.stages.specs import TrainSpec
+from podline.stages.specs import PromoteResult, PromoteSpec, TrainSpec
 from podline.store.contract import Store
 from podline.tasks.night import Night
 from podline.tasks.runs.run_log import stage_listener

@@ -43,9 +43,8 @@ from podline.plain import plain
 from podline.recipes import datasets
 from podline.serving.layout import lay_out, require_champion
 from podline.stages.from_recipe import promotion_spec
-from podline.stages.prediction import PredictSpec
-from podline.stages.promotion import PromoteResult, PromoteSpec
-from podline.stages.specs import EvaluateResult, TrainResult
+from podline.stages.specs import EvaluateResult, PromoteResult, PromoteSpec, TrainResult
+from podline.stages.tools import PredictSpec
 from podline.store.contract import Store
 from podline.store.opening import open_store
 from podline.supervision.running import perform

@@ -47,7 +47,6 @@ from podline.stages.from_recipe import (
     training_spec,
     validation_spec,
 )
-from podline.stages.preflight import PreflightSpec
 from podline.stages.specs import (
     JUDGED,
     ConvertSpec,
@@ -60,6 +59,7 @@ from podline.stages.specs import (
     ValidateSpec,
 )
 from podline.stages.table import CONVERT, EVALUATE, REPORT, TRAIN, VALIDATE, Stage, installed, stage_of
+from podline.stages.tools import PreflightSpec
 from podline.store.contract import Store
 from podline.store.opening import open_store
 from podline.supervision.running import perform

@@ -24,8 +24,8 @@ from podline.errors import StoreError
 from podline.inventory.catalogue import run_of, training_of
 from podline.kinds.table import kind_of
 from podline.progress import Reporter
-from podline.stages.prediction import JSON, PicturePrediction, PredictResult, PredictSpec
 from podline.stages.table import TRAIN
+from podline.stages.tools import PREDICTIONS, PicturePrediction, PredictResult, PredictSpec
 from podline.store.contract import Store, explained
 from podline.store.opening import open_store
 from podline.training.export import load_model
@@ -155,11 +155,11 @@ def run(spec: PredictSpec, reporter: Reporter) -> PredictResult:
             prediction = prediction.model_copy(update={"picture": str(out / name)})
         said.append(prediction)
         reporter.progress(len(said), len(paths), "pictures")
-    _write(out / JSON, (json.dumps(document(said), indent=2) + "\n").encode())
+    _write(out / PREDICTIONS, (json.dumps(document(said), indent=2) + "\n").encode())
     return PredictResult(
         seconds=time.monotonic() - started,
         run=spec.run,
-        json_file=str(out / JSON),
+        json_file=str(out / PREDICTIONS),
         threshold=predictor.threshold,
         pictures=tuple(said),
     )

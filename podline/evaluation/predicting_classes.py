@@ -12,8 +12,8 @@ from podline.data.fitting import SQUEEZE, fitted
 from podline.documents.manifest import Manifest
 from podline.evaluation.predicting import Image, Predicted
 from podline.progress import Reporter
-from podline.stages.prediction import ClassShare, PicturePrediction
 from podline.stages.specs import TrainSpec
+from podline.stages.tools import ClassShare, PicturePrediction
 from podline.store.contract import Store
 
 

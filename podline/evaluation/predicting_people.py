@@ -18,8 +18,8 @@ from podline.evaluation.poses import chosen_threshold, last_stages
 from podline.evaluation.predicting import Image, Predicted
 from podline.progress import Reporter
 from podline.recipes.pose_settings import PoseSettings
-from podline.stages.prediction import PicturePrediction
 from podline.stages.specs import TrainSpec
+from podline.stages.tools import PicturePrediction
 from podline.store.contract import Store
 
 # A smaller picture is enlarged before skeletons are drawn on it, so that they can be seen.

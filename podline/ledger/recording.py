@@ -42,8 +42,17 @@ from podline.progress import Reporter
 from podline.recipes import registry
 from podline.recipes.settings import Recipe
 from podline.settings import Settings, flat
-from podline.stages.promotion import PromoteResult
-from podline.stages.specs import WEIGHTS, ConvertSpec, ReportResult, Result, Spec, TrainResult, TrainSpec, ValidateSpec
+from podline.stages.specs import (
+    WEIGHTS,
+    ConvertSpec,
+    PromoteResult,
+    ReportResult,
+    Result,
+    Spec,
+    TrainResult,
+    TrainSpec,
+    ValidateSpec,
+)
 from podline.stages.table import stage_of
 from podline.store import digests
 from podline.store.contract import Store

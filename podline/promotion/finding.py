@@ -6,7 +6,7 @@ from podline.documents import champions
 from podline.documents.promotion import read_promotion
 from podline.progress import Reporter
 from podline.stages import completed
-from podline.stages.promotion import PromoteResult, PromoteSpec
+from podline.stages.specs import PromoteResult, PromoteSpec
 from podline.store.opening import open_store
 
 

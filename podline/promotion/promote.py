@@ -29,8 +29,7 @@ from podline.promotion.rules import ModelCost, checks_of, detects, export_checks
 from podline.promotion.shared_examples import SharedExamples, learned_anew, shared_examples
 from podline.promotion.trainings import examples_of, known_of, reference_of, said_on
 from podline.stages.completed import complete
-from podline.stages.promotion import PromoteResult, PromoteSpec
-from podline.stages.specs import TrainSpec
+from podline.stages.specs import PromoteResult, PromoteSpec, TrainSpec
 from podline.store.contract import Store
 from podline.store.opening import open_store
 from podline.training.export import load_model

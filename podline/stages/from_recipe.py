@@ -20,10 +20,18 @@ from podline.recipes.datasets import ConverterSettings
 from podline.recipes.own_code import with_code
 from podline.recipes.settings import Duration, InitSettings, Recipe
 from podline.stages.completed import manifest_sha256
-from podline.stages.preflight import PaceSpec
-from podline.stages.promotion import PromoteSpec
-from podline.stages.specs import JUDGED, EvaluateResult, EvaluateSpec, ReportSpec, TrainResult, TrainSpec, ValidateSpec
+from podline.stages.specs import (
+    JUDGED,
+    EvaluateResult,
+    EvaluateSpec,
+    PromoteSpec,
+    ReportSpec,
+    TrainResult,
+    TrainSpec,
+    ValidateSpec,
+)
 from podline.stages.table import installed
+from podline.stages.tools import PaceSpec
 from podline.store import digests
 from podline.store.contract import Store
 from podline.strategies import StrategyName

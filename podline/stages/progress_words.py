@@ -23,17 +23,13 @@ class StagePace:
 
         To be called with every progress event.
         """
-        seconds = self._seconds(event["done"], event["total"])
-        return "" if seconds is None else f"{duration(seconds)} left"
-
-    def _seconds(self, done: int, total: int) -> float | None:
-        now = self._clock()
+        now, done, total = self._clock(), event["done"], event["total"]
         if self._first is None or done < self._first[1]:
             self._first = (now, done)
         since, done_at_first = self._first
         if done <= done_at_first or done >= total or now - since < 1.0:
-            return None
-        return (total - done) * (now - since) / (done - done_at_first)
+            return ""
+        return f"{duration((total - done) * (now - since) / (done - done_at_first))} left"
 
 
 def amount(event: Event) -> str:

@@ -19,14 +19,13 @@ from podline import entry_points
 from podline.errors import SettingsError
 from podline.progress import Reporter
 from podline.settings import nearest
-from podline.stages.prediction import PredictResult, PredictSpec
-from podline.stages.preflight import Pace, PaceSpec, Preflight, PreflightSpec
-from podline.stages.promotion import PromoteResult, PromoteSpec
 from podline.stages.specs import (
     ConvertResult,
     ConvertSpec,
     EvaluateResult,
     EvaluateSpec,
+    PromoteResult,
+    PromoteSpec,
     ReportResult,
     ReportSpec,
     Result,
@@ -36,7 +35,20 @@ from podline.stages.specs import (
     ValidateResult,
     ValidateSpec,
 )
-from podline.stages.tools import InputSpeed, InputSpeedSpec, LearningRateResult, LearningRateSpec, ShowResult, ShowSpec
+from podline.stages.tools import (
+    InputSpeed,
+    InputSpeedSpec,
+    LearningRateResult,
+    LearningRateSpec,
+    Pace,
+    PaceSpec,
+    PredictResult,
+    PredictSpec,
+    Preflight,
+    PreflightSpec,
+    ShowResult,
+    ShowSpec,
+)
 from podline.store.contract import Store
 from podline.store.opening import open_store
 
@@ -206,7 +218,7 @@ def again_from() -> list[str]:
 
 def stage_of(spec: Spec) -> Stage[Any, Any]:
     """Return the stage that a spec is for."""
-    for stage in _all():
+    for stage in _all().values():
         if type(spec) is stage.spec:
             return stage
     raise SettingsError(f"{type(spec).__name__} is no stage's spec")
@@ -218,14 +230,10 @@ def stage_named(name: str) -> Stage[Any, Any]:
     Raises:
         SettingsError: there is none.
     """
-    for stage in _all():
-        if stage.name == name:
-            return stage
-    raise SettingsError(
-        f"stage {name!r}: there is none; {nearest(name, {stage.name: stage.title for stage in _all()})}"
-    )
+    if name not in _all():
+        raise SettingsError(f"stage {name!r}: there is none; {nearest(name, _all())}")
+    return _all()[name]
 
 
-def _all() -> Iterator[Stage[Any, Any]]:
-    yield from STAGES.values()
-    yield from installed().values()
+def _all() -> dict[str, Stage[Any, Any]]:
+    return STAGES | installed()

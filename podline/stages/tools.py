@@ -1,4 +1,4 @@
-"""Specs and results of the stages beside the chain: benchmark, picture sheet, learning-rate search.
+"""Specs and results of the stages beside the chain: benchmark, sheet, learning-rate search, preflight, prediction.
 
 They run like any other stage, so an error keeps its class, progress is shown, and no process of the command line or of
 a flow imports TensorFlow.
@@ -12,10 +12,13 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field, model_validator
 
+from podline.documents.noun import PERSON, noun_of
 from podline.errors import SettingsError
-from podline.figures import count, percent, rate
-from podline.frozen import Frozen
-from podline.stages.specs import RecipeSpec, Result, TrainableSpec, Where
+from podline.figures import count, duration, percent, rate, size
+from podline.frozen import Frozen, JsonObject
+from podline.plurals import plural
+from podline.recipes.settings import Duration, Recipe
+from podline.stages.specs import RecipeSpec, Result, Spec, TrainableSpec, TrainSpec, Where
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,6 +26,10 @@ if TYPE_CHECKING:
 
 # Part of a search's identity: raise it when another rate is read off the same curve.
 FINDER_VERSION = 2
+# The file that a prediction writes beside its pictures.
+PREDICTIONS = "predictions.json"
+# Classes that are named for a picture.
+_NAMED = 3
 
 
 class InputSpeedSpec(RecipeSpec):
@@ -239,3 +246,149 @@ class LearningRateResult(Result):
         """Return the suggestion, its reasons and the chart."""
         first = f"suggested learning rate: {self.learning_rate:g} (the recipe has {self.recipe_rate:g})"
         return [first, *(f"- {reason}" for reason in self.reasons), where(self.chart)]
+
+
+class PreflightSpec(TrainSpec):
+    """What :class:`~podline.stages.specs.TrainSpec` is given, rehearsed and not done."""
+
+
+class Preflight(Result):
+    """That a training can begin, and what it will take; ``seconds`` is what the rehearsal took.
+
+    Attributes:
+        run: the run's name.
+        devices: what it was rehearsed on.
+        steps: what is left to do.
+        batch_size: examples in a step.
+        first_step: seconds of the first step, turning it into a graph included.
+        step: seconds of a step after that.
+        evaluation: seconds of an evaluation of the whole split.
+        evaluations: how many there will be.
+        checkpoint: seconds that a checkpoint takes.
+        checkpoint_bytes: its size.
+        training_seconds: the estimate for all that is left: steps, evaluations, checkpoints.
+        memory_bytes: the most that the process had at once.
+        device_memory_bytes: the same of the device's own memory; 0 where it has none.
+    """
+
+    run: str
+    devices: str
+    steps: int
+    batch_size: int
+    first_step: float
+    step: float
+    evaluation: float
+    evaluations: int
+    checkpoint: float
+    checkpoint_bytes: int
+    training_seconds: float
+    memory_bytes: int
+    device_memory_bytes: int = Field(default=0)
+
+    def lines(self, _where: Where = str, /) -> list[str]:
+        """Return the estimate in words."""
+        speed, pace = rate(self.batch_size / self.step), f"{1000 * self.step:.0f} ms"
+        evaluation, checkpoint = duration(self.evaluation), duration(self.checkpoint)
+        device = f", {size(self.device_memory_bytes)} on the device" if self.device_memory_bytes else ""
+        return [
+            f"{self.run}: ready to train on {self.devices}",
+            f"{plural(self.steps, 'step')} of {plural(self.batch_size, 'example')}, {pace} each ({speed} examples/s)",
+            f"the first step after {self.first_step:.1f} s; {plural(self.evaluations, 'evaluation')} of {evaluation}",
+            f"checkpoints of {size(self.checkpoint_bytes)}, {checkpoint} each",
+            f"about {duration(self.training_seconds)} in all, {size(self.memory_bytes)} of memory{device}",
+        ]
+
+
+class PaceSpec(TrainableSpec):
+    """How long a recipe can be trained within some minutes, as a preflight finds it.
+
+    It is measured once: a later call trains for as long, on any machine, and finds the same run.
+    """
+
+    minutes: float = Field(gt=0, le=100_000, description="for training, evaluations and checkpoints")
+
+    @property
+    def folder(self) -> str:
+        """Return where the answer is kept."""
+        return f"paces/{self.recipe.name}-{self.digest()[:12]}"
+
+
+class Pace(Result):
+    """What fits into the minutes that were asked for.
+
+    Attributes:
+        folder: its name in the store.
+        duration: of the training, in the recipe's own unit.
+        training_seconds: the estimate for it.
+    """
+
+    folder: str
+    duration: Duration
+    training_seconds: float
+
+    def of(self, recipe: Recipe) -> Recipe:
+        """Return a recipe that is trained for as long."""
+        return recipe.changed(duration=self.duration)
+
+
+class PredictSpec(Spec):
+    """A finished run, and pictures for its model to look at."""
+
+    run: str
+    images: tuple[str, ...] = Field(min_length=1, description="JPEG or PNG files, of any size")
+    out: str = Field(
+        description="a folder: predictions.json goes there and, of a pose network, a picture for each file"
+    )
+    threshold: float | None = Field(
+        default=None, description="people with a lower score are left out; None is the one that the evaluation chose"
+    )
+
+
+class ClassShare(Frozen):
+    """A class, and the probability that the model gives it."""
+
+    name: str
+    probability: float
+
+
+class PicturePrediction(Frozen):
+    """What a model says of one picture.
+
+    Attributes:
+        file: the picture's.
+        width: of the picture, in pixels.
+        height: of the picture, in pixels.
+        picture: the file with skeletons drawn on it; None where the model names classes.
+        people: COCO results, the surest first, with the file's name; None where the model names classes.
+        classes: every class, the likeliest first; None where the model finds people.
+        category: what it finds instead of people; empty for several categories.
+    """
+
+    file: str
+    width: int
+    height: int
+    picture: str | None = None
+    people: tuple[JsonObject, ...] | None = None
+    classes: tuple[ClassShare, ...] | None = None
+    category: str = Field(default=PERSON, exclude_if=lambda category: category == PERSON)
+
+    def line(self) -> str:
+        """Return what the model says of the picture."""
+        if self.classes is not None:
+            named = (f"{share.name} {100 * share.probability:.1f} %" for share in self.classes[:_NAMED])
+            return f"{self.file}: {', '.join(named)}"
+        noun = noun_of(self.category)
+        return f"{self.file}: {plural(len(self.people or ()), noun.one, noun.many)} → {self.picture}"
+
+
+class PredictResult(Result):
+    """What a model says of some pictures, in their order; ``json_file`` has the same."""
+
+    run: str
+    json_file: str
+    threshold: float | None
+    pictures: tuple[PicturePrediction, ...]
+
+    def lines(self, _where: Where = str, /) -> list[str]:
+        """Return a line for each picture, and the file."""
+        return [*(picture.line() for picture in self.pictures), self.json_file]

@@ -16,8 +16,9 @@ from google.cloud.tpu_v2.services.tpu.transports import TpuGrpcTransport
 from google.longrunning import operations_pb2
 
 from podline.errors import TpuApiError, TpuSetupError, TpuUnhealthyError
+from podline.figures import duration
 from podline.tpu.api_errors import NotFoundError, explain, explained
-from podline.tpu.clock import Clock, in_words
+from podline.tpu.clock import Clock
 from podline.tpu.node import Health, Node, QueuedResource, State, Symptom
 from podline.tpu_settings import ApiSettings, NodeSpec
 
@@ -144,7 +145,7 @@ class CloudTpu:
         deadline = self._clock.now() + self._settings.operation_timeout
         while not operation.done:
             if self._clock.now() >= deadline:
-                raise TpuUnhealthyError(f"{what}: not done after {in_words(self._settings.operation_timeout)}")
+                raise TpuUnhealthyError(f"{what}: not done after {duration(self._settings.operation_timeout)}")
             self._clock.sleep(self._settings.operation_poll)
             try:
                 operation = self._call(what, self._client.get_operation, name=operation.name)

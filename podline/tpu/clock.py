@@ -34,13 +34,3 @@ class SystemClock:
 
 
 SYSTEM_CLOCK: Clock = SystemClock()
-
-
-def in_words(seconds: float) -> str:
-    """Return a stretch of time for people: ``45 s``, ``20 min``, ``1 h 5 min``."""
-    whole = round(seconds)
-    if whole < 120:
-        return f"{whole} s"
-    hours, minutes = divmod(round(whole / 60), 60)
-    parts = ([f"{hours} h"] if hours else []) + ([f"{minutes} min"] if minutes else [])
-    return " ".join(parts)

@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from podline.errors import HangError, PodlineError, TpuUnhealthyError
+from podline.figures import duration
 from podline.frozen import Frozen
 from podline.tpu import lock, notices, policy, turn
-from podline.tpu.clock import Clock, in_words
+from podline.tpu.clock import Clock
 from podline.tpu.lock import LockView
 from podline.tpu.node import GONE, Health, Node, State
 from podline.tpu.policy import Action, Decision, Fact, Situation
@@ -70,7 +71,7 @@ class View(Frozen):
         symptoms = sorted(self.node.symptoms if self.node else (), key=lambda symptom: -symptom.at)
         lines = {
             "node": str(self).removeprefix("node "),
-            "symptoms": ", ".join(f"{each.kind} {in_words(each.age(self.at))} ago" for each in symptoms) or "none",
+            "symptoms": ", ".join(f"{each.kind} {duration(each.age(self.at))} ago" for each in symptoms) or "none",
             "turn": str(self.turn),
         }
         if self.node is not None:

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from podline.errors import QuotaError, TpuApiError, TpuCapacityError, TpuSetupError
-from podline.tpu.clock import Clock, in_words
+from podline.figures import duration
+from podline.tpu.clock import Clock
 from podline.tpu.node import IN_QUEUE, State
 from podline.tpu.tpu_log import TpuLog
 from podline.tpu_settings import NodeSpec, TpuSettings
@@ -85,7 +86,7 @@ class Recovery:
                 return call()
             except TpuApiError as error:
                 if self._clock.now() >= deadline:
-                    raise TpuApiError(f"{error}; no answer for {in_words(self._limits.patience)}") from error
+                    raise TpuApiError(f"{error}; no answer for {duration(self._limits.patience)}") from error
                 self._wait(str(error))
 
     def _create(self, spec: NodeSpec, quota_patience: float) -> None:
@@ -114,7 +115,7 @@ class Recovery:
                 raise TpuCapacityError(f"{what}: the request is {state}")
             if self._clock.now() >= deadline:
                 raise TpuCapacityError(
-                    f"{what}: still {request.state} after {in_words(self._limits.queue)}; the request keeps its place, "
+                    f"{what}: still {request.state} after {duration(self._limits.queue)}; the request keeps its place, "
                     "and the next attempt goes on waiting"
                 )
             self._wait(f"the request for a node is {request.state}")

@@ -12,9 +12,9 @@ from datetime import UTC, datetime
 from enum import StrEnum
 
 from podline.errors import ArtifactError
+from podline.figures import duration
 from podline.frozen import Frozen
 from podline.store.contract import Store
-from podline.tpu.clock import in_words
 
 FILE = "tpu.json"
 TURN = "waits for its turn"
@@ -85,7 +85,7 @@ class TpuLog:
     def tell(self, at: float, event: Event, what: str, took: float = 0.0, *, worked: bool = True) -> None:
         """Add an entry, and log it."""
         self._write(*self.entries, TpuLogEntry(at=at, event=event, what=what, took=took, worked=worked))
-        self.say(f"{event}: {what}" + (f" ({in_words(took)})" if took else ""))
+        self.say(f"{event}: {what}" + (f" ({duration(took)})" if took else ""))
 
     def waited(self, at: float, what: str, seconds: float) -> None:
         """Add a wait of ``seconds`` from ``at`` because of ``what``, or make the last entry longer."""
@@ -142,7 +142,7 @@ def rows(entries: Iterable[TpuLogEntry]) -> list[dict[str, str]]:
             "when": datetime.fromtimestamp(entry.at, UTC).strftime("%Y-%m-%d %H:%M:%S"),
             "event": str(entry.event),
             "what": entry.what,
-            "took": in_words(entry.took) if entry.took else "",
+            "took": duration(entry.took) if entry.took else "",
         }
         for entry in sorted(entries, key=lambda entry: entry.at)
     ]

@@ -15,9 +15,10 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from podline.errors import PodlineError, TpuGoneError, TpuUnhealthyError
+from podline.figures import duration
 from podline.frozen import Frozen
 from podline.tpu import notices
-from podline.tpu.clock import Clock, in_words
+from podline.tpu.clock import Clock
 from podline.tpu.node import GONE, Health, State
 from podline.tpu_settings import Limits, TpuSettings
 
@@ -92,12 +93,12 @@ def judge(sight: Sight, limits: Limits) -> WatchDecision:
     if sight.health not in UNHEALTHY:
         return GO_ON
     if sight.silent_for >= limits.stall:
-        silence = in_words(sight.silent_for)
+        silence = duration(sight.silent_for)
         return WatchDecision(Course.END_NOW, f"the node is {sight.health}, and no progress for {silence}")
     if sight.health is Health.UNHEALTHY_MAINTENANCE:
         return WatchDecision(Course.SAVE_AND_END, "the node is under maintenance")
     if sight.unhealthy_for >= limits.unhealthy:
-        lasting = in_words(sight.unhealthy_for)
+        lasting = duration(sight.unhealthy_for)
         return WatchDecision(Course.SAVE_AND_END, f"the node has been {sight.health} for {lasting}")
     return GO_ON
 

@@ -24,7 +24,7 @@ from podline.ledger.paces import slow_training
 from podline.ledger.recording import plain
 from podline.ledger.slowness import EARLY_FACTOR, Pace, Slowness
 from podline.recipes.parts import HOOKS
-from podline.stages.preflight import Preflight
+from podline.stages.tools import Preflight
 from podline.training import devices
 from podline.training.annealing import Annealing
 from podline.training.checkpoints import TimeSpent

@@ -23,7 +23,7 @@ import tensorflow as tf
 from podline.errors import ArtifactError, SettingsError
 from podline.figures import size
 from podline.input.pipeline import TrainingInput
-from podline.stages.preflight import Preflight
+from podline.stages.tools import Preflight
 from podline.training import devices
 from podline.training.first_step import permanent
 from podline.training.hooks import Evaluate, SaveCheckpoints

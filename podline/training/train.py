@@ -25,8 +25,8 @@ from podline.progress import Reporter
 from podline.recipes.own_code import require_unchanged
 from podline.settings import cluster, load
 from podline.stages.completed import complete, manifest_sha256
-from podline.stages.preflight import Pace, PaceSpec, Preflight, PreflightSpec
 from podline.stages.specs import ARCHITECTURE, SPEC, WEIGHTS, TrainResult, TrainSpec
+from podline.stages.tools import Pace, PaceSpec, Preflight, PreflightSpec
 from podline.store.contract import Store
 from podline.store.folder import FolderStore, temporary_store
 from podline.store.opening import open_store

@@ -17,12 +17,13 @@ from prefect.concurrency.asyncio import ConcurrencySlotAcquisitionError
 from prefect.concurrency.sync import concurrency
 
 from podline.errors import TpuInUseError
+from podline.figures import duration
 from podline.reporting.templates import markdown
 from podline.supervision.running import Runner
 from podline.supervision.supervisor import run_stage
 from podline.tasks.node.node_run import run_on_node
 from podline.tasks.runs.names import key_of, recipe_of
-from podline.tpu.clock import SYSTEM_CLOCK, in_words
+from podline.tpu.clock import SYSTEM_CLOCK
 from podline.tpu.tpu_log import TURN, TpuLog, rows
 from podline.tpu_settings import TpuSettings
 
@@ -67,7 +68,7 @@ def _wait_for(stack: contextlib.ExitStack, tpu: TpuSettings, tpu_log: TpuLog) ->
         except (TpuInUseError, httpx.HTTPError) as error:
             why = str(error) if isinstance(error, TpuInUseError) else "the Prefect server does not answer"
             if time.monotonic() >= deadline:
-                raise TpuInUseError(f"{why}, for {in_words(tpu.limits.turn)} now") from error
+                raise TpuInUseError(f"{why}, for {duration(tpu.limits.turn)} now") from error
             tpu_log.waited(SYSTEM_CLOCK.now(), f"{TURN}: {why}", _ASK_SECONDS)
             time.sleep(_ASK_SECONDS)
         else:

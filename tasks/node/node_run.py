@@ -26,12 +26,12 @@ from prefect.exceptions import ObjectNotFound
 from prefect.states import Cancelled, Cancelling, Crashed
 
 from podline.errors import ChildKilledError, HangError, PermanentError, PodlineError, TpuSetupError, from_json
+from podline.figures import duration
 from podline.progress import Listener, Reporter
 from podline.settings import Settings
 from podline.stages.specs import Spec
 from podline.stages.table import stage_of
 from podline.supervision.supervisor import Ending, unless_done
-from podline.tpu.clock import in_words
 
 DEPLOYMENT = "stage-on-node/tpu-stage"
 _POLL = 1.0
@@ -156,7 +156,7 @@ def _followed(client: SyncPrefectClient, run: FlowRun, ending: Ending, limit: fl
     try:
         while run.state is None or not run.state.is_final():
             if _has_not_begun(run) and time.monotonic() > deadline:
-                why = f"no worker took up the run {run.name} within {in_words(limit)}, the setting tpu.limits.worker"
+                why = f"no worker took up the run {run.name} within {duration(limit)}, the setting tpu.limits.worker"
                 ending.ask(HangError(f"{why}; see `journalctl -u google-startup-scripts` on the node"), at_once=True)
             if ending.error is not None:
                 raise ending.error  # noqa: TRY301 (it is caught like an interruption)

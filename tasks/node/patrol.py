@@ -27,12 +27,13 @@ from prefect.exceptions import ObjectNotFound
 from prefect.variables import Variable
 
 from podline.errors import PodlineError, TpuInUseError
+from podline.figures import duration
 from podline.reporting.templates import markdown
 from podline.tasks.node import lease
 from podline.tasks.node.node_run import end_run, living_runs
 from podline.tasks.runs.names import TAG
 from podline.tpu.client import CloudTpu
-from podline.tpu.clock import SYSTEM_CLOCK, in_words
+from podline.tpu.clock import SYSTEM_CLOCK
 from podline.tpu.patrol import TABLE, PatrolCase, PatrolFinding, Remedy, costs, forbidden, node_case
 from podline.tpu.recovery import Recovery
 from podline.tpu.tpu_log import TpuLog
@@ -121,7 +122,7 @@ class _Round:
         case = node_case(node, request, self._tpu, used=self._used, idle_for=idle)
         seen = [f"{node.state}, {node.health}"] if node else ["there is none"]
         seen += [f"request {request.state} {request.problem}".strip()] if request else []
-        seen += [f"unused for {in_words(idle)}"] if case is PatrolCase.RESTING else []
+        seen += [f"unused for {duration(idle)}"] if case is PatrolCase.RESTING else []
         remedy = self._stop if TABLE[case].do is Remedy.STOP else self._delete
         yield self._deal(f"node {name}", ", ".join(seen), case, remedy)
 

@@ -24,8 +24,8 @@ from podline.progress import silent
 from podline.recipes.settings import Duration
 from podline.reporting.report import report
 from podline.stages.from_recipe import evaluation_spec, training_spec
-from podline.stages.prediction import PredictSpec
 from podline.stages.specs import ConvertSpec, ReportSpec
+from podline.stages.tools import PredictSpec
 from podline.store.contract import Store
 from podline.store.opening import open_store
 from podline.training.train import train

@@ -24,8 +24,16 @@ from podline.progress import Reporter, silent
 from podline.recipes import registry
 from podline.recipes.settings import Recipe
 from podline.settings import Settings
-from podline.stages.promotion import PromoteResult, PromoteSpec
-from podline.stages.specs import ConvertSpec, EvaluateSpec, ReportResult, TrainResult, TrainSpec, ValidateSpec
+from podline.stages.specs import (
+    ConvertSpec,
+    EvaluateSpec,
+    PromoteResult,
+    PromoteSpec,
+    ReportResult,
+    TrainResult,
+    TrainSpec,
+    ValidateSpec,
+)
 from podline.store.contract import Store
 from podline.store.folder import FolderStore
 from podline.store.opening import open_store

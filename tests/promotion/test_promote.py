@@ -33,8 +33,7 @@ from podline.recipes.settings import Duration, ModelSettings, Recipe, ScheduleSe
 from podline.reporting.drop import explain, rival_of
 from podline.reporting.report import report
 from podline.settings import Settings
-from podline.stages.promotion import PromoteSpec
-from podline.stages.specs import EvaluateSpec, ReportSpec, TrainSpec
+from podline.stages.specs import EvaluateSpec, PromoteSpec, ReportSpec, TrainSpec
 from podline.stages.table import PROMOTE
 from podline.store.contract import Store
 from podline.store.opening import open_store

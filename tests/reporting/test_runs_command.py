@@ -99,7 +99,7 @@ def test_one_run_is_shown_with_what_produced_it(store, podline):
     code, out, _err = podline("show", entry.run[:-2])
     assert code == 0
     said = {line[:18].strip(): line[18:] for line in out.splitlines()[1:]}
-    assert said["state"] == "finished 24 November 2026, 12:00 UTC, after 10 min 0 s, attempt 2"
+    assert said["state"] == "finished 24 November 2026, 12:00 UTC, after 10 min, attempt 2"
     assert said["accuracy"] == "80.3 % [75.3, 85.3]"
     assert said["least good"].startswith("cat 60.0 %")
     assert said["code"] == "commit c0ffeec0ffee, clean"

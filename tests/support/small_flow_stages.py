@@ -18,13 +18,14 @@ from podline.documents.metric import Metric
 from podline.errors import ArtifactError, PreemptedError
 from podline.progress import Reporter
 from podline.stages.completed import complete
-from podline.stages.promotion import PromoteResult, PromoteSpec
 from podline.stages.specs import (
     SPEC,
     ConvertResult,
     ConvertSpec,
     EvaluateResult,
     EvaluateSpec,
+    PromoteResult,
+    PromoteSpec,
     ReportResult,
     ReportSpec,
     Result,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from podline.stages.promotion import PromoteResult
+from podline.stages.specs import PromoteResult
 from podline.tasks.artifacts import outcome
 
 

@@ -9,7 +9,6 @@ import pytest
 from podline.errors import ArtifactError
 from podline.reporting import tables
 from podline.store.opening import open_store
-from podline.tpu.clock import in_words
 from podline.tpu.tpu_log import FILE, Event, TpuLog, Tried, read_tpu_log, rows
 
 
@@ -24,12 +23,12 @@ def test_the_next_attempt_knows_what_was_tried_and_a_new_stage_begins_afresh(tmp
     second.tell(61.0, Event.RESTART, "ill", 100.0, worked=False)
     assert first.entries == second.entries
     assert first.tried() == Tried(restarts=1)
-    assert lines == ["begin: train", "waiting: not healthy", "restart: ill (100 s)"]
+    assert lines == ["begin: train", "waiting: not healthy", "restart: ill (1 min 40 s)"]
     second.tell(200.0, Event.BEGIN, "evaluate")
     assert second.tried() == Tried()
     kept = read_tpu_log(store, "runs/a")
-    assert rows(kept)[1] == {"when": "1970-01-01 00:00:01", "event": "wait", "what": "not healthy", "took": "60 s"}
-    assert "| 1970-01-01 00:00:01 | wait | not healthy | 60 s |" in tables.tpu(kept).markdown()
+    assert rows(kept)[1] == {"when": "1970-01-01 00:00:01", "event": "wait", "what": "not healthy", "took": "1 min"}
+    assert "| 1970-01-01 00:00:01 | wait | not healthy | 1 min |" in tables.tpu(kept).markdown()
 
 
 def test_a_hang_counts_until_a_repair_has_worked() -> None:
@@ -44,11 +43,3 @@ def test_a_damaged_log_is_named(tmp_path: Path) -> None:
     store.publish_json(f"runs/a/{FILE}", [{"at": "never"}])
     with pytest.raises(ArtifactError, match=r"tpu\.json is no log of a TPU"):
         read_tpu_log(store, "runs/a")
-
-
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [(0, "0 s"), (119, "119 s"), (120, "2 min"), (1200, "20 min"), (3600, "1 h"), (3900, "1 h 5 min"), (7199, "2 h")],
-)
-def test_stretches_of_time(seconds: float, words: str) -> None:
-    assert in_words(seconds) == words

@@ -16,8 +16,8 @@ from podline.recipes.settings import (
     Recipe,
     ScheduleSettings,
 )
-from podline.stages.preflight import PreflightSpec
 from podline.stages.specs import TrainResult, TrainSpec
+from podline.stages.tools import PreflightSpec
 from podline.training.train import preflight, train
 
 # 96 examples are 12 steps of 8.

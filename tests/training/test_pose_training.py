@@ -19,8 +19,8 @@ from podline.documents.metrics_log import EvaluationLine, StepsLine, read_metric
 from podline.errors import ArtifactError, DivergenceError, SettingsError
 from podline.progress import Reporter, silent
 from podline.recipes.settings import Duration
-from podline.stages.preflight import PreflightSpec
 from podline.stages.specs import TrainResult, TrainSpec
+from podline.stages.tools import PreflightSpec
 from podline.store.opening import open_store
 from podline.training import loop
 from podline.training.export import load_model

@@ -19,9 +19,9 @@ from podline.models.build import build_model
 from podline.progress import silent
 from podline.recipes.settings import Duration, ModelSettings, Recipe, ScheduleSettings
 from podline.stages.from_recipe import pace_spec
-from podline.stages.preflight import PreflightSpec
 from podline.stages.specs import TrainSpec
 from podline.stages.table import PACE
+from podline.stages.tools import PreflightSpec
 from podline.store.opening import open_store
 from podline.training import rehearsal
 from podline.training import train as training

@@ -85,7 +85,7 @@ def test_who_waits_says_so_and_comes_when_the_other_has_left(tmp_path: Path, mon
     thread = threading.Thread(target=other)
     thread.start()
     assert has_it.wait(60)
-    with pytest.raises(TpuInUseError, match="another run has the node night, for 0 s"):
+    with pytest.raises(TpuInUseError, match="another run has the node night, for 0"):
         wait_with(tmp_path, turn=0.1)
     threading.Timer(1.0, over.set).start()
     told = wait_with(tmp_path, turn=60)
