@@ -45,7 +45,6 @@ from podline.deployments.deployment_merge import (
     with_values,
 )
 from podline.errors import PodlineError, SettingsError
-from podline.frozen import Frozen
 from podline.tasks.runs.asking import explained, require_named
 from podline.tasks.runs.names import TPU_TAG
 
@@ -55,22 +54,8 @@ POOLS = {
 }
 
 
-class Request(Frozen):
-    """What is to be deployed, and how.
-
-    Attributes:
-        folder: where ``prefect.yaml`` is; flows that it names by their file are there as well.
-        overwrite: the file's values replace those that a person set on the server; without, these stay.
-        forget: blocks that are no longer told of failures, each ``type/name``.
-    """
-
-    folder: Path
-    overwrite: bool = False
-    forget: tuple[str, ...] = ()
-
-
 class Change(NamedTuple):
-    """What was done about one thing: ``made``, ``changed``, ``removed``, ``as it was``, or a line about a value."""
+    """What was done about one thing: ``made``, ``changed``, ``as it was``, or a line about a value."""
 
     kind: str
     name: str
@@ -80,20 +65,24 @@ class Change(NamedTuple):
         return f"{self.kind:<18} {self.name}: {self.did}"
 
 
-def deployed(request: Request) -> Iterator[Change]:
+def deployed(folder: Path, *, overwrite: bool = False) -> Iterator[Change]:
     """Make work pools, automations and the deployments of ``prefect.yaml``.
 
     What is for TPUs is made only where the settings name a TPU; where it is there already, it is kept as it should be.
+
+    Args:
+        folder: where ``prefect.yaml`` is; flows that it names by their file are there as well.
+        overwrite: the file's values replace those that a person set on the server; without, these stay.
 
     Raises:
         SettingsError: there is no such file, no server is named, it asks for a secret that is not the one given, or it
             lacks a block of the setting nights.notify.
         PodlineError: the server does not answer, or refuses.
     """
-    document = project_file.read(request.folder)
+    document = project_file.read(folder)
     require_named()
     with explained(), get_client(sync_client=True) as client:
-        yield from _deployed(client, request, document)
+        yield from _deployed(client, folder, document, overwrite=overwrite)
 
 
 class _Plan(NamedTuple):
@@ -114,8 +103,10 @@ class _Plan(NamedTuple):
     did: str
 
 
-def _deployed(client: SyncPrefectClient, request: Request, document: dict[str, Any]) -> Iterator[Change]:
-    flows = [_flow(request.folder, each) for each in document["deployments"]]
+def _deployed(
+    client: SyncPrefectClient, folder: Path, document: dict[str, Any], *, overwrite: bool
+) -> Iterator[Change]:
+    flows = [_flow(folder, each) for each in document["deployments"]]
     names = [f"{flow.name}/{each['name']}" for flow, each in zip(flows, document["deployments"], strict=True)]
     written = dict(zip(names, document["deployments"], strict=True))
     forms = {name: flow.parameters.model_dump() for name, flow in zip(names, flows, strict=True)}
@@ -124,27 +115,28 @@ def _deployed(client: SyncPrefectClient, request: Request, document: dict[str, A
     wanted = {name: each for name, each in written.items() if for_tpus or TPU_TAG not in each.get("tags", ())}
     for pool in dict.fromkeys(each["work_pool"]["name"] for each in wanted.values() if each.get("work_pool")):
         yield Change("work pool", pool, _pool(client, pool, POOLS.get(pool, "")))
-    yield from _automations(client, request.forget)
+    for automation in automations.wanted(automations.blocks_named(client, settings.load().nights.blocks)):
+        yield Change("automation", automation.name, automations.put(client, automation))
 
     plans = {}
     for name, each in wanted.items():
         deployment = _with_pages(each, settings.load().pages.url)
-        version = _hash(str(request.folder), {**document, "deployments": deployment}, forms[name])
+        version = _hash(str(folder), {**document, "deployments": deployment}, forms[name])
         last = _remembered(client, name)
-        plans[name] = _planned(deployment, version, last, before.get(name), overwrite=request.overwrite)
+        plans[name] = _planned(deployment, version, last, before.get(name), overwrite=overwrite)
     changed = {name: plan for name, plan in plans.items() if plan.did != AS_IT_WAS}
     for name, plan in changed.items():
         for schedule in plan.schedules:
             client.delete_deployment_schedule(before[name].id, schedule.id)
     if changed:
-        _deploy(request.folder, {**document, "deployments": [plan.deployment for plan in changed.values()]})
+        _deploy(folder, {**document, "deployments": [plan.deployment for plan in changed.values()]})
     for name, plan in changed.items():
         _remember(client, name, plan.file)
     for plan in plans.values():
         short = plan.deployment["name"]
         yield Change("deployment", short, plan.did)
         for difference in plan.differences:
-            yield Change("", f"{short}.{difference.path}", _about(difference, overwritten=request.overwrite))
+            yield Change("", f"{short}.{difference.path}", _about(difference, overwritten=overwrite))
 
 
 def _planned(
@@ -168,16 +160,6 @@ def _planned(
         differences,
         AS_IT_WAS if is_same else "changed",
     )
-
-
-def _automations(client: SyncPrefectClient, forget: Iterable[str]) -> Iterator[Change]:
-    """Put the automations there; a notification stays until it is removed by name."""
-    names = dict.fromkeys((*automations.told_already(client), *settings.load().nights.blocks))
-    blocks = automations.told(client, [name for name in names if name not in forget])
-    for name, automation in automations.wanted(blocks).items():
-        did = automations.put(client, name, automation)
-        if automation or did == automations.REMOVED:
-            yield Change("automation", name, did)
 
 
 def _with_pages(deployment: dict[str, Any], url: str) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from standing_prefect import Standing, free_port, podline_up
 
 from podline.cli import cli
 from podline.deployments import project_file
-from podline.deployments.deploy import Request, deployed
+from podline.deployments.deploy import deployed
 from podline.deployments.up import MARK, Place, use_secret
 from podline.deployments.worker import work
 from podline.errors import PodlineError, SettingsError
@@ -49,7 +49,7 @@ def wait_until(true: Callable[[], bool], seconds: float = 120.0) -> None:
 
 def test_a_folder_without_deployments_is_named(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=rf"{tmp_path}/prefect.yaml cannot be read .*--project"):
-        list(deployed(Request(folder=tmp_path)))
+        list(deployed(tmp_path))
 
 
 def test_without_a_project_the_current_folder_counts_if_its_file_is_ours(
@@ -81,7 +81,7 @@ def test_runs_of_a_checkout_work_in_it(monkeypatch: pytest.MonkeyPatch, tmp_path
 
 def test_without_a_server_there_is_nothing_to_deploy_to_or_to_work_for(monkeypatch: pytest.MonkeyPatch) -> None:
     with temporary_settings(restore_defaults={PREFECT_API_URL}), pytest.raises(SettingsError, match="PREFECT_API_URL"):
-        list(deployed(Request(folder=PROJECT)))
+        list(deployed(PROJECT))
     with temporary_settings(restore_defaults={PREFECT_API_URL}), pytest.raises(SettingsError, match="PREFECT_API_URL"):
         work("cpu", "", until_input_ends=False)
     monkeypatch.setenv("PREFECT_CLIENT_MAX_RETRIES", "0")
@@ -89,7 +89,7 @@ def test_without_a_server_there_is_nothing_to_deploy_to_or_to_work_for(monkeypat
         temporary_settings({PREFECT_API_URL: f"http://127.0.0.1:{free_port()}/api"}),
         pytest.raises(PodlineError, match="does not answer"),
     ):
-        list(deployed(Request(folder=PROJECT)))
+        list(deployed(PROJECT))
 
 
 def test_a_taken_port_is_refused_and_nothing_is_started(tmp_path: Path) -> None:
