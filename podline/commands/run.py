@@ -11,10 +11,10 @@ from podline.commands import display, pages
 from podline.commands.options import (
     absolute,
     command_line,
-    complete_recipe,
     in_order,
     json_option,
     load_settings,
+    recipe_argument,
     recipe_of,
     say,
     say_json,
@@ -32,7 +32,7 @@ _FLOW = "podline.tasks.embedded:run_training"
 
 
 @click.command("run", cls=pages.Command)
-@click.argument("recipe", metavar="RECIPE", shell_complete=complete_recipe)
+@recipe_argument
 @in_order(
     command_line(RunOptions, "source"),
     store_options,

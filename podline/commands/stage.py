@@ -14,7 +14,6 @@ from podline.commands import display, pages
 from podline.commands.options import (
     answer,
     assignments_option,
-    complete_run,
     conversion_options,
     deep_option,
     fingerprint_option,
@@ -24,6 +23,7 @@ from podline.commands.options import (
     recipe_of,
     recipe_options,
     recipe_or_run_argument,
+    run_argument,
     say_json,
     source_option,
     store_options,
@@ -329,7 +329,7 @@ def report(request: Request, fingerprint: str | None, split: str, **changes: Any
 
 @click.command("stage", cls=pages.Command)
 @click.argument("name", metavar="NAME")
-@click.argument("run", metavar="RUN", shell_complete=complete_run)
+@run_argument
 @in_order(_show_spec_option, json_option, store_options)
 def stage_command(name: str, run: str, show_spec: bool, as_json: bool, **given: Any) -> None:
     """Do a stage of an installed package for a run of the store; docs/extending.md has an example.
