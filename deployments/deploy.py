@@ -22,13 +22,14 @@ from typing import Any, NamedTuple
 
 import yaml
 from prefect.client.orchestration import SyncPrefectClient, get_client
-from prefect.client.schemas.actions import VariableCreate, VariableUpdate, WorkPoolCreate
+from prefect.client.schemas.actions import WorkPoolCreate
 from prefect.client.schemas.objects import DeploymentSchedule
 from prefect.client.schemas.responses import DeploymentResponse
 from prefect.client.schemas.schedules import IntervalSchedule
 from prefect.exceptions import MissingFlowError, ObjectNotFound, ScriptError
 from prefect.flows import Flow, load_flow_from_entrypoint
 from prefect.settings import PREFECT_API_URL
+from prefect.variables import Variable
 
 from podline import settings
 from podline.deployments import automations, project_file
@@ -122,7 +123,8 @@ def _deployed(
     for name, each in wanted.items():
         deployment = _with_pages(each, settings.load().pages.url)
         version = _hash(str(folder), {**document, "deployments": deployment}, forms[name])
-        last = _remembered(client, name)
+        # What the file said of it when it was deployed last.
+        last: Any = Variable.get(_variable(name), default={})
         plans[name] = _planned(deployment, version, last, before.get(name), overwrite=overwrite)
     changed = {name: plan for name, plan in plans.items() if plan.did != AS_IT_WAS}
     for name, plan in changed.items():
@@ -131,7 +133,7 @@ def _deployed(
     if changed:
         _deploy(folder, {**document, "deployments": [plan.deployment for plan in changed.values()]})
     for name, plan in changed.items():
-        _remember(client, name, plan.file)
+        Variable.set(_variable(name), plan.file, tags=["podline"], overwrite=True)
     for plan in plans.values():
         short = plan.deployment["name"]
         yield Change("deployment", short, plan.did)
@@ -255,20 +257,6 @@ def _about(difference: Difference, *, overwritten: bool) -> str:
 
 def _variable(name: str) -> str:
     return f"podline_deployed_{re.sub('[^a-z0-9_]', '_', name.lower())}"
-
-
-def _remembered(client: SyncPrefectClient, name: str) -> Values:
-    """Return what the file said of a deployment when it was deployed last; nothing where that is not known."""
-    variable = client.read_variable_by_name(_variable(name))
-    return variable.value if variable and isinstance(variable.value, dict) else {}
-
-
-def _remember(client: SyncPrefectClient, name: str, file: Values) -> None:
-    variable = VariableCreate(name=_variable(name), value=file, tags=["podline"])
-    if client.read_variable_by_name(variable.name):
-        client.update_variable(VariableUpdate(**variable.model_dump()))
-    else:
-        client.create_variable(variable)
 
 
 def _deploy(folder: Path, document: Mapping[str, Any]) -> None:

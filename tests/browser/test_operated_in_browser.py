@@ -110,9 +110,11 @@ def _damaged_while_training(ui: PrefectUi, up: Standing) -> Iterator[None]:
     The evaluation needs it, and has yet to start. In the end the file is whole again.
     """
     ui.tab("Artifacts")
-    # Killed at its start, and tried again.
+    # Killed at its start, or later where the browser is slow, and tried again.
     wait_until(lambda: _children(up, "train"), seconds=600)
-    os.kill(_child(up, "train"), signal.SIGKILL)
+    killed = _child(up, "train")
+    os.kill(killed, signal.SIGKILL)
+    wait_until(lambda: set(_children(up, "train")) - {killed}, seconds=600)
     progress = {"artifacts": {"key": {"any_": ["sample-progress"]}}}
     wait_until(lambda: re.search(r"train: [1-9]", str(up.ask("artifacts/filter", progress))), seconds=600)
     child = _child(up, "train")
