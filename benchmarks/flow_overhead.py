@@ -23,7 +23,6 @@ from podline.errors import PodlineError
 from podline.settings import Settings
 from podline.stages.table import CHAIN, EVALUATE, PROMOTE
 from podline.store.opening import open_store
-from podline.tasks.secret import header
 
 _RECIPE = "sample"
 _DEPLOYMENT = "training/cifar-manual"
@@ -85,7 +84,7 @@ class _Server:
     """A Prefect server, by what a browser asks it."""
 
     def __init__(self, url: str, secret: str) -> None:
-        self._client = httpx.Client(base_url=url, headers=header(secret), timeout=60)
+        self._client = httpx.Client(base_url=url, auth=tuple(secret.split(":", 1)), timeout=60)
 
     def start(self, source: str, root: str, steps: int) -> str:
         """Start a run of the deployment; return its id."""

@@ -144,7 +144,7 @@ def _pauses(blocks: Sequence[UUID]) -> AutomationCore:
 
 
 def _when(events: list[str], match: dict[str, Any], related: dict[str, Any] = _TAGGED) -> dict[str, Any]:
-    """At each of these events, once."""
+    """Return the trigger that fires at each of these events, once."""
     return {
         "type": "event",
         "expect": events,

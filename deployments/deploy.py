@@ -3,7 +3,7 @@
 A deployment's ``version`` is a hash of what ``prefect.yaml`` says of it, of its form and of Podline's version; where it
 is equal, the deployment is left alone. Otherwise `prefect deploy` would overwrite what a person set in Prefect's UI,
 so values are merged (:mod:`podline.deployments.deployment_merge`): a Variable for each deployment keeps what
-``prefect.yaml`` said last, by which a person's change is told from a changed file.
+``prefect.yaml`` said last, which shows whether a person or the file changed a value.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ POOLS = {
 
 
 class Change(NamedTuple):
-    """What was done about one thing: ``made``, ``changed``, ``as it was``, or a line about a value."""
+    """A thing on the server, and what was done: ``made``, ``changed``, ``as it was``, or a line about a value."""
 
     kind: str
     name: str

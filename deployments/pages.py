@@ -169,7 +169,7 @@ def _look(store: Store, name: str) -> tuple[int, Iterator[bytes]] | str:
 
 
 def _leads_to_page(root: Path, name: str) -> bool:
-    """Whether a file, wherever links lead to, is a page of the same folder."""
+    """Return whether a file, wherever links lead to, is a page of the same folder."""
     try:
         return _is_page([*(root / name).resolve(strict=True).relative_to(root.resolve()).parts])
     except (OSError, ValueError, RuntimeError):

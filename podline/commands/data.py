@@ -247,7 +247,7 @@ def _check(
 
 @data.command("preview")
 @recipe_argument
-@click.option("--run", help="A finished run of the recipe: show its predictions and its mistakes as well.")
+@click.option("--run", help="A finished run of the recipe: also show its predictions and its mistakes.")
 @click.option("--out", type=click.Path(path_type=Path), help="The PNG file to write.  [default: sheets/… in the store]")
 @click.option(
     "--pictures", type=click.IntRange(1, 20), default=8, show_default=True, help="How many examples are side by side."

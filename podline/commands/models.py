@@ -171,8 +171,7 @@ def promote(run: str, anyway: bool, reason: str, assignments: tuple[str, ...], a
 
     A refusal names each rule, class or joint, by how much, and ends with exit code 11. A model that is neither shown to
     be worse nor shown not to be is undecided: the champion stays, the line says what would decide, and the exit code is
-    12. Of two promotions at once one wins; the other is told, with exit code 75, and nothing was changed by it. See
-    docs/promotion.md.
+    12. Of two promotions at once one wins; the other changes nothing and ends with exit code 75. See docs/promotion.md.
     """
     settings = load_settings(options)
     store = open_store(settings.root)

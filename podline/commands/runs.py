@@ -47,7 +47,7 @@ def runs_group() -> None:
 
 @runs_group.command("list")
 @_filter_options
-@click.option("--last", type=click.IntRange(1), help="Only so many, the newest.")
+@click.option("--last", type=click.IntRange(1), help="Only this many, the newest.")
 @click.option(
     "--export",
     metavar="FILE",

@@ -296,8 +296,8 @@ def train(request: Request, fingerprint: str | None, **changes: Any) -> TrainSpe
 def evaluate(request: Request, fingerprint: str | None, split: str, **changes: Any) -> EvaluateSpec:
     """Judge a trained model on the test split, every example once, with 95 % intervals.
 
-    The untrained model is judged as well. A classifier that cannot be told from guessing ends with exit code 7, and
-    `podline report` works all the same; a pose network ends with a warning. A pose network's people are written as COCO
+    It also judges the untrained model. A classifier that is no better than guessing ends with exit code 7, and `podline
+    report` works all the same; a pose network ends with a warning. A pose network's people are written as COCO
     results, and its figures are pycocotools'. Give the recipe and the options that `podline train` was given.
 
       podline evaluate cifar10 --root podline-root

@@ -1,4 +1,4 @@
-"""``podline store``: what a store holds, whether it is whole, and what nobody needs."""
+"""``podline store``: what a store holds, whether it is whole, and what is needless."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def store_group() -> None:
 @store_options
 @json_option
 def list_holdings(as_json: bool, **options: Any) -> None:
-    """Every data set, run and unpacked archive: its size, when it was last touched, which runs use it.
+    """List every data set, run and unpacked archive: its size, when it was last touched, which runs use it.
 
       podline store list --root podline-root
       podline store list --root gs://bucket/prefix
@@ -71,8 +71,8 @@ def verify(as_json: bool, **options: Any) -> None:
         say_json({"root": store.uri, "checked": checked, "problems": problems, "notes": notes})
     else:
         nothing = "" if checked or problems else f"; {store.uri} holds nothing: is that the root you mean?"
-        told = [*problems, *(f"note: {note}" for note in notes)]
-        say([*told, f"{plural(checked, 'object')} checked, {plural(len(problems), 'problem')}{nothing}"])
+        lines = [*problems, *(f"note: {note}" for note in notes)]
+        say([*lines, f"{plural(checked, 'object')} checked, {plural(len(problems), 'problem')}{nothing}"])
     if problems:
         raise ArtifactError(f"{store.uri}: {plural(len(problems), 'problem')}; the first: {problems[0]}")
 
@@ -84,7 +84,7 @@ def verify(as_json: bool, **options: Any) -> None:
     type=click.FloatRange(0),
     default=7.0,
     show_default=True,
-    help="What was touched within so many days is left alone: it may be in the making, or wanted next.",
+    help="What was touched within this many days is left alone: it may be in the making, or wanted next.",
 )
 @store_options
 @json_option
@@ -95,7 +95,7 @@ def prune(yes: bool, days: float, as_json: bool, **options: Any) -> None:
       podline store prune --root podline-root --days 30 --yes
 
     Finished runs are never deleted, nor anything that one of them was made from, nor what a living process on this
-    machine works on; in a bucket, what was touched within the last hour stays as well: docs/storage.md says why.
+    machine works on; in a bucket, what was touched within the last hour stays too: docs/storage.md says why.
     """
     store = existing_store(options)
     before = store.now() - max(days * _DAY_SECONDS, 0 if isinstance(store, FolderStore) else _OTHERS_SECONDS)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
-import json
 import os
 import signal
 import socket
@@ -12,6 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import httpx
 import pytest
 from click.testing import CliRunner, Result
 from prefect.settings import PREFECT_API_URL, temporary_settings
@@ -26,7 +25,6 @@ from podline.errors import PodlineError, SettingsError
 from podline.settings import Settings
 from podline.store.locks import locked
 from podline.supervision import processes
-from podline.tasks.secret import header
 
 PROJECT = Path(__file__).parents[2]
 
@@ -195,12 +193,8 @@ def test_nothing_outlives_a_killed_up_and_a_flow_that_is_refused_ends_it(tmp_pat
 
 def deployments(standing: Standing, secret: str) -> tuple[int, dict[str, str]]:
     """The status of the answer; by name, the pool of each."""
-    connection = http.client.HTTPConnection(standing.url.removeprefix("http://"), timeout=30)
-    asked = {"Content-Type": "application/json", **header(secret)}
-    connection.request("POST", "/api/deployments/filter", b"{}", asked)
-    answer = connection.getresponse()
-    found = json.load(answer)
-    connection.close()
-    if answer.status != 200:
-        return answer.status, {}
-    return answer.status, {deployment["name"]: deployment["work_pool_name"] for deployment in found}
+    auth = httpx.BasicAuth(*secret.split(":", 1)) if secret else None
+    answer = httpx.post(f"{standing.url}/api/deployments/filter", json={}, auth=auth, timeout=30)
+    if answer.is_error:
+        return answer.status_code, {}
+    return answer.status_code, {deployment["name"]: deployment["work_pool_name"] for deployment in answer.json()}
