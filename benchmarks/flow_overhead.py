@@ -84,7 +84,7 @@ class _Server:
     """A Prefect server, by what a browser asks it."""
 
     def __init__(self, url: str, secret: str) -> None:
-        self._client = httpx.Client(base_url=url, auth=tuple(secret.split(":", 1)), timeout=60)
+        self._client = httpx.Client(base_url=url, auth=httpx.BasicAuth(*secret.split(":", 1)), timeout=60)
 
     def start(self, source: str, root: str, steps: int) -> str:
         """Start a run of the deployment; return its id."""
