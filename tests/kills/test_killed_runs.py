@@ -26,7 +26,7 @@ def test_killed_stage(tmp_path: Path, gcs: str, gcs_root: str, stage: str, place
     convert = Case("convert", ("convert", "--spec", "-"), spec)
     train = Case("train", ("train", "cifar10", *RECIPE))
     before = (convert,) if stage == "train" else (convert, train)
-    command = (stage, "cifar10", *RECIPE)
+    command = (stage, "cifar10", *(RECIPE if stage == "train" else ()))
     case = Case(
         f"{stage} {place}",
         command,
