@@ -31,7 +31,7 @@ from podline.commands.options import (
     strategy_option,
 )
 from podline.errors import SettingsError, StoreError
-from podline.inventory.catalogue import Dataset, choose_dataset, dataset_for, run_of, training_of
+from podline.inventory.catalogue import choose_dataset, dataset_for, run_of, training_of
 from podline.inventory.catalogue import datasets as catalogued
 from podline.ledger import ledger
 from podline.ledger.recording import recorded
@@ -116,16 +116,10 @@ class Request(NamedTuple):
         trained = self.trained
         return trained.recipe if trained else recipe_of(self.name)
 
-    def dataset(self, stage: Stage[Any, Any], fingerprint: str | None) -> Dataset:
-        """Return the data set that a stage works on."""
-        return choose_dataset(self.store, self.dataset_name, self.wanted(fingerprint), self.reporter(stage))
-
     def wanted(self, fingerprint: str | None) -> str | None:
         """Return the fingerprint that was asked for, else that of the run that was named, else none."""
-        if fingerprint:
-            return fingerprint
         trained = self.trained
-        return trained.fingerprint if trained else None
+        return fingerprint or (trained.fingerprint if trained else None)
 
     def reporter(self, stage: Stage[Any, Any]) -> Reporter:
         """Return a reporter for a stage."""
@@ -262,7 +256,8 @@ def validate(request: Request, fingerprint: str | None, deep: bool) -> ValidateS
 
     Next: `podline train cifar10 --root podline-root`.
     """
-    dataset = request.dataset(VALIDATE, fingerprint)
+    wanted = request.wanted(fingerprint)
+    dataset = choose_dataset(request.store, request.dataset_name, wanted, request.reporter(VALIDATE))
     return validation_spec(request.store, dataset.name, dataset.fingerprint, deep=deep)
 
 
@@ -292,7 +287,15 @@ def train(request: Request, fingerprint: str | None, **changes: Any) -> TrainSpe
 
     Next: `podline evaluate` with the same recipe, or the run.
     """
-    return _train_spec(request, fingerprint, Choices(**changes))
+    choices = Choices(**changes)
+    recipe = choices.apply(request.recipe)
+    dataset = dataset_for(request.store, recipe, request.wanted(fingerprint), request.reporter(TRAIN))
+    tell = request.reporter(TRAIN).log
+    spec = training_spec(request.store, recipe, dataset.fingerprint, request.settings.strategy, tell)
+    if not choices.minutes:
+        return spec
+    pace = perform(pace_spec(spec, choices.minutes), request.listener, request.settings)
+    return spec.model_copy(update={"recipe": pace.of(spec.recipe)})
 
 
 @_stage_command(EVALUATE, split_option, strategy_option, assignments_option, argument=run_or_recipe_argument)
@@ -349,17 +352,6 @@ def stage_command(name: str, run: str, show_spec: bool, as_json: bool, **given: 
         spec = installed()[name].spec_of(open_store(settings.root), run)
         result = None if show_spec else _performed(spec, listener, settings)
     _say_result(spec, result, as_json=as_json)
-
-
-def _train_spec(request: Request, fingerprint: str | None, choices: Choices) -> TrainSpec:
-    recipe = choices.apply(request.recipe)
-    dataset = dataset_for(request.store, recipe, request.wanted(fingerprint), request.reporter(TRAIN))
-    tell = request.reporter(TRAIN).log
-    spec = training_spec(request.store, recipe, dataset.fingerprint, request.settings.strategy, tell)
-    if not choices.minutes:
-        return spec
-    pace = perform(pace_spec(spec, choices.minutes), request.listener, request.settings)
-    return spec.model_copy(update={"recipe": pace.of(spec.recipe)})
 
 
 def _evaluate_spec(request: Request, split: str, assignments: tuple[str, ...]) -> EvaluateSpec:

@@ -147,4 +147,4 @@ def test_from_the_evaluation_to_the_ledger_and_the_guard_of_a_promotion(package:
     decided = json.loads((tmp_path / "podline-root" / "runs" / runs[1] / "promotion.json").read_text())
     [guard] = [check for check in decided["checks"] if check["rule"] == "guard"]
     assert (guard["name"], guard["refused"]) == ("macro-F1", True)
-    assert "% of the champion" in guard["message"]
+    assert "% of the reference" in guard["message"]
