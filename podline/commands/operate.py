@@ -64,11 +64,7 @@ def up(host: str, port: int, project: Path | None, **options: Any) -> None:
 
 @click.command("deploy", cls=pages.Command)
 @_project_option
-@click.option(
-    "--overwrite/--keep",
-    default=False,
-    help="What a person set on the server is replaced by what prefect.yaml says, or stays.  [default: keep]",
-)
+@click.option("--overwrite", is_flag=True, help="Replace what a person set on the server by what prefect.yaml says.")
 @settings_option
 def deploy(project: Path | None, overwrite: bool, **options: Any) -> None:
     """Make pools, limits, automations and deployments on the server that PREFECT_API_URL names.
