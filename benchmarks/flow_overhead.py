@@ -133,11 +133,10 @@ class _Server:
 
 
 def _run_commands(source: str, root: str, steps: int) -> None:
-    length = ["--steps", str(steps)]
-    options = {"convert": ["--source", source], "validate": []}
+    options = {"convert": ["--source", source], "train": ["--steps", str(steps)]}
     for stage in (stage.name for stage in CHAIN if stage is not PROMOTE):
         ours = [sys.executable, "-P", "-m", "podline.cli"]
-        command = [*ours, stage, _RECIPE, "--root", root, *options.get(stage, length)]
+        command = [*ours, stage, _RECIPE, "--root", root, *options.get(stage, ())]
         done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 (our own)
         if done.returncode:
             raise PodlineError(f"podline {stage} ended with {done.returncode}:\n{done.stderr}")
