@@ -23,7 +23,6 @@ from podline.errors import PodlineError
 from podline.settings import Settings
 from podline.stages.table import CHAIN, EVALUATE, PROMOTE
 from podline.store.opening import open_store
-from podline.tasks.secret import header
 
 _RECIPE = "sample"
 _DEPLOYMENT = "training/cifar-manual"
@@ -85,7 +84,7 @@ class _Server:
     """A Prefect server, by what a browser asks it."""
 
     def __init__(self, url: str, secret: str) -> None:
-        self._client = httpx.Client(base_url=url, headers=header(secret), timeout=60)
+        self._client = httpx.Client(base_url=url, auth=httpx.BasicAuth(*secret.split(":", 1)), timeout=60)
 
     def start(self, source: str, root: str, steps: int) -> str:
         """Start a run of the deployment; return its id."""
@@ -134,11 +133,10 @@ class _Server:
 
 
 def _run_commands(source: str, root: str, steps: int) -> None:
-    length = ["--steps", str(steps)]
-    options = {"convert": ["--source", source], "validate": []}
+    options = {"convert": ["--source", source], "train": ["--steps", str(steps)]}
     for stage in (stage.name for stage in CHAIN if stage is not PROMOTE):
         ours = [sys.executable, "-P", "-m", "podline.cli"]
-        command = [*ours, stage, _RECIPE, "--root", root, *options.get(stage, length)]
+        command = [*ours, stage, _RECIPE, "--root", root, *options.get(stage, ())]
         done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 (our own)
         if done.returncode:
             raise PodlineError(f"podline {stage} ended with {done.returncode}:\n{done.stderr}")

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import UUID
 
 from prefect.client.orchestration import SyncPrefectClient
@@ -20,7 +19,7 @@ GONE = "Podline: runs that are gone"
 AGAIN = "Podline: crashed runs begin again, once"
 FAILURES = "Podline: says what failed"
 PAUSES = "Podline: says what it paused"
-REMOVED, AS_IT_WAS = "removed", "as it was"
+AS_IT_WAS = "as it was"
 
 # A worker reports a run that is gone twice: when its process is, and 22 to 24 s later, when it has tidied up. The
 # second report marks a run that was started again meanwhile as Crashed, so that it would be started once more beside
@@ -36,15 +35,8 @@ _TAGGED = {"prefect.resource.id": [f"prefect.tag.{TAG}"], "prefect.resource.role
 _OURS = {**_TAGGED, "prefect.resource.id": [f"prefect.tag.{tag}" for tag in OUR_TAGS]}
 
 
-class Told(NamedTuple):
-    """A block that is told of failures; ``name`` is ``type/name``."""
-
-    name: str
-    block: UUID
-
-
-def told(client: SyncPrefectClient, names: Iterable[str]) -> list[Told]:
-    """Return the blocks of the setting ``nights.notify``.
+def blocks_named(client: SyncPrefectClient, names: Iterable[str]) -> list[UUID]:
+    """Return the blocks of the setting ``nights.notify``, each ``type/name``.
 
     Raises:
         SettingsError: the server has no such block.
@@ -53,7 +45,7 @@ def told(client: SyncPrefectClient, names: Iterable[str]) -> list[Told]:
     for name in names:
         kind, _, block = name.partition("/")
         try:
-            found.append(Told(name, client.read_block_document_by_name(block, kind).id))
+            found.append(client.read_block_document_by_name(block, kind).id)
         except ObjectNotFound as error:
             raise SettingsError(
                 f"nights.notify: the Prefect server has no block {name}; make it in the UI under Blocks, or see "
@@ -62,36 +54,14 @@ def told(client: SyncPrefectClient, names: Iterable[str]) -> list[Told]:
     return found
 
 
-def told_already(client: SyncPrefectClient) -> list[str]:
-    """Return the blocks that get notifications of failures now, each ``type/name``, without those that were deleted."""
-    found = []
-    for automation in client.read_automations_by_name(FAILURES):
-        for action in automation.actions:
-            block = getattr(action, "block_document_id", None)
-            if block is None:
-                continue
-            with contextlib.suppress(ObjectNotFound):
-                document = client.read_block_document(block)
-                kind = document.block_type.slug if document.block_type else ""
-                found.append(f"{kind}/{document.name}")
-    return found
+def wanted(blocks: Sequence[UUID]) -> list[AutomationCore]:
+    """Return every automation; those that notify only if there are blocks to notify."""
+    return [_gone(), _again(), *([_failures(blocks), _pauses(blocks)] if blocks else [])]
 
 
-def wanted(blocks: Iterable[Told]) -> dict[str, AutomationCore | None]:
-    """Every automation by name; None where there is to be none."""
-    blocks = list(blocks)
-    told = [_failures(blocks), _pauses(blocks)] if blocks else []
-    there = {automation.name: automation for automation in (_gone(), _again(), *told)}
-    return {name: there.get(name) for name in (GONE, AGAIN, FAILURES, PAUSES)}
-
-
-def put(client: SyncPrefectClient, name: str, automation: AutomationCore | None) -> str:
-    """Make, change or remove one; return what was done."""
-    found = client.read_automations_by_name(name)
-    if automation is None:
-        for needless in found:
-            client.delete_automation(needless.id)
-        return REMOVED if found else AS_IT_WAS
+def put(client: SyncPrefectClient, automation: AutomationCore) -> str:
+    """Make or change an automation; return what was done."""
+    found = client.read_automations_by_name(automation.name)
     if not found:
         client.create_automation(automation)
         return "made"
@@ -149,7 +119,7 @@ def _again() -> AutomationCore:
     return _automation(AGAIN, "A run that crashed at its first start begins again a minute later.", trigger, [again])
 
 
-def _failures(blocks: Iterable[Told]) -> AutomationCore:
+def _failures(blocks: Sequence[UUID]) -> AutomationCore:
     trigger = _when(["prefect.flow-run.Failed", "prefect.flow-run.Crashed"], _RUNS)
     actions = _notifications(
         blocks,
@@ -162,7 +132,7 @@ def _failures(blocks: Iterable[Told]) -> AutomationCore:
     )
 
 
-def _pauses(blocks: Iterable[Told]) -> AutomationCore:
+def _pauses(blocks: Sequence[UUID]) -> AutomationCore:
     trigger = _when([PAUSED], {"prefect.resource.id": ["prefect.deployment.*"]}, related={})
     actions = _notifications(
         # The last night, whose log says why: Prefect knows no address of a deployment here.
@@ -174,7 +144,7 @@ def _pauses(blocks: Iterable[Told]) -> AutomationCore:
 
 
 def _when(events: list[str], match: dict[str, Any], related: dict[str, Any] = _TAGGED) -> dict[str, Any]:
-    """At each of these events, once."""
+    """Return the trigger that fires at each of these events, once."""
     return {
         "type": "event",
         "expect": events,
@@ -186,10 +156,10 @@ def _when(events: list[str], match: dict[str, Any], related: dict[str, Any] = _T
     }
 
 
-def _notifications(blocks: Iterable[Told], subject: str, body: str) -> list[dict[str, Any]]:
+def _notifications(blocks: Sequence[UUID], subject: str, body: str) -> list[dict[str, Any]]:
     return [
-        {"type": "send-notification", "block_document_id": str(told.block), "subject": subject, "body": body}
-        for told in blocks
+        {"type": "send-notification", "block_document_id": str(block), "subject": subject, "body": body}
+        for block in blocks
     ]
 
 

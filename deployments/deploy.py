@@ -3,7 +3,7 @@
 A deployment's ``version`` is a hash of what ``prefect.yaml`` says of it, of its form and of Podline's version; where it
 is equal, the deployment is left alone. Otherwise `prefect deploy` would overwrite what a person set in Prefect's UI,
 so values are merged (:mod:`podline.deployments.deployment_merge`): a Variable for each deployment keeps what
-``prefect.yaml`` said last, by which a person's change is told from a changed file.
+``prefect.yaml`` said last, which shows whether a person or the file changed a value.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from typing import Any, NamedTuple
 
 import yaml
 from prefect.client.orchestration import SyncPrefectClient, get_client
-from prefect.client.schemas.actions import VariableCreate, VariableUpdate, WorkPoolCreate
+from prefect.client.schemas.actions import WorkPoolCreate
 from prefect.client.schemas.objects import DeploymentSchedule
 from prefect.client.schemas.responses import DeploymentResponse
 from prefect.client.schemas.schedules import IntervalSchedule
 from prefect.exceptions import MissingFlowError, ObjectNotFound, ScriptError
 from prefect.flows import Flow, load_flow_from_entrypoint
 from prefect.settings import PREFECT_API_URL
+from prefect.variables import Variable
 
 from podline import settings
 from podline.deployments import automations, project_file
@@ -45,7 +46,6 @@ from podline.deployments.deployment_merge import (
     with_values,
 )
 from podline.errors import PodlineError, SettingsError
-from podline.frozen import Frozen
 from podline.tasks.runs.asking import explained, require_named
 from podline.tasks.runs.names import TPU_TAG
 
@@ -55,22 +55,8 @@ POOLS = {
 }
 
 
-class Request(Frozen):
-    """What is to be deployed, and how.
-
-    Attributes:
-        folder: where ``prefect.yaml`` is; flows that it names by their file are there as well.
-        overwrite: the file's values replace those that a person set on the server; without, these stay.
-        forget: blocks that are no longer told of failures, each ``type/name``.
-    """
-
-    folder: Path
-    overwrite: bool = False
-    forget: tuple[str, ...] = ()
-
-
 class Change(NamedTuple):
-    """What was done about one thing: ``made``, ``changed``, ``removed``, ``as it was``, or a line about a value."""
+    """A thing on the server, and what was done: ``made``, ``changed``, ``as it was``, or a line about a value."""
 
     kind: str
     name: str
@@ -80,20 +66,24 @@ class Change(NamedTuple):
         return f"{self.kind:<18} {self.name}: {self.did}"
 
 
-def deployed(request: Request) -> Iterator[Change]:
+def deployed(folder: Path, *, overwrite: bool = False) -> Iterator[Change]:
     """Make work pools, automations and the deployments of ``prefect.yaml``.
 
     What is for TPUs is made only where the settings name a TPU; where it is there already, it is kept as it should be.
+
+    Args:
+        folder: where ``prefect.yaml`` is; flows that it names by their file are there as well.
+        overwrite: the file's values replace those that a person set on the server; without, these stay.
 
     Raises:
         SettingsError: there is no such file, no server is named, it asks for a secret that is not the one given, or it
             lacks a block of the setting nights.notify.
         PodlineError: the server does not answer, or refuses.
     """
-    document = project_file.read(request.folder)
+    document = project_file.read(folder)
     require_named()
     with explained(), get_client(sync_client=True) as client:
-        yield from _deployed(client, request, document)
+        yield from _deployed(client, folder, document, overwrite=overwrite)
 
 
 class _Plan(NamedTuple):
@@ -114,8 +104,10 @@ class _Plan(NamedTuple):
     did: str
 
 
-def _deployed(client: SyncPrefectClient, request: Request, document: dict[str, Any]) -> Iterator[Change]:
-    flows = [_flow(request.folder, each) for each in document["deployments"]]
+def _deployed(
+    client: SyncPrefectClient, folder: Path, document: dict[str, Any], *, overwrite: bool
+) -> Iterator[Change]:
+    flows = [_flow(folder, each) for each in document["deployments"]]
     names = [f"{flow.name}/{each['name']}" for flow, each in zip(flows, document["deployments"], strict=True)]
     written = dict(zip(names, document["deployments"], strict=True))
     forms = {name: flow.parameters.model_dump() for name, flow in zip(names, flows, strict=True)}
@@ -124,27 +116,29 @@ def _deployed(client: SyncPrefectClient, request: Request, document: dict[str, A
     wanted = {name: each for name, each in written.items() if for_tpus or TPU_TAG not in each.get("tags", ())}
     for pool in dict.fromkeys(each["work_pool"]["name"] for each in wanted.values() if each.get("work_pool")):
         yield Change("work pool", pool, _pool(client, pool, POOLS.get(pool, "")))
-    yield from _automations(client, request.forget)
+    for automation in automations.wanted(automations.blocks_named(client, settings.load().nights.blocks)):
+        yield Change("automation", automation.name, automations.put(client, automation))
 
     plans = {}
     for name, each in wanted.items():
         deployment = _with_pages(each, settings.load().pages.url)
-        version = _hash(str(request.folder), {**document, "deployments": deployment}, forms[name])
-        last = _remembered(client, name)
-        plans[name] = _planned(deployment, version, last, before.get(name), overwrite=request.overwrite)
+        version = _hash(str(folder), {**document, "deployments": deployment}, forms[name])
+        # What the file said of it when it was deployed last.
+        last: Any = Variable.get(_variable(name), default={})
+        plans[name] = _planned(deployment, version, last, before.get(name), overwrite=overwrite)
     changed = {name: plan for name, plan in plans.items() if plan.did != AS_IT_WAS}
     for name, plan in changed.items():
         for schedule in plan.schedules:
             client.delete_deployment_schedule(before[name].id, schedule.id)
     if changed:
-        _deploy(request.folder, {**document, "deployments": [plan.deployment for plan in changed.values()]})
+        _deploy(folder, {**document, "deployments": [plan.deployment for plan in changed.values()]})
     for name, plan in changed.items():
-        _remember(client, name, plan.file)
+        Variable.set(_variable(name), plan.file, tags=["podline"], overwrite=True)
     for plan in plans.values():
         short = plan.deployment["name"]
         yield Change("deployment", short, plan.did)
         for difference in plan.differences:
-            yield Change("", f"{short}.{difference.path}", _about(difference, overwritten=request.overwrite))
+            yield Change("", f"{short}.{difference.path}", _about(difference, overwritten=overwrite))
 
 
 def _planned(
@@ -168,16 +162,6 @@ def _planned(
         differences,
         AS_IT_WAS if is_same else "changed",
     )
-
-
-def _automations(client: SyncPrefectClient, forget: Iterable[str]) -> Iterator[Change]:
-    """Put the automations there; a notification stays until it is removed by name."""
-    names = dict.fromkeys((*automations.told_already(client), *settings.load().nights.blocks))
-    blocks = automations.told(client, [name for name in names if name not in forget])
-    for name, automation in automations.wanted(blocks).items():
-        did = automations.put(client, name, automation)
-        if automation or did == automations.REMOVED:
-            yield Change("automation", name, did)
 
 
 def _with_pages(deployment: dict[str, Any], url: str) -> dict[str, Any]:
@@ -273,20 +257,6 @@ def _about(difference: Difference, *, overwritten: bool) -> str:
 
 def _variable(name: str) -> str:
     return f"podline_deployed_{re.sub('[^a-z0-9_]', '_', name.lower())}"
-
-
-def _remembered(client: SyncPrefectClient, name: str) -> Values:
-    """Return what the file said of a deployment when it was deployed last; nothing where that is not known."""
-    variable = client.read_variable_by_name(_variable(name))
-    return variable.value if variable and isinstance(variable.value, dict) else {}
-
-
-def _remember(client: SyncPrefectClient, name: str, file: Values) -> None:
-    variable = VariableCreate(name=_variable(name), value=file, tags=["podline"])
-    if client.read_variable_by_name(variable.name):
-        client.update_variable(VariableUpdate(**variable.model_dump()))
-    else:
-        client.create_variable(variable)
 
 
 def _deploy(folder: Path, document: Mapping[str, Any]) -> None:

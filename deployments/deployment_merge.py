@@ -4,7 +4,7 @@ A deployment is compared by its values, each under a dotted path: ``description`
 ``schedules.15 1 * * * Europe/Berlin``. Everything here is arithmetic on such tables; nothing asks a server.
 
 1. The server's value is the file's: nothing to do.
-2. The server's value is what the file said last time: nobody touched it there, and the file's new value goes to it.
+2. The server's value is what the file said last time: no person changed it, and the file's new value goes there.
 3. The server's value is another one, and the file says what it said last time: a person set it there, and it stays.
 4. Both were changed, or nothing is known of last time: the server's value stays, unless the file's is asked for.
 """
@@ -26,7 +26,7 @@ _CUT: Final = "."
 
 
 class _Absent:
-    """A value that is not there, which is told from null."""
+    """A value that is not there; null is another one."""
 
     def __repr__(self) -> str:
         return "nothing"

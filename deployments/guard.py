@@ -1,7 +1,7 @@
 """Checks host names, origins and the secret of requests before Prefect sees them.
 
-A secret keeps out whoever lacks it. This keeps out pages of other servers in the user's own browser: the browser says
-in ``Origin`` which page asks, and in ``Host`` under which name it reached the server. A page whose name an attacker
+A secret keeps out other people. This keeps out pages of other servers in the user's own browser: the browser says in
+``Origin`` which page asks, and in ``Host`` under which name it reached the server. A page whose name an attacker
 has moved to this machine (DNS rebinding) has the same origin as the server, but a host name that is none of ours.
 """
 
@@ -21,7 +21,7 @@ from podline.errors import SettingsError
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 # A server that listens at all addresses listens at these as well.
-_EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 (to be told from others)
+_EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 (not an address to listen at)
 _POLICY_VIOLATION = 1008
 _FORBIDDEN = 403
 
@@ -59,13 +59,13 @@ def allowed(urls: Iterable[str]) -> Allowed:
 
 
 class Guard:
-    """Hands a request on, or refuses it with 403 and the reason; likewise the beginning of a web socket."""
+    """An application that hands requests and web sockets on, or refuses them with 403 and the reason."""
 
     def __init__(self, app: ASGIApp, allowed: Allowed) -> None:
         self._app, self._allowed = app, allowed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request, web socket or event of the server's life."""
+        """Answer one request, web socket or event of the server's life."""
         problem = self._problem(scope) if scope["type"] in ("http", "websocket") else ""
         if not problem:
             await self._app(scope, receive, send)
@@ -75,7 +75,7 @@ class Guard:
             await send({"type": "websocket.close", "code": _POLICY_VIOLATION, "reason": problem})
 
     def _problem(self, scope: MutableMapping[str, Any]) -> str:
-        """Why a request is refused; empty if it is not."""
+        """Return why a request is refused; empty if it is not."""
         hosts, origins = (_headers(scope, name) for name in (b"host", b"origin"))
         host = _split(f"//{hosts[0]}") if len(hosts) == 1 else None
         if host is None or not self._known(host.hostname):
@@ -89,7 +89,7 @@ class Guard:
         return bool(name) and (name in self._allowed.hosts or _in_figures(str(name)))
 
     def _ours(self, origins: list[str], host: SplitResult) -> bool:
-        """Whether the page is one that this server delivered, or is listed."""
+        """Return whether the page is one that this server delivered, or is listed."""
         asking = _split(origins[0]) if len(origins) == 1 else None
         if asking is None or not asking.hostname:
             return False
@@ -106,15 +106,14 @@ def require_secret(host: str, secret: str | None) -> None:
     """
     if host not in LOOPBACK and not secret:
         raise SettingsError(
-            f"--host {host} vs no secret: whoever reaches this machine could run any command on it; set "
+            f"--host {host} without a secret lets other machines run any command here; set "
             "PREFECT_SERVER_API_AUTH_STRING, like podline:SECRET, or leave out --host"
         )
 
 
 def url_of(host: str, port: int) -> str:
-    """Where a server is reached from its own machine, without a path."""
-    reached = _EVERYWHERE.get(host, host)
-    return _origin("http", reached, port)
+    """Return where a server is reached from its own machine, without a path."""
+    return _origin("http", _EVERYWHERE.get(host, host), port)
 
 
 def _headers(scope: MutableMapping[str, Any], name: bytes) -> list[str]:
@@ -133,9 +132,8 @@ def _split(url: str) -> SplitResult | None:
 
 def _origin(scheme: str, name: str, port: int | None) -> str:
     host = f"[{name}]" if ":" in name else name
-    return (
-        f"{scheme}://{host}" if port in (None, {"http": 80, "https": 443}.get(scheme)) else f"{scheme}://{host}:{port}"
-    )
+    is_default = port in (None, {"http": 80, "https": 443}.get(scheme))
+    return f"{scheme}://{host}" if is_default else f"{scheme}://{host}:{port}"
 
 
 def _in_figures(name: str) -> bool:

@@ -19,7 +19,6 @@ import sys
 from collections.abc import Iterator, Mapping
 from itertools import chain
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
 
 import uvicorn
 from anyio import to_thread
@@ -29,7 +28,7 @@ from starlette.types import Receive, Scope, Send
 
 from podline import settings
 from podline.deployments.guard import Guard, allowed, require_secret, url_of
-from podline.errors import ArtifactError, PodlineError, SettingsError
+from podline.errors import PodlineError, SettingsError
 from podline.store.contract import INDEX, Store
 from podline.store.folder import FolderStore
 from podline.supervision import processes
@@ -73,15 +72,6 @@ _HEADERS = {
     "Referrer-Policy": "same-origin",
     "Cache-Control": "private, no-cache",
 }
-
-
-class _Found(NamedTuple):
-    """A page: of which kind, of which content, and the content itself."""
-
-    kind: str
-    sha256: str
-    bytes: int
-    pieces: Iterator[bytes]
 
 
 class Pages:
@@ -154,43 +144,32 @@ async def _page(store: Store, request: Request, parts: list[str]) -> Response:
         return PlainTextResponse(f"{error}\n", 502)
     if isinstance(found, str):
         return _missing(found)
-    headers = {"ETag": f'"{found.sha256}"', "Content-Length": str(found.bytes), "Content-Type": found.kind}
-    if headers["ETag"] in request.headers.get("If-None-Match", ""):
-        return Response(status_code=304, headers={"ETag": headers["ETag"]})
-    if request.method == "HEAD":
-        return Response(headers=headers)
-    return StreamingResponse(found.pieces, headers=headers)
+    length, pieces = found
+    headers = {"Content-Length": str(length), "Content-Type": KINDS[PurePosixPath(parts[-1]).suffix]}
+    return Response(headers=headers) if request.method == "HEAD" else StreamingResponse(pieces, headers=headers)
 
 
 def _is_page(parts: list[str]) -> bool:
     return all(map(_PART.fullmatch, parts)) and PurePosixPath(parts[-1]).suffix in KINDS
 
 
-def _look(store: Store, name: str) -> _Found | str:
-    """Return a page of a store, or a line that says why there is none; blocks."""
+def _look(store: Store, name: str) -> tuple[int, Iterator[bytes]] | str:
+    """Return a page's size and content, or a line that says why there is none; blocks."""
     if isinstance(store, FolderStore):
         if not store.scratch.is_dir():
             return f"{store.uri} is no store on this machine; pages of another machine's folder are served there"
         if not _leads_to_page(store.root, name):
             return _not_there(store, name)
-    for last in (False, True):
-        found = store.find(name)
-        if found is None:
-            return _not_there(store, name)
-        try:
-            sha256 = store.sha256(name, found)
-            pieces = store.read_pieces(name, _PIECE, found.version)
-            first = next(pieces, b"")
-        except ArtifactError:  # it was published anew in between
-            if last:
-                raise
-            continue
-        return _Found(KINDS[PurePosixPath(name).suffix], sha256, found.bytes, chain([first], pieces))
-    raise AssertionError
+    found = store.find(name)
+    if found is None:
+        return _not_there(store, name)
+    pieces = store.read_pieces(name, _PIECE, found.version)
+    # A page that cannot be read fails here, before the answer begins.
+    return found.bytes, chain([next(pieces, b"")], pieces)
 
 
 def _leads_to_page(root: Path, name: str) -> bool:
-    """Whether a file, wherever links lead to, is a page of the same folder."""
+    """Return whether a file, wherever links lead to, is a page of the same folder."""
     try:
         return _is_page([*(root / name).resolve(strict=True).relative_to(root.resolve()).parts])
     except (OSError, ValueError, RuntimeError):

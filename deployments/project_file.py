@@ -20,7 +20,7 @@ OURS = (_HERE / NAME).resolve().parent
 
 
 def is_installed(folder: Path = OURS) -> bool:
-    """Whether a folder is that of the installed package: it has the file, and nothing that a run could work in."""
+    """Return whether a folder is the installed package's, which has the file and nothing that a run could work in."""
     return folder.resolve() == _HERE
 
 
@@ -32,7 +32,7 @@ def default_folder() -> Path:
     except OSError:
         return OURS
     except (yaml.YAMLError, UnicodeDecodeError):
-        # Perhaps ours, with a slip in it: whoever reads it says what is wrong.
+        # Perhaps ours, with a slip in it: its reader says what is wrong.
         return here
     return here if isinstance(document, dict) and document.get("name") == _PROJECT else OURS
 

@@ -54,7 +54,7 @@ class _Server(uvicorn.Server):
 
 
 def application(host: str, port: int) -> ASGIApp:
-    """Prefect's application, for pages of its own and those that PREFECT_SERVER_CORS_ALLOWED_ORIGINS names.
+    """Return Prefect's application, for its own pages and those that PREFECT_SERVER_CORS_ALLOWED_ORIGINS names.
 
     Args:
         host: the address that it is served at.

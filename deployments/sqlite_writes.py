@@ -18,7 +18,7 @@ _DEFERRED, _IMMEDIATE = "BEGIN DEFERRED", "BEGIN IMMEDIATE"
 
 
 def lock_at_begin() -> None:
-    """From now on, transactions of this process on SQLite take the write lock when they begin."""
+    """Make transactions of this process on SQLite take the write lock when they begin, from now on."""
     if not event.contains(Engine, "before_cursor_execute", _immediate):
         event.listen(Engine, "before_cursor_execute", _immediate, retval=True)
 

@@ -131,7 +131,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         arguments: what follows ``podline``; this process's own unless given.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
-    # Wherever it stands: nobody remembers whether it belongs to podline or to a command.
+    # Wherever it stands, before a command or after it.
     arguments = [argument for argument in given if argument != "--debug"]
     debug = arguments != given
     # As an exception it lets every stage save and every child end, which dying of the signal would not.

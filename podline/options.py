@@ -149,12 +149,12 @@ def _typed(name: str, field: FieldInfo, value: Any) -> str:
 
 
 class Length(Options):
-    """How long it is trained."""
+    """The length of a training."""
 
     minutes: float = option(
         0.0,
         "Minutes",
-        "Train for as long as fits into so many minutes on the machine that trains: measured the first time, and kept.",
+        "Train for as long as fits into these minutes on the machine that trains: measured the first time, and kept.",
         ge=0,
         le=100_000,
         unset=AS_WRITTEN,
@@ -165,7 +165,7 @@ class Length(Options):
 
 
 class TrainingGroup(Options):
-    """How it is trained, where that is not as the recipe says."""
+    """Values of the training that replace the recipe's."""
 
     model: str = option(
         AS_WRITTEN,
@@ -244,7 +244,7 @@ class Choices(TrainingGroup, Length):
 
 
 class DataGroup(Options):
-    """How the raw data become records."""
+    """The conversion of raw data into records."""
 
     name: str = option(
         "",
@@ -279,7 +279,7 @@ class DataGroup(Options):
 
 
 class ConvertOptions(DataGroup):
-    """What a conversion alone can be given; a run has it from its recipe."""
+    """Options of a conversion alone; a run has them from its recipe."""
 
     side: int = option(
         0, "Side", "Of the square images of coco and images.", ge=0, unset="as the recipe says, else 368 and 64"
@@ -290,7 +290,7 @@ class ConvertOptions(DataGroup):
 
 
 class MachineGroup(Options):
-    """Where it is done; the result does not depend on it."""
+    """The place of the work; the result does not depend on it."""
 
     root: str = option(
         "",
@@ -351,7 +351,7 @@ def _known_stage(name: str) -> str:
 
 
 class RunOptions(Options):
-    """What most people set for a run of the whole chain; comes first in its form."""
+    """Options that most people set for a run of the whole chain; they come first in its form."""
 
     recipe: str = option(
         ...,

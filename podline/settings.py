@@ -65,7 +65,7 @@ class NightSettings(Frozen):
     notify: str = Field(
         default="",
         pattern=r"^([a-z0-9-]+/[a-z0-9-]+([, ]+|$))*$",
-        description="Prefect blocks that are told of failures, like slack-webhook/team, custom-webhook/pager",
+        description="Prefect blocks that get notifications of failures, like slack-webhook/team, custom-webhook/pager",
     )
 
     @property

@@ -95,7 +95,7 @@ def run_flow(
 
 
 def _deliver() -> None:
-    """Hands the server what is still on its way to it, since it is about to end."""
+    """Deliver pending logs and events to the server, which is about to end."""
     from prefect.events.worker import EventsWorker  # noqa: PLC0415 (Prefect reads its environment when it is imported)
     from prefect.logging.handlers import APILogWorker  # noqa: PLC0415
 

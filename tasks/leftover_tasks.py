@@ -1,8 +1,8 @@
 """Closes task runs whose process was killed; Prefect would show them as Running for good.
 
-A task run's state is written by its own process alone. So whoever finds a flow run gone closes its task runs: the
-worker, by the flow's hook, when it sees the process end; and each flow run at its start, for those of its own that an
-earlier start left, and for those of runs that are over and whose worker is gone as well.
+Only its own process writes a task run's state. So the worker closes task runs, by the flow's hook, when it sees the
+process end. Each flow run does so at its start: those that an earlier start of it left, and those of runs that are over
+and whose worker is gone.
 """
 
 from __future__ import annotations

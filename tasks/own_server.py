@@ -24,7 +24,7 @@ _SERVER = ("podline.deployments.server", "--until-input-ends")
 class OwnServer:
     """A server on a socket that this process holds: while none is up, a question waits at the socket for the next.
 
-    So nobody has to poll for a server that starts, and one that is killed in the middle of a run costs the time of
+    So no caller has to poll for a server that starts, and one that is killed in the middle of a run costs the time of
     another start, no more.
     """
 
@@ -45,7 +45,7 @@ class OwnServer:
             self._log.write_text("what Prefect's server says:\n")
         self._socket = socket.create_server((_HOST, 0))
         self._port = self._socket.getsockname()[1]
-        # Known to this process and those that it starts; nobody else has to ask this server.
+        # Known to this process and those that it starts; no other program has to ask this server.
         settings.use_embedded_prefect(self._home, f"http://{_HOST}:{self._port}/api", new())
         self._stopping = threading.Event()
         self._process = self._start()

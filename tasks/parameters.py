@@ -64,12 +64,12 @@ class TrainingForm(RunOptions):
 
     @property
     def choices(self) -> Choices:
-        """What is to be changed in the recipe."""
+        """Return the changes to the recipe."""
         return Choices(minutes=self.minutes, epochs=self.epochs, **dict(self.training))
 
     @property
     def drawn(self) -> str | None:
-        """The sample that is drawn in place of a source; None if there is a source, or no sample."""
+        """Return the sample that is drawn in place of a source; None if there is a source, or no sample."""
         return None if self.source else _SAMPLES.get(registry.get(self.recipe).dataset)
 
     def training_recipe(self) -> Recipe:
@@ -105,10 +105,10 @@ class FinderParameters(SearchOptions):
 
     @property
     def named_recipe(self) -> Recipe:
-        """The recipe as it is written, with the name of its data."""
+        """Return the recipe as it is written, with the name of its data."""
         return registry.for_data(registry.get(self.recipe), self.name, "")
 
     @property
     def choices(self) -> Choices:
-        """What is to be changed in the recipe."""
+        """Return the changes to the recipe."""
         return Choices(assignments=self.assignments)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import os
 import secrets
 from pathlib import Path
 
@@ -35,17 +33,10 @@ def kept_or_made(file: Path) -> tuple[str, bool]:
     Raises:
         OSError: it can be neither read nor written.
     """
-    with os.fdopen(os.open(file, os.O_RDWR | os.O_CREAT, _OWNERS), "r+") as stream:
-        os.fchmod(stream.fileno(), _OWNERS)
-        if secret := stream.read().strip():
-            return secret, False
-        secret = new()
-        stream.write(f"{secret}\n")
-        stream.flush()
-        os.fsync(stream.fileno())
-        return secret, True
-
-
-def header(secret: str) -> dict[str, str]:
-    """Return the headers by which a request brings a secret; none without one."""
-    return {"Authorization": f"Basic {base64.b64encode(secret.encode()).decode()}"} if secret else {}
+    file.touch(_OWNERS)
+    file.chmod(_OWNERS)
+    if secret := kept(file):
+        return secret, False
+    secret = new()
+    file.write_text(f"{secret}\n")
+    return secret, True

@@ -15,7 +15,6 @@ from podline.commands.options import (
     answer,
     assignments_option,
     command_line,
-    complete_recipe,
     dataset_named,
     deep_option,
     existing_store,
@@ -24,6 +23,7 @@ from podline.commands.options import (
     json_option,
     layout_option,
     load_settings,
+    recipe_argument,
     say,
     store_options,
 )
@@ -48,9 +48,8 @@ from podline.plurals import plural
 from podline.progress import Listener, Reporter
 from podline.recipes import datasets as recipe_datasets
 from podline.recipes import registry
-from podline.stages.completed import manifest_sha256
-from podline.stages.from_recipe import fitted
-from podline.stages.specs import ValidateResult, ValidateSpec
+from podline.stages.from_recipe import fitted, validation_spec
+from podline.stages.specs import ValidateResult
 from podline.stages.table import SHOW, VALIDATE
 from podline.stages.tools import ShowSpec
 from podline.store.contract import Store
@@ -144,13 +143,7 @@ def _show(name: str, fingerprint: str | None, verify: bool, deep: bool, as_json:
 
 
 def _verified(store: Store, dataset: Dataset, listener: Listener, *, deep: bool) -> ValidateResult:
-    spec = ValidateSpec(
-        root=store.uri,
-        dataset=dataset.name,  # type: ignore[arg-type]  (pydantic checks it)
-        fingerprint=dataset.fingerprint,
-        manifest_sha256=manifest_sha256(store, dataset.folder),
-        deep=deep,
-    )
+    spec = validation_spec(store, dataset.name, dataset.fingerprint, deep=deep)
     listener({"event": "start", "stage": VALIDATE.name})
     result = VALIDATE.run(spec, Reporter(VALIDATE.name, listener))
     listener({"event": "result", "stage": VALIDATE.name, "result": result.model_dump(mode="json")})
@@ -253,8 +246,8 @@ def _check(
 
 
 @data.command("preview")
-@click.argument("recipe", metavar="RECIPE", shell_complete=complete_recipe)
-@click.option("--run", help="A finished run of the recipe: show its predictions and its mistakes as well.")
+@recipe_argument
+@click.option("--run", help="A finished run of the recipe: also show its predictions and its mistakes.")
 @click.option("--out", type=click.Path(path_type=Path), help="The PNG file to write.  [default: sheets/… in the store]")
 @click.option(
     "--pictures", type=click.IntRange(1, 20), default=8, show_default=True, help="How many examples are side by side."

@@ -16,12 +16,13 @@ from podline.commands.options import (
     assignments_option,
     command_line,
     complete_recipe,
-    complete_run,
     existing_store,
     in_order,
     json_option,
     load_settings,
+    recipe_argument,
     recipe_of,
+    run_argument,
     say,
     say_json,
     store_options,
@@ -31,7 +32,6 @@ from podline.documents.champions import Crowned
 from podline.documents.completion import completion_name
 from podline.documents.metric import Metric
 from podline.documents.model_description import ModelDescription
-from podline.documents.promotion import PROMOTION, Promotion, read_promotion
 from podline.documents.skeleton import COCO
 from podline.errors import ArtifactError, RefusedError, SettingsError, StoreError, UndecidedError
 from podline.figures import count, metric_text, moment, short_count, size
@@ -51,8 +51,6 @@ from podline.supervision.running import perform
 
 _reason_option = click.option("--reason", default="", metavar="TEXT", help="Kept in the history.")
 _EXIT_CODES = {"promoted": 0, "refused": RefusedError.exit_code, "undecided": UndecidedError.exit_code}
-_judged_option = click.option("--judged", is_flag=True, help="And why the run that was judged last was not promoted.")
-_recipe_argument = click.argument("recipe", metavar="RECIPE", shell_complete=complete_recipe)
 
 
 @click.group("models", cls=pages.Group)
@@ -62,14 +60,13 @@ def models_group() -> None:
 
 @models_group.command("list")
 @click.argument("recipe", metavar="[RECIPE]", required=False, shell_complete=complete_recipe)
-@_judged_option
 @store_options
 @json_option
-def list_models(recipe: str | None, judged: bool, as_json: bool, **options: Any) -> None:
+def list_models(recipe: str | None, as_json: bool, **options: Any) -> None:
     """List the champion of every recipe, or every change of one recipe's champion, the last one first.
 
-    A line has run, figure and date. What is damaged is named after them. With --judged a line below says why the run
-    that was judged last did not become champion.
+    A line has run, figure and date. What is damaged is named after them. Verdicts about other runs are in `podline runs
+    list --export` and on the page of nights.
 
       podline models list --root podline-root
       podline models list sample --root podline-root
@@ -78,27 +75,27 @@ def list_models(recipe: str | None, judged: bool, as_json: bool, **options: Any)
     """
     store = existing_store(options)
     if recipe is None:
-        _list_champions(store, judged=judged, as_json=as_json)
+        _list_champions(store, as_json=as_json)
         return
     entries = champions.history(store, recipe)[::-1]
     if not entries and not as_json:
         known = ", ".join(champions.recipes(store)) or "none"
         raise StoreError(f"{store.uri}: {recipe} has no champion; recipes that have one: {known}")
-    refused = _not_promoted(_last_judged(store, recipe) if judged else None)
-    lines = [*refused, *(f"{entry.number:>4}  {_line(store, entry)}" for entry in entries)]
-    answer([_document(store, recipe, entry) for entry in entries], lambda: lines, as_json=as_json)
+    answer(
+        [_document(store, recipe, entry) for entry in entries],
+        lambda: [f"{entry.number:>4}  {_line(store, entry)}" for entry in entries],
+        as_json=as_json,
+    )
 
 
-def _list_champions(store: Store, *, judged: bool, as_json: bool) -> None:
+def _list_champions(store: Store, *, as_json: bool) -> None:
     recipes, documents, lines, damaged = champions.recipes(store), [], [], []
     width = max(map(len, recipes), default=0)
     for recipe in recipes:
         try:
             if (entry := champions.champion(store, recipe)) is not None:
-                last = _last_judged(store, recipe) if judged else None
-                decision = {"last_judged": _decision(last)} if judged else {}
-                documents.append({**_document(store, recipe, entry), **decision})
-                lines += [f"{recipe:{width}}  {_line(store, entry)}", *_not_promoted(last)]
+                documents.append(_document(store, recipe, entry))
+                lines.append(f"{recipe:{width}}  {_line(store, entry)}")
         except (ArtifactError, StoreError) as error:
             damaged.append(error)
     if lines or as_json or not damaged:
@@ -111,7 +108,7 @@ def _list_champions(store: Store, *, judged: bool, as_json: bool) -> None:
 
 
 @models_group.command("describe")
-@_recipe_argument
+@recipe_argument
 @in_order(command_line(TrainingGroup, "model", "assignments"))
 @json_option
 def describe_model(recipe: str, as_json: bool, **changes: Any) -> None:
@@ -158,7 +155,7 @@ def _layers(description: ModelDescription) -> list[str]:
 
 
 @models_group.command("promote")
-@click.argument("run", metavar="RUN", shell_complete=complete_run)
+@run_argument
 @click.option("--anyway", is_flag=True, help="Whatever the rules say; only an export that is broken still refuses.")
 @_reason_option
 @assignments_option
@@ -173,8 +170,7 @@ def promote(run: str, anyway: bool, reason: str, assignments: tuple[str, ...], a
 
     A refusal names each rule, class or joint, by how much, and ends with exit code 11. A model that is neither shown to
     be worse nor shown not to be is undecided: the champion stays, the line says what would decide, and the exit code is
-    12. Of two promotions at once one wins; the other is told, with exit code 75, and nothing was changed by it. See
-    docs/promotion.md.
+    12. Of two promotions at once one wins; the other changes nothing and ends with exit code 75. See docs/promotion.md.
     """
     settings = load_settings(options)
     store = open_store(settings.root)
@@ -192,7 +188,7 @@ def promote(run: str, anyway: bool, reason: str, assignments: tuple[str, ...], a
 
 
 @models_group.command("rollback")
-@_recipe_argument
+@recipe_argument
 @_reason_option
 @store_options
 @json_option
@@ -210,7 +206,7 @@ def rollback(recipe: str, reason: str, as_json: bool, **options: Any) -> None:
 
 
 @models_group.command("predict")
-@click.argument("run", metavar="RUN", shell_complete=complete_run)
+@run_argument
 @click.argument("images", metavar="IMAGE...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--champion", is_flag=True, help="RUN is a recipe, and its champion predicts.")
 @click.option(
@@ -261,7 +257,7 @@ def predict(
 
 
 @models_group.command("serve")
-@_recipe_argument
+@recipe_argument
 @click.option(
     "--host", default="127.0.0.1", show_default=True, help="The address to listen at; 0.0.0.0 is all of them."
 )
@@ -292,7 +288,7 @@ def serve(recipe: str, host: str, port: int, as_json: bool, **options: Any) -> N
 
 
 @models_group.command("export")
-@_recipe_argument
+@recipe_argument
 @click.argument("folder", metavar="FOLDER", type=click.Path(path_type=Path))
 @store_options
 @json_option
@@ -341,36 +337,6 @@ def _spec(store: Store, run: str, assignments: tuple[str, ...], *, anyway: bool,
 def _line(store: Store, entry: Crowned) -> str:
     reason = f": {entry.reason}" if entry.reason else ""
     return f"{entry.run}  {_figure(store, entry.run):28} {entry.action} {moment(entry.time)}{reason}"
-
-
-def _last_judged(store: Store, recipe: str) -> Promotion | None:
-    """Return the newest decision about a run of a recipe."""
-    judged = [
-        found
-        for found in store.listing("runs")
-        if found.name.startswith(f"runs/{recipe}-") and found.name.endswith(f"/{PROMOTION}")
-    ]
-    for found in sorted(judged, key=lambda each: (each.published, each.name), reverse=True):
-        decision = read_promotion(store, found.name.removesuffix(f"/{PROMOTION}"))
-        if decision is not None and decision.recipe == recipe:
-            return decision
-    return None
-
-
-def _not_promoted(judged: Promotion | None) -> list[str]:
-    """Return a line that says why the run that was judged last did not become champion; none if it did."""
-    if judged is None or judged.promoted:
-        return []
-    headline, *reasons = judged.lines()
-    more = f"; {len(reasons) - 1} more" if len(reasons) > 1 else ""
-    return [f"      {headline}; {reasons[0]}{more}"]
-
-
-def _decision(judged: Promotion | None) -> dict[str, Any] | None:
-    if judged is None:
-        return None
-    headline, *reasons = judged.lines()
-    return {"run": judged.run, "verdict": judged.verdict, "headline": headline, "reasons": reasons}
 
 
 def _figure(store: Store, run: str) -> str:

@@ -64,24 +64,14 @@ def up(host: str, port: int, project: Path | None, **options: Any) -> None:
 
 @click.command("deploy", cls=pages.Command)
 @_project_option
-@click.option(
-    "--overwrite/--keep",
-    default=False,
-    help="What a person set on the server is replaced by what prefect.yaml says, or stays.  [default: keep]",
-)
-@click.option(
-    "--forget",
-    metavar="TYPE/NAME",
-    multiple=True,
-    help="A block that no longer gets notifications of failures; repeatable.",
-)
+@click.option("--overwrite", is_flag=True, help="Replace what a person set on the server by what prefect.yaml says.")
 @settings_option
-def deploy(project: Path | None, overwrite: bool, forget: tuple[str, ...], **options: Any) -> None:
+def deploy(project: Path | None, overwrite: bool, **options: Any) -> None:
     """Make pools, limits, automations and deployments on the server that PREFECT_API_URL names.
 
-    Each line says what was made, changed, removed, or is as it was; the same again changes nothing. What a person set
+    Each line says what was made, changed, or is as it was; the same again changes nothing. What a person set
     on the server stays, and each such value is shown, unless --overwrite is given. The setting nights.notify names the
-    blocks that get notifications of failures; a block stays until --forget names it.
+    blocks that get notifications of failures.
 
       PREFECT_API_URL=http://127.0.0.1:4200/api podline deploy
       PREFECT_API_URL=http://127.0.0.1:4200/api PODLINE_NIGHTS_NOTIFY=slack-webhook/team podline deploy
@@ -94,8 +84,7 @@ def deploy(project: Path | None, overwrite: bool, forget: tuple[str, ...], **opt
     importlib.import_module(_UP).use_secret(load_settings(options))
     chosen = _chosen(project)
     # After the secret: Prefect reads its environment when it is imported.
-    deploying = importlib.import_module(_DEPLOY)
-    for change in deploying.deployed(deploying.Request(folder=chosen.resolve(), overwrite=overwrite, forget=forget)):
+    for change in importlib.import_module(_DEPLOY).deployed(chosen.resolve(), overwrite=overwrite):
         _say(str(change))
 
 

@@ -148,8 +148,10 @@ deep_option = click.option(
     is_flag=True,
     help="Also decode every record, compute the manifest's figures again, and look for images in two splits.",
 )
+run_argument = click.argument("run", metavar="RUN", shell_complete=complete_run)
 recipe_argument = click.argument("recipe", metavar="RECIPE", shell_complete=complete_recipe)
 recipe_or_run_argument = click.argument("recipe", required=False, metavar="RECIPE", shell_complete=_complete_either)
+run_or_recipe_argument = click.argument("recipe", required=False, metavar="RUN", shell_complete=_complete_either)
 engine_argument = click.argument("engine", callback=_checked(engines.checked), metavar="ENGINE")
 beam_options_option = command_line(MachineGroup, "beam_options")
 conversion_options = in_order(

@@ -10,14 +10,13 @@ from podline import entry_points
 from podline.commands import display, pages
 from podline.commands.options import (
     absolute,
+    answer,
     command_line,
-    complete_recipe,
     in_order,
     json_option,
     load_settings,
+    recipe_argument,
     recipe_of,
-    say,
-    say_json,
     store_options,
 )
 from podline.documents.metric import Metric
@@ -32,7 +31,7 @@ _FLOW = "podline.tasks.embedded:run_training"
 
 
 @click.command("run", cls=pages.Command)
-@click.argument("recipe", metavar="RECIPE", shell_complete=complete_recipe)
+@recipe_argument
 @in_order(
     command_line(RunOptions, "source"),
     store_options,
@@ -67,22 +66,19 @@ def run(recipe: str, as_json: bool, **options: Any) -> None:
     where = {name: getattr(machine, name) for name in ("root", "engine", "workers", "strategy")}
     given = {name: value for name, value in options.items() if value is not None} | {"recipe": recipe, **where}
     with display.shown() as listener:
-        answer = entry_points.load(_FLOW)(given, machine, listener)
-    if as_json:
-        say_json(answer)
-    else:
-        say(_page(answer))
+        ended = entry_points.load(_FLOW)(given, machine, listener)
+    answer(ended, lambda: _page(ended), as_json=as_json)
 
 
-def _page(answer: dict[str, Any]) -> list[str]:
-    measure = answer["measure"]
-    figure = Metric.model_validate(answer["metrics"][measure])
-    reused = [name for name, stage in answer["stages"].items() if stage["reused"]]
-    promotion = answer["promotion"]
+def _page(ended: dict[str, Any]) -> list[str]:
+    measure = ended["measure"]
+    figure = Metric.model_validate(ended["metrics"][measure])
+    reused = [name for name, stage in ended["stages"].items() if stage["reused"]]
+    promotion = ended["promotion"]
     return [
         f"{measure_named(measure).label:10}{metric_text(measure, figure)}",
-        f"run       {answer['run']}",
+        f"run       {ended['run']}",
         f"re-used   {', '.join(reused) or 'nothing'}",
         *([f"promotion {promotion['verdict']}"] if promotion else []),
-        f"report    {answer['report']}",
+        f"report    {ended['report']}",
     ]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
-from collections.abc import Iterable, Sized
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,7 +16,7 @@ from podline.commands.options import (
     existing_store,
     in_order,
     json_option,
-    say,
+    run_argument,
     store_options,
 )
 from podline.documents.ledger_entry import Entry
@@ -49,8 +47,7 @@ def runs_group() -> None:
 
 @runs_group.command("list")
 @_filter_options
-@click.option("--last", type=click.IntRange(1), help="Only so many, the newest.")
-@click.option("--unrecorded", is_flag=True, help="Then the folders of runs that the ledger does not tell of.")
+@click.option("--last", type=click.IntRange(1), help="Only this many, the newest.")
 @click.option(
     "--export",
     metavar="FILE",
@@ -59,16 +56,16 @@ def runs_group() -> None:
 )
 @store_options
 @json_option
-def list_runs(as_json: bool, last: int | None, unrecorded: bool, export: Path | None, **options: Any) -> None:
+def list_runs(as_json: bool, last: int | None, export: Path | None, **options: Any) -> None:
     """List every run that finished, failed or was cancelled, the newest first.
 
       podline runs list --root podline-root
       podline runs list --recipe cifar10 --since 2026-11-01 --state failed
       podline runs list --export nights.parquet
 
-    A run that was trained and not evaluated yet has no entry in the ledger: --unrecorded shows it. A damaged entry is
-    named after the others, with exit code 4. Charts over the nights are on the page of `podline runs nights`. Next:
-    `podline runs show RUN`.
+    A run that was trained and not evaluated yet is not in the ledger: `podline store list` shows its folder. A damaged
+    entry is named after the others, with exit code 4. Charts are on the page of `podline runs nights`. Next: `podline
+    runs show RUN`.
     """
     store, wanted, kept = _asked(options)
     if not any(kept.values()):
@@ -77,12 +74,10 @@ def list_runs(as_json: bool, last: int | None, unrecorded: bool, export: Path | 
         _export(export, list(itertools.islice(entries(store, wanted, **kept), last)), as_json=as_json)
         return
     damaged: list[ArtifactError] = []
-    shown = itertools.islice(entries(store, wanted, **kept, damaged=damaged.append), last)
-    folders = _unrecorded(store) if unrecorded else []
-    if as_json:
-        _say_json_list([*map(row_of, shown), *folders] if folders else map(row_of, shown))
-    else:
-        _say_list(store, wanted, shown, folders, told=damaged)
+    shown = list(itertools.islice(entries(store, wanted, **kept, damaged=damaged.append), last))
+    if shown or as_json or not damaged:
+        none = [f"{store.uri}: no such run has ended; `podline run` makes one"]
+        answer(list(map(row_of, shown)), lambda: _table(shown) or none, as_json=as_json)
     for name in foreign(store):
         click.echo(f"{store.where(name)} is left out: by its name it is no entry of the ledger; move it away", err=True)
     for problem in loaded().problems:
@@ -94,10 +89,10 @@ def list_runs(as_json: bool, last: int | None, unrecorded: bool, export: Path | 
 
 
 @runs_group.command("show")
-@click.argument("name", metavar="RUN", shell_complete=complete_run)
+@run_argument
 @store_options
 @json_option
-def show_run(name: str, as_json: bool, **options: Any) -> None:
+def show_run(run: str, as_json: bool, **options: Any) -> None:
     """Show a run: how it ended, its figures, what produced it, what it took, where its page lies.
 
       podline runs show sample-0123456789ab --root podline-root
@@ -108,7 +103,7 @@ def show_run(name: str, as_json: bool, **options: Any) -> None:
     from podline.reporting.ledger_lines import lines_of  # noqa: PLC0415 (NumPy: nothing that a list should wait for)
 
     store = existing_store(options)
-    entry = entry_of(store, name)
+    entry = entry_of(store, run)
     answer(entry, lambda: lines_of(store, entry), as_json=as_json)
 
 
@@ -252,22 +247,9 @@ def _asked(options: dict[str, Any]) -> tuple[Store, list[Named], dict[str, Any]]
     return store, names(store, **days, **options), kept
 
 
-def _say_list(
-    store: Store,
-    wanted: list[Named],
-    shown: Iterable[Entry],
-    folders: list[dict[str, Any]],
-    told: Sized,
-) -> None:
-    width = max((len(named.recipe) for named in wanted), default=0)
-    said = False
-    for entry in shown:
-        say([_line(entry, width)])
-        said = True
-    for folder in folders:
-        say([f"{'':16}  {'':{width}}  unrecorded  {', '.join(folder['stages']):42}  {folder['run']}"])
-    if not said and not folders and not told:
-        say([f"{store.uri}: no such run has ended; `podline run` makes one, and --unrecorded shows what is not judged"])
+def _table(shown: list[Entry]) -> list[str]:
+    width = max((len(entry.recipe) for entry in shown), default=0)
+    return [_line(entry, width) for entry in shown]
 
 
 def _line(entry: Entry, width: int) -> str:
@@ -279,24 +261,3 @@ def _line(entry: Entry, width: int) -> str:
     if len(figure) > 42:
         figure = f"{figure[:41]}…"
     return f"{ended:%Y-%m-%d %H:%M}  {entry.recipe:{width}}  {entry.state:10}  {figure:42}  {entry.run or entry.name}"
-
-
-def _say_json_list(documents: Iterable[dict[str, Any]]) -> None:
-    """Write one JSON document item by item: it need not fit into memory."""
-    before = "["
-    for document in documents:
-        click.echo(f"{before}\n{json.dumps(document, indent=2, allow_nan=False)}", nl=False)
-        before = ","
-    click.echo("[]" if before == "[" else "\n]")
-
-
-def _unrecorded(store: Store) -> list[dict[str, Any]]:
-    """Return the runs that have a folder and no entry: not evaluated yet, or older than the ledger."""
-    from podline.inventory.catalogue import runs  # noqa: PLC0415 (NumPy, and it looks through all folders)
-
-    told = {entry.run for entry in entries(store, names(store), damaged=lambda _error: None)}
-    return [
-        {"run": run.name, "stages": list(run.stages), "touched": run.touched}
-        for run in runs(store)
-        if run.name not in told
-    ]

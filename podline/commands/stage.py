@@ -14,7 +14,6 @@ from podline.commands import display, pages
 from podline.commands.options import (
     answer,
     assignments_option,
-    complete_run,
     conversion_options,
     deep_option,
     fingerprint_option,
@@ -24,13 +23,15 @@ from podline.commands.options import (
     recipe_of,
     recipe_options,
     recipe_or_run_argument,
+    run_argument,
+    run_or_recipe_argument,
     say_json,
     source_option,
     store_options,
     strategy_option,
 )
 from podline.errors import SettingsError, StoreError
-from podline.inventory.catalogue import Dataset, choose_dataset, dataset_for, run_of, training_of
+from podline.inventory.catalogue import choose_dataset, dataset_for, run_of, training_of
 from podline.inventory.catalogue import datasets as catalogued
 from podline.ledger import ledger
 from podline.ledger.recording import recorded
@@ -115,23 +116,19 @@ class Request(NamedTuple):
         trained = self.trained
         return trained.recipe if trained else recipe_of(self.name)
 
-    def dataset(self, stage: Stage[Any, Any], fingerprint: str | None) -> Dataset:
-        """Return the data set that a stage works on."""
-        return choose_dataset(self.store, self.dataset_name, self.wanted(fingerprint), self.reporter(stage))
-
     def wanted(self, fingerprint: str | None) -> str | None:
         """Return the fingerprint that was asked for, else that of the run that was named, else none."""
-        if fingerprint:
-            return fingerprint
         trained = self.trained
-        return trained.fingerprint if trained else None
+        return fingerprint or (trained.fingerprint if trained else None)
 
     def reporter(self, stage: Stage[Any, Any]) -> Reporter:
         """Return a reporter for a stage."""
         return Reporter(stage.name, self.listener)
 
 
-def _stage_command(stage: Stage[S, Any], *options: Callable[[Any], Any]) -> Callable[[Callable[..., S]], click.Command]:
+def _stage_command(
+    stage: Stage[S, Any], *options: Callable[[Any], Any], argument: Callable[[Any], Any] = recipe_or_run_argument
+) -> Callable[[Callable[..., S]], click.Command]:
     """Return the command of a stage from a function that makes its spec; the function's docstring is the help."""
 
     def decorate(make_spec: Callable[..., S]) -> click.Command:
@@ -146,7 +143,7 @@ def _stage_command(stage: Stage[S, Any], *options: Callable[[Any], Any]) -> Call
             _say_result(spec, result, as_json=as_json)
 
         shared = (_spec_option, _show_spec_option, json_option, store_options)
-        decorated = in_order(recipe_or_run_argument, *options, *shared)(run)
+        decorated = in_order(argument, *options, *shared)(run)
         return click.command(stage.name, cls=pages.Command, help=make_spec.__doc__)(decorated)
 
     return decorate
@@ -259,7 +256,8 @@ def validate(request: Request, fingerprint: str | None, deep: bool) -> ValidateS
 
     Next: `podline train cifar10 --root podline-root`.
     """
-    dataset = request.dataset(VALIDATE, fingerprint)
+    wanted = request.wanted(fingerprint)
+    dataset = choose_dataset(request.store, request.dataset_name, wanted, request.reporter(VALIDATE))
     return validation_spec(request.store, dataset.name, dataset.fingerprint, deep=deep)
 
 
@@ -287,49 +285,57 @@ def train(request: Request, fingerprint: str | None, **changes: Any) -> TrainSpe
 
       podline train cifar10 --batch-size 1024 --set model.width=4 --dry-run
 
-    Next: `podline evaluate` with the same recipe and options.
+    Next: `podline evaluate` with the same recipe, or the run.
     """
-    return _train_spec(request, fingerprint, Choices(**changes))
+    choices = Choices(**changes)
+    recipe = choices.apply(request.recipe)
+    dataset = dataset_for(request.store, recipe, request.wanted(fingerprint), request.reporter(TRAIN))
+    tell = request.reporter(TRAIN).log
+    spec = training_spec(request.store, recipe, dataset.fingerprint, request.settings.strategy, tell)
+    if not choices.minutes:
+        return spec
+    pace = perform(pace_spec(spec, choices.minutes), request.listener, request.settings)
+    return spec.model_copy(update={"recipe": pace.of(spec.recipe)})
 
 
-@_stage_command(EVALUATE, recipe_options, strategy_option, fingerprint_option, split_option)
-def evaluate(request: Request, fingerprint: str | None, split: str, **changes: Any) -> EvaluateSpec:
+@_stage_command(EVALUATE, split_option, strategy_option, assignments_option, argument=run_or_recipe_argument)
+def evaluate(request: Request, split: str, assignments: tuple[str, ...]) -> EvaluateSpec:
     """Judge a trained model on the test split, every example once, with 95 % intervals.
 
-    The untrained model is judged as well. A classifier that cannot be told from guessing ends with exit code 7, and
-    `podline report` works all the same; a pose network ends with a warning. A pose network's people are written as COCO
-    results, and its figures are pycocotools'. Give the recipe and the options that `podline train` was given.
+    RUN is a run of the store, or a recipe, whose newest finished run is meant. The untrained model is judged too. A
+    classifier that is no better than guessing ends with exit code 7, and `podline report` works all the same; a pose
+    network ends with a warning. A pose network's people are written as COCO results, and its figures are pycocotools'.
 
       podline evaluate cifar10 --root podline-root
+      podline evaluate cifar10-0123456789ab --set views=6
       podline evaluate coco_pose --split train --root podline-root
 
     Next: `podline report` with the same.
     """
-    return _evaluate_spec(request, fingerprint, split, Choices(**changes))
+    return _evaluate_spec(request, split, assignments)
 
 
-@_stage_command(REPORT, recipe_options, fingerprint_option, split_option)
-def report(request: Request, fingerprint: str | None, split: str, **changes: Any) -> ReportSpec:
+@_stage_command(REPORT, split_option, assignments_option, argument=run_or_recipe_argument)
+def report(request: Request, split: str, assignments: tuple[str, ...]) -> ReportSpec:
     """Write one HTML page about a run, which needs no other file: curves, mistakes, data, model, time; and Markdown.
 
-    Give the recipe and the options that `podline train` was given.
+    RUN is a run of the store, or a recipe, whose newest finished run is meant.
 
       podline report cifar10 --root podline-root
 
     `podline runs compare RUN RUN --charts` writes one page about several runs.
     """
-    choices = Choices(**changes)
-    spec = _evaluate_spec(request, fingerprint, split, choices)
+    spec = _evaluate_spec(request, split, assignments)
     evaluated = EVALUATE.find(spec, request.reporter(EVALUATE))
     if evaluated is None:
-        raise StoreError(f"{spec.root} has no evaluation of {spec.run}; run `podline evaluate {request.name}` first")
-    command = f"podline train {request.name} --root {shlex.quote(spec.root)}{choices.as_options()}"
+        raise StoreError(f"{spec.root} has no evaluation of {spec.run}; run `podline evaluate {spec.run}` first")
+    command = f"podline train {spec.run} --root {shlex.quote(spec.root)}"
     return report_spec(request.store, spec, evaluated.evaluation_sha256, command)
 
 
 @click.command("stage", cls=pages.Command)
 @click.argument("name", metavar="NAME")
-@click.argument("run", metavar="RUN", shell_complete=complete_run)
+@run_argument
 @in_order(_show_spec_option, json_option, store_options)
 def stage_command(name: str, run: str, show_spec: bool, as_json: bool, **given: Any) -> None:
     """Do a stage of an installed package for a run of the store; docs/extending.md has an example.
@@ -348,20 +354,25 @@ def stage_command(name: str, run: str, show_spec: bool, as_json: bool, **given: 
     _say_result(spec, result, as_json=as_json)
 
 
-def _train_spec(request: Request, fingerprint: str | None, choices: Choices) -> TrainSpec:
-    recipe = choices.apply(request.recipe)
-    dataset = dataset_for(request.store, recipe, request.wanted(fingerprint), request.reporter(TRAIN))
-    tell = request.reporter(TRAIN).log
-    spec = training_spec(request.store, recipe, dataset.fingerprint, request.settings.strategy, tell)
-    if not choices.minutes:
-        return spec
-    pace = perform(pace_spec(spec, choices.minutes), request.listener, request.settings)
-    return spec.model_copy(update={"recipe": pace.of(spec.recipe)})
-
-
-def _evaluate_spec(request: Request, fingerprint: str | None, split: str, choices: Choices) -> EvaluateSpec:
-    spec = _train_spec(request, fingerprint, choices)
-    trained = TRAIN.find(spec, request.reporter(TRAIN))
+def _evaluate_spec(request: Request, split: str, assignments: tuple[str, ...]) -> EvaluateSpec:
+    stored = request.trained or training_of(request.store, _newest_run(request.store, request.recipe.name))
+    recipe = Choices(assignments=assignments).apply(stored.recipe)
+    training = stored.model_copy(update={"recipe": recipe, "strategy": request.settings.strategy})
+    if training.run != stored.run:
+        raise SettingsError(
+            f"got --set {' '.join(assignments)}, expected values that are no part of a run's name; `podline train "
+            f"{stored.run} --set …` trains another run"
+        )
+    trained = TRAIN.find(training, request.reporter(TRAIN))
     if trained is None:
-        raise StoreError(f"{spec.root} has no finished run {spec.run}; run `podline train {request.name}` first")
-    return evaluation_spec(spec, trained, split)
+        raise StoreError(f"{stored.root}: {stored.run} is not trained; run `podline train {stored.run}` first")
+    return evaluation_spec(training, trained, split)
+
+
+def _newest_run(store: Store, recipe: str) -> str:
+    """Return the run of a recipe whose training ended last."""
+    record = re.compile(rf"runs/({re.escape(recipe)}-[0-9a-f]{{12}})/stages/train\.json")
+    found = [(each.published, match[1]) for each in store.listing("runs") if (match := record.fullmatch(each.name))]
+    if not found:
+        raise StoreError(f"{store.uri} has no finished run of {recipe}; run `podline train {recipe}` first")
+    return max(found)[1]

@@ -1,4 +1,4 @@
-"""``podline store``: what a store holds, whether it is whole, and what nobody needs."""
+"""``podline store``: what a store holds, whether it is whole, and what is needless."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from podline.commands import display, pages
-from podline.commands.options import existing_store, json_option, say, say_json, store_options
+from podline.commands.options import answer, existing_store, json_option, store_options
 from podline.errors import ArtifactError
 from podline.figures import moment, size
 from podline.inventory import inventory, verification
@@ -34,7 +34,7 @@ def store_group() -> None:
 @store_options
 @json_option
 def list_holdings(as_json: bool, **options: Any) -> None:
-    """Every data set, run and unpacked archive: its size, when it was last touched, which runs use it.
+    """List every data set, run and unpacked archive: its size, when it was last touched, which runs use it.
 
       podline store list --root podline-root
       podline store list --root gs://bucket/prefix
@@ -42,15 +42,14 @@ def list_holdings(as_json: bool, **options: Any) -> None:
     Next: `podline store verify`.
     """
     store = existing_store(options)
-    found, sources = inventory.holdings(store), inventory.unpacked_sources(store)
-    if as_json:
-        say_json([_document(store, one) for one in (*found, *sources)])
-    elif not found and not sources:
-        say([f"{store.uri} holds nothing; make something with `podline run`"])
-    else:
-        total = sum(one.bytes for one in (*found, *sources))
-        lines, width = _lines(store, [*found, *sources])
-        say([*lines, f"{'in all':{width}}  {size(total):>10}"])
+    found = [*inventory.holdings(store), *inventory.unpacked_sources(store)]
+    answer([_document(one) for one in found], lambda: _table(store, found), as_json=as_json)
+
+
+def _table(store: Store, found: Sequence[Holding | UnpackedSource]) -> list[str]:
+    if not found:
+        return [f"{store.uri} holds nothing; make something with `podline run`"]
+    return [*_lines(found), f"in all {size(sum(one.bytes for one in found))}"]
 
 
 @store_group.command("verify")
@@ -67,12 +66,10 @@ def verify(as_json: bool, **options: Any) -> None:
     store = existing_store(options)
     with display.shown() as listener:
         checked, problems, notes = verification.verify(store, Reporter("store", listener))
-    if as_json:
-        say_json({"root": store.uri, "checked": checked, "problems": problems, "notes": notes})
-    else:
-        nothing = "" if checked or problems else f"; {store.uri} holds nothing: is that the root you mean?"
-        told = [*problems, *(f"note: {note}" for note in notes)]
-        say([*told, f"{plural(checked, 'object')} checked, {plural(len(problems), 'problem')}{nothing}"])
+    nothing = "" if checked or problems else f"; {store.uri} holds nothing: is that the root you mean?"
+    total = f"{plural(checked, 'object')} checked, {plural(len(problems), 'problem')}{nothing}"
+    document = {"root": store.uri, "checked": checked, "problems": problems, "notes": notes}
+    answer(document, lambda: [*problems, *(f"note: {note}" for note in notes), total], as_json=as_json)
     if problems:
         raise ArtifactError(f"{store.uri}: {plural(len(problems), 'problem')}; the first: {problems[0]}")
 
@@ -84,7 +81,7 @@ def verify(as_json: bool, **options: Any) -> None:
     type=click.FloatRange(0),
     default=7.0,
     show_default=True,
-    help="What was touched within so many days is left alone: it may be in the making, or wanted next.",
+    help="What was touched within this many days is left alone: it may be in the making, or wanted next.",
 )
 @store_options
 @json_option
@@ -95,56 +92,35 @@ def prune(yes: bool, days: float, as_json: bool, **options: Any) -> None:
       podline store prune --root podline-root --days 30 --yes
 
     Finished runs are never deleted, nor anything that one of them was made from, nor what a living process on this
-    machine works on; in a bucket, what was touched within the last hour stays as well: docs/storage.md says why.
+    machine works on; in a bucket, what was touched within the last hour stays too: docs/storage.md says why.
     """
     store = existing_store(options)
     before = store.now() - max(days * _DAY_SECONDS, 0 if isinstance(store, FolderStore) else _OTHERS_SECONDS)
     needless: list[Holding | UnpackedSource] = [*inventory.needless(inventory.holdings(store), before)]
     needless += [one for one in inventory.unpacked_sources(store) if one.touched < time.time() - days * _DAY_SECONDS]
-    if yes:
-        gone = [one for one in needless if _remove(store, one)]
-    else:
-        gone = [one for one in needless if not _in_use(store, one)]
-    if as_json:
-        say_json({"deleted": yes, "holdings": [_document(store, one) for one in gone]})
-        return
-    total = size(sum(one.bytes for one in gone))
-    word = "deleted" if yes else "would be deleted; give --yes to do it"
-    lines, _ = _lines(store, gone)
-    used = [f"{_name(one)} stays: a living process uses it" for one in needless if one not in gone]
-    say([*lines, *used, f"{plural(len(gone), 'folder')}, {total}, {word}"])
+    gone = [one for one in needless if (one.remove() if yes else not one.in_use)]
+    used = [f"{one.name} stays: a living process uses it" for one in needless if one not in gone]
+    total = f"{plural(len(gone), 'folder')}, {size(sum(one.bytes for one in gone))}"
+    total += ", deleted" if yes else ", would be deleted; give --yes to do it"
+    document = {"deleted": yes, "holdings": [_document(one) for one in gone]}
+    answer(document, lambda: [*_lines(gone), *used, total], as_json=as_json)
 
 
-def _remove(store: Store, one: Holding | UnpackedSource) -> bool:
-    return inventory.remove(store, one) if isinstance(one, Holding) else one.remove()
+def _lines(found: Sequence[Holding | UnpackedSource]) -> list[str]:
+    width = max((len(one.name) for one in found), default=0)
+    return [f"{one.name:{width}}  {size(one.bytes):>10}  {moment(one.touched)}{_state(one)}" for one in found]
 
 
-def _in_use(store: Store, one: Holding | UnpackedSource) -> bool:
-    return inventory.in_use(store, one) if isinstance(one, Holding) else one.in_use
-
-
-def _name(one: Holding | UnpackedSource) -> str:
-    return one.folder if isinstance(one, Holding) else str(one.path)
-
-
-def _lines(store: Store, found: Sequence[Holding | UnpackedSource]) -> tuple[list[str], int]:
-    """Return a line for each, and how wide their names are."""
-    width = max((len(_name(one)) for one in found), default=0)
-    return [
-        f"{_name(one):{width}}  {size(one.bytes):>10}  {moment(one.touched)}{_state(store, one)}" for one in found
-    ], width
-
-
-def _state(store: Store, one: Holding | UnpackedSource) -> str:
-    used = "  in use" if _in_use(store, one) else ""
+def _state(one: Holding | UnpackedSource) -> str:
+    used = "  in use" if one.in_use else ""
     if isinstance(one, UnpackedSource):
         return f"  an unpacked archive{used}"
     users = f"  used by {', '.join(one.users)}" if one.users else ""
     return f"{'' if one.whole else '  not finished'}{users}{used}"
 
 
-def _document(store: Store, one: Holding | UnpackedSource) -> dict[str, Any]:
-    shared = {"folder": _name(one), "bytes": one.bytes, "touched": one.touched, "in_use": _in_use(store, one)}
+def _document(one: Holding | UnpackedSource) -> dict[str, Any]:
+    shared = {"folder": one.name, "bytes": one.bytes, "touched": one.touched, "in_use": one.in_use}
     if isinstance(one, UnpackedSource):
         return shared
     return {**shared, "objects": len(one.objects), "whole": one.whole, "users": list(one.users)}

@@ -9,7 +9,7 @@ import click
 from podline import entry_points
 from podline import settings as settings_module
 from podline.commands import pages
-from podline.commands.options import json_option, say, say_json, settings_option
+from podline.commands.options import answer, json_option, say, settings_option
 from podline.errors import SettingsError
 from podline.tpu import patrol as patrol_table
 from podline.tpu import policy as policy_table
@@ -57,11 +57,12 @@ def status(settings_file: Any, as_json: bool, policy: bool) -> None:
     with CloudTpu(chosen.api, clock) as api:
         view = look(chosen, api, clock)
     decision = view.decision(Tried(), chosen, hung=False, patient=True)
-    if as_json:
-        say_json(view.model_dump(mode="json") | {"decision": decision.action, "because": decision.why})
-    else:
-        lines = view.lines() | {"the gate would": f"{decision.action}: {decision.why}"}
-        say([f"{name:<14}  {value}" for name, value in lines.items()])
+    lines = view.lines() | {"the gate would": f"{decision.action}: {decision.why}"}
+    answer(
+        view.model_dump(mode="json") | {"decision": decision.action, "because": decision.why},
+        lambda: [f"{name:<14}  {value}" for name, value in lines.items()],
+        as_json=as_json,
+    )
 
 
 @tpu.command("recover")
@@ -99,10 +100,7 @@ def patrol(settings_file: Any, as_json: bool) -> None:
     _named(settings_module.load().tpu)
     entry_points.load(_GUARD)(settings_module.load())
     findings = entry_points.load(_PATROL)()
-    if as_json:
-        say_json([finding.model_dump(mode="json") for finding in findings])
-    else:
-        say([str(finding) for finding in findings])
+    answer([finding.model_dump(mode="json") for finding in findings], lambda: list(map(str, findings)), as_json=as_json)
 
 
 def _show_policy(found: TpuSettings | None) -> None:

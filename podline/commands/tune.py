@@ -10,11 +10,11 @@ from podline.commands import display, pages
 from podline.commands.options import (
     answer,
     command_line,
-    complete_recipe,
     fingerprint_option,
     in_order,
     json_option,
     load_settings,
+    recipe_argument,
     recipe_of,
     store_options,
     strategy_option,
@@ -36,7 +36,7 @@ def tune() -> None:
 
 
 @tune.command("lr")
-@click.argument("recipe", metavar="RECIPE", shell_complete=complete_recipe)
+@recipe_argument
 @in_order(
     command_line(SearchOptions),
     command_line(TrainingGroup, "model", "batch_size", "seed", "init", "assignments"),
@@ -77,7 +77,7 @@ def learning_rate(recipe: str, fingerprint: str | None, as_json: bool, **options
 
 
 @tune.command("input")
-@click.argument("recipe", metavar="RECIPE", shell_complete=complete_recipe)
+@recipe_argument
 @click.option(
     "--seconds",
     type=click.FloatRange(0.01, 60),

@@ -30,13 +30,15 @@ class Holding:
     """A data set or a run.
 
     Attributes:
-        folder: its name in the store.
+        store: where it is.
+        name: that of its folder.
         objects: all that lies there.
         whole: whether it has a manifest, or the completion record of a training.
         users: the runs that use a data set; of a run, the recipes whose champion it is or was.
     """
 
-    folder: str
+    store: Store
+    name: str
     objects: tuple[Listed, ...]
     whole: bool
     users: tuple[str, ...]
@@ -50,6 +52,30 @@ class Holding:
     def touched(self) -> float:
         """Return the Unix time at which its youngest object was published."""
         return max(found.published for found in self.objects)
+
+    @property
+    def in_use(self) -> bool:
+        """Return whether a living process works on it; :mod:`podline.store.locks` says which are known."""
+        with self.store.alone(self.name) as free:
+            return not free
+
+    def remove(self) -> bool:
+        """Delete it; manifest and records first, so that half of it never looks whole.
+
+        Returns:
+            Whether it was deleted; what a living process works on is not.
+
+        Raises:
+            StoreError: something cannot be deleted.
+        """
+        with self.store.alone(self.name) as free:
+            if free:
+                names = sorted(found.name for found in self.objects)
+                for name in filter(_is_word, names):
+                    self.store.delete(name)
+                content = itertools.filterfalse(_is_word, names)
+                deque(in_order(self.store.delete, content, self.store.parallel), maxlen=0)
+        return free
 
 
 def holdings(store: Store) -> list[Holding]:
@@ -65,13 +91,13 @@ def holdings(store: Store) -> list[Holding]:
         if depth and len(parts) > depth:
             folders.setdefault("/".join(parts[:depth]), []).append(found)
     users = _users(store, folders)
-    return [_holding(folder, objects, users.get(folder, ())) for folder, objects in sorted(folders.items())]
+    return [_holding(store, folder, objects, users.get(folder, ())) for folder, objects in sorted(folders.items())]
 
 
-def _holding(folder: str, objects: list[Listed], users: Iterable[str]) -> Holding:
+def _holding(store: Store, folder: str, objects: list[Listed], users: Iterable[str]) -> Holding:
     word = MANIFEST if folder.startswith("datasets/") else "stages/train.json"
     whole = any(found.name == f"{folder}/{word}" for found in objects)
-    return Holding(folder, tuple(objects), whole, tuple(sorted(users)))
+    return Holding(store, folder, tuple(objects), whole, tuple(sorted(users)))
 
 
 def _users(store: Store, folders: dict[str, list[Listed]]) -> dict[str, list[str]]:
@@ -122,32 +148,8 @@ def needless(found: Iterable[Holding], before: float) -> list[Holding]:
         for holding in found
         if not holding.users
         and holding.touched < before
-        and (not holding.whole or not holding.folder.startswith("runs/"))
+        and (not holding.whole or not holding.name.startswith("runs/"))
     ]
-
-
-def in_use(store: Store, holding: Holding) -> bool:
-    """Return whether a living process works on a holding; :mod:`podline.store.locks` says which are known."""
-    with store.alone(holding.folder) as free:
-        return not free
-
-
-def remove(store: Store, holding: Holding) -> bool:
-    """Delete a holding; manifest and records first, so that half of it never looks whole.
-
-    Returns:
-        Whether it was deleted; what a living process works on is not.
-
-    Raises:
-        StoreError: something cannot be deleted.
-    """
-    with store.alone(holding.folder) as free:
-        if free:
-            names = sorted(found.name for found in holding.objects)
-            for name in filter(_is_word, names):
-                store.delete(name)
-            deque(in_order(store.delete, itertools.filterfalse(_is_word, names), store.parallel), maxlen=0)
-    return free
 
 
 @dataclass(frozen=True)
@@ -163,6 +165,11 @@ class UnpackedSource:
     path: Path
     bytes: int
     touched: float
+
+    @property
+    def name(self) -> str:
+        """Return its folder's path."""
+        return str(self.path)
 
     @property
     def in_use(self) -> bool:

@@ -15,6 +15,7 @@ from pathlib import Path
 import click
 import numpy as np
 import pytest
+from finished_run import finished_run
 
 from podline import cli
 from podline.commands import display
@@ -102,6 +103,17 @@ def test_what_cannot_be_is_one_line_and_exit_code_2(podline, arguments: list[str
     assert answer.err.startswith("podline: error: ")
     assert message in answer.err
     assert answer.err.count("\n") == 1
+
+
+def test_an_evaluation_is_of_a_run_or_of_a_recipe_s_newest_one(podline, tmp_path: Path) -> None:
+    older, newer = (finished_run(tmp_path, seed=seed).run for seed in (0, 1))
+    for name, run in {"cifar10": newer, older: older, newer: newer}.items():
+        spec = json.loads(podline("evaluate", name, "--set", "views=2", "--root", tmp_path, "--show-spec").out)
+        assert (spec["run"], spec["views"]) == (run, 2)
+    other = podline("evaluate", "cifar10", "--set", "model.width=0.5", "--root", tmp_path)
+    assert other.code == 2
+    assert f"`podline train {newer} --set …` trains another run" in other.err
+    assert "has no finished run of mnist" in podline("report", "mnist", "--root", tmp_path).err
 
 
 @pytest.mark.parametrize("words", ["runs list", "runs nights", "models list", "data list", "store list", "store prune"])

@@ -116,7 +116,7 @@ def test_without_the_package_what_was_made_is_still_there(
         root=spec.root, dataset="svhn", fingerprint=spec.fingerprint, manifest_sha256=manifest, deep=True
     )
     assert validate(validating, silent()).records == 299
-    assert spec.run in podline("runs", "list", "--unrecorded")
+    assert spec.run in podline("store", "list")
     podline("store", "verify")
     assert "there is no data set 'svhn'" in podline("convert", "svhn", "--source", str(work / "raw"), code=2)
 

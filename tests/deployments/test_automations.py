@@ -16,9 +16,11 @@ import pytest
 from prefect.blocks.notifications import CustomWebhookNotificationBlock
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import WorkPoolCreate
+from prefect.client.schemas.objects import FlowRun
 from prefect.events import emit_event
 from prefect.events.related import tags_as_related_resources
-from prefect.states import Crashed, Failed, Pending, Running
+from prefect.states import Crashed, Failed, Pending, Running, Scheduled
+from prefect_servers import delete_automations
 
 from podline.deployments import automations
 from podline.errors import SettingsError
@@ -58,8 +60,7 @@ def client(prefect_server: None) -> Iterator[SyncPrefectClient]:
     """A client; no automation is left behind."""
     with get_client(sync_client=True) as client:
         yield client
-        for name in automations.wanted([]):
-            automations.put(client, name, None)
+        delete_automations(client)
 
 
 @pytest.fixture
@@ -84,106 +85,85 @@ def begun(client: SyncPrefectClient, run: UUID) -> None:
     client.set_flow_run_state(run, Running())
 
 
-def gives_a_sign_of_life(client: SyncPrefectClient, run: UUID) -> None:
-    """Send a heartbeat as Prefect does; from now on, silence would be noticed."""
-    resource, event = f"prefect.flow-run.{run}", "prefect.flow-run.heartbeat"
-    related = tags_as_related_resources(client.read_flow_run(run).tags)
-    emit_event(event, resource={"prefect.resource.id": resource}, related=list(related))
-    wanted = {"filter": {"event": {"name": [event]}, "resource": {"id": [resource]}}}
-    wait_until(lambda: client.request("POST", "/events/filter", json=wanted).json()["events"])
+def give_signs_of_life(client: SyncPrefectClient, runs: list[FlowRun]) -> None:
+    """Send a heartbeat of each run as Prefect does; from now on, silence would be noticed."""
+    resources, event = {f"prefect.flow-run.{run.id}": run for run in runs}, "prefect.flow-run.heartbeat"
+    for resource, run in resources.items():
+        emit_event(event, resource={"prefect.resource.id": resource}, related=tags_as_related_resources(run.tags))
+    wanted = {"filter": {"event": {"name": [event]}, "resource": {"id": [*resources]}}}
+    # The server writes events down every five seconds.
+    wait_until(lambda: len(client.request("POST", "/events/filter", json=wanted).json()["events"]) == len(runs))
 
 
-def test_a_run_that_crashes_begins_again_once_and_each_failure_is_told(
+def test_runs_that_are_gone_crash_and_crashed_runs_begin_again_once(
     client: SyncPrefectClient,
     deployment: UUID,
     told: tuple[str, list[dict[str, str]]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(automations, "_PAUSE", timedelta(seconds=10))  # the least that the server takes
+    # The least that the server takes.
+    monkeypatch.setattr(automations, "_PAUSE", timedelta(seconds=10))
+    monkeypatch.setattr(automations, "SILENCE", timedelta(seconds=10))
     address, notes = told
-    pager = CustomWebhookNotificationBlock(
-        name="pager",
-        url=address,
-        json_data={"subject": "{{subject}}", "body": "{{body}}"},
-        headers=None,
-        cookies=None,
-    )
     name = f"pager-{uuid.uuid4().hex[:8]}"
-    pager.save(name)
-    for automation, wanted in automations.wanted(automations.told(client, [f"custom-webhook/{name}"])).items():
-        assert automations.put(client, automation, wanted) == "made"
+    CustomWebhookNotificationBlock(
+        name="pager", url=address, json_data={"subject": "{{subject}}", "body": "{{body}}"}, headers=None, cookies=None
+    ).save(name)
+    blocks = automations.blocks_named(client, [f"custom-webhook/{name}"])
+    wanted = automations.wanted(blocks)
+    assert [automations.put(client, each) for each in wanted] == ["made"] * 4
+    assert [automations.put(client, each) for each in automations.wanted(blocks)] == ["as it was"] * 4
+    flow = client.create_flow_from_name("nothing")
 
-    def new() -> Any:
-        run = client.create_flow_run_from_deployment(deployment)
+    def new(of: UUID = deployment) -> FlowRun:
+        run = client.create_flow_run_from_deployment(of)
         begun(client, run.id)
         return run
 
-    def state(run: Any) -> str | None:
-        return client.read_flow_run(run.id).state_name
+    def tagged(*tags: str) -> FlowRun:
+        return new(client.create_deployment(flow, f"deployment-{uuid.uuid4()}", tags=list(tags)))
 
-    first = new()
-    gives_a_sign_of_life(client, first.id)
-    client.set_flow_run_state(first.id, Crashed(message="the process was killed by SIGKILL"))
-    wait_until(lambda: state(first) == "AwaitingRetry")
-    wait_until(lambda: len(notes) == 1)
-    assert notes[0]["subject"] == f"{first.name}: Crashed"
-    assert notes[0]["body"].startswith("the process was killed by SIGKILL\n")
+    def was(run: FlowRun, state: str) -> bool:
+        return state in [each.name for each in client.read_flow_run_states(run.id)]
 
-    begun(client, first.id)
-    client.set_flow_run_state(first.id, Crashed(message="again"))
-    wait_until(lambda: len(notes) == 2)
-    # What happened to a later one has been dealt with, and so what happened to the first.
-    second = new()
-    client.set_flow_run_state(second.id, Crashed(message="another"))
-    wait_until(lambda: state(second) == "AwaitingRetry")
-    assert state(first) == "Crashed"
-    assert [each.name for each in client.read_flow_run_states(first.id)].count("AwaitingRetry") == 1
+    def note(subject: str) -> str:
+        wait_until(lambda: any(each["subject"] == subject for each in notes))
+        return next(each["body"] for each in notes if each["subject"] == subject)
 
-    third = new()
-    client.set_flow_run_state(third.id, Failed(message="SanityError: no better than guessing"))
-    wait_until(lambda: len(notes) == 4)
-    assert notes[3]["subject"] == f"{third.name}: Failed"
-    assert state(third) == "Failed"
+    # The foreign ones first: when the last of ours is found, they have been silent for longer.
+    foreign = [tagged(), tagged("nightly", "tpu"), tagged("podline-of-others")]
+    ours = [tagged(TAG, "nightly"), tagged(TPU_TAG)]
+    give_signs_of_life(client, [*foreign, *ours])
 
+    twice = new()
+    client.set_flow_run_state(twice.id, Scheduled(), force=True)
+    begun(client, twice.id)
+    client.set_flow_run_state(twice.id, Crashed(message="at its second start"))
+    # What happened to this one has been dealt with after what happened to the one before.
+    once = new()
+    client.set_flow_run_state(once.id, Crashed(message="the process was killed by SIGKILL"))
+    failed = new()
+    client.set_flow_run_state(failed.id, Failed(message="SanityError: no better than guessing"))
     emit_event(
         PAUSED,
         resource={"prefect.resource.id": f"prefect.deployment.{deployment}", "prefect.resource.name": "nightly"},
-        related=[{"prefect.resource.id": f"prefect.flow-run.{third.id}", "prefect.resource.role": "flow-run"}],
+        related=[{"prefect.resource.id": f"prefect.flow-run.{failed.id}", "prefect.resource.role": "flow-run"}],
         payload={"message": "nightly: 3 nights in a row failed"},
     )
-    wait_until(lambda: len(notes) == 5)
-    assert notes[4]["subject"] == "nightly: schedule paused"
-    message, link = notes[4]["body"].splitlines()
+    assert note(f"{once.name}: Crashed").startswith("the process was killed by SIGKILL\n")
+    assert note(f"{twice.name}: Crashed").startswith("at its second start\n")
+    assert note(f"{failed.name}: Failed").startswith("SanityError: no better than guessing\n")
+    message, link = note("nightly: schedule paused").splitlines()
     assert message == "nightly: 3 nights in a row failed"
-    assert link.endswith(f"/runs/flow-run/{third.id}")
+    assert link.endswith(f"/runs/flow-run/{failed.id}")
 
-    # As it was, and without anybody to tell.
-    assert automations.put(client, automations.AGAIN, automations.wanted([])[automations.AGAIN]) == "as it was"
-    assert automations.put(client, automations.FAILURES, None) == automations.REMOVED
-    assert automations.put(client, automations.FAILURES, None) == "as it was"
-
-
-def test_a_silent_run_becomes_crashed_if_it_is_ours_and_others_are_left_alone(
-    client: SyncPrefectClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(automations, "SILENCE", timedelta(seconds=10))  # the least that the server takes
-    automations.put(client, automations.GONE, automations.wanted([])[automations.GONE])
-    flow = client.create_flow_from_name("nothing")
-
-    def running(*tags: str) -> UUID:
-        name = f"deployment-{uuid.uuid4()}"
-        run = client.create_flow_run_from_deployment(client.create_deployment(flow, name, tags=list(tags))).id
-        begun(client, run)
-        gives_a_sign_of_life(client, run)
-        return run
-
-    # The foreign ones first: when the last of ours is found, they have been silent for longer.
-    foreign = [running(), running("nightly", "tpu"), running("podline-of-others")]
-    ours = [running(TAG, "nightly"), running(TPU_TAG)]
-    wait_until(lambda: all(client.read_flow_run(run).state_name == "Crashed" for run in ours))
-    assert {client.read_flow_run(run).state_name for run in foreign} == {"Running"}
+    wait_until(lambda: was(once, "AwaitingRetry"))
+    assert not was(twice, "AwaitingRetry")
+    assert not was(failed, "AwaitingRetry")
+    wait_until(lambda: all(was(run, "Crashed") for run in ours))
+    assert {client.read_flow_run(run.id).state_name for run in foreign} == {"Running"}
 
 
 def test_a_block_that_is_not_there_is_named(client: SyncPrefectClient) -> None:
     with pytest.raises(SettingsError, match="no block slack-webhook/nobody"):
-        automations.told(client, ["slack-webhook/nobody"])
+        automations.blocks_named(client, ["slack-webhook/nobody"])

@@ -102,7 +102,7 @@ def test_the_server_s_own_beginning_and_end_pass() -> None:
 
 def test_a_server_for_other_machines_wants_a_secret() -> None:
     for host in ("0.0.0.0", "::", "10.0.0.7", "nights.example"):  # noqa: S104 (to be refused)
-        with pytest.raises(SettingsError, match=f"--host {host} vs no secret.*PREFECT_SERVER_API_AUTH_STRING"):
+        with pytest.raises(SettingsError, match=f"--host {host} without a secret.*PREFECT_SERVER_API_AUTH_STRING"):
             require_secret(host, "")
         require_secret(host, "night:shift")
     for host in ("127.0.0.1", "localhost", "::1"):

@@ -119,8 +119,6 @@ def test_a_page_is_there_for_whoever_has_the_secret(server: str, store: Store) -
     assert not [each for each in policy if "script" in each or "allow-same-origin" in each]
     assert "sandbox allow-popups allow-popups-to-escape-sandbox allow-downloads" in policy
     assert "access-control-allow-origin" not in found.headers
-    # What has not changed is not sent again.
-    assert get(server, path, **{"If-None-Match": found.headers["ETag"]}).status_code == 304
     head = httpx.head(f"{server}{path}", auth=("night", "shift-7421"))
     assert (head.status_code, head.content, head.headers["Content-Length"]) == (200, b"", str(len(PAGE)))
 

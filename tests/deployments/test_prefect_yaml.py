@@ -20,9 +20,9 @@ from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.exceptions import PrefectHTTPStatusError
 from prefect.flows import load_flow_from_entrypoint
 from prefect.server.schemas.schedules import CronSchedule
+from prefect_servers import delete_automations
 
-from podline.deployments import automations
-from podline.deployments.deploy import Request, deployed
+from podline.deployments.deploy import deployed
 
 PROJECT = Path(__file__).parent.parent.parent
 TPU = {"PODLINE_TPU_NODE": "node", "PODLINE_TPU_API_PROJECT": "project", "PODLINE_TPU_API_ZONE": "zone"}
@@ -40,13 +40,12 @@ def client(prefect_server: None) -> Iterator[SyncPrefectClient]:
     with pytest.MonkeyPatch.context() as environment:
         for name, value in TPU.items():
             environment.setenv(name, value)
-        list(deployed(Request(folder=PROJECT)))
+        list(deployed(PROJECT))
     with get_client(sync_client=True) as client:
         yield client
         for deployment in on_server(client).values():
             client.delete_deployment(deployment.id)
-        for name in (automations.GONE, automations.AGAIN):
-            automations.put(client, name, None)
+        delete_automations(client)
 
 
 def on_server(client: SyncPrefectClient) -> dict[str, Any]:
@@ -72,7 +71,7 @@ def test_what_is_written_is_what_the_server_has_and_deploying_again_changes_noth
     assert found["cifar-manual"].pull_steps == [
         {"prefect.deployments.steps.set_working_directory": {"directory": str(PROJECT)}}
     ]
-    assert [change for change in deployed(Request(folder=PROJECT)) if change.did != "as it was"] == []
+    assert [change for change in deployed(PROJECT) if change.did != "as it was"] == []
 
 
 @pytest.mark.parametrize("name", WRITTEN)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
-import json
 import os
 import signal
 import socket
@@ -12,6 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import httpx
 import pytest
 from click.testing import CliRunner, Result
 from prefect.settings import PREFECT_API_URL, temporary_settings
@@ -19,14 +18,13 @@ from standing_prefect import Standing, free_port, podline_up
 
 from podline.cli import cli
 from podline.deployments import project_file
-from podline.deployments.deploy import Request, deployed
+from podline.deployments.deploy import deployed
 from podline.deployments.up import MARK, Place, use_secret
 from podline.deployments.worker import work
 from podline.errors import PodlineError, SettingsError
 from podline.settings import Settings
 from podline.store.locks import locked
 from podline.supervision import processes
-from podline.tasks.secret import header
 
 PROJECT = Path(__file__).parents[2]
 
@@ -49,7 +47,7 @@ def wait_until(true: Callable[[], bool], seconds: float = 120.0) -> None:
 
 def test_a_folder_without_deployments_is_named(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=rf"{tmp_path}/prefect.yaml cannot be read .*--project"):
-        list(deployed(Request(folder=tmp_path)))
+        list(deployed(tmp_path))
 
 
 def test_without_a_project_the_current_folder_counts_if_its_file_is_ours(
@@ -81,7 +79,7 @@ def test_runs_of_a_checkout_work_in_it(monkeypatch: pytest.MonkeyPatch, tmp_path
 
 def test_without_a_server_there_is_nothing_to_deploy_to_or_to_work_for(monkeypatch: pytest.MonkeyPatch) -> None:
     with temporary_settings(restore_defaults={PREFECT_API_URL}), pytest.raises(SettingsError, match="PREFECT_API_URL"):
-        list(deployed(Request(folder=PROJECT)))
+        list(deployed(PROJECT))
     with temporary_settings(restore_defaults={PREFECT_API_URL}), pytest.raises(SettingsError, match="PREFECT_API_URL"):
         work("cpu", "", until_input_ends=False)
     monkeypatch.setenv("PREFECT_CLIENT_MAX_RETRIES", "0")
@@ -89,7 +87,7 @@ def test_without_a_server_there_is_nothing_to_deploy_to_or_to_work_for(monkeypat
         temporary_settings({PREFECT_API_URL: f"http://127.0.0.1:{free_port()}/api"}),
         pytest.raises(PodlineError, match="does not answer"),
     ):
-        list(deployed(Request(folder=PROJECT)))
+        list(deployed(PROJECT))
 
 
 def test_a_taken_port_is_refused_and_nothing_is_started(tmp_path: Path) -> None:
@@ -195,12 +193,8 @@ def test_nothing_outlives_a_killed_up_and_a_flow_that_is_refused_ends_it(tmp_pat
 
 def deployments(standing: Standing, secret: str) -> tuple[int, dict[str, str]]:
     """The status of the answer; by name, the pool of each."""
-    connection = http.client.HTTPConnection(standing.url.removeprefix("http://"), timeout=30)
-    asked = {"Content-Type": "application/json", **header(secret)}
-    connection.request("POST", "/api/deployments/filter", b"{}", asked)
-    answer = connection.getresponse()
-    found = json.load(answer)
-    connection.close()
-    if answer.status != 200:
-        return answer.status, {}
-    return answer.status, {deployment["name"]: deployment["work_pool_name"] for deployment in found}
+    auth = httpx.BasicAuth(*secret.split(":", 1)) if secret else None
+    answer = httpx.post(f"{standing.url}/api/deployments/filter", json={}, auth=auth, timeout=30)
+    if answer.is_error:
+        return answer.status_code, {}
+    return answer.status_code, {deployment["name"]: deployment["work_pool_name"] for deployment in answer.json()}

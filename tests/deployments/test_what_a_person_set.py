@@ -15,10 +15,11 @@ from prefect.client.schemas.actions import (
     DeploymentUpdate,
 )
 from prefect.client.schemas.schedules import CronSchedule
+from prefect_servers import delete_automations
 from support.extending import code_of
 
 from podline.deployments import automations
-from podline.deployments.deploy import Change, Request, deployed
+from podline.deployments.deploy import Change, deployed
 from podline.errors import SettingsError
 
 PROJECT = Path(__file__).parent.parent.parent
@@ -40,10 +41,7 @@ def _clean(client: SyncPrefectClient) -> None:
         client.delete_deployment(deployment.id)
     for variable in client.read_variables():
         client.delete_variable_by_name(variable.name)
-    for name, none in dict.fromkeys(
-        (automations.GONE, automations.AGAIN, automations.FAILURES, automations.PAUSES)
-    ).items():
-        automations.put(client, name, none)
+    delete_automations(client)
     for pool in client.read_work_pools():
         client.delete_work_pool(pool.name)
 
@@ -71,7 +69,7 @@ def _change(project: Path, **values: Any) -> None:
 
 
 def _deploy(project: Path, **how: Any) -> list[Change]:
-    return list(deployed(Request(folder=project, **how)))
+    return list(deployed(project, **how))
 
 
 def _nightly(client: SyncPrefectClient) -> Any:
@@ -158,7 +156,7 @@ def test_of_what_was_deployed_before_values_were_remembered_the_servers_stay(
     assert "--overwrite" in _about(again, RECIPE)
 
 
-def test_who_is_told_of_failures_stays_until_taken_away_by_name(
+def test_notifications_stay_where_the_setting_is_not_given(
     client: SyncPrefectClient, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kind = client.read_block_type_by_slug("custom-webhook")
@@ -168,14 +166,12 @@ def test_who_is_told_of_failures_stays_until_taken_away_by_name(
     client.create_block_document(
         BlockDocumentCreate(name="team", data=values, block_type_id=kind.id, block_schema_id=schema.id)
     )
-    told = "custom-webhook/team"
-    monkeypatch.setenv("PODLINE_NIGHTS_NOTIFY", told)
+    monkeypatch.setenv("PODLINE_NIGHTS_NOTIFY", "custom-webhook/team")
     assert Change("automation", automations.FAILURES, "made") in _deploy(project)
-    monkeypatch.delenv("PODLINE_NIGHTS_NOTIFY")
     assert Change("automation", automations.FAILURES, "as it was") in _deploy(project)
-    assert automations.told_already(client) == [told]
-    assert Change("automation", automations.FAILURES, "removed") in _deploy(project, forget=(told,))
-    assert automations.told_already(client) == []
+    monkeypatch.delenv("PODLINE_NIGHTS_NOTIFY")
+    _deploy(project)
+    assert len(client.read_automations_by_name(automations.FAILURES)) == 1
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ from podline.cli import cli
 from podline.documents.champions import Candidate, crown
 from podline.documents.completion import Completion, artifact_of, record_files
 from podline.documents.manifest import dataset_folder
-from podline.inventory.inventory import holdings, in_use, needless, remove
+from podline.inventory.inventory import holdings, needless
 from podline.inventory.verification import verify
 from podline.progress import Reporter, silent
 from podline.stages.specs import ValidateSpec
@@ -67,7 +67,7 @@ def test_data_sets_and_runs_are_held_with_who_uses_them(store: Store) -> None:
     run(store, "sample-1")
     run(store, "sample-2", further="sample-1")
     crown(store, "sample", Candidate("sample-2", "0", "sample", FINGERPRINT), None, "promoted")
-    held = {holding.folder: holding for holding in holdings(store)}
+    held = {holding.name: holding for holding in holdings(store)}
     assert {folder: holding.users for folder, holding in held.items()} == {
         DATASET: ("sample-1", "sample-2"),
         "runs/sample-1": ("sample-2",),
@@ -131,18 +131,18 @@ def test_what_a_run_or_a_champion_needs_is_never_needless(store: Store) -> None:
     assert needless(holdings(store), before=0.0) == []
     soon = max(holding.touched for holding in holdings(store)) + 1
     found = needless(holdings(store), before=soon)
-    assert [holding.folder for holding in found] == ["datasets/sample/half", "runs/begun"]
+    assert [holding.name for holding in found] == ["datasets/sample/half", "runs/begun"]
     assert store.list() == before
     for holding in found:
-        remove(store, holding)
-    assert [holding.folder for holding in holdings(store)] == [DATASET, "runs/sample-1"]
+        holding.remove()
+    assert [holding.name for holding in holdings(store)] == [DATASET, "runs/sample-1"]
     assert problems(store) == []
 
 
 def test_a_data_set_that_no_run_was_trained_on_is_needless_once_it_is_old(store: Store) -> None:
     run(store, "sample-1", fingerprint="f" * 16)
     soon = max(holding.touched for holding in holdings(store)) + 1
-    assert [holding.folder for holding in needless(holdings(store), before=soon)] == [DATASET]
+    assert [holding.name for holding in needless(holdings(store), before=soon)] == [DATASET]
 
 
 def test_what_is_in_the_making_is_left_alone_whatever_our_clock_says(
@@ -170,14 +170,14 @@ with open_store(sys.argv[1]).using(sys.argv[2:]):
     assert working.stdout is not None
     assert working.stdout.readline() == b"working\n"
     old = needless(holdings(store), before=max(holding.touched for holding in holdings(store)) + 1)
-    assert [holding.folder for holding in old] == [DATASET, "runs/begun"]
+    assert [holding.name for holding in old] == [DATASET, "runs/begun"]
     before = store.list()
-    assert [in_use(store, holding) for holding in old] == [True, True]
-    assert [remove(store, holding) for holding in old] == [False, False]
+    assert [holding.in_use for holding in old] == [True, True]
+    assert [holding.remove() for holding in old] == [False, False]
     assert store.list() == before
     working.kill()
     working.communicate()
-    assert [remove(store, holding) for holding in old] == [True, True]
+    assert [holding.remove() for holding in old] == [True, True]
     assert store.list() == []
 
 

@@ -10,8 +10,10 @@ from raw_material import write_grey_cifar
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(7200)]
 SEED = 1
+ROOT = ("--root", "{root}")
 RECIPE = (
-    *("--root", "{root}", "--steps", "300", "--batch-size", "16", "--model", "linear", "--learning-rate", "0.01"),
+    *ROOT,
+    *("--steps", "300", "--batch-size", "16", "--model", "linear", "--learning-rate", "0.01"),
     *("--set", "deterministic=true", "--set", "checkpoint_steps=5"),
 )
 
@@ -26,7 +28,7 @@ def test_killed_stage(tmp_path: Path, gcs: str, gcs_root: str, stage: str, place
     convert = Case("convert", ("convert", "--spec", "-"), spec)
     train = Case("train", ("train", "cifar10", *RECIPE))
     before = (convert,) if stage == "train" else (convert, train)
-    command = (stage, "cifar10", *RECIPE)
+    command = (stage, "cifar10", *(RECIPE if stage == "train" else ROOT))
     case = Case(
         f"{stage} {place}",
         command,

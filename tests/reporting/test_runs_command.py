@@ -80,19 +80,6 @@ def test_json_is_one_document_with_every_column(store, podline):
     assert rows[0]["ap"] is None
 
 
-def test_runs_without_an_entry_are_shown_when_asked_for(store, podline):
-    entry = night(0)
-    publish(store, entry)
-    for run in (entry.run, "cifar10-ffffffffffff"):
-        record = {"stage": "train", "spec_digest": "0", "result": {}, "artifacts": []}
-        store.publish_json(f"runs/{run}/stages/train.json", record)
-    assert len(podline("list")[1].splitlines()) == 1
-    lines = podline("list", "--unrecorded")[1].splitlines()
-    assert len(lines) == 2
-    assert lines[1].split() == ["unrecorded", "train", "cifar10-ffffffffffff"]
-    assert json.loads(podline("list", "--unrecorded", "--json")[1])[1]["run"] == "cifar10-ffffffffffff"
-
-
 def test_one_run_is_shown_with_what_produced_it(store, podline):
     entry = night(3, attempt=2)
     publish(store, entry)

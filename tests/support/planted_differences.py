@@ -63,8 +63,8 @@ class Bench:
     def night(self, *more: str, data: str = "") -> str:
         """Trains and evaluates, whatever was trained before; the name of the entry in the ledger."""
         shutil.rmtree(self.folder / "root" / "runs", ignore_errors=True)
-        for stage in ("train", "evaluate"):
-            self.podline(stage, *_RECIPE, "--fingerprint", data or self.data, *more)
+        run = self.podline("train", *_RECIPE, "--fingerprint", data or self.data, *more)["run"]
+        self.podline("evaluate", run, *(more if "--strategy" in more else ()))
         return self.podline("runs", "list", "--last", "1")[0]["name"]
 
     def relabelled(self) -> str:

@@ -25,6 +25,12 @@ TESTS = Path(__file__).resolve().parent.parent
 POOL = "tpu"
 
 
+def delete_automations(client: SyncPrefectClient) -> None:
+    """Delete all automations, so that no other test hears of them."""
+    for automation in client.read_automations():
+        client.delete_automation(automation.id)
+
+
 class PrefectServer:
     """A server whose database and leases are in a folder, so that it goes on where it was when it is started again."""
 

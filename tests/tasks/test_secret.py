@@ -5,7 +5,7 @@ from __future__ import annotations
 import stat
 from pathlib import Path
 
-from podline.tasks.secret import header, kept, kept_or_made
+from podline.tasks.secret import kept, kept_or_made
 
 
 def test_it_is_made_once_and_nobody_else_reads_it(tmp_path: Path) -> None:
@@ -29,8 +29,3 @@ def test_a_file_that_others_could_read_is_closed_and_an_empty_one_is_filled(tmp_
     assert is_new
     assert secret
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-
-
-def test_the_header_is_that_of_basic_authentication() -> None:
-    assert header("night:shift") == {"Authorization": "Basic bmlnaHQ6c2hpZnQ="}
-    assert header("") == {}

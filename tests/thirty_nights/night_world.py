@@ -32,7 +32,7 @@ from prefect_servers import TESTS, PrefectServer, worker
 
 from podline.data.sources.sample import write_sample
 from podline.deployments import automations
-from podline.deployments.deploy import Request, deployed
+from podline.deployments.deploy import deployed
 from podline.store.buckets import forget_clients
 from podline.store.contract import Store
 from podline.store.opening import open_store
@@ -95,7 +95,7 @@ class World(contextlib.ExitStack):
             self.callback(self.server.kill)
             self.server.wait()
             with self.server.client():
-                assert list(deployed(Request(folder=TESTS.parent)))
+                assert list(deployed(TESTS.parent))
             self._make_ready()
             self.callback(self._end_runs)
             self.start_worker()
@@ -126,7 +126,7 @@ class World(contextlib.ExitStack):
             if self._quick:
                 # Still longer than a worker takes to tidy up.
                 automations._PAUSE = timedelta(seconds=40)
-                automations.put(client, automations.AGAIN, automations.wanted([])[automations.AGAIN])
+                [automations.put(client, each) for each in automations.wanted([])]
 
     def start_worker(self) -> None:
         """Starts a worker, as the machine's service manager would when one is gone."""

@@ -24,12 +24,12 @@ from prefect.client.orchestration import get_client
 from prefect.exceptions import ObjectNotFound
 from prefect.settings import PREFECT_API_URL
 from prefect.testing.cli import CycloptsCliRunner
+from prefect_servers import delete_automations
 from standin.cloud import NODE, Cloud
 from standin.servers import serving
 from standin.timeline import Attempt, Script
 
 from podline import cli, settings
-from podline.deployments import automations
 from podline.tpu.clock import SystemClock
 
 PROJECT = Path(__file__).resolve().parent.parent.parent
@@ -181,8 +181,7 @@ def _forget() -> None:
                 client.delete_work_pool(name)
         with contextlib.suppress(ObjectNotFound):
             client.delete_global_concurrency_limit_by_name("tpu")
-        for name in automations.wanted([]):
-            automations.put(client, name, None)
+        delete_automations(client)
 
 
 def run(command: str) -> str:
