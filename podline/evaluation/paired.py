@@ -3,32 +3,22 @@
 What both got right, and what both got wrong, says nothing about which is better; the rest does. That is McNemar's test
 ("Note on the sampling error of the difference between correlated proportions or percentages", Psychometrika 1947), here
 with exact binomial tails.
-
-Two trainings that differ in nothing but the seed are not the same model either: each is by itself a little better or
-worse, on any examples. :func:`chance_to_lose` takes that as a second source of chance, with a spread of its own.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from statistics import NormalDist
-from typing import Literal, NamedTuple, TypeVar
+from collections.abc import Mapping
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import bdtrc
 
 from podline.documents.metric import Metric
 from podline.intervals import Z
 
 Key = TypeVar("Key")
-
-Tails = Literal["normal", "student"]
-"""How what a seed does is spread: normally, or, where its size is only guessed, as Student's variable with four degrees
-of freedom."""
-
-# Into so many equally likely parts what a seed does to a model is cut.
-_PARTS = 400
 
 
 class Changed(NamedTuple):
@@ -63,51 +53,12 @@ def mcnemar(counts: Changed) -> float:
     return min(1.0, 2 * chance_to_lose(Changed(more, counts.lost + counts.gained - more, counts.examples)))
 
 
-def chance_to_lose(counts: Changed, spread: float = 0.0, tails: Tails = "normal") -> float:
-    """How likely it is to lose so many examples net, or more, against an equally good model: one-sided.
+def chance_to_lose(counts: Changed) -> float:
+    """Return how likely it is to lose so many examples net, or more, against an equally good model: one-sided.
 
-    Without a spread: McNemar's exact test. Of m examples that only one of the two got right, each is lost with a
-    probability of one half.
-
-    With one: the shares of right answers that two trainings of one recipe have in the long run differ by a variable of
-    scale ``sqrt(2) * spread``; a difference of δ moves that half to ``1/2 + n δ / 2 m``. The answer is the mean over δ.
-
-    Args:
-        counts: what was lost and gained.
-        spread: the standard deviation, between trainings, of the share of right answers that a model has in the long
-            run: what an endless test set would show.
-        tails: how that is spread.
+    Of m examples that only one of the two got right, each is lost with a probability of one half.
     """
-    disputed = counts.lost + counts.gained
-    if disputed == 0 or counts.lost == 0:
-        return 1.0
-    halves = np.full(1, 0.5)
-    if spread:
-        differences = math.sqrt(2) * spread * _QUANTILES[tails]
-        halves = np.clip(0.5 + counts.examples * differences / (2 * disputed), 0.0, 1.0)
-    return float(_at_least(counts.lost, disputed, halves).mean())
-
-
-def _student_quantile(part: float) -> float:
-    """Of Student's variable with four degrees of freedom: Shaw, "Sampling Student's T distribution", 2006."""
-    root = math.sqrt(4 * part * (1 - part))
-    return math.copysign(2 * math.sqrt(math.cos(math.acos(root) / 3) / root - 1), part - 0.5)
-
-
-def _quantiles(quantile: Callable[[float], float]) -> npt.NDArray[np.float64]:
-    return np.array([quantile((part + 0.5) / _PARTS) for part in range(_PARTS)])
-
-
-_QUANTILES = {"normal": _quantiles(NormalDist().inv_cdf), "student": _quantiles(_student_quantile)}
-
-
-def _at_least(successes: int, trials: int, rates: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """The probability of so many successes or more, at each of some rates."""
-    numbers = np.arange(successes, trials + 1)
-    ways = math.lgamma(trials + 1) - np.array([math.lgamma(k + 1) + math.lgamma(trials - k + 1) for k in numbers])
-    inner = np.clip(rates, 1e-300, 1 - 1e-16)[:, None]
-    tails = np.exp(ways + numbers * np.log(inner) + (trials - numbers) * np.log1p(-inner)).sum(axis=1)
-    return np.where(rates <= 0, 0.0, np.where(rates >= 1, 1.0, np.minimum(tails, 1.0)))
+    return float(bdtrc(counts.lost - 1, counts.lost + counts.gained, 0.5))
 
 
 def difference(counts: Changed) -> Metric:

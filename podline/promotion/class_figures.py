@@ -14,14 +14,13 @@ import tensorflow as tf
 
 from podline.data.reader import open_split
 from podline.errors import SettingsError
+from podline.evaluation.class_measures import compared
 from podline.evaluation.classes import logits_of, tally
-from podline.evaluation.classification import BINS
 from podline.evaluation.forward import News
-from podline.evaluation.guesses import Guesses, read_guesses
-from podline.evaluation.installed_measures import compared
+from podline.evaluation.guesses import BINS, Guesses, read_guesses
 from podline.input.pipeline import EvaluationInput
 from podline.kinds.classification import CLASSIFICATION
-from podline.measures import Measure, installed
+from podline.measures import Measure, of_classifiers
 from podline.promotion.comparing import JudgedSplit
 from podline.promotion.noise import Noise, answers_of, expected_of_parts, expected_of_whole, seeds_of
 from podline.promotion.rules import LEAST_EXAMPLES, Figure
@@ -68,7 +67,7 @@ class ClassComparison:
         names = examples.manifest.class_names
         found = share_figures(known, candidate, names, settings)
         found.append(_calibration(known, candidate, settings))
-        return [*found, *_guards(known, candidate, len(names), settings)]
+        return [*found, *_guards(known, candidate, settings)]
 
 
 def share_figures(
@@ -167,12 +166,10 @@ def _calibration_error(guesses: Guesses, times: npt.NDArray[np.int64]) -> float:
     return float(np.abs(gaps).sum() / times.sum())
 
 
-def _guards(
-    known: Sequence[Guesses], candidate: Guesses, classes: int, settings: PromotionSettings
-) -> Iterator[Figure]:
+def _guards(known: Sequence[Guesses], candidate: Guesses, settings: PromotionSettings) -> Iterator[Figure]:
     for measure in _guarding(settings):
         sign = 1 if measure.higher_is_better else -1
-        pairs = [compared(measure, candidate.labels, g.predictions, candidate.predictions, classes) for g in known]
+        pairs = [compared(measure, guesses, candidate) for guesses in known]
         deviation = pairs[0][2]
         figure = number_figure(
             measure.label,
@@ -186,9 +183,8 @@ def _guards(
 
 
 def _guarding(settings: PromotionSettings) -> Iterator[Measure]:
-    measures = {measure.name: measure for measure in installed()}
+    measures = {measure.name: measure for measure in of_classifiers()}
     for name in settings.guards:
         if name not in measures:
-            known = ", ".join(measures) or "none is installed"
-            raise SettingsError(f"promotion.guards: got {name}, expected an installed measure: {known}")
+            raise SettingsError(f"promotion.guards: got {name}, expected a measure of classes: {', '.join(measures)}")
         yield measures[name]

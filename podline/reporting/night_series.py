@@ -6,7 +6,6 @@ night's model has made no worse one.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
@@ -14,7 +13,6 @@ from podline import figures
 from podline.documents.ledger_entry import Entry, Outcome, Waiting
 from podline.documents.metric import Metric
 from podline.evaluation.noise import unpaired
-from podline.evaluation.slides import slide_of
 from podline.ledger.differences import same_but_for_seed
 from podline.ledger.paces import paces_of
 from podline.ledger.slowness import MOST, Pace, slowness
@@ -44,14 +42,13 @@ class Change(NamedTuple):
 
 
 class _Result(NamedTuple):
-    """What is kept of a night's outcome; ``test`` is the hash of the examples that the model was judged on."""
+    """What is kept of a night's outcome."""
 
     ended: float
     model: tuple[str, float]
     measure: str
     main: Metric
     examples: int
-    test: str
 
 
 class Series:
@@ -138,26 +135,10 @@ class Series:
             if entry.outcome.measure != self._measure:
                 self._measure, self._figures = entry.outcome.measure, {}
             self._figures[night] = Point(entry.ended, main.value, main.low, main.high)
-            judged_on = entry.data.splits.get(entry.outcome.split) if entry.data else None
-            result = _Result(
-                entry.ended,
-                _model(entry.outcome),
-                entry.outcome.measure,
-                main,
-                entry.outcome.examples,
-                judged_on.sha256 if judged_on else "",
-            )
+            outcome = entry.outcome
+            result = _Result(entry.ended, _model(outcome), outcome.measure, main, outcome.examples)
             self._results.pop(night, None)
             self._results[night] = result
-
-    def slide(self) -> str:
-        """Whether the models of the nights fall slowly on the examples of the last one, in a line; empty if not."""
-        newest_first = [*self._results.values()][::-1]
-        alike = [*itertools.takewhile(lambda result: result.test == newest_first[0].test, newest_first)][::-1]
-        # A model that is found again tells nothing new.
-        models = {result.model: result.main.value for result in alike if result.measure == self._measure}
-        found = slide_of([*models.values()])
-        return found.sentence(self._measure, "models") if found else ""
 
     def charts(self) -> list[NightsChart]:
         """What can be drawn: a figure of at least two nights."""

@@ -180,7 +180,6 @@ def _sections(found: Sequence[Series]) -> Iterator[dict[str, Any]]:
                 "settings": _settings(series.first),
                 "count": figures.count(series.count),
                 "since": figures.day(series.first.ended),
-                "slide": series.slide(),
                 "charts": [{"title": chart.title, "svg": svg, "note": chart.note} for chart, svg in drawn],
             }
 

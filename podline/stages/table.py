@@ -36,8 +36,6 @@ from podline.stages.specs import (
     ValidateSpec,
 )
 from podline.stages.tools import (
-    CeilingSpec,
-    DecodingCeiling,
     InputSpeed,
     InputSpeedSpec,
     LearningRateResult,
@@ -164,11 +162,10 @@ PREFLIGHT = Stage("preflight", PreflightSpec, Preflight, "podline.training.train
 SHOW = Stage("show", ShowSpec, ShowResult, "podline.evaluation.sheet:run")
 PREDICT = Stage("predict", PredictSpec, PredictResult, "podline.evaluation.predicting:run")
 INPUT_SPEED = Stage("benchmark", InputSpeedSpec, InputSpeed, "podline.training.input_speed:run")
-CEILING = Stage("ceiling", CeilingSpec, DecodingCeiling, "podline.evaluation.decoding_ceiling:ceiling")
 
 # Those of the training flow, in its order; a promotion is made where it is asked for.
 CHAIN = (CONVERT, VALIDATE, TRAIN, EVALUATE, PROMOTE, REPORT)
-_TOOLS = (PREFLIGHT, PACE, SHOW, PREDICT, LR_FIND, INPUT_SPEED, CEILING)
+_TOOLS = (PREFLIGHT, PACE, SHOW, PREDICT, LR_FIND, INPUT_SPEED)
 # Podline's own stages, in every process.
 STAGES: dict[str, Stage[Any, Any]] = {stage.name: stage for stage in (*CHAIN, *_TOOLS)}
 # What an installed stage may follow: there is a run from here on.

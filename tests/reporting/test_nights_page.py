@@ -353,23 +353,3 @@ def test_a_night_whose_model_was_not_promoted_says_why_in_its_row() -> None:
     said = [re.findall(r'<span class="verdict">(.*?)</span>', row) for row in rows]
     expected = ["undecided: not shown to be within the margin: accuracy"], ["refused: class &lt;cat&gt;"]
     assert said == [[], *expected, []]
-
-
-def test_nights_that_fall_slowly_on_the_same_examples_are_warned_of() -> None:
-    def falling(count: int, **changes: Any) -> list[Entry]:
-        return [_sample(place, 0.95 - 0.002 * place + 0.001 * (place % 2), place, **changes) for place in range(count)]
-
-    page = index_page("s", falling(25))
-    assert '<p class="warning">Accuracy slides: over the last 25 models it fell by about' in page
-    assert "slides" not in index_page("s", falling(3))
-    data = night().data
-    assert data is not None
-    others = data.model_copy(
-        update={"splits": {**data.splits, "test": data.splits["test"].model_copy(update={"sha256": "3"})}}
-    )
-    # Of the last examples there are two figures.
-    assert "slides" not in index_page("s", [*falling(25)[:-2], *falling(25, data=others)[-2:]])
-    # A model that is found again is no further figure.
-    assert "slides" not in index_page(
-        "s", [_sample(place, 0.95 - 0.01 * (place > 12), place > 12) for place in range(25)]
-    )
