@@ -212,18 +212,18 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
     return next((one for one in candidates if isinstance(one, type) and issubclass(one, BaseModel)), None)
 
 
-def gpus_are_hidden(environment: Mapping[str, str] | None = None) -> bool:
+def gpus_are_hidden() -> bool:
     """Return whether CUDA_VISIBLE_DEVICES hides every GPU from this process."""
-    return (os.environ if environment is None else environment).get("CUDA_VISIBLE_DEVICES") in ("", "-1")
+    return os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
 
 
-def cluster(environment: Mapping[str, str] | None = None) -> Cluster:
-    """Return the processes that train together, as the environment says (the process's own unless given).
+def cluster() -> Cluster:
+    """Return the processes that train together, as this process's environment says.
 
     Raises:
         SettingsError: it does not say, or cannot be understood.
     """
-    return clusters.parse((os.environ if environment is None else environment).get(clusters.VARIABLE))
+    return clusters.parse(os.environ.get(clusters.VARIABLE))
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
