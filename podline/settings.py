@@ -344,14 +344,10 @@ def asked_server() -> str:
     return os.environ.get("PREFECT_API_URL", "")
 
 
-def has_client_secret() -> bool:
-    """Return whether the environment has the secret by which a server is asked."""
-    return bool(os.environ.get(CLIENT_SECRET))
-
-
 def use_client_secret(secret: str) -> None:
-    """Ask servers with this secret from now on; call it before Prefect is imported."""
-    export({CLIENT_SECRET: secret})
+    """Ask servers with this secret unless the user has set one; call it before Prefect is imported."""
+    if not os.environ.get(CLIENT_SECRET):
+        export({CLIENT_SECRET: secret})
 
 
 def use_embedded_prefect(home: Path, api_url: str, secret: str) -> None:
