@@ -4,11 +4,9 @@ They run like any other stage, so an error keeps its class, progress is shown, a
 a flow imports TensorFlow.
 """
 
-# pandas tells no types.
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import html
 
 from pydantic import Field, model_validator
 
@@ -19,10 +17,6 @@ from podline.frozen import Frozen, JsonObject
 from podline.plurals import plural
 from podline.recipes.settings import Duration, Recipe
 from podline.stages.specs import RecipeSpec, Result, Spec, TrainableSpec, TrainSpec, Where
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 # Part of a search's identity: raise it when another rate is read off the same curve.
 FINDER_VERSION = 2
@@ -83,17 +77,8 @@ class InputSpeed(Result):
             rows.append(row(stage.name, *figures, f"{stage.about}{mark}"))
         return [*rows, "", *self._verdict()]
 
-    def table(self) -> pd.DataFrame:
-        """Return one row for each stage, for the whole pipeline and for the model."""
-        import pandas as pd  # noqa: PLC0415 (the command line does without it)
-
-        rows = [stage.model_dump(include={"name", "examples_per_second", "milliseconds"}) for stage in self._rows()]
-        table = pd.DataFrame(rows).set_index("name")
-        table["bottleneck"] = [name == self.bottleneck for name in table.index]
-        return table
-
     def _repr_html_(self) -> str:
-        return f"{self.table().to_html()}<p>{'<br>'.join(self._verdict())}</p>"
+        return f"<pre>{html.escape(str(self))}</pre>"
 
     def _rows(self) -> list[StageSpeed]:
         def measured(name: str, speed: float, about: str) -> StageSpeed:
