@@ -142,16 +142,7 @@ def test_a_notebook_gets_a_table(root: Path) -> None:
     assert found.dataset == f"datasets/sample/{FINGERPRINT}"
     expected = ["disk", "read", "augment", "batch", "hand-over", "together", "model", "training"]
     rows = [line.split() for line in found.lines()[1:9]]
-    assert [row[0] for row in rows] == [
-        "disk",
-        "read",
-        "augment",
-        "batch",
-        "hand-over",
-        "together",
-        "model",
-        "training",
-    ]
+    assert [row[0] for row in rows] == expected
     assert min(float(row[1].replace(",", "")) for row in rows) > 0
     assert found._repr_html_().startswith("<pre>stage ")
     assert InputSpeed.model_validate_json(found.model_dump_json()) == found
