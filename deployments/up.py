@@ -125,8 +125,7 @@ class Place:
             address, pages = self._addresses()
             if is_free or _reached(url) != _reached(address):
                 return
-            if not settings.has_client_secret():
-                settings.use_client_secret(self.secret)
+            settings.use_client_secret(self.secret)
             if pages and not self._pages:
                 settings.export({variable_of("pages.url"): pages})
 

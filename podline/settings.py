@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Annotated, Any, get_args
 
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError
+from pydantic.fields import FieldInfo
 
 from podline import cluster as clusters
 from podline.cluster import Cluster
@@ -46,13 +47,14 @@ class StoreSettings(Frozen):
     """How a store in a bucket is used; a folder needs none of it. Times are in seconds."""
 
     cache: str = Field(default="~/.cache/podline", min_length=1, description="a folder for copies of objects")
-    cache_limit: int = Field(default=50_000_000_000, gt=0, description="bytes that these copies may have")
+    cache_limit: int = Field(default=50_000_000_000, gt=0, description="bytes that the copies may have")
     parallel: int = Field(default=8, ge=1, le=64, description="objects that are fetched at once")
-    deadline: float = Field(default=120.0, gt=0, description="for which a request is tried again")
-    patience: float = Field(default=1800.0, ge=0, description="for which training goes on without the store")
-    user_project: str | None = Field(default=None, description="pays, for a bucket in requester-pays mode")
+    deadline: float = Field(default=120.0, gt=0, description="how long a request is tried again")
+    patience: float = Field(default=1800.0, ge=0, description="how long training goes on without the store")
+    user_project: str | None = Field(default=None, description="the project that pays, for a requester-pays bucket")
     credentials_block: str | None = Field(
-        default=None, description="a flow's credentials: gcp-credentials/NAME or gcs-bucket/NAME, a block of Prefect's"
+        default=None,
+        description="for flows: `gcp-credentials/NAME` or `gcs-bucket/NAME`; see docs/storage.md#credentials",
     )
 
 
@@ -60,7 +62,7 @@ class NightSettings(Frozen):
     """What becomes of nights that go wrong; see docs/operations.md."""
 
     pause_after: int = Field(
-        default=3, ge=0, description="failed nights in a row that pause a deployment's schedule; 0: never"
+        default=3, ge=0, description="failed nights in a row that pause a schedule, 0: never; see docs/operations.md"
     )
     notify: str = Field(
         default="",
@@ -85,10 +87,10 @@ class PageSettings(Frozen):
     url: str = Field(
         default="",
         pattern=r"^(https?://\S+)?$",
-        description="where browsers reach the pages of stores; links lead there",
+        description="where browsers find the pages, and links lead; see docs/operations.md#the-pages-in-the-browser",
     )
     stores: Annotated[tuple[str, ...], BeforeValidator(_split)] = Field(
-        default=(), description="stores whose pages are served, besides the root"
+        default=(), description="stores whose pages are served, besides `root`"
     )
 
 
@@ -108,28 +110,28 @@ def _listed(files: Any) -> Any:
 class Settings(Frozen):
     """What a person may set for a machine; times are in seconds."""
 
-    root: str = Field(default="podline-root", min_length=1, description="the store")
+    root: str = Field(default="podline-root", min_length=1, description="a folder or `gs://bucket/prefix`")
     engine: EngineName = Field(default=LOCAL, description="where conversions run; see docs/engines.md")
-    workers: int = Field(default=1, ge=1, le=1024, description="worker processes of the engine local")
-    strategy: StrategyName = Field(default="auto", description="where models run; see podline.strategies")
+    workers: int = Field(default=1, ge=1, le=1024, description="worker processes of the engine `local`")
+    strategy: StrategyName = Field(default="auto", description="where models run; see docs/strategies.md")
     require_accelerator: bool = Field(
-        default=False, description="strategy auto is an error where it would run on the CPU"
+        default=False, description="strategy `auto` is an error where it would run on the CPU"
     )
     silence: float = Field(default=900.0, gt=0, description="a stage without progress for so long counts as hung")
     hang_factor: float = Field(default=20.0, gt=1, description="training counts as hung after so many times its pace")
-    hang_floor: float = Field(default=120.0, gt=0, description="… but not before so long, however fast its steps are")
-    grace: float = Field(default=30.0, ge=0, description="what a stage that is ended has left to save its work")
+    hang_floor: float = Field(default=120.0, gt=0, description="… but not before so long; see docs/diagnosis.md#a-hang")
+    grace: float = Field(default=30.0, ge=0, description="how long a stage that is ended may save its work")
     stage_timeout: float | None = Field(default=None, gt=0, description="a stage may take so long")
     train_lock: str = Field(
         default="/tmp/podline-train.lock",  # noqa: S108
-        description="a file by which trainings on this machine take turns; empty: they do not",
+        description="a file by which trainings take turns, empty: none do; see docs/storage.md#one-training-at-a-time",
     )
     server_timeout: float = Field(default=300.0, gt=0, description="the embedded Prefect server may take so long")
     parse_limits: float = Field(
-        default=1.0, gt=0, description="times the memory and CPU time that reading an untrusted file may take"
+        default=1.0, gt=0, description="times the memory and CPU time for reading an untrusted file; see docs/bounds.md"
     )
     recipes: Annotated[tuple[str, ...], BeforeValidator(_listed)] = Field(
-        default=(), description="Python files that hold a recipe each, by absolute paths; see docs/extending.md"
+        default=(), description="Python files with a recipe each, by absolute paths; see docs/extending.md#a-recipe"
     )
     store: StoreSettings = Field(default=StoreSettings(), description="of a root in a bucket; see docs/storage.md")
     nights: NightSettings = Field(default=NightSettings(), description="what becomes of nights that go wrong")
@@ -177,14 +179,14 @@ def flat(values: Mapping[str, Any], table: str = "") -> dict[str, Any]:
     return found
 
 
-def keys(model: type[BaseModel] = Settings, table: str = "") -> dict[str, Any]:
-    """Return the default of every setting by its dotted key; it is ``...`` for one that has to be given."""
-    found: dict[str, Any] = {}
+def keys(model: type[BaseModel] = Settings, table: str = "") -> dict[str, FieldInfo]:
+    """Return every setting by its dotted key."""
+    found: dict[str, FieldInfo] = {}
     for name, field in model.model_fields.items():
         if below := _model_in(field.annotation):
             found |= keys(below, f"{table}{name}.")
         else:
-            found[table + name] = ... if field.is_required() else field.default
+            found[table + name] = field
     return found
 
 
@@ -199,7 +201,7 @@ def _refused(error: ValidationError, sources: Mapping[str, str]) -> SettingsErro
     key = ".".join(map(str, problem["loc"]))
     if problem["type"] == "missing":
         asks = next(source for given, source in sources.items() if given.split(".")[0] == problem["loc"][0])
-        needed = [name for name, default in keys().items() if default is ... and f"{name}.".startswith(f"{key}.")]
+        needed = [name for name, field in keys().items() if field.is_required() and f"{name}.".startswith(f"{key}.")]
         return SettingsError(f"{asks}: {', '.join(needed)} must be given as well")
     source = next((source for given, source in sources.items() if given.startswith(key)), "settings")
     value = "" if isinstance(problem["input"], dict) else f" = {problem['input']!r}"
@@ -212,18 +214,18 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
     return next((one for one in candidates if isinstance(one, type) and issubclass(one, BaseModel)), None)
 
 
-def gpus_are_hidden(environment: Mapping[str, str] | None = None) -> bool:
+def gpus_are_hidden() -> bool:
     """Return whether CUDA_VISIBLE_DEVICES hides every GPU from this process."""
-    return (os.environ if environment is None else environment).get("CUDA_VISIBLE_DEVICES") in ("", "-1")
+    return os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
 
 
-def cluster(environment: Mapping[str, str] | None = None) -> Cluster:
-    """Return the processes that train together, as the environment says (the process's own unless given).
+def cluster() -> Cluster:
+    """Return the processes that train together, as this process's environment says.
 
     Raises:
         SettingsError: it does not say, or cannot be understood.
     """
-    return clusters.parse((os.environ if environment is None else environment).get(clusters.VARIABLE))
+    return clusters.parse(os.environ.get(clusters.VARIABLE))
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -344,14 +346,10 @@ def asked_server() -> str:
     return os.environ.get("PREFECT_API_URL", "")
 
 
-def has_client_secret() -> bool:
-    """Return whether the environment has the secret by which a server is asked."""
-    return bool(os.environ.get(CLIENT_SECRET))
-
-
 def use_client_secret(secret: str) -> None:
-    """Ask servers with this secret from now on; call it before Prefect is imported."""
-    export({CLIENT_SECRET: secret})
+    """Ask servers with this secret unless the user has set one; call it before Prefect is imported."""
+    if not os.environ.get(CLIENT_SECRET):
+        export({CLIENT_SECRET: secret})
 
 
 def use_embedded_prefect(home: Path, api_url: str, secret: str) -> None:

@@ -15,7 +15,9 @@ _LOCAL = frozenset({"localhost", "127.0.0.1", "[::1]", "unix"})
 class NodeSpec(Frozen):
     """A node to make."""
 
-    accelerator_type: str = Field(min_length=1, description="for example v4-8")
+    accelerator_type: str = Field(
+        min_length=1, description="for example v4-8; without a `tpu.spec`, no node is made or deleted"
+    )
     runtime_version: str = Field(min_length=1, description="for example tpu-vm-tf-2.20.0-pjrt")
     spot: bool = Field(default=False, description="cheaper, and preempted when Google needs it")
     reserved: bool = Field(default=False, description="from a reservation of the project")
@@ -24,10 +26,14 @@ class NodeSpec(Frozen):
     subnetwork: str = Field(default="", description="the network's default unless given")
     external_ip: bool = Field(default=True, description="without one, the subnetwork needs Private Google Access")
     service_account: str = Field(default="", description="the project's default Compute account unless given")
-    startup_script: str = Field(default="", description="a file: the script that root runs at every start")
+    startup_script: str = Field(
+        default="", description="a file, `deployments/tpu-startup.sh`, that root runs at every start"
+    )
     install: str = Field(default="", description="git+URL@REF, or a wheel beside tpu.lock: gs://…, https://…, a path")
     prefect_url: str = Field(default="", description="for the script: PREFECT_API_URL as the node reaches it")
-    prefect_secret: str = Field(default="", description="for the script: a secret in Secret Manager, by its name")
+    prefect_secret: str = Field(
+        default="", description="for the script: a secret's name in Secret Manager; its lines are `PREFECT_…=value`"
+    )
 
 
 class ApiSettings(Frozen):
@@ -37,9 +43,9 @@ class ApiSettings(Frozen):
     ``GOOGLE_APPLICATION_CREDENTIALS`` names, or ``gcloud auth application-default login``.
     """
 
-    project: str = Field(min_length=1)
+    project: str = Field(min_length=1, description="the Google Cloud project")
     zone: str = Field(min_length=1, description="for example us-central2-b")
-    endpoint: str = Field(default="tpu.googleapis.com", min_length=1)
+    endpoint: str = Field(default="tpu.googleapis.com", min_length=1, description="host, or host:port")
     insecure: bool = Field(default=False, description="no TLS, no credentials: for a stand-in on this machine")
     call_timeout: float = Field(default=30.0, gt=0, description="a single call may take so long")
     operation_poll: float = Field(default=10.0, gt=0, description="between two looks at an operation")
@@ -63,87 +69,72 @@ class MachineSettings(Frozen):
 
     lock_file: str = Field(default="/tmp/libtpu_lockfile", min_length=1, description="libtpu's own")  # noqa: S108
     metadata_address: str = Field(default="metadata.google.internal", min_length=1, description="host or host:port")
-    metadata_timeout: float = Field(default=2.0, gt=0)
+    metadata_timeout: float = Field(default=2.0, gt=0, description="how long its server may take")
 
 
 class Restart(Frozen):
     """Stop and start of a node; times are in seconds."""
 
-    attempts: int = Field(default=2, ge=0, description="how often in a run")
+    attempts: int = Field(default=2, ge=0, description="how many of these repairs a stage may ask for")
     pause: float = Field(default=10.0, ge=0, description="between the two halves of a repair")
-    patience: float = Field(default=600.0, gt=0, description="for the node to get well afterwards")
+    patience: float = Field(default=600.0, gt=0, description="how long the node may take to get well afterwards")
 
 
 class Recreate(Restart):
     """Deletion and creation of a node."""
 
-    pause: float = Field(default=60.0, ge=0)
-    patience: float = Field(default=1200.0, gt=0)
+    pause: float = Field(default=60.0, ge=0, description="between deletion and creation")
+    patience: float = Field(default=1200.0, gt=0, description="how long the node may take to get well afterwards")
 
 
 class Limits(Frozen):
     """Delays and budgets of the gate and of the watch; times are in seconds.
 
-    Attributes:
-        poll: between two looks at a node that is waited for. TensorFlow's own number (``cloud_tpu_client``).
-        patience: how long a node is waited for before the first repair. TensorFlow's own number.
-        symptom_age: a younger symptom keeps a HEALTHY node waiting. TensorFlow's own number for memory.
-        cool_down: between two users of one machine's TPU.
-        turn: how long a flow run waits for others that use the TPU.
-        restart: stop and start.
-        recreate: delete and create.
-        preemptions: new nodes for preempted ones, counted apart from ``recreate``.
-        quota_release: how long the quota of a node just deleted may stay used up.
-        queue: how long a request may stay in Google's queue.
-        stall: during training, an unhealthy node without progress for so long is given up.
-        unhealthy: during training, an unhealthy node with progress is left, with a checkpoint, after so long.
-        notice_poll: between two looks at the metadata server; a preemption announces itself 30 s ahead.
-        maintenance_lead: an announced maintenance ends the training so long before it.
-        worker: placement ``node``: the node's worker may take so long to take up a run.
+    ``poll``, ``patience`` and ``symptom_age`` are TensorFlow's own numbers (``cloud_tpu_client``).
     """
 
-    poll: float = Field(default=30.0, gt=0)
-    patience: float = Field(default=1200.0, gt=0)
-    symptom_age: float = Field(default=90.0, ge=0)
-    cool_down: float = Field(default=60.0, ge=0)
-    turn: float = Field(default=86_400.0, gt=0)
+    poll: float = Field(default=30.0, gt=0, description="between two looks at a node that is waited for")
+    patience: float = Field(
+        default=1200.0, gt=0, description="how long a node may take to get well before the first repair"
+    )
+    symptom_age: float = Field(default=90.0, ge=0, description="a younger symptom keeps a healthy node waiting")
+    cool_down: float = Field(default=60.0, ge=0, description="between two users of one machine's TPU")
+    turn: float = Field(default=86_400.0, gt=0, description="how long a flow run waits for others that use the TPU")
     restart: Restart = Restart()
     recreate: Recreate = Recreate()
-    preemptions: int = Field(default=5, ge=0)
-    quota_release: float = Field(default=300.0, ge=0)
-    queue: float = Field(default=21_600.0, gt=0)
-    stall: float = Field(default=120.0, gt=0)
-    unhealthy: float = Field(default=60.0, gt=0)
-    notice_poll: float = Field(default=5.0, gt=0)
-    maintenance_lead: float = Field(default=300.0, ge=0)
-    worker: float = Field(default=900.0, gt=0)
+    preemptions: int = Field(default=5, ge=0, description="new nodes for preempted ones, apart from `recreate`")
+    quota_release: float = Field(default=300.0, ge=0, description="how long a deleted node's quota may stay used up")
+    queue: float = Field(default=21_600.0, gt=0, description="how long a request may stay in Google's queue")
+    stall: float = Field(default=120.0, gt=0, description="how long training on an unhealthy node may stand still")
+    unhealthy: float = Field(default=60.0, gt=0, description="how long training goes on on an unhealthy node")
+    notice_poll: float = Field(default=5.0, gt=0, description="between two looks at the metadata server")
+    maintenance_lead: float = Field(default=300.0, ge=0, description="how long before a maintenance training ends")
+    worker: float = Field(default=900.0, gt=0, description="how long the node's worker may take to take up a run")
 
 
 class TpuSettings(Frozen):
     """A TPU to train on.
 
-    Attributes:
-        node: its name in the project and zone of ``api``.
-        spec: how to make it when it is not there; without one it is never deleted either.
-        machine: the TPU VM, where Podline runs on it; None where it runs elsewhere. Podline on the TPU VM repairs
-            nothing, since stopping the node would stop Podline: that is for `podline tpu recover`, or a patrol, from
-            another machine.
-        folder: holds one small file per node, by which users on this machine take turns.
-        placement: where models run when a flow runs here: in a child process of it, or on the node, as a run of the
-            deployment ``stage-on-node/tpu-stage`` that a worker there takes up.
-        idle_stop: minutes, unlike all other times: the patrol stops a node that was not used for that time; 0 never.
-        patrol: whether the patrol only says what it found, or repairs what its table allows.
+    Podline on the TPU VM repairs nothing, since stopping the node would stop Podline: that is for `podline tpu
+    recover`, or a patrol, from another machine.
     """
 
-    node: str = Field(pattern=r"^[a-z]([a-z0-9-]*[a-z0-9])?$", max_length=61)
+    node: str = Field(
+        pattern=r"^[a-z]([a-z0-9-]*[a-z0-9])?$", max_length=61, description="its name; models then go through the gate"
+    )
     api: ApiSettings
     spec: NodeSpec | None = None
     machine: MachineSettings | None = None
     # All users of the machine share it, and it is emptied when the machine starts: the TPU has no user then.
-    folder: str = Field(default="/tmp", min_length=1)  # noqa: S108
-    placement: Literal["here", "node"] = "here"
-    idle_stop: float = Field(default=60.0, ge=0)
-    patrol: Literal["report", "repair"] = "report"
+    folder: str = Field(default="/tmp", min_length=1, description="has a small file by which users here take turns")  # noqa: S108
+    placement: Literal["here", "node"] = Field(
+        default="here",
+        description="`node`: a worker there runs the models of flows here; see docs/tpu.md#two-placements",
+    )
+    idle_stop: float = Field(default=60.0, ge=0, description="minutes until the patrol stops an unused node; 0: never")
+    patrol: Literal["report", "repair"] = Field(
+        default="report", description="`repair`: the patrol does what its table says; `report`: it only tells"
+    )
     limits: Limits = Limits()
 
     @model_validator(mode="after")

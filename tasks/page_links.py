@@ -41,16 +41,11 @@ class PageLinks:
         url = settings.load().pages.url.rstrip("/")
         self._store, self._url = store, url if url and key_of(store.uri) in served() else ""
 
-    def to(self, name: str, text: str = "") -> str:
-        """Return a link to a page that a browser can follow, or its place as text if there is no such link.
-
-        Args:
-            name: of the page in the store.
-            text: of the link; the page's place unless given.
-        """
+    def to(self, name: str) -> str:
+        """Return a link to a page of the store that a browser can follow, or its place if there is no such link."""
         where = self._store.where(name)
         if self._url:
-            return f"[{text or where}]({self._url}{page_path(self._store.uri, name)})"
+            return f"[{where}]({self._url}{page_path(self._store.uri, name)})"
         if where.startswith(BUCKET_SCHEME):
-            return f"[{text or where}]({_BUCKET_PAGE}{quote(where.removeprefix(BUCKET_SCHEME))})"
+            return f"[{where}]({_BUCKET_PAGE}{quote(where.removeprefix(BUCKET_SCHEME))})"
         return f"`{where}`"

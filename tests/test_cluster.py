@@ -50,10 +50,12 @@ def test_what_cannot_be_is_refused_in_one_line(text, words):
     assert "\n" not in str(caught.value)
 
 
-def test_the_environment_says_which_worker_this_is():
-    assert settings.cluster({"TF_CONFIG": config(TWO, index=1)}).place == 1
+def test_the_environment_says_which_worker_this_is(monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", config(TWO, index=1))
+    assert settings.cluster().place == 1
+    monkeypatch.delenv("TF_CONFIG")
     with pytest.raises(SettingsError, match="needs the variable"):
-        settings.cluster({})
+        settings.cluster()
 
 
 @pytest.mark.parametrize(

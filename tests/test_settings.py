@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ast
+import os
+import re
 from pathlib import Path
 
 import pytest
+from pydantic.fields import FieldInfo
 
 from podline import settings
 from podline.errors import SettingsError
@@ -100,27 +103,31 @@ def test_no_other_module_touches_the_environment() -> None:
     assert readers == {"podline/settings.py"}
 
 
-def test_the_page_about_settings_has_every_one_of_them_with_its_default() -> None:
-    sections = (PROJECT / "docs" / "settings.md").read_text().split("\n## ")
-    rows = [
-        line.split("|")[1:4]
-        for section in sections
-        if not section.startswith("Recipes")  # what is set there is a recipe's, not a machine's
-        for line in section.splitlines()
-        if line.startswith("| `")
-    ]
-    told = {key.strip(" `"): (variable.strip(" `"), default.strip(" `")) for key, variable, default in rows}
-    assert told == {key: (settings.variable_of(key), _written(default)) for key, default in settings.keys().items()}
+def test_the_page_about_settings_shows_all_of_them() -> None:
+    """After a setting changed: ``RENEW_SNAPSHOTS=1 pytest tests/test_settings.py`` writes the page."""
+    page = PROJECT / "docs" / "settings.md"
+    written = page.read_text()
+    for of_tpu, title in ((False, "Settings"), (True, "The TPU")):
+        rows = [_row(key, field) for key, field in settings.keys().items() if key.startswith("tpu.") is of_tpu]
+        table = re.compile(rf"(\n## {title}\n.*?\|---\|---\|---\|\n).*?\n\n", re.DOTALL)
+        written = table.sub(
+            lambda found, rows=rows: "\n".join([found[1] + rows[0], *rows[1:], "", ""]), written, count=1
+        )
+    if os.environ.get("RENEW_SNAPSHOTS"):
+        page.write_text(written)
+    assert page.read_text() == written, "a setting changed: RENEW_SNAPSHOTS=1 writes the page again"
+
+
+def _row(key: str, field: FieldInfo) -> str:
+    text = re.sub(r"docs/([a-z-]+)(\.md[#a-z-]*)", r"[\1](\1\2)", field.description or "")
+    return f"| `{key}` | {'to be given' if field.is_required() else _written(field.default)} | {text} |"
 
 
 def _written(default: object) -> str:
-    if default is ...:
-        return "to be given"
-    if isinstance(default, (tuple, list)):
+    named = {None: "none", "": "none", True: "true", False: "false"}
+    if isinstance(default, tuple):
         return " ".join(default) or "none"
-    written = {None: "none", "": "empty", True: "true", False: "false"}
-    key = default if isinstance(default, (bool, str)) or default is None else ...
-    return written.get(key, f"{default}".removesuffix(".0"))  # type: ignore[arg-type]
+    return named[default] if isinstance(default, bool) or default in (None, "") else f"{default}".removesuffix(".0")
 
 
 TPU = {"PODLINE_TPU_NODE": "night", "PODLINE_TPU_API_PROJECT": "p", "PODLINE_TPU_API_ZONE": "z"}

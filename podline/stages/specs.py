@@ -328,27 +328,27 @@ class EvaluateSpec(RunSpec):
 
 
 class EvaluateResult(Result):
-    """The figures; ``evaluation.json`` beside them has the tables and the rest.
-
-    Attributes:
-        dataset: whose examples they are.
-        measure: which of the metrics says how good the model is: ``top1`` of a classifier, ``ap`` of a pose network.
-        untrained: the same of the network before training.
-        views: how many views of each image the metrics in ``over_views`` are averaged over; 1 is none.
-        over_views: the trained model's metrics, averaged so.
-        failure: why the model fails its check, and what helps; empty if it does not.
-    """
+    """The figures; ``evaluation.json`` beside them has the tables and the rest."""
 
     run: str
-    dataset: DatasetName
+    dataset: DatasetName = Field(description="whose examples they are")
     examples: int
     metrics: dict[str, Metric]
-    measure: str = "top1"
-    untrained: float
+    measure: str = Field(
+        default="top1",
+        description="which of the metrics says how good the model is: `top1` of a classifier, `ap` of a pose network",
+    )
+    untrained: float = Field(description="the same of the network before training")
     evaluation_sha256: str
-    views: int = 1
-    over_views: dict[str, Metric] = Field(default_factory=dict)
-    failure: str = Field(default="", exclude_if=operator.not_)
+    views: int = Field(
+        default=1, description="how many views of each image the metrics in `over_views` are averaged over; 1 is none"
+    )
+    over_views: dict[str, Metric] = Field(default_factory=dict, description="the trained model's metrics, averaged so")
+    failure: str = Field(
+        default="",
+        exclude_if=operator.not_,
+        description="why the model fails its check, and what helps; empty if it does not",
+    )
 
     def require_sane(self) -> None:
         """Refuse a model that fails its check.
@@ -371,60 +371,43 @@ class EvaluateResult(Result):
 
 
 class PromoteSpec(RunSpec):
-    """An evaluated model that may become the champion of its recipe.
+    """An evaluated model that may become the champion of its recipe."""
 
-    Attributes:
-        recipe: whose champion.
-        weights_sha256: the model's identity.
-        evaluation_sha256: the evaluation's.
-        rules: those of the recipe.
-        anyway: whatever the rules say.
-        reason: what a person says, for the history.
-        again: judge it even if that was done before.
-    """
-
-    recipe: str
-    weights_sha256: str
-    evaluation_sha256: str
-    rules: PromotionSettings = PromotionSettings()
-    anyway: bool = False
-    reason: str = ""
-    again: bool = False
+    recipe: str = Field(description="whose champion")
+    weights_sha256: str = Field(description="the model's identity")
+    evaluation_sha256: str = Field(description="the evaluation's")
+    rules: PromotionSettings = Field(default=PromotionSettings(), description="those of the recipe")
+    anyway: bool = Field(default=False, description="whatever the rules say")
+    reason: str = Field(default="", description="what a person says, for the history")
+    again: bool = Field(default=False, description="judge it even if that was done before")
     promotion_version: int = PROMOTION_VERSION
 
     not_hashed = frozenset({"root", "again", "rules.seeds", "rules.seed_minutes"})
 
 
 class PromoteResult(Result):
-    """The decision; ``promotion.json`` has all of it.
+    """The decision; ``promotion.json`` has all of it."""
 
-    Attributes:
-        run: whose model was judged.
-        recipe: whose champion it would be.
-        promoted: whether it became that.
-        against: the reference that it was compared with; empty if there was none.
-        measure: the metric that counts.
-        refusals: what each rule says that refuses it, a line each.
-        doubt: what leaves it undecided and what would decide, in a line; empty if it is promoted or refused.
-        more_trainings: of the reference's recipe that would decide about a model that is undecided; 0 if none would.
-        detects: the margins, in a line; empty if it was compared with nothing.
-        compared: what the two were compared on, where their data differ, in a line; empty elsewhere.
-        headline: the decision in a line.
-        promotion_sha256: of ``promotion.json``.
-    """
-
-    run: str
-    recipe: str
-    promoted: bool
-    against: str
-    measure: str
-    refusals: tuple[str, ...] = Field(default=())
-    doubt: str = ""
-    more_trainings: int = 0
-    detects: str = ""
-    compared: str = ""
-    headline: str
-    promotion_sha256: str
+    run: str = Field(description="whose model was judged")
+    recipe: str = Field(description="whose champion it would be")
+    promoted: bool = Field(description="whether it became that")
+    against: str = Field(description="the reference that it was compared with; empty if there was none")
+    measure: str = Field(description="the metric that counts")
+    refusals: tuple[str, ...] = Field(default=(), description="what each rule says that refuses it, a line each")
+    doubt: str = Field(
+        default="",
+        description="what leaves it undecided and what would decide, in a line; empty if it is promoted or refused",
+    )
+    more_trainings: int = Field(
+        default=0,
+        description="of the reference's recipe that would decide about a model that is undecided; 0 if none would",
+    )
+    detects: str = Field(default="", description="the margins, in a line; empty if it was compared with nothing")
+    compared: str = Field(
+        default="", description="what the two were compared on, where their data differ, in a line; empty elsewhere"
+    )
+    headline: str = Field(description="the decision in a line")
+    promotion_sha256: str = Field(description="of `promotion.json`")
 
     @property
     def verdict(self) -> Verdict:

@@ -4,11 +4,9 @@ They run like any other stage, so an error keeps its class, progress is shown, a
 a flow imports TensorFlow.
 """
 
-# pandas tells no types.
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import html
 
 from pydantic import Field, model_validator
 
@@ -19,10 +17,6 @@ from podline.frozen import Frozen, JsonObject
 from podline.plurals import plural
 from podline.recipes.settings import Duration, Recipe
 from podline.stages.specs import RecipeSpec, Result, Spec, TrainableSpec, TrainSpec, Where
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 # Part of a search's identity: raise it when another rate is read off the same curve.
 FINDER_VERSION = 2
@@ -39,56 +33,36 @@ class InputSpeedSpec(RecipeSpec):
 
 
 class StageSpeed(Frozen):
-    """A stage of the input pipeline, measured by itself.
+    """A stage of the input pipeline, measured by itself."""
 
-    Attributes:
-        name: ``disk``, ``read``, ``augment``, ``batch`` or ``hand-over``.
-        about: what it does.
-        milliseconds: for a batch.
-        examples_per_second: if it were the only stage.
-    """
-
-    name: str
-    about: str
-    milliseconds: float
-    examples_per_second: float
+    name: str = Field(description="`disk`, `read`, `augment`, `batch` or `hand-over`")
+    about: str = Field(description="what it does")
+    milliseconds: float = Field(description="for a batch")
+    examples_per_second: float = Field(description="if it were the only stage")
 
 
 class InputSpeed(Result):
-    """How fast the input of a recipe is, stage by stage, and whether it feeds the model. Rates are in examples/s.
+    """How fast the input of a recipe is, stage by stage, and whether it feeds the model. Rates are in examples/s."""
 
-    Attributes:
-        recipe: its name.
-        dataset: the data set's folder in the store.
-        batch_size: examples in a batch.
-        devices: what the model was measured on.
-        stages: in the order in which a batch passes through them; ``disk`` is paid in the first pass over the data only
-            (as long as memory can hold them), so it stands apart.
-        disk: what the first pass adds to ``read``: the pages are not in memory yet.
-        bottleneck: the slowest of the stages.
-        first_pass_bottleneck: the same in the first pass.
-        together: the whole pipeline, its stages side by side as in training, without a model that uses the batches.
-        first_pass: the same in the first pass.
-        model: the training step with a batch that is at hand.
-        training: the same with this input beside it, which may take the cores from it.
-        waiting: share of the time for which training with this input waited for it, 0…1.
-        feeds: whether the model hardly waits (less than 5 % of the time).
-    """
-
-    recipe: str
-    dataset: str
-    batch_size: int
-    devices: str
-    stages: tuple[StageSpeed, ...]
-    disk: StageSpeed
-    bottleneck: str
-    first_pass_bottleneck: str
-    together: float
-    first_pass: float
-    model: float
-    training: float
-    waiting: float
-    feeds: bool
+    recipe: str = Field(description="its name")
+    dataset: str = Field(description="the data set's folder in the store")
+    batch_size: int = Field(description="examples in a batch")
+    devices: str = Field(description="what the model was measured on")
+    stages: tuple[StageSpeed, ...] = Field(
+        description="in the order in which a batch passes through them; `disk` is paid in the first pass over the data "
+        "only (as long as memory can hold them), so it stands apart",
+    )
+    disk: StageSpeed = Field(description="what the first pass adds to `read`: the pages are not in memory yet")
+    bottleneck: str = Field(description="the slowest of the stages")
+    first_pass_bottleneck: str = Field(description="the same in the first pass")
+    together: float = Field(
+        description="the whole pipeline, its stages side by side as in training, without a model that uses the batches"
+    )
+    first_pass: float = Field(description="the same in the first pass")
+    model: float = Field(description="the training step with a batch that is at hand")
+    training: float = Field(description="the same with this input beside it, which may take the cores from it")
+    waiting: float = Field(description="share of the time for which training with this input waited for it, 0…1")
+    feeds: bool = Field(description="whether the model hardly waits (less than 5 % of the time)")
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
@@ -103,17 +77,8 @@ class InputSpeed(Result):
             rows.append(row(stage.name, *figures, f"{stage.about}{mark}"))
         return [*rows, "", *self._verdict()]
 
-    def table(self) -> pd.DataFrame:
-        """Return one row for each stage, for the whole pipeline and for the model."""
-        import pandas as pd  # noqa: PLC0415 (the command line does without it)
-
-        rows = [stage.model_dump(include={"name", "examples_per_second", "milliseconds"}) for stage in self._rows()]
-        table = pd.DataFrame(rows).set_index("name")
-        table["bottleneck"] = [name == self.bottleneck for name in table.index]
-        return table
-
     def _repr_html_(self) -> str:
-        return f"{self.table().to_html()}<p>{'<br>'.join(self._verdict())}</p>"
+        return f"<pre>{html.escape(str(self))}</pre>"
 
     def _rows(self) -> list[StageSpeed]:
         def measured(name: str, speed: float, about: str) -> StageSpeed:
@@ -215,29 +180,19 @@ class LearningRateSpec(TrainableSpec):
 
 
 class LearningRateResult(Result):
-    """What a search found; ``folder`` has the chart and ``finder.json``, the curve with its suggestion.
+    """What a search found; ``folder`` has the chart and ``finder.json``, the curve with its suggestion."""
 
-    Attributes:
-        folder: its name in the store.
-        chart: the name of the chart, a PNG.
-        learning_rate: the suggestion.
-        recipe_rate: the rate that the recipe has, for comparison.
-        floor: from which rate to which the loss is near its lowest; None if it never falls.
-        steepest: where it falls fastest; None if it never falls.
-        blow_up: where it goes up for good; None if it does not.
-        steps: how many were taken; fewer than asked for if the loss exploded.
-        reasons: what speaks for the suggestion, a sentence each.
-    """
-
-    folder: str
-    chart: str
-    learning_rate: float
-    recipe_rate: float
-    floor: tuple[float, float] | None
-    steepest: float | None
-    blow_up: float | None
-    steps: int
-    reasons: tuple[str, ...]
+    folder: str = Field(description="its name in the store")
+    chart: str = Field(description="the name of the chart, a PNG")
+    learning_rate: float = Field(description="the suggestion")
+    recipe_rate: float = Field(description="the rate that the recipe has, for comparison")
+    floor: tuple[float, float] | None = Field(
+        description="from which rate to which the loss is near its lowest; None if it never falls"
+    )
+    steepest: float | None = Field(description="where it falls fastest; None if it never falls")
+    blow_up: float | None = Field(description="where it goes up for good; None if it does not")
+    steps: int = Field(description="how many were taken; fewer than asked for if the loss exploded")
+    reasons: tuple[str, ...] = Field(description="what speaks for the suggestion, a sentence each")
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
@@ -253,37 +208,21 @@ class PreflightSpec(TrainSpec):
 
 
 class Preflight(Result):
-    """That a training can begin, and what it will take; ``seconds`` is what the rehearsal took.
+    """That a training can begin, and what it will take; ``seconds`` is what the rehearsal took."""
 
-    Attributes:
-        run: the run's name.
-        devices: what it was rehearsed on.
-        steps: what is left to do.
-        batch_size: examples in a step.
-        first_step: seconds of the first step, turning it into a graph included.
-        step: seconds of a step after that.
-        evaluation: seconds of an evaluation of the whole split.
-        evaluations: how many there will be.
-        checkpoint: seconds that a checkpoint takes.
-        checkpoint_bytes: its size.
-        training_seconds: the estimate for all that is left: steps, evaluations, checkpoints.
-        memory_bytes: the most that the process had at once.
-        device_memory_bytes: the same of the device's own memory; 0 where it has none.
-    """
-
-    run: str
-    devices: str
-    steps: int
-    batch_size: int
-    first_step: float
-    step: float
-    evaluation: float
-    evaluations: int
-    checkpoint: float
-    checkpoint_bytes: int
-    training_seconds: float
-    memory_bytes: int
-    device_memory_bytes: int = Field(default=0)
+    run: str = Field(description="the run's name")
+    devices: str = Field(description="what it was rehearsed on")
+    steps: int = Field(description="what is left to do")
+    batch_size: int = Field(description="examples in a step")
+    first_step: float = Field(description="seconds of the first step, turning it into a graph included")
+    step: float = Field(description="seconds of a step after that")
+    evaluation: float = Field(description="seconds of an evaluation of the whole split")
+    evaluations: int = Field(description="how many there will be")
+    checkpoint: float = Field(description="seconds that a checkpoint takes")
+    checkpoint_bytes: int = Field(description="its size")
+    training_seconds: float = Field(description="the estimate for all that is left: steps, evaluations, checkpoints")
+    memory_bytes: int = Field(description="the most that the process had at once")
+    device_memory_bytes: int = Field(default=0, description="the same of the device's own memory; 0 where it has none")
 
     def lines(self, _where: Where = str, /) -> list[str]:
         """Return the estimate in words."""
@@ -314,17 +253,11 @@ class PaceSpec(TrainableSpec):
 
 
 class Pace(Result):
-    """What fits into the minutes that were asked for.
+    """What fits into the minutes that were asked for."""
 
-    Attributes:
-        folder: its name in the store.
-        duration: of the training, in the recipe's own unit.
-        training_seconds: the estimate for it.
-    """
-
-    folder: str
-    duration: Duration
-    training_seconds: float
+    folder: str = Field(description="its name in the store")
+    duration: Duration = Field(description="of the training, in the recipe's own unit")
+    training_seconds: float = Field(description="the estimate for it")
 
     def of(self, recipe: Recipe) -> Recipe:
         """Return a recipe that is trained for as long."""
@@ -352,25 +285,26 @@ class ClassShare(Frozen):
 
 
 class PicturePrediction(Frozen):
-    """What a model says of one picture.
+    """What a model says of one picture."""
 
-    Attributes:
-        file: the picture's.
-        width: of the picture, in pixels.
-        height: of the picture, in pixels.
-        picture: the file with skeletons drawn on it; None where the model names classes.
-        people: COCO results, the surest first, with the file's name; None where the model names classes.
-        classes: every class, the likeliest first; None where the model finds people.
-        category: what it finds instead of people; empty for several categories.
-    """
-
-    file: str
-    width: int
-    height: int
-    picture: str | None = None
-    people: tuple[JsonObject, ...] | None = None
-    classes: tuple[ClassShare, ...] | None = None
-    category: str = Field(default=PERSON, exclude_if=lambda category: category == PERSON)
+    file: str = Field(description="the picture's")
+    width: int = Field(description="of the picture, in pixels")
+    height: int = Field(description="of the picture, in pixels")
+    picture: str | None = Field(
+        default=None, description="the file with skeletons drawn on it; None where the model names classes"
+    )
+    people: tuple[JsonObject, ...] | None = Field(
+        default=None,
+        description="COCO results, the surest first, with the file's name; None where the model names classes",
+    )
+    classes: tuple[ClassShare, ...] | None = Field(
+        default=None, description="every class, the likeliest first; None where the model finds people"
+    )
+    category: str = Field(
+        default=PERSON,
+        exclude_if=lambda category: category == PERSON,
+        description="what it finds instead of people; empty for several categories",
+    )
 
     def line(self) -> str:
         """Return what the model says of the picture."""

@@ -24,7 +24,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any
 
 import google_crc32c
 from google.api_core import exceptions as api
@@ -46,8 +46,6 @@ from podline.store.cache import Cache
 from podline.store.cloud_storage import client, cloud_explained, forget_client, worth_trying
 from podline.store.contract import BUCKET_SCHEME, Listed, Store, explained
 from podline.store.prefetch import in_order
-
-Answer = TypeVar("Answer")
 
 # Between two of these, one of another writer may come in.
 _ATTEMPTS_TO_REPLACE = 5
@@ -83,14 +81,6 @@ def split_uri(uri: str) -> tuple[str, str]:
             "letter or digit at both ends; mend the name"
         )
     return bucket, prefix
-
-
-class _Content(NamedTuple):
-    """The size and checksums of a file."""
-
-    bytes: int
-    sha256: str
-    crc32c: str
 
 
 class BucketStore(Store):
@@ -222,7 +212,7 @@ class BucketStore(Store):
         """Upload the file; see :meth:`Store.publish_file`."""
         del flush  # what the service has acknowledged is safe
         with explained("read", source):
-            content = _content(source)
+            content = _content(name, source)
         for _ in range(_ATTEMPTS_TO_REPLACE):
             there = self.find(name)
             if there is not None and (there.bytes, there.crc32c) == (content.bytes, content.crc32c):
@@ -235,7 +225,7 @@ class BucketStore(Store):
             generation = int(there.version) if there is not None else 0
             with self._explained("write", self.where(name)):
                 try:
-                    self._again(self._upload)(source, name, content, generation)
+                    self._again(self._upload)(source, content, generation)
                 except api.PreconditionFailed:
                     continue  # another process wrote it meanwhile; or this one did, and the answer was lost
                 except api.NotFound:
@@ -252,8 +242,8 @@ class BucketStore(Store):
         with self._explained("delete", self.where(name)), contextlib.suppress(api.NotFound):
             self._reference(name).delete(**self._options)
 
-    def _upload(self, source: Path, name: str, content: _Content, generation: int) -> None:
-        blob = self._reference(name)
+    def _upload(self, source: Path, content: Listed, generation: int) -> None:
+        blob = self._reference(content.name)
         blob.chunk_size = _PIECE_BYTES
         blob.metadata = {_SHA256: content.sha256, _CRC32C: content.crc32c}
         with source.open("rb") as stream:
@@ -336,15 +326,15 @@ def forget_clients() -> None:
     forget_client()
 
 
-def _content(path: Path) -> _Content:
-    """Return size and checksums of a file, in one pass; memory is flat."""
+def _content(name: str, path: Path) -> Listed:
+    """Return what a name will be when the file is published, in one pass; memory is flat."""
     crc32c, sha256, size = google_crc32c.Checksum(), hashlib.sha256(), 0
     with path.open("rb") as stream:
         while block := stream.read(_BLOCK_BYTES):
             crc32c.update(block)
             sha256.update(block)
             size += len(block)
-    return _Content(size, sha256.hexdigest(), _written(crc32c))
+    return Listed(name, size, 0.0, "", sha256.hexdigest(), _written(crc32c))
 
 
 def _crc32c(path: Path) -> str:

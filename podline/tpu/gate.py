@@ -11,6 +11,8 @@ import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from pydantic import Field
+
 from podline.errors import HangError, PodlineError, TpuUnhealthyError
 from podline.figures import duration
 from podline.frozen import Frozen
@@ -29,23 +31,14 @@ if TYPE_CHECKING:
 
 
 class View(Frozen):
-    """A TPU at a time.
+    """A TPU at a time."""
 
-    Attributes:
-        name: the node's.
-        at: seconds since 1970.
-        node: as the API describes it; None if there is none.
-        turn: the user on this machine.
-        lock: libtpu's; None where Podline does not run on the TPU VM.
-        end_announced: why the machine is about to be taken away; empty if it is not.
-    """
-
-    name: str
-    at: float
-    node: Node | None
-    turn: TurnView
-    lock: LockView | None = None
-    end_announced: str = ""
+    name: str = Field(description="the node's")
+    at: float = Field(description="seconds since 1970")
+    node: Node | None = Field(description="as the API describes it; None if there is none")
+    turn: TurnView = Field(description="the user on this machine")
+    lock: LockView | None = Field(default=None, description="libtpu's; None where Podline does not run on the TPU VM")
+    end_announced: str = Field(default="", description="why the machine is about to be taken away; empty if it is not")
 
     def decision(self, tried: Tried, settings: TpuSettings, *, hung: bool, patient: bool) -> Decision:
         """Return what the policy says to this view, for a run that has tried some repairs."""

@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from pydantic import Field
+
 from podline.frozen import Frozen
 from podline.tpu.node import GONE, IN_QUEUE, Node, QueuedResource, State
 from podline.tpu_settings import TpuSettings
@@ -61,19 +63,12 @@ TABLE: dict[PatrolCase, PatrolRule] = {
 
 
 class PatrolFinding(Frozen):
-    """Something that was found, and what became of it.
+    """Something that was found, and what became of it."""
 
-    Attributes:
-        what: its kind and name.
-        seen: the details.
-        case: its row in the table.
-        done: the patrol's action, or why there was none although the table has one.
-    """
-
-    what: str
-    seen: str
-    case: PatrolCase
-    done: str = ""
+    what: str = Field(description="its kind and name")
+    seen: str = Field(description="the details")
+    case: PatrolCase = Field(description="its row in the table")
+    done: str = Field(default="", description="the patrol's action, or why there was none although the table has one")
 
     def row(self) -> dict[str, str]:
         """Return the finding as a row of a table."""

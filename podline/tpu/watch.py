@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from pydantic import Field
+
 from podline.errors import PodlineError, TpuGoneError, TpuUnhealthyError
 from podline.figures import duration
 from podline.frozen import Frozen
@@ -35,21 +37,13 @@ class Course(StrEnum):
 
 
 class Sight(Frozen):
-    """All that the watch sees at a time; times are in seconds.
+    """All that the watch sees at a time; times are in seconds."""
 
-    Attributes:
-        state: the node's; None as long as the API does not say.
-        health: the node's.
-        unhealthy_for: how long it has not been healthy.
-        silent_for: how long the training has shown no progress.
-        end_announced: why the machine is about to be taken away; empty if it is not.
-    """
-
-    state: State | None = None
-    health: Health = Health.HEALTH_UNSPECIFIED
-    unhealthy_for: float = 0.0
-    silent_for: float = 0.0
-    end_announced: str = ""
+    state: State | None = Field(default=None, description="the node's; None as long as the API does not say")
+    health: Health = Field(default=Health.HEALTH_UNSPECIFIED, description="the node's")
+    unhealthy_for: float = Field(default=0.0, description="how long it has not been healthy")
+    silent_for: float = Field(default=0.0, description="how long the training has shown no progress")
+    end_announced: str = Field(default="", description="why the machine is about to be taken away; empty if it is not")
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ hand-over tensors that are at hand become the devices' own
 from __future__ import annotations
 
 import itertools
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,12 +33,13 @@ from podline.input.pipeline import Arrays, TrainingInput
 from podline.progress import Reporter
 from podline.stages.completed import manifest_sha256
 from podline.stages.tools import InputSpeed, InputSpeedSpec, StageSpeed
+from podline.store.contract import explained
 from podline.store.opening import open_store
-from podline.store.page_cache import drop_pages, fits_in_memory
 from podline.training import devices
 from podline.training.plan import TRAINING_SPLIT, Plan
 from podline.training.run import Trainer, build_trainer
 
+_CONTAINERS_LIMIT = Path("/sys/fs/cgroup/memory.max")
 Raw = tuple[int, npt.NDArray[np.int64], Arrays]
 Take = Callable[[int], Arrays]
 
@@ -149,7 +151,7 @@ def _measured(
         devices=devices.describe(tf.distribute.get_strategy()),
         stages=tuple(_speed(name, seconds, size) for name, seconds in took.items()),
         disk=_speed("disk", disk, size),
-        bottleneck=slowest(took if fits_in_memory(data_bytes) else first),
+        bottleneck=slowest(took if _fits_in_memory(data_bytes) else first),
         first_pass_bottleneck=slowest(first),
         together=size / together,
         first_pass=size / (together + disk),
@@ -197,7 +199,7 @@ def _reading(stages: Stages, files: Sequence[Path], plan: Plan, seconds: float) 
     """Seconds that the disk adds to a batch, seconds to read one whose pages are in memory, and some batches."""
     plan.order.batch(0)  # The first call makes an epoch's permutation, and none after it.
     for file in files:
-        drop_pages(file)
+        _drop_pages(file)
     raws: list[Raw] = []
     most = max(_LEAST_BATCHES, min(_MOST_BATCHES, plan.order.steps_per_epoch))
     started = time.perf_counter()
@@ -251,3 +253,21 @@ class _Beside:
             part = self._steps.advance(_LEAST_BATCHES)
             steps, took, waited = steps + part.steps, took + part.seconds, waited + part.waiting
         return took / steps, waited / steps
+
+
+def _fits_in_memory(size: int) -> bool:
+    """Return whether ``size`` bytes can stay in the page cache: half of memory, or of what a container may have."""
+    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        memory = min(physical, int(_CONTAINERS_LIMIT.read_text()))
+    except (OSError, ValueError):  # no such file; or "max"
+        memory = physical
+    return size <= memory // 2
+
+
+def _drop_pages(path: Path) -> None:
+    """Drop a file's pages; where there is no posix_fadvise(2), and of what a process has mapped, they stay."""
+    with explained("read", path), path.open("rb") as stream:
+        os.fdatasync(stream.fileno())  # what is not on the disk yet cannot be dropped
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)

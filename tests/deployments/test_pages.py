@@ -269,7 +269,6 @@ def test_links_are_made_to_stores_that_are_served(
     server: str, store: Store, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert PageLinks(store).to(REPORT) == f"[{store.where(REPORT)}]({server}{page_path(store.uri, REPORT)})"
-    assert PageLinks(store).to(REPORT, "the page") == f"[the page]({server}{page_path(store.uri, REPORT)})"
     other = open_store(folder / "other")
     assert PageLinks(other).to(REPORT) == f"`{other.where(REPORT)}`"
     monkeypatch.delenv("PODLINE_PAGES_URL")

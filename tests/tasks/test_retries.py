@@ -117,7 +117,9 @@ def test_a_failure_of_ours_is_one_line_with_cause_and_remedy_and_no_traceback(at
     run_id, answer = attempt(SourceError("act: x.tar.gz has 3 bytes, expected 7; give another --source"))
     said = "Raw data: act: x.tar.gz has 3 bytes, expected 7; give another Source"
     assert answer.message == said
-    assert states(run_id)[-1].message == said
+    history = states(run_id)
+    assert history[-1].message == said
+    assert "AwaitingRetry" not in {state.name for state in history}
     told = lines(run_id, "Finished in state Failed")
     assert not any("Traceback" in message for _, message in told)
     assert said in told[-1][1]
@@ -134,6 +136,7 @@ def test_what_was_tried_again_says_how_often(attempt: Attempt) -> None:
 def test_a_bug_keeps_its_traceback(attempt: Attempt) -> None:
     run_id, answer = attempt(KeyError("x"))
     assert answer.is_failed()
+    assert "AwaitingRetry" not in {state.name for state in states(run_id)}
     told = lines(run_id, "Traceback")
     assert any("Traceback" in message and "KeyError: 'x'" in message for _, message in told)
 

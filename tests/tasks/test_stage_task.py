@@ -1,4 +1,4 @@
-"""A stage as a task on a real server: what is tried again, after how long, and how often."""
+"""A stage as a task on a real server: its child, its log, its budgets."""
 
 from __future__ import annotations
 
@@ -54,13 +54,6 @@ def test_a_killed_child_is_tried_again_after_its_own_delay(tmp_path: Path, monke
     assert [event["event"] for event in events if event["event"] in ("error", "result")] == ["error", "result"]
 
 
-def test_a_transient_error_that_stays_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(errors.ChildKilledError, "retry_delays", (0.1, 0.1))
-    with pytest.raises(errors.ChildKilledError):
-        acting(str(tmp_path), "killed")
-    assert newest_task().run_count == 3
-
-
 def test_how_often_each_budget_is_tried_again() -> None:
     classes, causes = [errors.TransientError], []
     while classes:
@@ -70,13 +63,6 @@ def test_how_often_each_budget_is_tried_again() -> None:
     for cause in causes:
         budgets[cause.budget] = max(budgets[cause.budget], len(cause.retry_delays))
     assert budgets == {"failures": 3, "preemptions": 5, "unexplained": 1}
-
-
-@pytest.mark.parametrize(("name", "error"), [("bad source", errors.SourceError), ("bug", errors.PodlineError)])
-def test_what_would_not_help_is_not_tried(tmp_path: Path, name: str, error: type[Exception]) -> None:
-    with pytest.raises(error):
-        acting(str(tmp_path), name)
-    assert newest_task().run_count == 1
 
 
 def test_the_log_of_a_stage_is_on_its_run(tmp_path: Path) -> None:

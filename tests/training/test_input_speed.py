@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -132,18 +133,18 @@ def test_data_that_memory_cannot_hold_come_from_the_disk_in_every_pass(
 ) -> None:
     stages_of = input_speed.stages_of
     monkeypatch.setattr(input_speed, "stages_of", lambda *given: _with_slow_disk(stages_of(*given)))
-    monkeypatch.setattr(input_speed, "fits_in_memory", lambda _split: False)
+    monkeypatch.setattr(input_speed, "_fits_in_memory", lambda _split: False)
     assert measure(root).bottleneck == "disk"
 
 
 def test_a_notebook_gets_a_table(root: Path) -> None:
     found = measure(root)
     assert found.dataset == f"datasets/sample/{FINGERPRINT}"
-    table = found.table()
-    assert list(table.index) == ["disk", "read", "augment", "batch", "hand-over", "together", "model", "training"]
-    assert table["bottleneck"].to_dict() == {name: name == found.bottleneck for name in table.index}
-    assert min(table["examples_per_second"]) > 0
-    assert "<table" in found._repr_html_()
+    expected = ["disk", "read", "augment", "batch", "hand-over", "together", "model", "training"]
+    rows = [line.split() for line in found.lines()[1:9]]
+    assert [row[0] for row in rows] == expected
+    assert min(float(row[1].replace(",", "")) for row in rows) > 0
+    assert found._repr_html_().startswith("<pre>stage ")
     assert InputSpeed.model_validate_json(found.model_dump_json()) == found
 
 
@@ -175,3 +176,16 @@ def test_the_model_beside_it_trains_the_layers_of_the_recipe(root: Path) -> None
 def test_without_a_data_set_it_says_what_to_type(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="make one with `podline convert sample"):
         measure(tmp_path)
+
+
+def test_half_of_memory_or_of_the_container_s(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    monkeypatch.setattr(input_speed, "_CONTAINERS_LIMIT", tmp_path / "limit")
+    for limit in (None, "max\n", f"{2 * physical}\n"):
+        if limit:
+            (tmp_path / "limit").write_text(limit)
+        assert input_speed._fits_in_memory(physical // 2)
+        assert not input_speed._fits_in_memory(physical // 2 + 1)
+    (tmp_path / "limit").write_text("1000\n")
+    assert input_speed._fits_in_memory(500)
+    assert not input_speed._fits_in_memory(501)

@@ -99,14 +99,18 @@ def test_an_input_that_is_slow_is_named_while_training_runs_and_in_the_report(tm
     assert "slower than the last 5 runs: waits for input" in page
 
 
+@pytest.mark.parametrize(("devices", "hidden"), [("0", False), ("", True), ("-1", True)])
+def test_gpus_may_be_hidden(monkeypatch, devices, hidden):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", devices)
+    assert gpus_are_hidden() is hidden
+
+
 def test_the_machines_accelerators_are_seen_by_their_nodes(tmp_path):
     (tmp_path / "dev").mkdir()
     assert accelerators(tmp_path) == []
     for name in ("nvidiactl", "nvidia0", "nvidia1", "accel0"):
         (tmp_path / "dev" / name).touch()
     assert accelerators(tmp_path) == ["an NVIDIA GPU (/dev/nvidia0)", "a TPU (/dev/accel0)"]
-    assert [gpus_are_hidden(given) for given in ({}, {"CUDA_VISIBLE_DEVICES": "0"})] == [False, False]
-    assert gpus_are_hidden({"CUDA_VISIBLE_DEVICES": ""})
 
 
 def test_auto_that_falls_back_is_loud_and_may_be_an_error(monkeypatch):

@@ -1,4 +1,4 @@
-"""What of a report is in Prefect's UI."""
+"""What Prefect's UI shows of a report and of a promotion."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import markdown_it
 import pytest
 
 from podline.reporting.templates import markdown
-from podline.stages.specs import ReportResult, TrainResult
+from podline.stages.specs import PromoteResult, ReportResult, TrainResult
 from podline.store.opening import open_store
-from podline.tasks.artifacts import report_text
+from podline.tasks.artifacts import outcome, report_text
 from podline.tasks.page_links import PageLinks
 
 CHART = '<svg class="chart" role="img" aria-label="{}" viewBox="0 0 10 20" style="max-width: 15px"><path/></svg>'
@@ -73,3 +73,32 @@ def test_what_lies_in_a_bucket_is_a_link(tmp_path: Path) -> None:
 
     link = "(https://storage.cloud.google.com/bucket/a%20store/runs/it/report.html)"
     assert f"[gs://bucket/a store/runs/it/report.html]{link}" in text_of(tmp_path, "", Bucket())
+
+
+def refused(*refusals: str) -> PromoteResult:
+    return PromoteResult(
+        run="sample-2",
+        recipe="sample",
+        promoted=not refusals,
+        against="sample-1",
+        measure="top1",
+        refusals=refusals,
+        headline="sample-2 is refused as champion of sample; sample-1 stays",
+        promotion_sha256="0" * 64,
+    )
+
+
+def test_the_outcome_is_a_line_that_can_be_read() -> None:
+    assert outcome(None) == "not asked for"
+    one = refused("accuracy: 29.3 % vs 99.2 %")
+    assert outcome(one) == f"{one.headline}; accuracy: 29.3 % vs 99.2 %"
+    many = refused("accuracy: 29.3 % vs 99.2 %", "class disc: 35.0 % vs 97.0 %", "class ring: 37.0 % vs 98.0 %")
+    assert outcome(many) == f"{many.headline}; accuracy: 29.3 % vs 99.2 %; 2 more in the report"
+
+
+def test_an_undecided_model_says_what_would_decide() -> None:
+    doubt = "not shown to be within the margin: accuracy; 2 more trainings of the reference's recipe would decide"
+    headline = "sample-2 is undecided as champion of sample; sample-1 stays"
+    undecided = refused("").model_copy(update={"refusals": (), "doubt": doubt, "headline": headline})
+    assert undecided.verdict == "undecided"
+    assert outcome(undecided) == f"{headline}; {doubt}"
