@@ -19,26 +19,12 @@ _NAMED = 3
 
 Verdict = Literal["promoted", "refused", "undecided"]
 
-Rule = Literal[
-    "guessing",
-    "export",
-    "comparable",
-    "leakage",
-    "main",
-    "class",
-    "joint",
-    "calibration",
-    "guard",
-    "size",
-    "operations",
-]
-
 
 class Check(Frozen):
     """What a rule said of one thing.
 
     Attributes:
-        rule: which.
+        rule: its name.
         name: of what: the metric, the class, the joint, the file.
         measure: the metric whose unit the figures have; empty where nothing is left to chance.
         before: the figure that it is compared with: the mean over the known trainings; None where there is none.
@@ -47,11 +33,12 @@ class Check(Frozen):
         margin: by how much a promoted model may be worse.
         refused: whether the rule refuses the model.
         shown: whether the pessimistic end is within the margin.
+        better: whether the figure is significantly better.
         more_trainings: how many more known trainings would show it, if all else stayed; 0 if none would.
         message: all this in words.
     """
 
-    rule: Rule
+    rule: str
     name: str
     measure: str = ""
     before: float | None = None
@@ -60,6 +47,7 @@ class Check(Frozen):
     margin: float | None = None
     refused: bool
     shown: bool = True
+    better: bool = False
     more_trainings: int = 0
     message: str
 

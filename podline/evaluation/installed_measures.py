@@ -1,4 +1,4 @@
-"""Figures of measures that installed packages add, see :mod:`podline.measures`: of one model, and of two."""
+"""Figures of measures that installed packages add, see :mod:`podline.measures`."""
 
 from __future__ import annotations
 
@@ -27,30 +27,6 @@ def figures_of(labels: Labels, predictions: Labels, classes: int) -> dict[str, M
         SettingsError: a measure raises, or gives no finite number.
     """
     return {measure.name: _within(measure, labels, predictions, classes) for measure in installed()}
-
-
-def compared(
-    measure: Measure, labels: Labels, before: Labels, after: Labels, classes: int
-) -> tuple[float, float, float]:
-    """A measure of two models on the same examples, and the bootstrap's standard deviation of the difference.
-
-    Args:
-        measure: which.
-        labels: the true classes, shape (n,).
-        before: what the first model names, shape (n,).
-        after: what the second one names.
-        classes: how many there are.
-
-    Raises:
-        SettingsError: see :func:`value_of`.
-    """
-    differences = [
-        value_of(measure, labels[drawn], after[drawn], classes)
-        - value_of(measure, labels[drawn], before[drawn], classes)
-        for drawn in _drawn(len(labels))
-    ]
-    was, is_now = (value_of(measure, labels, predictions, classes) for predictions in (before, after))
-    return was, is_now, float(np.std(differences, ddof=1))
 
 
 def value_of(measure: Measure, labels: Labels, predictions: Labels, classes: int) -> float:

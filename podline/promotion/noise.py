@@ -53,6 +53,11 @@ class Noise:
     seeds: Any
     trainings: int
 
+    def at(self, place: int) -> Noise:
+        """Return the noise of one figure of an array."""
+        parts = {name: float(getattr(self, name)[place]) for name in ("share", "examples", "answers", "seeds")}
+        return Noise(**parts, trainings=self.trainings)
+
     @property
     def equal(self) -> Any:
         """The variance of the difference from an equally good model."""
@@ -182,7 +187,7 @@ def expected_of_parts(known: Any, examples: Any, answers: Any, spread: float) ->
     """
     values = np.asarray(known, float)
     trainings, parts = values.shape
-    if trainings == 1 or not parts:
+    if trainings == 1:
         return spread**2
     shown = (values.var(axis=0, ddof=1) - answers) / scale(values.mean(axis=0), examples)
     weight = parts * (trainings - 1)
@@ -195,6 +200,6 @@ def expected_of_whole(spread: float, of_part: float, parts: int) -> float:
     Args:
         spread: the standard deviation that moves all parts together, by the settings.
         of_part: the variance of a single part; see :func:`expected_of_parts`.
-        parts: how many there are.
+        parts: how many there are; if none, only the first counts.
     """
     return spread**2 + (of_part * _DEPENDENT / parts if parts else 0.0)

@@ -14,7 +14,7 @@ from podline.documents.promotion import read_promotion
 from podline.errors import PodlineError, SettingsError
 from podline.inventory.catalogue import training_of
 from podline.kinds.table import kind_of, read_evaluation
-from podline.promotion.comparing import JudgedSplit
+from podline.promotion.answers import JudgedSplit
 from podline.promotion.noise import MOST_TRAININGS
 from podline.recipes.settings import Recipe
 from podline.stages.from_recipe import training_spec
@@ -89,8 +89,8 @@ def said_on(store: Store, run: str, splits: Sequence[JudgedSplit]) -> Any:
         for examples in splits:
             if examples_of(manifest, examples.split) == examples_of(examples.manifest, examples.split):
                 document = read_evaluation(store, training.folder)
-                comparison = kind_of(document).comparison()
-                return comparison.part(examples, comparison.left(store, training.folder, document))
+                answers = kind_of(document).answers()
+                return answers.part(examples, answers.left(store, training.folder, document))
     except PodlineError:  # what another run has lost is no reason to refuse this one
         pass
     return None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+
 from pydantic import Field
 
 from podline.documents.promotion import Verdict
@@ -21,6 +23,7 @@ class PromoteSpec(RunSpec):
         weights_sha256: the model's identity.
         evaluation_sha256: the evaluation's.
         rules: those of the recipe.
+        code: installed rules → a digest of their code.
         anyway: whatever the rules say.
         reason: what a person says, for the history.
         again: judge it even if that was done before.
@@ -30,6 +33,7 @@ class PromoteSpec(RunSpec):
     weights_sha256: str
     evaluation_sha256: str
     rules: PromotionSettings = PromotionSettings()
+    code: dict[str, str] = Field(default_factory=dict, exclude_if=operator.not_)
     anyway: bool = False
     reason: str = ""
     again: bool = False

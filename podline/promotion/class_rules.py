@@ -1,0 +1,76 @@
+"""Rules of promotion for classifiers: accuracy, classes, calibration error, guarded measures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from podline.errors import SettingsError
+from podline.evaluation.classification import BINS
+from podline.evaluation.guesses import Guesses
+from podline.evaluation.installed_measures import value_of
+from podline.measures import installed
+from podline.promotion.figure import LEAST_EXAMPLES, Figure, Floats, Pair, Shares, drawn, rule
+from podline.promotion.noise import expected_of_whole
+from podline.recipes.promotion_settings import PromotionSettings
+
+
+@rule("main", "classification")
+def accuracy(pair: Pair, settings: PromotionSettings) -> Iterator[Figure]:
+    """The accuracy must not fall."""
+    of_class = _by_class(pair, pair.known)
+    whole = {"accuracy": _right(pair.known)}
+    of_part = Shares(of_class).expected(settings.part_spread) if of_class else 0.0
+    expected = expected_of_whole(settings.spread, of_part, len(of_class))
+    now = {"accuracy": _right([pair.candidate])[0]}
+    yield from Shares(whole).figures(now, expected, "top1", settings.margin)
+
+
+@rule("class", "classification")
+def classes(pair: Pair, settings: PromotionSettings) -> Iterator[Figure]:
+    """The accuracy of each class with enough test examples must not fall."""
+    now = {name: right[0] for name, right in _by_class(pair, [pair.candidate]).items()}
+    if now:
+        shares = Shares(_by_class(pair, pair.known))
+        yield from shares.figures(now, shares.expected(settings.part_spread), "top1", settings.part_margin)
+
+
+@rule("calibration", "classification")
+def calibration(pair: Pair, settings: PromotionSettings) -> Iterator[Figure]:
+    """The calibration error must not grow."""
+    found = drawn("calibration error", pair, lambda said: -_calibration_error(said), settings, "calibration_error")
+    yield replace(found, margin=settings.calibration)
+
+
+@rule("guard", "classification")
+def guards(pair: Pair, settings: PromotionSettings) -> Iterator[Figure]:
+    """Measures of installed packages must not be worse, if the settings name them."""
+    measures = {measure.name: measure for measure in installed()} if settings.guards else {}
+    for name in settings.guards:
+        if name not in measures:
+            known = ", ".join(measures) or "none is installed"
+            raise SettingsError(f"promotion.guards: got {name}, expected an installed measure: {known}")
+        measure, sign = measures[name], 1 if measures[name].higher_is_better else -1
+
+        def value(said: Guesses, measure=measure, sign=sign) -> float:
+            return sign * value_of(measure, said.labels, said.predictions, len(pair.class_names))
+
+        yield drawn(measure.label, pair, value, settings, measure.name)
+
+
+def _right(said: Sequence[Guesses]) -> Floats:
+    return np.stack([guesses.right for guesses in said]).astype(float)
+
+
+def _by_class(pair: Pair, said: Sequence[Guesses]) -> dict[str, Floats]:
+    """Return what models got right of the examples of each class that has enough of them, by name."""
+    right = _right(said)
+    rows = {name: np.flatnonzero(pair.candidate.labels == label) for label, name in enumerate(pair.class_names)}
+    return {name: right[:, places] for name, places in rows.items() if len(places) >= LEAST_EXAMPLES}
+
+
+def _calibration_error(guesses: Guesses) -> float:
+    places = np.clip(np.ceil(guesses.confidences * BINS).astype(np.int64) - 1, 0, BINS - 1)
+    return float(np.abs(np.bincount(places, guesses.right - guesses.confidences, BINS)).sum() / len(guesses.labels))
