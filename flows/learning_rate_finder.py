@@ -14,7 +14,7 @@ from prefect import flow
 from prefect.client.schemas.objects import State
 
 from podline import settings
-from podline.progress import Reporter
+from podline.progress import Reporter, terminal
 from podline.stages.table import LR_FIND
 from podline.store.opening import open_store
 from podline.tasks.artifacts import publish_chart
@@ -23,7 +23,6 @@ from podline.tasks.forms import read_form, run_name
 from podline.tasks.leftover_tasks import close_tasks, close_what_is_left
 from podline.tasks.parameters import FinderParameters
 from podline.tasks.runs.bucket_credentials import bucket_credentials
-from podline.tasks.runs.listening import terminal
 from podline.tasks.runs.progress_cards import deal_cards
 from podline.tasks.stages import find_learning_rate
 from podline.training.searches import learning_rate_spec
@@ -38,31 +37,27 @@ from podline.training.searches import learning_rate_spec
     validate_parameters=False,
     on_crashed=[close_tasks],
 )
+@explained
+@bucket_credentials()
 def learning_rate_finder(parameters: FinderParameters) -> dict[str, Any] | State[Any]:
     """Find a learning rate for a recipe, with its reasons and a chart.
 
     Args:
         parameters: Which recipe, between which rates.
     """
-    return _found(parameters)
-
-
-@explained
-@bucket_credentials()
-def _found(given: Any) -> dict[str, Any]:
-    parameters = read_form(FinderParameters, given)
+    form = read_form(FinderParameters, parameters)
     close_what_is_left()
     machine = settings.load()
-    store = open_store(parameters.root or machine.root)
+    store = open_store(form.root or machine.root)
     spec = learning_rate_spec(
         store,
-        parameters.named_recipe,
+        form.named_recipe,
         Reporter(LR_FIND.name, terminal()),
-        run=parameters.run,
-        choices=parameters.choices,
-        low=parameters.low,
-        high=parameters.high,
-        steps=parameters.steps,
+        run=form.run,
+        choices=form.choices,
+        low=form.low,
+        high=form.high,
+        steps=form.steps,
         strategy=machine.strategy,
     )
     deal_cards(spec.recipe.name, [LR_FIND.name])

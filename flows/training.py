@@ -16,7 +16,7 @@ from prefect import flow
 from prefect.client.schemas.objects import State
 
 from podline.stages.from_recipe import evaluation_spec, promotion_spec, report_spec, validation_spec
-from podline.tasks.artifacts import published
+from podline.tasks.artifacts import ChainResults, published
 from podline.tasks.failures import explained
 from podline.tasks.forms import run_name
 from podline.tasks.leftover_tasks import close_tasks
@@ -64,4 +64,4 @@ def training(parameters: TrainingForm) -> dict[str, Any] | State[Any]:
             night.follow("promote", trained.run)
         page = report(report_spec(night.store, judging, evaluated.evaluation_sha256, night.command), night)
         night.follow("report", trained.run)
-        return published(night, data, trained, evaluated, verdict, page)
+        return published(night, ChainResults(data, trained, evaluated, verdict, page))

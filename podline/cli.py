@@ -44,9 +44,9 @@ SECTIONS: dict[str, dict[str, ListedCommand]] = {
         "data": ListedCommand("data:data", "list · show · check · preview · download · draw"),
         "runs": ListedCommand("runs:runs_group", "list · show · compare · nights"),
         "models": ListedCommand(
-            "models:models_group", "list · describe · promote · rollback · predict · score · serve · export"
+            "models:models_group", "list · describe · promote · rollback · predict · serve · export"
         ),
-        "tune": ListedCommand("tune:tune", "lr · input · ceiling"),
+        "tune": ListedCommand("tune:tune", "lr · input"),
         "store": ListedCommand("store:store_group", "list · verify · prune"),
     },
     "Nights and machines": {

@@ -1,4 +1,4 @@
-"""The measures: what an evaluation's figures are called, and how they are written; those of installed packages too.
+"""The measures: how an evaluation's figures are computed and called; those of installed packages too.
 
 A package adds a measure of classes by the entry point ``podline.measures``; docs/extending.md has an example. A figure
 whose measure is not known, as its package is gone, is shown by its own name.
@@ -26,24 +26,34 @@ class Measure:
         label: what people read; ``people`` in it are whatever a data set has, see :class:`podline.documents.noun.Noun`.
         in_percent: a share, written as 82.3 %; any other has three decimals.
         higher_is_better: else lower is.
-        of_classes: how it is computed of a classifier: ``(labels, predictions, classes) -> float``, where labels and
-            predictions are int64 of shape (n,), and classes is how many there are. None of those that Podline ships,
-            which it computes by itself.
+        compute: gives the figure of a classifier, from its :class:`podline.evaluation.guesses.Guesses`: a number, or a
+            value for each example, of which the figure is the mean. None for AP and AR, which pycocotools computes.
+        least_classes: of data sets with fewer classes it is left out.
+        has_interval: whether the bootstrap over examples says how far a number can be trusted; of a mean it is known.
     """
 
     name: str
     label: str
     in_percent: bool = False
     higher_is_better: bool = True
-    of_classes: Callable[[Any, Any, int], float] | None = None
+    compute: Callable[[Any], Any] | None = None
+    least_classes: int = 2
+    has_interval: bool = True
 
 
 # In the order in which they are shown.
 SHIPPED = (
-    Measure("top1", "accuracy", in_percent=True),
-    Measure("top5", "top-5 accuracy", in_percent=True),
-    Measure("loss", "loss", higher_is_better=False),
-    Measure("calibration_error", "calibration error", in_percent=True, higher_is_better=False),
+    Measure("top1", "accuracy", in_percent=True, compute=lambda guesses: guesses.ranks < 1),
+    Measure("top5", "top-5 accuracy", in_percent=True, compute=lambda guesses: guesses.ranks < 5, least_classes=6),
+    Measure("loss", "loss", higher_is_better=False, compute=lambda guesses: guesses.losses),
+    Measure(
+        "calibration_error",
+        "calibration error",
+        in_percent=True,
+        higher_is_better=False,
+        compute=lambda guesses: guesses.calibration_error(),
+        has_interval=False,  # the bootstrap's values lie above it
+    ),
     Measure("ap", "AP"),
     Measure("ap50", "AP50"),
     Measure("ap75", "AP75"),
@@ -75,8 +85,8 @@ def loaded() -> Loaded:
         except SettingsError as error:
             problems.append(str(error))
             continue
-        if not isinstance(measure, Measure) or measure.of_classes is None:
-            problems.append(f"entry point {point.value} is no podline.measures.Measure with of_classes")
+        if not isinstance(measure, Measure) or measure.compute is None:
+            problems.append(f"entry point {point.value} is no podline.measures.Measure with compute")
         elif measure.name in found:
             problems.append(f"entry point {point.value}: another measure is named {measure.name!r}")
         else:
@@ -89,15 +99,15 @@ def known() -> dict[str, Measure]:
     return loaded().measures
 
 
-def installed() -> list[Measure]:
-    """Return the measures of installed packages.
+def of_classifiers() -> list[Measure]:
+    """Return the measures of a classifier.
 
     Raises:
-        SettingsError: one cannot be loaded, or has the name of another.
+        SettingsError: one of an installed package cannot be loaded, or has the name of another.
     """
     for problem in loaded().problems:
         raise SettingsError(f"{problem}; repair or uninstall its package")
-    return [measure for measure in known().values() if measure.of_classes is not None]
+    return [measure for measure in known().values() if measure.compute is not None]
 
 
 def measure_named(name: str) -> Measure:

@@ -18,14 +18,18 @@ error    ``stage``, ``error`` (see :meth:`podline.errors.PodlineError.to_json`);
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
 from typing import Any
 
 from podline.plain import plain
 
 Event = dict[str, Any]
 Listener = Callable[[Event], None]
+
+_terminal: ContextVar[Listener] = ContextVar("terminal", default=lambda _event: None)
 
 
 class Reporter:
@@ -85,3 +89,18 @@ def to_logger(logger: logging.Logger | logging.LoggerAdapter[Any]) -> Listener:
             logger.log(level, "%s: %s", event["stage"], event["message"])
 
     return write
+
+
+@contextlib.contextmanager
+def heard_by(listener: Listener) -> Iterator[None]:
+    """Send the events of every stage of flows in the body to this listener: the terminal of an embedded run."""
+    token = _terminal.set(listener)
+    try:
+        yield
+    finally:
+        _terminal.reset(token)
+
+
+def terminal() -> Listener:
+    """Return the listener of :func:`heard_by`; without one, as in a worker's process, one that does nothing."""
+    return _terminal.get()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from prefect.artifacts import create_image_artifact, create_markdown_artifact, create_table_artifact
 from prefect.logging import get_run_logger
@@ -36,14 +36,17 @@ UNDECIDED = "undecided"
 _SECTION = "\n## "
 
 
-def published(
-    night: Night,
-    data: ConvertResult,
-    trained: TrainResult,
-    evaluated: EvaluateResult,
-    verdict: PromoteResult | None,
-    page: ReportResult,
-) -> dict[str, Any]:
+class ChainResults(NamedTuple):
+    """What the stages of a run came to; ``verdict`` is None where no promotion was asked for."""
+
+    data: ConvertResult
+    trained: TrainResult
+    evaluated: EvaluateResult
+    verdict: PromoteResult | None
+    page: ReportResult
+
+
+def published(night: Night, results: ChainResults) -> dict[str, Any]:
     """Put tags, warnings and artifacts on the flow run; return its summary.
 
     Returns:
@@ -52,6 +55,7 @@ def published(
     Raises:
         SanityError: the model failed its check.
     """
+    trained, evaluated, verdict, page = results[1:]
     unchanged = _unchanged_since(night, trained)
     if unchanged:
         get_run_logger().info("unchanged since %s", unchanged)
@@ -60,8 +64,16 @@ def published(
         add_tags(UNDECIDED if verdict.verdict == "undecided" else REFUSED)
         get_run_logger().warning(outcome(verdict))
     links = PageLinks(night.store)
-    _publish_report(night, trained, page, links, unchanged)
-    _publish_figures(night, data, trained, evaluated, verdict, page, links)
+    text, title = report_text(night.store, trained, page, links), f"Report of {trained.run}"
+    if unchanged:
+        text = f"> **Unchanged since {unchanged}:** data, settings and code are the same.\n\n{text}"
+        title = f"Unchanged since {unchanged}"
+    create_markdown_artifact(text, key=key_of(night.recipe.name, "report"), description=title)
+    create_table_artifact(
+        [{"figure": name, "value": value} for name, value in _key_figures(night, results, links).items()],
+        key=key_of(night.recipe.name, "key-figures"),
+        description=f"Key figures of {evaluated.run}",
+    )
     if evaluated.failure:
         raise SanityError(f"{evaluated.failure}; the report: {night.store.where(page.html)}")
     decision = {"promoted", "against", "refusals", "doubt", "detects", "compared"}
@@ -94,23 +106,8 @@ def outcome(promoted: PromoteResult | None) -> str:
     return "; ".join(filter(None, (promoted.headline, promoted.reason, *promoted.notes)))
 
 
-def _publish_report(night: Night, trained: TrainResult, page: ReportResult, links: PageLinks, unchanged: str) -> None:
-    text, title = report_text(night.store, trained, page, links), f"Report of {trained.run}"
-    if unchanged:
-        text = f"> **Unchanged since {unchanged}:** data, settings and code are the same.\n\n{text}"
-        title = f"Unchanged since {unchanged}"
-    create_markdown_artifact(text, key=key_of(night.recipe.name, "report"), description=title)
-
-
-def _publish_figures(
-    night: Night,
-    data: ConvertResult,
-    trained: TrainResult,
-    evaluated: EvaluateResult,
-    verdict: PromoteResult | None,
-    page: ReportResult,
-    links: PageLinks,
-) -> None:
+def _key_figures(night: Night, results: ChainResults, links: PageLinks) -> dict[str, str]:
+    data, trained, evaluated, verdict, page = results
     rows = {
         measure.label: metric_text(measure.name, evaluated.metrics[measure.name])
         for measure in shown(evaluated.metrics)
@@ -122,11 +119,7 @@ def _publish_figures(
         rows["promotion, every check"] = links.to(f"{trained.folder}/{PROMOTION}")
     rows["re-used"] = ", ".join(name for name, stage in night.stages.items() if stage["reused"]) or "nothing"
     rows["report"] = links.to(page.html)
-    create_table_artifact(
-        [{"figure": name, "value": value} for name, value in rows.items()],
-        key=key_of(night.recipe.name, "key-figures"),
-        description=f"Key figures of {evaluated.run}",
-    )
+    return rows
 
 
 def report_text(store: Store, trained: TrainResult, reported: ReportResult, links: PageLinks) -> str:

@@ -15,12 +15,11 @@ from pydantic import BaseModel, ValidationError
 
 from podline import entry_points
 from podline.errors import SettingsError
-from podline.progress import Listener, Reporter
+from podline.progress import Listener, Reporter, heard_by
 from podline.settings import Settings
 from podline.store.opening import open_store
 from podline.tasks.own_server import OwnServer
 from podline.tasks.parameters import TrainingForm
-from podline.tasks.runs.listening import heard_by
 from podline.tasks.sources import look_at_source, require_source
 
 _STAGE = "prefect"

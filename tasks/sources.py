@@ -7,7 +7,7 @@ from pathlib import Path
 from podline import settings
 from podline.data.sources.remote import is_remote, objects_of
 from podline.datasets import fingerprint
-from podline.progress import Reporter
+from podline.progress import Reporter, terminal
 from podline.recipes import datasets
 from podline.settings import Settings
 from podline.stages.from_recipe import converter_settings
@@ -16,7 +16,6 @@ from podline.stages.table import CONVERT
 from podline.store.contract import Store
 from podline.store.opening import open_store
 from podline.tasks.parameters import TrainingForm
-from podline.tasks.runs.listening import terminal
 
 
 def conversion(form: TrainingForm, store: Store, machine: Settings) -> ConvertSpec:

@@ -24,14 +24,13 @@ from prefect.states import AwaitingRetry, Cancelled, Completed, Failed
 
 from podline import settings
 from podline.errors import Budgets, PodlineError, Retry, one_line
-from podline.progress import Reporter
+from podline.progress import Reporter, terminal
 from podline.stages.specs import Result, Spec
 from podline.stages.table import CONVERT, EVALUATE, LR_FIND, PACE, PROMOTE, REPORT, TRAIN, VALIDATE, Stage
 from podline.supervision.running import perform
 from podline.tasks.failures import in_form_words, message_of, tell_details
 from podline.tasks.node.lease import placed
 from podline.tasks.runs import planned_stop
-from podline.tasks.runs.listening import terminal
 from podline.tasks.runs.run_log import stage_listener
 
 S = TypeVar("S", bound=Spec)

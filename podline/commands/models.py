@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import socket
 from collections.abc import Mapping
 from pathlib import Path
@@ -41,7 +40,6 @@ from podline.kinds.table import KINDS, kind_of
 from podline.measures import measure_named
 from podline.options import Choices, TrainingGroup
 from podline.plain import plain
-from podline.plurals import plural
 from podline.recipes import datasets
 from podline.serving.layout import lay_out, require_champion
 from podline.stages.from_recipe import promotion_spec
@@ -261,69 +259,6 @@ def predict(
     with display.shown() as listener:
         result = perform(spec, listener, settings)
     answer(result, result.lines, as_json=as_json)
-
-
-@models_group.command("score")
-@click.argument("results", type=click.Path(path_type=Path))
-@click.option(
-    "--truth",
-    type=click.Path(path_type=Path),
-    required=True,
-    help="COCO annotations, as person_keypoints_val2017.json.",
-)
-@json_option
-def score(results: Path, truth: Path, as_json: bool) -> None:
-    """Score COCO keypoint results of any program by pycocotools: AP and AR, by size and by joint.
-
-    RESULTS is a COCO results file: a list of objects with image_id, category_id, keypoints and score. The ten figures
-    are pycocotools' own to the last digit (--json has them all); -1 where there is nobody of that size. Results may be
-    empty, truth may hold nobody or crowds only.
-
-      podline models score people.json --truth annotations/person_keypoints_val2017.json
-      podline models score runs/RUN/people-test.json --truth datasets/coco/DIGITS/truth-test.json
-
-    Nothing is written.
-    """
-    # By name: pycocotools brings matplotlib, which the other commands do without.
-    files = importlib.import_module("podline.evaluation.coco_results")
-    oks = importlib.import_module("podline.evaluation.oks")
-    wanted = files.read_truth(truth)
-    joints, _ = files.judged_joints(wanted)
-    found = oks.evaluate_results(wanted, files.read_results(results, len(joints)))
-    answer(found, lambda: _scores(found, files.judged_noun(wanted)), as_json=as_json)
-
-
-def _scores(found: Any, noun: Any) -> list[str]:
-    people = f"{plural(found.results, 'result')} for {plural(found.people, noun.one, noun.many)}"
-    people += f" in {plural(found.images, 'image')}"
-    lines = [people, ""]
-    named = {noun.said(measure_named(name).label): value for name, value in found.figures.model_dump().items()}
-    first, second = max(20, *map(len, named)), max(8, len(noun.many))
-    lines += [f"{name:{first}} {_score(value)}" for name, value in named.items()]
-    if found.score_threshold is not None:
-        lines.append(f"{'best F1 from score':{first}} {found.score_threshold:.3f}")
-    lines += ["", f"{'root of area':>12} {noun.many:>{second}} {'found':>8} {'AP':>7} {'AR':>7}"]
-    for each in found.sizes:
-        name = f"{each.low:g}–{each.high:g}" if each is not found.sizes[-1] else f"from {each.low:g}"
-        figures = f"{_score(each.ap):>7} {_score(each.ar):>7}"
-        lines.append(f"{name:>12} {count(each.people):>{second}} {count(each.found):>8} {figures}")
-    lines += ["", f"{'joint':16} {'labelled':>9} {'in found':>9} {'close':>8} {'OKS':>7} {'distance':>9}"]
-    for joint in found.joints:
-        distance = "–" if joint.distance is None else f"{joint.distance:.3f}"
-        lines.append(
-            f"{joint.joint.replace('_', ' '):16} {count(joint.labelled):>9} {count(joint.in_found):>9} "
-            f"{count(joint.close):>8} {joint.similarity:>7.3f} {distance:>9}"
-        )
-    return [
-        *lines,
-        "",
-        "found: by a result with an OKS of at least 0.5; close: likewise, of the joint alone;",
-        f"distance: the median, as a share of the root of the {noun.one}'s area.",
-    ]
-
-
-def _score(value: float) -> str:
-    return "–" if value < 0 else f"{value:.3f}"
 
 
 @models_group.command("serve")

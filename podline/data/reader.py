@@ -40,7 +40,7 @@ Pixels = npt.NDArray[np.uint8]
 SIZE = "size"
 """The feature that says an annotated image's own width and height."""
 
-REMEDY = "put it back, or run `podline convert` again: it writes what is damaged anew, and nothing else"
+REMEDY = "put it back, or run `podline convert` again: it replaces what is damaged, and nothing else"
 HASHED_AT_ONCE = 4
 """Files of a folder that are hashed at once; a disk's own speed is the limit with more."""
 _CHUNK_BYTES = 16_000_000

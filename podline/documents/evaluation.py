@@ -23,15 +23,13 @@ class Figures(Frozen):
     Attributes:
         examples: how many examples were judged, each once.
         correct: how many of them the model's first guess got right.
-        correct_top5: how many of them were among its five best guesses; None where five guesses are all classes.
-        metrics: ``loss`` (mean cross-entropy in nats, with a normal 95 % interval of the mean), ``top1`` and ``top5``
-            (shares, with Wilson's 95 % interval; ``top5`` is left out like ``correct_top5``), ``calibration_error``
-            (expected calibration error, 0…1, without an interval).
+        metrics: ``top1`` and ``top5`` (shares, with Wilson's 95 % interval; ``top5`` of six classes or more), ``loss``
+            (mean cross-entropy in nats, with a normal 95 % interval of the mean), ``calibration_error`` (expected
+            calibration error, 0…1, without an interval), and those of installed packages.
     """
 
     examples: int = Field(ge=1)
     correct: int = Field(ge=0)
-    correct_top5: int | None = None
     metrics: dict[str, Metric]
 
 
@@ -106,7 +104,7 @@ class Evaluation(Frozen):
         per_class: one entry a class, by label.
         confusion: counts; ``confusion[label][prediction]``; empty of more than
             :data:`podline.documents.manifest.MANY_CLASSES`.
-        confused: of so many, in its place: (label, prediction, times) of every mistake, the most frequent first.
+        confused: of this many, in its place: (label, prediction, times) of every mistake, the most frequent first.
         calibration: bins of equal width over 0…1.
         mistakes: the most confident mistakes, the most confident first, at most 25.
         views: how many views of each image ``over_views`` is averaged over, see :mod:`podline.evaluation.views`.

@@ -65,7 +65,7 @@ def judge(case: Case) -> Judgement:
         per_class=trained.per_class(manifest.class_names),
         confusion=trained.confusion(),
         confused=trained.confused(),
-        calibration=trained.calibration(),
+        calibration=trained.guesses().calibration(),
         mistakes=trained.mistakes(),
         views=spec.views,
         over_views=averaged[0].figures() if averaged else None,

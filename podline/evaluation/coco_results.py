@@ -1,4 +1,4 @@
-"""Reads, checks and makes COCO keypoint results (https://cocodataset.org/#format-results)."""
+"""Makes and checks COCO keypoint results, reads annotations (https://cocodataset.org/#format-results)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from podline.data import bounds
 from podline.data.coco_letterbox import LetterBox
 from podline.data.keypoints import to_annotated
 from podline.data.shown import shortened
-from podline.documents.noun import PEOPLE, Noun, noun_of
 from podline.documents.skeleton import COCO, Skeleton, sigmas_by_name
 from podline.errors import SourceError
 from podline.evaluation.pose_decoding import People
@@ -67,17 +66,6 @@ def read_truth(path: Path) -> Truth:
     return truth
 
 
-def read_results(path: Path, joints: int) -> Results:
-    """A COCO results file, anybody's, of poses with so many joints.
-
-    Raises:
-        SourceError: the file cannot be read, or it does not hold keypoint results.
-    """
-    results = _read_json(path)
-    check_results(results, str(path), joints)
-    return results
-
-
 def check_truth(truth: Any, name: str) -> None:
     """Whether annotations hold all that the measure needs.
 
@@ -122,12 +110,6 @@ def check_results(results: Any, name: str, joints: int) -> None:
         # pycocotools takes areas from boxes where the first result has one, and then needs them all.
         for place, result in enumerate(results):
             _check_numbers(result.get("bbox"), 4, f"{name}: result {place}: bbox (the first result has one)")
-
-
-def judged_noun(truth: Truth) -> Noun:
-    """What the poses of a truth are of: people, where no category says otherwise."""
-    names = [str(found.get("name", "")) for found in truth["categories"] if isinstance(found, dict)]
-    return noun_of(names[0] if len(names) == 1 else "") if names else PEOPLE
 
 
 def judged_joints(truth: Truth) -> tuple[tuple[str, ...], tuple[float, ...]]:

@@ -1,59 +1,127 @@
-"""A classifier's answer to every example of a split; two models are compared by it."""
+"""A classifier's answer to every example of a split: what its measures are computed of, and two models compared by."""
 
 from __future__ import annotations
 
 import io
+import math
 import zipfile
-from dataclasses import astuple, dataclass, fields
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 
 import numpy as np
 import numpy.typing as npt
 
 from podline.documents.completion import read_artifact
+from podline.documents.evaluation import CalibrationBin
+from podline.documents.manifest import MANY_CLASSES
 from podline.errors import ArtifactError, StoreError
 from podline.store.contract import Store
 
 GUESSES = "guesses.npz"
 """The file, beside ``evaluation.json``."""
+BINS = 15
 
 
 @dataclass(frozen=True)
 class Guesses:
-    """One entry an example, in the order of the split, each of shape (n,).
+    """One entry an example, in the order of the split, each of shape (n,) but for ``probabilities``.
 
     Attributes:
         labels: the true classes, int64.
-        predictions: the classes that the model gave them, int64.
+        predictions: the classes with the greatest logit, int64; of equals, the first.
+        ranks: how many classes the model preferred to the label, int64; of equal logits, the lower class is preferred.
+        losses: cross-entropies in nats, float64.
         confidences: the probabilities that it gave its predictions, float64.
-        label_probabilities: the probabilities that it gave the labels, float64.
+        probabilities: those of all classes, float16 of shape (n, classes); of more than
+            :data:`podline.documents.manifest.MANY_CLASSES` none are kept, and the shape is (n, 0).
     """
 
     labels: npt.NDArray[np.int64]
     predictions: npt.NDArray[np.int64]
+    ranks: npt.NDArray[np.int64]
+    losses: npt.NDArray[np.float64]
     confidences: npt.NDArray[np.float64]
-    label_probabilities: npt.NDArray[np.float64]
+    probabilities: npt.NDArray[np.float16]
+
+    @classmethod
+    def of_logits(cls, logits: npt.NDArray[np.float32], labels: npt.NDArray[np.int64]) -> Guesses:
+        """Return what logits of shape (n, classes) say of examples with labels of shape (n,)."""
+        rows, classes = np.arange(len(labels)), np.arange(logits.shape[1])
+        of_label = logits[rows, labels][:, None]
+        preferred = (logits > of_label) | ((logits == of_label) & (classes < labels[:, None]))
+        below_best = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)
+        odds = np.exp(below_best)
+        # One class after the other: in what order NumPy's own sum takes its terms may depend on the shape of the batch.
+        total = odds.cumsum(axis=1)[:, -1]
+        kept = len(classes) if len(classes) <= MANY_CLASSES else 0
+        return cls(
+            labels=labels,
+            predictions=logits.argmax(axis=1),
+            ranks=preferred.sum(axis=1),
+            losses=np.log(total) - below_best[rows, labels],
+            confidences=1 / total,
+            probabilities=(odds[:, :kept] / total[:, None]).astype(np.float16),
+        )
+
+    @classmethod
+    def joined(cls, parts: Sequence[Guesses]) -> Guesses:
+        """Return the examples of all parts, one after the other."""
+        return cls(
+            **{field.name: np.concatenate([getattr(each, field.name) for each in parts]) for field in fields(cls)}
+        )
 
     @property
     def right(self) -> npt.NDArray[np.bool_]:
         """Which examples the model got right, (n,)."""
         return self.labels == self.predictions
 
+    @property
+    def label_probabilities(self) -> npt.NDArray[np.float64]:
+        """The probabilities that the model gave the labels, (n,)."""
+        return np.exp(-self.losses)
+
+    def calibration(self) -> tuple[CalibrationBin, ...]:
+        """Return what the model's confidence is worth, in bins of equal width.
+
+        Guo et al.: "On Calibration of Modern Neural Networks", ICML 2017: the reliability diagram.
+        """
+        bins = np.clip(np.ceil(self.confidences * BINS).astype(int) - 1, 0, BINS - 1)
+        found = []
+        for number in range(BINS):
+            inside = bins == number
+            count = int(inside.sum())
+            found.append(
+                CalibrationBin(
+                    low=number / BINS,
+                    high=(number + 1) / BINS,
+                    examples=count,
+                    confidence=math.fsum(self.confidences[inside].tolist()) / count if count else 0.0,
+                    accuracy=int(self.right[inside].sum()) / count if count else 0.0,
+                )
+            )
+        return tuple(found)
+
+    def calibration_error(self) -> float:
+        """Return how far confidence and accuracy lie apart, on average over the examples: the expected error."""
+        gaps = [each.examples * abs(each.accuracy - each.confidence) for each in self.calibration()]
+        return math.fsum(gaps) / len(self.labels)
+
     def at(self, places: npt.NDArray[np.int64]) -> Guesses:
-        """Those of the examples at some places of the split, in the order given, (n,)."""
+        """Return those of the examples at some places of the split, in the order given, (n,)."""
         return Guesses(**{field.name: getattr(self, field.name)[places] for field in fields(Guesses)})
 
     def to_bytes(self) -> bytes:
-        """A file that depends on the values alone."""
+        """Return a file that depends on the values alone."""
         buffer = io.BytesIO()
         np.savez_compressed(buffer, **{field.name: getattr(self, field.name) for field in fields(self)})
         return buffer.getvalue()
 
 
 def read_guesses(store: Store, folder: str) -> Guesses:
-    """The guesses in an evaluation's folder.
+    """Return the guesses in an evaluation's folder.
 
     Raises:
-        StoreError: there are none: the evaluation is older than they are, or not of a classifier.
+        StoreError: there are none: the run's evaluation is gone, or not of a classifier.
         ArtifactError: the file is damaged.
     """
     name = f"{folder}/{GUESSES}"
@@ -64,6 +132,6 @@ def read_guesses(store: Store, folder: str) -> Guesses:
             found = Guesses(**{field.name: arrays[field.name] for field in fields(Guesses)})
     except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile) as error:
         raise ArtifactError(f"{store.where(name)} holds no guesses ({error}); evaluate the run again") from error
-    if len({values.shape for values in astuple(found)}) != 1:
+    if len({len(getattr(found, field.name)) for field in fields(Guesses)}) != 1:
         raise ArtifactError(f"{store.where(name)} holds guesses of unequal length; evaluate the run again")
     return found

@@ -8,10 +8,9 @@ from dataclasses import replace
 import numpy as np
 
 from podline.errors import SettingsError
-from podline.evaluation.classification import BINS
+from podline.evaluation.class_measures import value_of
 from podline.evaluation.guesses import Guesses
-from podline.evaluation.installed_measures import value_of
-from podline.measures import installed
+from podline.measures import Measure, measure_named, of_classifiers
 from podline.promotion.figure import LEAST_EXAMPLES, Figure, Floats, Pair, Shares, drawn, rule
 from podline.promotion.noise import expected_of_whole
 from podline.recipes.promotion_settings import PromotionSettings
@@ -40,24 +39,22 @@ def classes(pair: Pair, settings: PromotionSettings) -> Iterator[Figure]:
 @rule("calibration", "classification")
 def calibration(pair: Pair, settings: PromotionSettings) -> Iterator[Figure]:
     """The calibration error must not grow."""
-    found = drawn("calibration error", pair, lambda said: -_calibration_error(said), settings, "calibration_error")
-    yield replace(found, margin=settings.calibration)
+    yield replace(_measured(pair, measure_named("calibration_error"), settings), margin=settings.calibration)
 
 
 @rule("guard", "classification")
 def guards(pair: Pair, settings: PromotionSettings) -> Iterator[Figure]:
-    """Measures of installed packages must not be worse, if the settings name them."""
-    measures = {measure.name: measure for measure in installed()} if settings.guards else {}
+    """The measures that the settings name must not be worse."""
+    measures = {measure.name: measure for measure in of_classifiers()}
     for name in settings.guards:
         if name not in measures:
-            known = ", ".join(measures) or "none is installed"
-            raise SettingsError(f"promotion.guards: got {name}, expected an installed measure: {known}")
-        measure, sign = measures[name], 1 if measures[name].higher_is_better else -1
+            raise SettingsError(f"promotion.guards: got {name}, expected a measure of classes: {', '.join(measures)}")
+        yield _measured(pair, measures[name], settings)
 
-        def value(said: Guesses, measure=measure, sign=sign) -> float:
-            return sign * value_of(measure, said.labels, said.predictions, len(pair.class_names))
 
-        yield drawn(measure.label, pair, value, settings, measure.name)
+def _measured(pair: Pair, measure: Measure, settings: PromotionSettings) -> Figure:
+    sign = 1 if measure.higher_is_better else -1
+    return drawn(measure.label, pair, lambda said: sign * value_of(measure, said), settings, measure.name)
 
 
 def _right(said: Sequence[Guesses]) -> Floats:
@@ -69,8 +66,3 @@ def _by_class(pair: Pair, said: Sequence[Guesses]) -> dict[str, Floats]:
     right = _right(said)
     rows = {name: np.flatnonzero(pair.candidate.labels == label) for label, name in enumerate(pair.class_names)}
     return {name: right[:, places] for name, places in rows.items() if len(places) >= LEAST_EXAMPLES}
-
-
-def _calibration_error(guesses: Guesses) -> float:
-    places = np.clip(np.ceil(guesses.confidences * BINS).astype(np.int64) - 1, 0, BINS - 1)
-    return float(np.abs(np.bincount(places, guesses.right - guesses.confidences, BINS)).sum() / len(guesses.labels))

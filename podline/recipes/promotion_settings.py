@@ -35,7 +35,7 @@ class PromotionSettings(Frozen):
         size: by this share the bytes of the parameters may grow.
         operations: by this share the multiply-adds for one example may grow.
         tflite: a TensorFlow Lite file is made too, and must give the same answers.
-        guards: measures of installed packages, by name, that must not be worse either; classifiers only.
+        guards: further measures, by name, that must not be worse either; classifiers only.
         seeds: a flow that leaves a model undecided trains the reference's recipe with up to so many further seeds, if
             more trainings would decide, and decides again.
         seed_minutes: a further seed is begun only if it is likely to end within so many minutes of the first verdict.

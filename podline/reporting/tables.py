@@ -101,8 +101,6 @@ def metrics(evaluation: Evaluation) -> Table:
 
     rows = [row(measure.label, f"metrics.{measure.name}", fig.metric) for measure in shown(evaluation.trained.metrics)]
     rows.append(row("right", "correct"))
-    if evaluation.trained.correct_top5 is not None:
-        rows.append(row("right among the best five", "correct_top5"))
     rows.append(row("examples", "examples"))
     return table_of(rows)
 

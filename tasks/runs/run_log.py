@@ -10,9 +10,8 @@ from collections.abc import Callable
 
 from prefect.logging import get_run_logger
 
-from podline.progress import Event, Listener, to_logger
+from podline.progress import Event, Listener, terminal, to_logger
 from podline.stages.progress_words import StagePace, amount, metrics
-from podline.tasks.runs.listening import terminal
 from podline.tasks.runs.progress_cards import show
 
 _ARTIFACT_SECONDS = 3.0

@@ -38,7 +38,7 @@ def tallied(batch: Batch, sizes: list[int]) -> ClassificationTally:
 def everything(tally: ClassificationTally) -> list[object]:
     names = [str(number) for number in range(tally.classes)]
     mistaken = tally.confusion() or tally.confused()
-    return [tally.figures(), mistaken, tally.per_class(names), tally.calibration(), tally.mistakes()]
+    return [tally.figures(), mistaken, tally.per_class(names), tally.guesses().to_bytes(), tally.mistakes()]
 
 
 def cut(count: int, size: int) -> list[int]:
@@ -77,7 +77,7 @@ def test_the_figures_by_hand() -> None:
     logits = np.log(np.array([[0.5, 0.25, 0.25], [0.1, 0.1, 0.8], [0.2, 0.7, 0.1], [0.6, 0.3, 0.1]], np.float32))
     tally = tallied((logits, np.array([0, 0, 1, 1])), [4])
     figures = tally.figures()
-    assert (figures.examples, figures.correct, figures.correct_top5) == (4, 2, None)
+    assert (figures.examples, figures.correct) == (4, 2)
     assert figures.metrics.keys() == {"loss", "top1", "calibration_error"}
     assert figures.metrics["top1"].value == 0.5
     expected_loss = -math.fsum(math.log(p) for p in (0.5, 0.1, 0.7, 0.3)) / 4
@@ -103,7 +103,7 @@ def test_classes_by_hand() -> None:
 def test_equal_logits_prefer_the_lower_class() -> None:
     logits = np.zeros((7, 7), np.float32)
     figures = tallied((logits, np.arange(7)), [7]).figures()
-    assert (figures.correct, figures.correct_top5) == (1, 5)
+    assert (figures.correct, figures.metrics["top5"].value) == (1, 5 / 7)
     assert figures.metrics["loss"].value == pytest.approx(math.log(7), rel=1e-15)
 
 
@@ -111,15 +111,15 @@ def test_top5_counts_the_five_best() -> None:
     logits, labels = examples(300, 10)
     figures = tallied((logits, labels), [300]).figures()
     order = np.lexsort((np.tile(np.arange(10), (300, 1)), -logits), axis=1)
-    assert figures.correct_top5 == (order[:, :5] == labels[:, None]).any(axis=1).sum()
+    assert figures.metrics["top5"].value == (order[:, :5] == labels[:, None]).any(axis=1).mean()
     assert figures.correct == (order[:, 0] == labels).sum()
-    assert figures.correct < figures.correct_top5 < 300
+    assert figures.correct / 300 < figures.metrics["top5"].value < 1
 
 
 def test_calibration_bins_are_closed_above() -> None:
     # Three equal logits give exactly 1/3 = 5/15, which belongs to (4/15, 5/15]; the other example has nearly 1.
     logits = np.array([[0, 0, 0], [0, 30, 0], [0, 0, 0]], np.float32)
-    bins = tallied((logits, np.array([0, 0, 2])), [3]).calibration()
+    bins = tallied((logits, np.array([0, 0, 2])), [3]).guesses().calibration()
     assert [found.examples for found in bins] == [0] * 4 + [2] + [0] * 9 + [1]
     assert (bins[4].confidence, bins[4].accuracy) == (1 / 3, 0.5)
     assert (bins[14].accuracy, bins[0].accuracy, bins[0].confidence) == (0, 0, 0)

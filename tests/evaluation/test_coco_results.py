@@ -9,7 +9,7 @@ from coco_people import CATEGORIES, annotation
 from podline.data.coco_letterbox import LetterBox
 from podline.documents.skeleton import COCO
 from podline.errors import SourceError
-from podline.evaluation.coco_results import people_to_results, read_results, read_truth
+from podline.evaluation.coco_results import check_results, people_to_results, read_truth
 from podline.evaluation.pose_decoding import People
 
 GOOD = {"image_id": 1, "category_id": 1, "keypoints": [1] * 51, "score": 0.5}
@@ -51,12 +51,9 @@ def test_nobody_is_no_results():
         ([GOOD | {"bbox": [1, 2, 3, 4]}, GOOD], "result 1: bbox .*NoneType, 4 numbers are needed"),
     ],
 )
-def test_results_that_cannot_be_are_refused_by_name(results, message, tmp_path):
-    path = tmp_path / "results.json"
-    path.write_text(json.dumps(results))
-    with pytest.raises(SourceError, match=message) as caught:
-        read_results(path, 17)
-    assert str(path) in str(caught.value)
+def test_results_that_cannot_be_are_refused_by_name(results, message):
+    with pytest.raises(SourceError, match=f"^people: .*{message}") as caught:
+        check_results(results, "people", 17)
     assert "\n" not in str(caught.value)
 
 
@@ -82,7 +79,7 @@ def test_truth_that_cannot_be_is_refused_by_name(truth, message, tmp_path):
 
 def test_files_that_are_not_there_or_not_json(tmp_path):
     with pytest.raises(SourceError, match=r"none\.json: cannot be read: No such file"):
-        read_results(tmp_path / "none.json", 17)
+        read_truth(tmp_path / "none.json")
     (tmp_path / "cut.json").write_text('[{"image_id": 1')
     with pytest.raises(SourceError, match=r"cut\.json: not JSON: "):
-        read_results(tmp_path / "cut.json", 17)
+        read_truth(tmp_path / "cut.json")

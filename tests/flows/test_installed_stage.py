@@ -21,10 +21,10 @@ from podline.data.sources.sample import write_sample
 from podline.errors import SettingsError
 from podline.flows.training import training
 from podline.ledger.ledger import entries, names
+from podline.progress import heard_by
 from podline.stages import table
 from podline.store.opening import open_store
 from podline.tasks.parameters import MachineGroup, TrainingForm, TrainingGroup
-from podline.tasks.runs.listening import heard_by
 
 CHAIN = ["convert", "validate", "train", "evaluate", "webhook", "report"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,6 +13,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 from support.extending import code_of, install
+from support.guessed import guesses_of
 
 from podline import entry_points
 from podline.errors import SettingsError
@@ -40,11 +42,10 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def guesses(seed: int, confidence: float) -> Guesses:
-    random = np.random.default_rng(seed)
+    """Draw guesses of which three of ten are wrong, with this confidence."""
     labels = np.zeros(400, np.int64)
-    wrong = (random.random(400) < 0.3).astype(np.int64)
-    sure = np.where(wrong, confidence, 0.7)
-    return Guesses(labels, wrong, sure, sure)
+    wrong = np.random.default_rng(seed).random(400) < 0.3
+    return replace(guesses_of(labels, wrong.astype(np.int64)), confidences=np.where(wrong, confidence, 0.7))
 
 
 def test_it_refuses_a_candidate_by_its_name(package: Path) -> None:

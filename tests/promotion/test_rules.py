@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.guessed import guesses_of
 
 from benchmarks.promotion import World, line
 from podline.documents.promotion import Check
@@ -51,8 +52,7 @@ def models(seed: int, count: int, worse: dict[int, float] | None = None) -> list
     for label, by in (worse or {}).items():
         shifts[-1, label] -= by
     right = WORLD.answers(random, WORLD.difficulty(random), shifts).reshape(count, -1)
-    sure = np.full(len(LABELS), 0.9)
-    return [Guesses(LABELS, np.where(each, LABELS, (LABELS + 1) % len(NAMES)), sure, sure) for each in right]
+    return [guesses_of(LABELS, np.where(each, LABELS, (LABELS + 1) % len(NAMES))) for each in right]
 
 
 def checks(found: list[Guesses], settings: PromotionSettings = RULES, costs: Any = SAME) -> list[Check]:

@@ -42,8 +42,7 @@ RECIPE = Recipe(name="mine", dataset="sample", model={"kind": "mine"})
     "mine_files": "def open_files(dataset, source, settings, work):\n    raise OSError\n",
     "mine_data": 'from podline.recipes.datasets import DataSet\nDATA = DataSet("mine", open="mine_files:open_files")\n',
     "mine_measure": (
-        "from podline.measures import Measure\n"
-        "M = Measure('mine', 'mine', of_classes=lambda labels, named, classes: 0.5)\n"
+        "from podline.measures import Measure\nM = Measure('mine', 'mine', compute=lambda guesses: 0.5)\n"
     ),
     "unused": "A = 1\n",
 }

@@ -7,10 +7,10 @@ import pytest
 from judged_people import people_of
 from ledger_entries import CLASSES, night, outcome
 from raw_cifar import convert_plainly, convert_spec, write_raw_cifar
+from support.guessed import guesses_of
 
 from podline.documents.ledger_entry import Entry, Split
 from podline.documents.metric import Metric
-from podline.evaluation.guesses import Guesses
 from podline.ledger.recording import data_of
 from podline.reporting.ledger_comparison import compare, in_words, lines
 from podline.store.contract import Store
@@ -28,8 +28,7 @@ def judged(store: Store, number: int, right: np.ndarray, **changes) -> Entry:
     """A night that got some examples right and took the others for the next class, with what its evaluation leaves."""
     folder = f"runs/cifar10-{number:012x}"
     predictions = np.where(right, LABELS, (LABELS + 1) % 10)
-    sure = np.full(len(LABELS), 0.9)
-    store.publish_bytes(f"{folder}/guesses.npz", Guesses(LABELS, predictions, sure, sure).to_bytes())
+    store.publish_bytes(f"{folder}/guesses.npz", guesses_of(LABELS, predictions).to_bytes())
     store.publish_json(f"{folder}/evaluation.json", {"run": number})
     share = float(right.mean())
     made = outcome(

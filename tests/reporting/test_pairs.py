@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import small_dataset
 from small_dataset import drawn, publish_dataset
+from support.guessed import guesses_of
 
 from podline.errors import ArtifactError, StoreError
-from podline.evaluation.guesses import GUESSES, Guesses
+from podline.evaluation.guesses import GUESSES
 from podline.evaluation.noise import Difference
 from podline.reporting.class_pairs import GuessedPair
 from podline.reporting.drop import Drop
@@ -24,8 +25,7 @@ OTHER = "fedcba9876543210"
 
 def judged(store: Store, run: str, labels: np.ndarray, right: np.ndarray, fingerprint: str) -> Judged:
     """A run that got some examples right, with the guesses that its evaluation leaves."""
-    sure = np.full(len(labels), 0.9)
-    guesses = Guesses(labels, np.where(right, labels, labels + 1), sure, sure)
+    guesses = guesses_of(labels, np.where(right, labels, labels + 1))
     store.publish_bytes(f"runs/{run}/{GUESSES}", guesses.to_bytes())
     return Judged(f"runs/{run}", "top1", "sample", fingerprint, "test")
 

@@ -148,7 +148,6 @@ def test_every_metric_is_the_evaluations(reported: Reported, where: str) -> None
             assert _within(cell) == pytest.approx([scale * number for number in known], abs=step / 2 + 1e-9)
     sides = (evaluation.trained, evaluation.untrained, evaluation.seen)
     assert rows["right"] == [str(scored.correct) for scored in sides]
-    assert rows["right among the best five"] == [str(scored.correct_top5) for scored in sides]
     assert rows["examples"] == [str(scored.examples) for scored in sides]
 
 

@@ -14,10 +14,11 @@ import pytest
 from finished_nights import decided, entered, finished_nights
 from finished_run import NOON, finished_run
 from ledger_entries import DAY, night, outcome
+from support.guessed import guesses_of
 
 from podline.documents.any_evaluation import AnyEvaluation
 from podline.documents.completion import completion_name
-from podline.evaluation.guesses import GUESSES, Guesses
+from podline.evaluation.guesses import GUESSES
 from podline.evaluation.noise import Difference
 from podline.inventory.catalogue import training_of
 from podline.kinds.table import read_evaluation
@@ -146,7 +147,7 @@ def test_only_the_latest_entries_of_a_recipe_are_read(tmp_path: Path, monkeypatc
 
 @pytest.mark.parametrize(("name", "word"), [("top1", "better"), ("loss", "worse"), ("macro_error", "worse")])
 def test_more_is_better_or_worse_as_the_measure_says(monkeypatch: pytest.MonkeyPatch, name: str, word: str) -> None:
-    installed = Measure("macro_error", "macro error", higher_is_better=False, of_classes=lambda *_: 0.0)
+    installed = Measure("macro_error", "macro error", higher_is_better=False, compute=lambda _: 0.0)
     monkeypatch.setitem(known(), "macro_error", installed)
     grown = Difference(value=0.1, low=0.05, high=0.15, p_value=0.001, method="unpaired", examples=100)
     assert word_of(name, grown) == word
@@ -159,7 +160,7 @@ def _asked(spec: ReportSpec) -> tuple[Recipe, AnyEvaluation]:
 
 def _guessed(spec: ReportSpec, right: np.ndarray) -> None:
     labels = np.zeros(len(right), np.int64)
-    guesses = Guesses(labels, np.where(right, 0, 1), np.ones(len(right)), np.ones(len(right)))
+    guesses = guesses_of(labels, np.where(right, 0, 1))
     open_store(spec.root).publish_bytes(f"{spec.folder}/{GUESSES}", guesses.to_bytes())
 
 

@@ -332,7 +332,6 @@ def _figures(count: int, right: int, best_five: int, loss: float, calibration_er
     return Figures(
         examples=count,
         correct=right,
-        correct_top5=best_five,
         metrics={
             "loss": Metric(value=loss, low=loss - 0.0512, high=loss + 0.0512),
             "top1": wilson(right, count),

@@ -13,7 +13,7 @@ from prefect.client.orchestration import get_client
 from small_stages import ACT, ActSpec
 
 from podline import errors
-from podline.tasks.runs.listening import heard_by
+from podline.progress import heard_by
 from podline.tasks.stages import StageTask
 
 act = StageTask(ACT)

@@ -90,7 +90,7 @@ def _document(spec: EvaluateSpec, names: tuple[str, ...], count: int, right: int
 
 def _figures(count: int, right: int) -> Figures:
     metrics = {"top1": wilson_interval(right, count)}
-    return Figures(examples=count, correct=right, correct_top5=count, metrics=metrics)
+    return Figures(examples=count, correct=right, metrics=metrics)
 
 
 QUICK_STAGES = {

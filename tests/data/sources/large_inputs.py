@@ -217,10 +217,7 @@ DOCUMENTS: list[Maker] = [
     _filled(b"{", [b'"a":1,', b'"abc":[],', b'"a":{},'], _listing(b"", b"")[1:]),
     _filled(b'{"info":{', [b'"a":1,', b'"a":[],'], b'"b":0},' + _listing(b"", b"")[1:]),
 ]
-_RESULT = json.dumps(
-    {"image_id": 1, "category_id": 1, "keypoints": [1.5] * 51, "score": 0.5}, separators=(",", ":")
-).encode()
-RESULTS: list[Maker] = [_filled(b"[", [b"[],", b"{},", b"0,", b'"a",', _RESULT + b",", b"[[["], b"0]")]
+LISTS: list[Maker] = [_filled(b"[", [b"[],", b"{},", b"0,", b'"a",', b"[[["], b"0]")]
 
 
 def annotation_zip(chance: random.Random) -> bytes:

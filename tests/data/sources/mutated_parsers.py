@@ -30,8 +30,7 @@ from podline.data.sources.coco_records import annotations_of
 from podline.data.sources.coco_truth import truth_of
 from podline.data.sources.opening import open_source
 from podline.documents.skeleton import COCO
-from podline.errors import PodlineError
-from podline.evaluation.coco_results import read_results, read_truth
+from podline.evaluation.coco_results import read_truth
 
 _LARGE_SHARE = 0.01
 
@@ -122,11 +121,9 @@ def _picture(_folder: Path, content: bytes) -> None:
         picture_of(content)
 
 
-def _results(folder: Path, content: bytes) -> None:
-    (folder / "results.json").write_bytes(content)
-    with contextlib.suppress(PodlineError):
-        read_truth(folder / "results.json")
-    read_results(folder / "results.json", 17)
+def _truth(folder: Path, content: bytes) -> None:
+    (folder / "truth.json").write_bytes(content)
+    read_truth(folder / "truth.json")
 
 
 _BATCH = {"labels": [1, 2], "data": np.arange(2 * 3072, dtype=np.uint16).astype(np.uint8).reshape(2, 3072)}
@@ -266,7 +263,6 @@ _JPEG_WORDS = [
 ]  # fmt: skip
 _PNG_WORDS = [b"IHDR", b"IDAT", b"IEND", b"acTL", b"fcTL", b"PLTE", b"tRNS", b"eXIf", b"\0\0\0\0", b"\0\0\x1f\x40"]
 _IDX_WORDS = [b"\0\0\x08\3", b"\0\0\x08\1", b"\0\0\0\x1c", b"\0\0\0\3", b"\x1f\x8b\x08", b"\0" * 784]
-_RESULT = {"image_id": 1, "category_id": 1, "keypoints": [1.5] * 51, "score": 0.5, "bbox": [1, 2, 3, 4]}
 _TRUTH = {"images": [{"id": 1}], "annotations": [person(1, 1)], "categories": [{"id": 1}]}
 _IDX = mnist_files(3, 2)
 
@@ -330,12 +326,12 @@ PARSERS = {
         _coco_file("train2017.zip"),
         [large_inputs.image_zip],
     ),
-    "results": Parser(
-        [json.dumps([_RESULT] * 2).encode(), json.dumps(_TRUTH).encode()],
+    "truth": Parser(
+        [json.dumps(_TRUTH).encode()],
         _JSON_WORDS,
         _nothing,
-        _results,
-        large_inputs.RESULTS,
+        _truth,
+        large_inputs.LISTS,
         document=True,
     ),
 }

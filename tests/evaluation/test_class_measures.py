@@ -15,17 +15,21 @@ import pytest
 from click.testing import CliRunner
 from ledger_entries import night
 from support.extending import code_of, install
+from support.guessed import guesses_of
 
 from podline import measures
 from podline.commands.runs import runs_group
 from podline.errors import SettingsError
-from podline.evaluation.installed_measures import figures_of, value_of
+from podline.evaluation.class_measures import figures_of, value_of
+from podline.evaluation.guesses import Guesses
+from podline.intervals import wilson_interval
 from podline.ledger.ledger import publish
 from podline.measures import Measure, measure_named, shown
 from podline.store.opening import open_store
 
 LABELS = np.array([0, 0, 0, 1, 1, 2])
-SAID = np.array([0, 0, 1, 1, 0, 1])
+TRUE = guesses_of(LABELS, LABELS)
+SAID = guesses_of(LABELS, np.array([0, 0, 1, 1, 0, 1]))
 
 
 @pytest.fixture(scope="module")
@@ -36,28 +40,49 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def macro_f1(package: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Measure]:
-    """The page's measure, as this process knows it."""
+def page(package: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Measure]]:
+    """The page's measures, as this process knows them."""
     monkeypatch.syspath_prepend(package)
     measures.loaded.cache_clear()
-    [found] = measures.installed()
-    yield found
+    yield measures.known()
     measures.loaded.cache_clear()
 
 
-def test_its_value_is_scikit_learn_s(macro_f1: Measure) -> None:
-    # f1_score(LABELS, SAID, average=None) gives 0.667, 0.4 and 0.
-    assert value_of(macro_f1, LABELS, SAID, 3) == pytest.approx((2 / 3 + 2 / 5 + 0) / 3)
-    figure = figures_of(LABELS, SAID, 3)["macro_f1"]
+def test_its_value_is_scikit_learn_s(page: dict[str, Measure]) -> None:
+    # f1_score(LABELS, predictions, average=None) gives 0.667, 0.4 and 0.
+    figure = figures_of(SAID, 3)["macro_f1"]
+    assert page["macro_f1"].label == "macro-F1"
+    assert figure.value == pytest.approx((2 / 3 + 2 / 5 + 0) / 3)
     assert 0 <= figure.low < figure.value < figure.high <= 1
-    assert figures_of(LABELS, SAID, 3)["macro_f1"] == figure
+    assert figures_of(SAID, 3)["macro_f1"] == figure
 
 
-@pytest.mark.parametrize(("value", "message"), [(float("nan"), "gives nan for 6 examples of 3"), (None, "TypeError")])
+def test_a_measure_of_each_example_is_their_mean_with_wilson_s_interval(page: dict[str, Measure]) -> None:
+    logits = np.array([[4, 3, 2, 1], [1, 2, 3, 4], [2, 1, 4, 3], [3, 4, 1, 2]], np.float32)
+    found = Guesses.of_logits(logits, np.array([0, 0, 0, 0]))
+    assert page["top3"].compute is not None
+    assert figures_of(found, 4)["top3"] == wilson_interval(3, 4)
+    assert "top3" not in figures_of(SAID, 3)
+    assert found.probabilities[0] == pytest.approx(np.exp(logits[0]) / np.exp(logits[0]).sum(), abs=1e-3)
+    assert found.label_probabilities == pytest.approx(found.probabilities[:, 0], abs=1e-3)
+    assert value_of(page["top3"], found) == 0.75
+
+
+def test_probabilities_are_kept_of_few_classes_and_ranks_of_all() -> None:
+    labels = np.array([199, 0])
+    found = Guesses.of_logits(np.tile(np.arange(200, dtype=np.float32), (2, 1)), labels)
+    assert found.probabilities.shape == (2, 0)
+    assert found.ranks.tolist() == [0, 199]
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [(float("nan"), "gives nan, expected a finite number"), (None, "TypeError"), ([0.5] * 5, r"shape \(5,\).*of 6")],
+)
 def test_a_measure_that_gives_no_number_is_named(value: Any, message: str) -> None:
-    odd = Measure("odd", "odd", of_classes=lambda *_: value)
+    odd = Measure("odd", "odd", compute=lambda _: value)
     with pytest.raises(SettingsError, match=f"the measure odd.*{message}"):
-        value_of(odd, LABELS, SAID, 3)
+        value_of(odd, SAID)
 
 
 def test_known_measures_come_first_and_unknown_ones_are_called_by_their_names() -> None:
@@ -74,7 +99,7 @@ def test_one_that_cannot_be_loaded_fails_an_evaluation_and_hides_no_other(
     try:
         assert list(measures.known()) == [measure.name for measure in measures.SHIPPED]
         with pytest.raises(SettingsError, match=r"broken_measures:BROKEN.*no licence"):
-            measures.installed()
+            measures.of_classifiers()
         publish(open_store(tmp_path / "root"), night(0))
         listed = CliRunner().invoke(runs_group, ["list", "--root", str(tmp_path / "root")])
         assert listed.exit_code == 0
