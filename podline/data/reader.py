@@ -66,7 +66,7 @@ class SplitReader:
         shards = self.info.shards
         self._fields = {field.name: field for field in manifest.fields}
         self._files = MappedFiles({local(shard.file): shard.bytes for shard in shards})
-        self._edges = np.cumsum([0, *shards.rows["records"].tolist()])
+        self._edges = np.cumsum([0, *shards.lengths])
         self._frame_length = manifest.record_length + FRAME_BYTES
         indexes = [_index(local(shard.index.file), shard) for shard in shards if shard.index]
         self._index = np.concatenate(indexes) if indexes else None

@@ -242,4 +242,4 @@ class Source:
         """See :meth:`RawData.shard_tables`; to other machines pixels go in the tables."""
         if elsewhere:
             return RowsInTables(), tables_of_rows(self.splits, plans, seed, folder)
-        return RowsByPlace(without_labels(self.splits)), tables_of_places(self.splits, seed, folder)
+        return RowsByPlace(without_labels(self.splits), seed), tables_of_places(self.splits, folder)
