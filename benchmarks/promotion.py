@@ -1,4 +1,4 @@
-"""How often promotion is wrong: the rules of :mod:`podline.promotion.noise` on models that are drawn.
+"""How often promotion is wrong: the rules of :mod:`podline.noise` on models that are drawn.
 
     python -m benchmarks.promotion
     python -m benchmarks.promotion --lines 100 --world twice
@@ -20,8 +20,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtri
 
+from podline.noise import NIGHTS, Noise, expected_of_whole, missed
 from podline.promotion.figure import Shares
-from podline.promotion.noise import NIGHTS, Noise, expected_of_whole, missed
 from podline.recipes.promotion_settings import PromotionSettings
 
 RULES = PromotionSettings()

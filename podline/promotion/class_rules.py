@@ -11,8 +11,8 @@ from podline.errors import SettingsError
 from podline.evaluation.class_measures import value_of
 from podline.evaluation.guesses import Guesses
 from podline.measures import Measure, measure_named, of_classifiers
+from podline.noise import expected_of_whole
 from podline.promotion.figure import LEAST_EXAMPLES, Figure, Floats, Pair, Shares, drawn, rule
-from podline.promotion.noise import expected_of_whole
 from podline.recipes.promotion_settings import PromotionSettings
 
 

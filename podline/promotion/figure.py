@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from podline.documents.promotion import Check
-from podline.promotion.noise import MOST_TRAININGS, Noise, answers_of, expected_of_parts, missed, seeds_of
+from podline.noise import MOST_TRAININGS, Noise, answers_of, expected_of_parts, missed, seeds_of
 from podline.recipes.promotion_settings import Margin, PromotionSettings
 
 LEAST_EXAMPLES = 50

@@ -19,9 +19,9 @@ from podline.documents.promotion import Check, ExportedFile
 from podline.errors import PodlineError, SettingsError
 from podline.figures import change_text, value_text
 from podline.measures import measure_named
+from podline.noise import NIGHTS
 from podline.promotion import class_rules, pose_rules
 from podline.promotion.figure import Figure, Pair, Rule, rule
-from podline.promotion.noise import NIGHTS
 from podline.recipes.promotion_settings import RULES, PromotionSettings
 
 

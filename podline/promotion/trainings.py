@@ -14,8 +14,8 @@ from podline.documents.promotion import read_promotion
 from podline.errors import PodlineError, SettingsError
 from podline.inventory.catalogue import training_of
 from podline.kinds.table import kind_of, read_evaluation
+from podline.noise import MOST_TRAININGS
 from podline.promotion.answers import JudgedSplit
-from podline.promotion.noise import MOST_TRAININGS
 from podline.recipes.settings import Recipe
 from podline.stages.from_recipe import training_spec
 from podline.stages.specs import SPEC, TrainSpec

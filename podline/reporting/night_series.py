@@ -17,8 +17,10 @@ from podline.ledger.differences import same_but_for_seed
 from podline.ledger.paces import paces_of
 from podline.ledger.slowness import MOST, Pace, slowness
 from podline.measures import measure_named
+from podline.recipes.promotion_settings import PromotionSettings
 from podline.reporting.ledger_lines import waiting_in_words
 from podline.reporting.over_nights import NightsChart, Point
+from podline.reporting.seed_spread import seeds_among
 from podline.reporting.standing import Word, word_of
 
 ALARM = 0.001
@@ -102,7 +104,9 @@ class Series:
             return Change(f"the model of {figures.day(seen.ended)}")
         if outcome.measure != before.measure:
             return Change()
-        difference = unpaired(before.main, outcome.main, min(before.examples, outcome.examples))
+        known = {result.model: result.main for result in earlier if result.measure == outcome.measure}
+        seeds = seeds_among([*known.values()], outcome.measure, PromotionSettings().spread ** 2)
+        difference = unpaired(before.main, outcome.main, min(before.examples, outcome.examples), seeds)
         word = word_of(outcome.measure, difference) if difference.p_value < ALARM else "noise"
         return Change(figures.change_text(outcome.measure, difference.value), word)
 

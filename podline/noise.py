@@ -10,11 +10,12 @@ All functions take floats or arrays of figures, and are pure.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import stdtrit
+from scipy.special import stdtr, stdtrit
 
 NIGHTS = 365
 """The error budget of a year is shared by so many comparisons."""
@@ -23,6 +24,8 @@ MOST_TRAININGS = 20
 
 # The spread that the settings assume weighs as much as so many trainings.
 _ASSUMED = 3
+# From so many trainings on their spread is called known.
+_MEASURED = 4
 # The observed spread is never taken for less than this part of the expected one.
 _LEAST = 0.25
 # Of equally good models, so many may miss a margin; the rest of one in ten is for what is not quite normal.
@@ -121,6 +124,38 @@ class Noise:
         """
         part = np.maximum(seeds, 1e-12) / np.maximum(sampled + seeds, 1e-12)
         return -stdtrit(np.minimum(_FREEDOM / part**2, 1e6), rate)
+
+
+class Seeds(NamedTuple):
+    """What is known of the spread between trainings that differ in their seed alone.
+
+    Attributes:
+        variance: that the seed gives to a figure of one training, at the figure's present value.
+        trainings: how many tell of it; if they are too few, it is assumed.
+    """
+
+    variance: float
+    trainings: int
+
+    @property
+    def known(self) -> bool:
+        """Whether enough trainings tell of the spread to call a difference more than chance."""
+        return self.trainings >= _MEASURED
+
+    def interval(self, value: float, sampled: float) -> tuple[float, float, float]:
+        """Return the ends of the 95 % interval of a difference of two trainings, and its two-sided p-value.
+
+        Args:
+            value: the difference.
+            sampled: its variance by the examples.
+        """
+        seeds = 2 * self.variance
+        deviation, part = math.sqrt(sampled + seeds), seeds / max(sampled + seeds, 1e-300)
+        # Satterthwaite's degrees of freedom.
+        freedom = min((_FREEDOM + self.trainings - 1) / max(part, 1e-9) ** 2, 1e6)
+        half = -float(stdtrit(freedom, 0.025)) * deviation
+        p_value = 2 * float(stdtr(freedom, -abs(value) / deviation)) if deviation else float(value == 0)
+        return value - half, value + half, p_value
 
 
 def missed(figures: int, *, main: bool) -> float:
