@@ -21,11 +21,11 @@ NIGHTS = 365
 """The error budget of a year is shared by so many comparisons."""
 MOST_TRAININGS = 20
 """No more trainings of a recipe are asked for their figures."""
+MEASURED = 4
+"""From this many trainings on, the spread between seeds is known; of fewer it is assumed."""
 
 # The spread that the settings assume weighs as much as so many trainings.
 _ASSUMED = 3
-# From so many trainings on their spread is called known.
-_MEASURED = 4
 # The observed spread is never taken for less than this part of the expected one.
 _LEAST = 0.25
 # Of equally good models, so many may miss a margin; the rest of one in ten is for what is not quite normal.
@@ -140,7 +140,7 @@ class Seeds(NamedTuple):
     @property
     def known(self) -> bool:
         """Whether enough trainings tell of the spread to call a difference more than chance."""
-        return self.trainings >= _MEASURED
+        return self.trainings >= MEASURED
 
     def interval(self, value: float, sampled: float) -> tuple[float, float, float]:
         """Return the ends of the 95 % interval of a difference of two trainings, and its two-sided p-value.

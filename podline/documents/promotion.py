@@ -204,6 +204,17 @@ class Promotion(Frozen):
         wanted = [check.more_trainings for check in self.open] if self.undecided else []
         return max(wanted, default=0) if all(wanted) else 0
 
+    def floor(self, figure: float) -> float | None:
+        """Return the figure at which the model would be worse by the margin; None if nothing was compared.
+
+        Args:
+            figure: the metric that counts, on all test examples; what was compared may be a part of them.
+        """
+        for check in self.checks:
+            if check.rule == "main" and check.margin is not None:
+                return figure - ((check.after or 0.0) - (check.before or 0.0) + check.margin)
+        return None
+
     def lines(self) -> list[str]:
         """Return the decision in words: the headline, what refuses it or leaves it undecided, and the notes."""
         return [

@@ -19,7 +19,7 @@ from podline.documents.promotion import Check, ExportedFile
 from podline.errors import PodlineError, SettingsError
 from podline.figures import change_text, value_text
 from podline.measures import measure_named
-from podline.noise import NIGHTS
+from podline.noise import MEASURED, NIGHTS
 from podline.promotion import class_rules, pose_rules
 from podline.promotion.figure import Figure, Pair, Rule, rule
 from podline.recipes.promotion_settings import RULES, PromotionSettings
@@ -116,8 +116,9 @@ def _judged(figure: Figure, figures: int, rate: float) -> Check:
         f"{what}: {value_text(figure.measure, after)} vs {value_text(figure.measure, before)} of {of}, "
         f"{change_text(figure.measure, sign * change)}"
     )
+    assumed = "" if known >= MEASURED else ", by the assumed spread between seeds"
     words = {
-        "refused": "; worse beyond chance",
+        "refused": f"; worse beyond chance{assumed}",
         "shown": "",
         "open": f"; not shown to be within the margin of {_size_text(figure.measure, margin)}",
     }

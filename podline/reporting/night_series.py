@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
 from podline import figures
-from podline.documents.ledger_entry import Entry, Outcome, Waiting
+from podline.documents.ledger_entry import Entry, Outcome, PromotionSummary, Waiting
 from podline.documents.metric import Metric
 from podline.evaluation.noise import unpaired
 from podline.ledger.differences import same_but_for_seed
@@ -60,6 +60,7 @@ class Series:
         first: the first of them.
         ended: when the last one ended.
         count: how many there are.
+        decision: the last one on a promotion; None if there was none.
     """
 
     def __init__(self, first: Entry, others: bool) -> None:
@@ -70,6 +71,7 @@ class Series:
             others: whether there were nights of the same recipe and schedule with other settings.
         """
         self.first, self.ended = first, first.ended
+        self.decision: PromotionSummary | None = None
         self._others = others
         self._measure = ""
         # By night: one that crashed and began again leaves an entry more.
@@ -138,7 +140,17 @@ class Series:
             main = entry.outcome.main
             if entry.outcome.measure != self._measure:
                 self._measure, self._figures = entry.outcome.measure, {}
-            self._figures[night] = Point(entry.ended, main.value, main.low, main.high)
+            decision = entry.promotion
+            self._figures[night] = Point(
+                entry.ended,
+                main.value,
+                main.low,
+                main.high,
+                decision.floor if decision else None,
+                decision is not None and decision.verdict == "promoted",
+            )
+            if decision is not None:
+                self.decision = decision
             outcome = entry.outcome
             result = _Result(entry.ended, _model(outcome), outcome.measure, main, outcome.examples)
             self._results.pop(night, None)

@@ -55,6 +55,7 @@ class PromoteResult(Result):
         doubt: what leaves it undecided and what would decide, in a line; empty if it is promoted or refused.
         more_trainings: of the reference's recipe that would decide about a model that is undecided; 0 if none would.
         detects: the margins, in a line; empty if it was compared with nothing.
+        floor: the metric that counts, of the reference's known trainings, less the margin; None if there is none.
         compared: what the two were compared on, where their data differ, in a line; empty elsewhere.
         headline: the decision in a line.
         promotion_sha256: of ``promotion.json``.
@@ -69,6 +70,7 @@ class PromoteResult(Result):
     doubt: str = ""
     more_trainings: int = 0
     detects: str = ""
+    floor: float | None = None
     compared: str = ""
     headline: str
     promotion_sha256: str

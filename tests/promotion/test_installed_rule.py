@@ -56,7 +56,8 @@ def test_it_refuses_a_candidate_by_its_name(package: Path) -> None:
         [own] = [check for check in checks if check.rule == "sure mistakes"]
         assert [check.rule for check in checks if check.refused and check.rule != "calibration"] == refused
     assert own.message == (
-        "free of sure mistakes: 67.8 % vs 100.0 % of the reference, \N{MINUS SIGN}32.2 points; worse beyond chance"
+        "free of sure mistakes: 67.8 % vs 100.0 % of the reference, \N{MINUS SIGN}32.2 points; worse beyond chance, "
+        "by the assumed spread between seeds"
     )
 
 

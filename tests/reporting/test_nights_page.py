@@ -362,4 +362,31 @@ def test_a_night_whose_model_was_not_promoted_says_why_in_its_row() -> None:
     rows = _rows(index_page("s", [night(place, promotion=each) for place, each in enumerate(decisions)]))[::-1]
     said = [re.findall(r'<span class="verdict">(.*?)</span>', row) for row in rows]
     expected = ["undecided: not shown to be within the margin: accuracy"], ["refused: class &lt;cat&gt;"]
-    assert said == [[], *expected, []]
+    assert said == [["promoted"], *expected, []]
+
+
+def test_champion_reference_margins_and_a_model_below_its_margin_are_shown() -> None:
+    figures = (0.95, 0.94, 0.90, 0.95)
+    decisions = [
+        PromotionSummary(verdict="promoted"),
+        *(
+            PromotionSummary(verdict=verdict, reference="sample-1", margins="margins: 2.0 points", floor=0.93)
+            for verdict in ("promoted", "refused", "undecided")
+        ),
+    ]
+    nights = [
+        _sample(place, figure, place, promotion=each)
+        for place, (figure, each) in enumerate(zip(figures, decisions, strict=True))
+    ]
+    page = index_page("s", nights, {"sample": nights[1].run})
+    assert f"Champion {nights[1].run}; reference sample-1; margins: 2.0 points." in page
+    rows = _rows(page)[::-1]
+    assert [re.findall(r'<b class="below">(.*?)</b>', row) for row in rows] == [
+        [],
+        [],
+        ["below its margin by 3.0 points"],
+        [],
+    ]
+    [chart] = re.findall(r'<svg[^>]+aria-label="Accuracy.*?</svg>', page)
+    assert "; 1 below the reference less the margin." in chart
+    assert (chart.count('class="below"'), chart.count('class="promoted"'), chart.count('class="floor"')) == (1, 2, 1)
