@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtri
 
-from podline.noise import NIGHTS, Noise, expected_of_whole, missed
+from podline.noise import NIGHTS, PART, WHOLE, Noise, expected_of_whole, missed
 from podline.promotion.figure import Shares
 from podline.recipes.promotion_settings import PromotionSettings
 
@@ -121,7 +121,7 @@ def judged(known: npt.NDArray[np.bool_]) -> Judged:
     of_part = parts.expected(RULES.part_spread)
     whole = Shares({"whole": known.reshape(trainings, -1)})
     expected = expected_of_whole(RULES.spread, of_part, classes)
-    return Judged(known.mean(axis=0), whole.noise(expected).at(0), parts.noise(of_part))
+    return Judged(known.mean(axis=0), whole.noise(expected, WHOLE).at(0), parts.noise(of_part, PART))
 
 
 WORLDS = {

@@ -11,7 +11,7 @@ from podline.errors import SettingsError
 from podline.evaluation.class_measures import value_of
 from podline.evaluation.guesses import Guesses
 from podline.measures import Measure, measure_named, of_classifiers
-from podline.noise import expected_of_whole
+from podline.noise import PART, WHOLE, expected_of_whole
 from podline.promotion.figure import LEAST_EXAMPLES, Figure, Floats, Pair, Shares, drawn, rule
 from podline.recipes.promotion_settings import PromotionSettings
 
@@ -24,7 +24,8 @@ def accuracy(pair: Pair, settings: PromotionSettings) -> Iterator[Figure]:
     of_part = Shares(of_class).expected(settings.part_spread) if of_class else 0.0
     expected = expected_of_whole(settings.spread, of_part, len(of_class))
     now = {"accuracy": _right([pair.candidate])[0]}
-    yield from Shares(whole).figures(now, expected, "top1", settings.margin)
+    shares = Shares(whole)
+    yield from shares.figures(now, shares.noise(expected, WHOLE), settings.margin)
 
 
 @rule("class", "classification")
@@ -33,7 +34,8 @@ def classes(pair: Pair, settings: PromotionSettings) -> Iterator[Figure]:
     now = {name: right[0] for name, right in _by_class(pair, [pair.candidate]).items()}
     if now:
         shares = Shares(_by_class(pair, pair.known))
-        yield from shares.figures(now, shares.expected(settings.part_spread), "top1", settings.part_margin)
+        noise = shares.noise(shares.expected(settings.part_spread), PART)
+        yield from shares.figures(now, noise, settings.part_margin)
 
 
 @rule("calibration", "classification")

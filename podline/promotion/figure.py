@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from podline.documents.promotion import Check
-from podline.noise import MOST_TRAININGS, Noise, answers_of, expected_of_parts, missed, seeds_of
+from podline.noise import MOST_TRAININGS, Noise, Prior, answers_of, expected_of_parts, missed, seeds_of
 from podline.recipes.promotion_settings import Margin, PromotionSettings
 
 LEAST_EXAMPLES = 50
@@ -155,27 +155,25 @@ class Shares:
 
     def expected(self, spread: float) -> float:
         """Return the variance between seeds that is expected of each."""
-        return expected_of_parts(self._values, self._examples, self._answers, spread)
+        return expected_of_parts(self._values, self._examples, self._answers, spread, cautious=True)
 
-    def noise(self, expected: float) -> Noise:
+    def noise(self, expected: float, prior: Prior) -> Noise:
         """Return the noise of all shares, as arrays; see :meth:`expected`."""
-        seeds = seeds_of(self._values, self._examples, self._answers, expected)
-        return Noise(self._values.mean(axis=0), self._examples, self._answers, seeds, self._trainings)
+        seeds = seeds_of(self._values, self._examples, self._answers, expected, prior)
+        return Noise(self._values.mean(axis=0), self._examples, self._answers, seeds, self._trainings, prior.freedom)
 
-    def figures(self, now: Mapping[str, Floats], expected: float, measure: str, margin: Margin) -> Iterator[Figure]:
+    def figures(self, now: Mapping[str, Floats], noise: Noise, margin: Margin) -> Iterator[Figure]:
         """Yield a figure for each share.
 
         Args:
             now: what the candidate got right of each example, by the name of the share.
-            expected: see :meth:`expected`.
-            measure: see :class:`Figure`.
+            noise: see :meth:`noise`.
             margin: see :class:`Figure`.
         """
-        noise = self.noise(expected)
         for place, (name, known) in enumerate(self.known.items()):
             by = now[name] - known.mean(axis=0)
             reference, value, sampled = float(known[0].mean()), float(now[name].mean()), float(by.var()) / len(by)
-            yield Figure(name, measure, reference, value, sampled, noise.at(place), margin)
+            yield Figure(name, "top1", reference, value, sampled, noise.at(place), margin)
 
 
 def number(
@@ -192,11 +190,11 @@ def number(
         margin: see :class:`Figure`.
     """
     *known, value = values
-    sampled, answers = variances[0], variances[1] / 2
+    # The mean of several trainings has less luck with single answers than the reference alone.
+    sampled, answers = variances[0] * (1 + 1 / len(known)) / 2, variances[1] / 2
     seeds = float(seeds_of(known, math.inf, answers, spread**2))
-    return Figure(
-        name, measure, known[0], value, sampled, Noise(fmean(known), math.inf, answers, seeds, len(known)), margin
-    )
+    noise = Noise(fmean(known), math.inf, answers, seeds, len(known))
+    return Figure(name, measure, known[0], value, sampled, noise, margin)
 
 
 def drawn(

@@ -50,7 +50,8 @@ class SeedSpread:
         """
         known = [outcome.metrics[measure] for outcome in self.known if measure in outcome.metrics]
         parts = len(self.known[0].parts) if self.known else 0
-        return seeds_among(known or [otherwise], measure, expected_of_whole(self.settings.spread, self._of_part, parts))
+        assumed = expected_of_whole(self.settings.spread, self._of_part, parts)
+        return seeds_among(known or [otherwise], measure, assumed)
 
     def of_parts(self, shares: Mapping[str, float]) -> dict[str, Seeds]:
         """Return what a seed does to the share of each class or joint, by name.
