@@ -1,4 +1,4 @@
-"""How often promotion is wrong: the rules of :mod:`podline.promotion.noise` on models that are drawn.
+"""How often promotion is wrong: the rules of :mod:`podline.noise` on models that are drawn.
 
     python -m benchmarks.promotion
     python -m benchmarks.promotion --lines 100 --world twice
@@ -20,7 +20,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtri
 
-from podline.promotion.noise import NIGHTS, Noise, answers_of, expected_of_parts, expected_of_whole, missed, seeds_of
+from podline.noise import NIGHTS, PART, WHOLE, Noise, expected_of_whole, missed
+from podline.promotion.figure import Shares
 from podline.recipes.promotion_settings import PromotionSettings
 
 RULES = PromotionSettings()
@@ -115,17 +116,12 @@ class Judged(NamedTuple):
 
 def judged(known: npt.NDArray[np.bool_]) -> Judged:
     """Return the noise that known trainings show, (trainings, classes, examples)."""
-    trainings, classes, examples = known.shape
-    mean, of_parts = known.mean(axis=0), known.mean(axis=2)
-    within = known.var(axis=0, ddof=1) if trainings > 1 else np.zeros_like(mean)
-    answers = answers_of(of_parts.mean(axis=0), examples, within.mean(axis=1), trainings)
-    of_part = expected_of_parts(of_parts, examples, answers, RULES.part_spread)
-    parts = Noise(of_parts.mean(axis=0), examples, answers, seeds_of(of_parts, examples, answers, of_part), trainings)
-    of_whole, every = known.mean(axis=(1, 2)), classes * examples
-    answers = answers_of(of_whole.mean(), every, within.mean(), trainings)
+    trainings, classes, _ = known.shape
+    parts = Shares({str(place): known[:, place] for place in range(classes)})
+    of_part = parts.expected(RULES.part_spread)
+    whole = Shares({"whole": known.reshape(trainings, -1)})
     expected = expected_of_whole(RULES.spread, of_part, classes)
-    whole = Noise(of_whole.mean(), every, answers, seeds_of(of_whole, every, answers, expected), trainings)
-    return Judged(mean, whole, parts)
+    return Judged(known.mean(axis=0), whole.noise(expected, WHOLE).at(0), parts.noise(of_part, PART))
 
 
 WORLDS = {

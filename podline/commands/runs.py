@@ -129,9 +129,9 @@ def compare_runs(
       podline runs compare cifar10-0123456789ab cifar10-ba9876543210 --charts
       podline runs compare cifar10-0123456789ab --why --out lost.png
 
-    Each RUN as for `podline runs show`; the first is what the others are held against. Where two were judged on the
-    same examples, McNemar's test (accuracy) or a paired bootstrap over images (AP) says whether the difference could
-    be noise: of the examples, not of the seed; see docs/ledger.md.
+    Each RUN as for `podline runs show`; the first is what the others are held against. A difference has an interval
+    by test examples and seeds, and is said to be noise, more than noise, or perhaps caused by the seed; see
+    docs/ledger.md.
 
     --charts has the curves in one chart, final figures, and the settings in which the runs differ. --why names examples
     lost, classes or joints that fell, settings, data and curves; both must have been judged on the same examples.

@@ -301,10 +301,16 @@ class PromotionSummary(Frozen):
     Attributes:
         verdict: in a word.
         reason: in a line: what refuses the model or leaves it undecided; empty if it became the champion.
+        reference: the run that it was compared with; empty for the first champion.
+        margins: in words.
+        floor: the metric that counts, of the reference, less its margin; None if nothing was compared.
     """
 
     verdict: Verdict
     reason: str = ""
+    reference: str = ""
+    margins: str = ""
+    floor: float | None = None
 
 
 class Entry(Origin):

@@ -19,26 +19,12 @@ _NAMED = 3
 
 Verdict = Literal["promoted", "refused", "undecided"]
 
-Rule = Literal[
-    "guessing",
-    "export",
-    "comparable",
-    "leakage",
-    "main",
-    "class",
-    "joint",
-    "calibration",
-    "guard",
-    "size",
-    "operations",
-]
-
 
 class Check(Frozen):
     """What a rule said of one thing.
 
     Attributes:
-        rule: which.
+        rule: its name.
         name: of what: the metric, the class, the joint, the file.
         measure: the metric whose unit the figures have; empty where nothing is left to chance.
         before: the figure that it is compared with: the mean over the known trainings; None where there is none.
@@ -47,11 +33,12 @@ class Check(Frozen):
         margin: by how much a promoted model may be worse.
         refused: whether the rule refuses the model.
         shown: whether the pessimistic end is within the margin.
+        better: whether the figure is significantly better.
         more_trainings: how many more known trainings would show it, if all else stayed; 0 if none would.
         message: all this in words.
     """
 
-    rule: Rule
+    rule: str
     name: str
     measure: str = ""
     before: float | None = None
@@ -60,6 +47,7 @@ class Check(Frozen):
     margin: float | None = None
     refused: bool
     shown: bool = True
+    better: bool = False
     more_trainings: int = 0
     message: str
 
@@ -215,6 +203,17 @@ class Promotion(Frozen):
         """Return how many more trainings of the reference's recipe would decide; 0 if none would."""
         wanted = [check.more_trainings for check in self.open] if self.undecided else []
         return max(wanted, default=0) if all(wanted) else 0
+
+    def floor(self, figure: float) -> float | None:
+        """Return the figure at which the model would be worse by the margin; None if nothing was compared.
+
+        Args:
+            figure: the metric that counts, on all test examples; what was compared may be a part of them.
+        """
+        for check in self.checks:
+            if check.rule == "main" and check.margin is not None:
+                return figure - ((check.after or 0.0) - (check.before or 0.0) + check.margin)
+        return None
 
     def lines(self) -> list[str]:
         """Return the decision in words: the headline, what refuses it or leaves it undecided, and the notes."""

@@ -1,4 +1,4 @@
-"""Figures of a classifier by its measures, see :mod:`podline.measures`: of one model, and of two."""
+"""Figures of a classifier by its measures, see :mod:`podline.measures`."""
 
 from __future__ import annotations
 
@@ -33,17 +33,13 @@ def figures_of(guesses: Guesses, classes: int) -> dict[str, Metric]:
     return {measure.name: _figure(measure, guesses) for measure in measures}
 
 
-def compared(measure: Measure, before: Guesses, after: Guesses) -> tuple[float, float, float]:
-    """Return a measure of two models on the same examples, and the standard deviation of the difference by examples.
+def value_of(measure: Measure, guesses: Guesses) -> float:
+    """Return a measure's figure without its interval.
 
     Raises:
         SettingsError: see :func:`figures_of`.
     """
-    was, now = (_computed(measure, guesses) for guesses in (before, after))
-    if now.ndim:
-        return float(was.mean()), float(now.mean()), float((now.astype(float) - was).std() / len(now) ** 0.5)
-    drawn = [_computed(measure, after.at(rows)) - _computed(measure, before.at(rows)) for rows in _drawn(after)]
-    return float(was), float(now), float(np.std(drawn, ddof=1))
+    return float(_computed(measure, guesses).mean())
 
 
 def _figure(measure: Measure, guesses: Guesses) -> Metric:

@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from podline.evaluation.guesses import Guesses
+from podline.evaluation.noise import holm, sampled_change
 from podline.evaluation.oks import CloseJoints
-from podline.evaluation.paired import Changed, changed, holm, mcnemar
+from podline.noise import Seeds
 
 
 class ShareChange(NamedTuple):
@@ -18,14 +19,19 @@ class ShareChange(NamedTuple):
 
     Attributes:
         before: the share of right answers, or of labelled joints that are close, of the first model.
-        after: likewise, of the second.
-        changed: what was lost and gained, by examples; of a joint, images in which more of it was lost than gained, and
-            the other way round: people of one image are found or not found together.
+        after: that of the second.
+        sampled: the variance of the change by the examples; of a joint, by images: people of one image are found or
+            not found together.
     """
 
     before: float
     after: float
-    changed: Changed
+    sampled: float
+
+    @property
+    def change(self) -> float:
+        """By how much the share rises."""
+        return self.after - self.before
 
 
 def moved_classes(before: Guesses, after: Guesses, class_names: Sequence[str]) -> dict[str, ShareChange]:
@@ -41,7 +47,7 @@ def moved_classes(before: Guesses, after: Guesses, class_names: Sequence[str]) -
     found = {}
     for label, rows in zip(labels.tolist(), np.split(order, firsts[1:]), strict=True):
         was, now = before.right[rows], after.right[rows]
-        found[class_names[int(label)]] = _moved(was, now, changed(was, now))
+        found[class_names[int(label)]] = _moved(was, now, now.astype(int) - was)
     return found
 
 
@@ -61,21 +67,26 @@ def moved_joints(
         having = [(was, now) for was, now in people if now.labelled[place]]
         if having:
             was, now = (np.array([person.close[place] for person in side]) for side in zip(*having, strict=True))
-            found[name] = _moved(was, now, _by_image((person.image_id for _, person in having), was, now))
+            nets = _by_image((person.image_id for _, person in having), now.astype(int) - was)
+            found[name] = _moved(was, now, nets)
     return found
 
 
-def chances(parts: Mapping[str, ShareChange]) -> dict[str, float]:
-    """Of each class or joint, how likely so large a movement is by chance, all of them considered; see :func:`holm`."""
-    return holm({name: mcnemar(part.changed) for name, part in parts.items()})
+def chances(parts: Mapping[str, ShareChange], seeds: Mapping[str, Seeds]) -> dict[str, float]:
+    """Return how likely so large a movement of each class or joint is by chance, all of them considered.
+
+    Args:
+        parts: by name.
+        seeds: what a seed does to each share, by name.
+    """
+    return holm({name: seeds[name].interval(part.change, part.sampled)[2] for name, part in parts.items()})
 
 
-def _by_image(images: Iterable[int], was: npt.NDArray[np.bool_], now: npt.NDArray[np.bool_]) -> Changed:
-    nets: dict[int, int] = {}
-    for image, net in zip(images, (now.astype(int) - was).tolist(), strict=True):
-        nets[image] = nets.get(image, 0) + net
-    return Changed(sum(net < 0 for net in nets.values()), sum(net > 0 for net in nets.values()), len(nets))
+def _by_image(images: Iterable[int], nets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return the net of each image, (images,)."""
+    _, places = np.unique([*images], return_inverse=True)
+    return np.bincount(places, nets).astype(np.int64)
 
 
-def _moved(was: npt.NDArray[np.bool_], now: npt.NDArray[np.bool_], counts: Changed) -> ShareChange:
-    return ShareChange(float(was.mean()), float(now.mean()), counts)
+def _moved(was: npt.NDArray[np.bool_], now: npt.NDArray[np.bool_], nets: npt.NDArray[np.int64]) -> ShareChange:
+    return ShareChange(float(was.mean()), float(now.mean()), sampled_change(nets, len(now)))

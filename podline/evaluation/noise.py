@@ -1,13 +1,14 @@
-"""Whether a difference between two models is beyond noise, on the same examples or not.
+"""Differences of two models, with what chance does to them: the examples that they are judged on, and the seed.
 
 Two models judged on the same examples are wrong on many of the same ones: looking at what only one of them got right
-tells far smaller differences from chance than two intervals side by side do. Pure functions; no TensorFlow.
+tells far smaller differences from chance than two intervals side by side do. Two trainings of one recipe differ as
+well, by their seed; see :mod:`podline.noise`. Pure functions; no TensorFlow.
 """
 
 from __future__ import annotations
 
-import math
-from typing import Literal
+from collections.abc import Mapping
+from typing import Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,19 +16,21 @@ from pycocotools.cocoeval import COCOeval
 
 from podline.documents.metric import Metric
 from podline.evaluation.oks_intervals import DRAWS, drawn_figures, figures_of
-from podline.evaluation.paired import changed, difference, mcnemar
 from podline.frozen import Frozen
 from podline.intervals import Z
+from podline.noise import Seeds
 
 LEVEL = 0.05
 """A difference that chance gives in fewer than one of twenty comparisons of equal models is not called noise."""
+PART_LEVEL = 0.01
+"""That of all classes or joints together: they are looked at besides."""
 
-_PERCENTILES = (2.5, 97.5)
-Method = Literal["McNemar", "bootstrap", "unpaired"]
-METHODS: dict[Method, str] = {
-    "McNemar": "McNemar's exact test on the same examples",
-    "bootstrap": "bootstrap over the same images, in pairs",
-    "unpaired": "two intervals, since the examples are not the same",
+Key = TypeVar("Key")
+Chance = Literal["noise", "seed", "beyond"]
+CHANCES: dict[Chance, str] = {
+    "noise": "could be noise",
+    "seed": "may be caused by the seed, whose spread is not known",
+    "beyond": "more than noise",
 }
 
 
@@ -36,105 +39,160 @@ class Difference(Frozen):
 
     Attributes:
         value: of the figure.
-        low: its 95 % interval …
+        low: its 95 % interval, by the examples and the seeds …
         high: … from low to high.
         p_value: how often chance gives a difference at least so large, between models that are equally good.
-        method: how that was found out.
+        trainings: how many trainings tell of the spread between seeds.
+        seeds_known: whether they are enough.
+        paired: whether both were judged on the same examples.
         examples: how many both were judged on; the smaller number where these are not the same.
         gained: examples that only the second got right; None where examples are not right or wrong, or not the same.
-        lost: likewise, only the first.
+        lost: examples that only the first got right, or None.
     """
 
     value: float
     low: float
     high: float
     p_value: float
-    method: Method
+    trainings: int
+    seeds_known: bool
+    paired: bool
     examples: int
     gained: int | None = None
     lost: int | None = None
 
     @property
-    def noise(self) -> bool:
-        """Whether chance alone could well have given it."""
-        return self.p_value >= LEVEL
+    def chance(self) -> Chance:
+        """Whether chance could well have given it, may have given it by the seed, or did not."""
+        return chance_of(self.p_value, known=self.seeds_known)
+
+    @property
+    def method(self) -> str:
+        """How chance was looked at, in words."""
+        examples = "on the same examples" if self.paired else "by two intervals, since the examples are not the same"
+        if not self.seeds_known:
+            return f"{examples}; the spread between seeds is assumed"
+        return f"{examples}; the spread between seeds is that of {self.trainings} trainings"
 
 
-def accuracies(right_before: npt.ArrayLike, right_after: npt.ArrayLike) -> Difference:
-    """Two classifiers on the same examples: the difference of their accuracies; see :mod:`podline.evaluation.paired`.
+def chance_of(p_value: float, *, known: bool, level: float = LEVEL) -> Chance:
+    """Return what to think of a p-value, given whether the spread between seeds is known."""
+    return "noise" if p_value >= level else "beyond" if known else "seed"
+
+
+def sampled_change(nets: npt.NDArray[np.int64], examples: int) -> float:
+    """Return the variance that the examples give to the change of a share of right answers between equal models.
+
+    Agresti and Min: "Simple improved confidence intervals for comparing matched proportions", Statistics in Medicine
+    2005: one half of an example is added to each of the four kinds; without seeds it is nearly McNemar's test.
+
+    Args:
+        nets: of each example, or of each image with its people, what was gained less what was lost, (n,).
+        examples: how many examples or people there are.
+    """
+    return float(((nets**2).sum() + 1) / (examples + 2) ** 2)
+
+
+def accuracies(right_before: npt.ArrayLike, right_after: npt.ArrayLike, seeds: Seeds) -> Difference:
+    """Return the difference of the accuracies of two classifiers on the same examples.
 
     Args:
         right_before: of each example, whether the first model got it right, (n,).
-        right_after: likewise, the second model.
+        right_after: whether the second model did.
+        seeds: what a seed does to an accuracy.
 
     Raises:
         ValueError: they are not of the same examples.
     """
-    counts = changed(np.asarray(right_before, bool), np.asarray(right_after, bool))
-    metric = difference(counts)
-    return Difference(
-        value=metric.value,
-        low=metric.low,
-        high=metric.high,
-        p_value=mcnemar(counts),
-        method="McNemar",
-        examples=counts.examples,
-        gained=counts.gained,
-        lost=counts.lost,
+    before, after = np.asarray(right_before, bool), np.asarray(right_after, bool)
+    if before.shape != after.shape:
+        raise ValueError(f"{before.shape} vs {after.shape} examples are not the same")
+    nets = after.astype(int) - before
+    found = _difference(float(nets.mean()), sampled_change(nets, len(nets)), seeds, len(nets), paired=True)
+    return found.model_copy(
+        update={
+            "low": max(-1.0, found.low),
+            "high": min(1.0, found.high),
+            "gained": int((nets > 0).sum()),
+            "lost": int((nets < 0).sum()),
+        }
     )
 
 
-def average_precisions(before: COCOeval, after: COCOeval, draws: int = DRAWS, seed: int = 0) -> dict[str, Difference]:
-    """Two pose networks on the same images: by the names of pycocotools' figures, how each of them differs.
+def average_precisions(
+    before: COCOeval, after: COCOeval, seeds: Mapping[str, Seeds], draws: int = DRAWS
+) -> dict[str, Difference]:
+    """Return how each of pycocotools' figures of two pose networks on the same images differs, by its name.
 
-    Images are drawn with replacement, the same ones for both; a figure's interval is where the middle 95 % of the
-    differences lie, and its p-value twice the share of draws on the rarer side of zero.
+    Images are drawn with replacement, the same ones for both.
 
     Args:
         before: of the first network, what :func:`podline.evaluation.oks.judged` gave.
-        after: likewise, of the second.
+        after: of the second.
+        seeds: what a seed does to each figure; others are left out.
         draws: how many times images are drawn.
-        seed: of the draws.
 
     Raises:
         ValueError: they are not of the same images.
     """
     if list(before.params.imgIds) != list(after.params.imgIds):
         raise ValueError("the two networks were not judged on the same images")
-    values = figures_of(before), figures_of(after)
-    drawn = drawn_figures(before, draws, seed), drawn_figures(after, draws, seed)
+    values, drawn = zip(*((figures_of(each), drawn_figures(each, draws)) for each in (before, after)), strict=True)
+    images = len(after.params.imgIds)
     return {
-        name: _bootstrapped(
-            values[1][name] - values[0][name], drawn[1][name] - drawn[0][name], len(after.params.imgIds)
+        name: _difference(
+            values[1][name] - values[0][name],
+            float(np.nanvar(drawn[1][name] - drawn[0][name], ddof=1)),
+            seeds[name],
+            images,
+            paired=True,
         )
         for name in values[0]
-        if name in values[1]
+        if name in values[1] and name in seeds
     }
 
 
-def unpaired(before: Metric, after: Metric, examples: int) -> Difference:
-    """Two figures with intervals of their own, on examples that are not the same.
-
-    The interval is made of both (square and add: Zou and Donner, "Construction of confidence limits about effect
-    measures", Statistics in Medicine 2008), the p-value of a normal variable with the deviations of both.
+def unpaired(before: Metric, after: Metric, examples: int, seeds: Seeds) -> Difference:
+    """Return the difference of two figures with intervals of their own, on examples that are not the same.
 
     Args:
         before: the first one.
         after: the second one.
         examples: the smaller number of examples.
+        seeds: what a seed does to the figure.
     """
-    value = after.value - before.value
-    low = value - math.hypot(after.value - after.low, before.high - before.value)
-    high = value + math.hypot(after.high - after.value, before.value - before.low)
-    deviation = math.hypot(after.high - after.low, before.high - before.low) / (2 * Z)
-    p_value = math.erfc(abs(value) / deviation / math.sqrt(2)) if deviation else float(value == 0)
-    return Difference(value=value, low=low, high=high, p_value=p_value, method="unpaired", examples=examples)
+    sampled = sampling_variance(before) + sampling_variance(after)
+    return _difference(after.value - before.value, sampled, seeds, examples, paired=False)
 
 
-def _bootstrapped(value: float, drawn: npt.NDArray[np.float64], images: int) -> Difference:
-    known = drawn[~np.isnan(drawn)]
-    low, high = np.percentile(known, _PERCENTILES).tolist() if len(known) else (value, value)
-    # One more draw than there were, on either side: no number of draws shows that something never happens.
-    rarer = 1 + min((known <= 0).sum(), (known >= 0).sum())
-    p_value = min(1.0, 2 * float(rarer) / (1 + len(known)))
-    return Difference(value=value, low=low, high=high, p_value=p_value, method="bootstrap", examples=images)
+def sampling_variance(metric: Metric) -> float:
+    """Return the variance of a figure by its examples, from its interval."""
+    return ((metric.high - metric.low) / (2 * Z)) ** 2
+
+
+def _difference(value: float, sampled: float, seeds: Seeds, examples: int, *, paired: bool) -> Difference:
+    low, high, p_value = seeds.interval(value, sampled)
+    return Difference(
+        value=value,
+        low=low,
+        high=high,
+        p_value=p_value,
+        trainings=seeds.trainings,
+        seeds_known=seeds.known,
+        paired=paired,
+        examples=examples,
+    )
+
+
+def holm(chances: Mapping[Key, float]) -> dict[Key, float]:
+    """Return chances of several tests, raised so that each can be held against the rate meant for all together.
+
+    Holm: "A simple sequentially rejective multiple test procedure", Scandinavian Journal of Statistics 1979: the
+    smallest times how many there are, the next times one less, and so on, never falling. If nothing is wrong, one of
+    them lies below a rate with no more than that probability, whatever they have to do with each other.
+    """
+    raised, reached = {}, 0.0
+    for place, key in enumerate(sorted(chances, key=lambda each: chances[each])):
+        reached = max(reached, min(1.0, chances[key] * (len(chances) - place)))
+        raised[key] = reached
+    return {key: raised[key] for key in chances}

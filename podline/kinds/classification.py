@@ -27,5 +27,5 @@ CLASSIFICATION = Kind(
     markdown=Code("podline.reporting.page:markdown"),
     pair=Code("podline.reporting.class_pairs:pair"),
     lost_examples=Code("podline.reporting.class_pairs:lost_examples"),
-    comparison=Code("podline.promotion.class_figures:ClassComparison"),
+    answers=Code("podline.promotion.kinds:ClassAnswers"),
 )

@@ -59,7 +59,7 @@ class Kind:
         markdown: its twin.
         pair: two runs on the same examples, from :mod:`podline.reporting.pairs` as the next.
         lost_examples: what the second of a pair gets wrong and the first got right.
-        comparison: models for the rules of promotion: a :class:`podline.promotion.comparing.ModelComparison`.
+        answers: of models, for the rules of promotion: a :class:`podline.promotion.answers.Answers`.
     """
 
     name: str
@@ -85,7 +85,7 @@ class Kind:
     markdown: Code[[Any], str]
     pair: Code[[Store, Any, Any], Any]
     lost_examples: Code[[Any, Any, Any, Any], Any]
-    comparison: Code[[], Any]
+    answers: Code[[], Any]
 
     @property
     def measure(self) -> str:

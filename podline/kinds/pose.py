@@ -27,5 +27,5 @@ POSE = Kind(
     markdown=Code("podline.reporting.pose_page:markdown"),
     pair=Code("podline.reporting.pose_pairs:pair"),
     lost_examples=Code("podline.reporting.pose_pairs:lost_examples"),
-    comparison=Code("podline.promotion.pose_figures:PoseComparison"),
+    answers=Code("podline.promotion.kinds:PoseAnswers"),
 )

@@ -179,7 +179,14 @@ class Notes:
             self._update(run=result.run, environment=environment, training=self._training(result))
             self._produced_by(result)
         if isinstance(result, PromoteResult):
-            self._update(promotion=PromotionSummary(verdict=result.verdict, reason=result.reason))
+            summary = PromotionSummary(
+                verdict=result.verdict,
+                reason=result.reason,
+                reference=result.against,
+                margins=result.detects,
+                floor=result.floor,
+            )
+            self._update(promotion=summary)
         if isinstance(result, ReportResult):
             self._update(report=result.html)
 

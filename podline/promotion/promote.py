@@ -23,9 +23,10 @@ from podline.kinds.table import kind_of, read_evaluation
 from podline.measures import measure_named
 from podline.models.descriptions import describe_run
 from podline.progress import Reporter
-from podline.promotion.comparing import JudgedSplit, ModelComparison
+from podline.promotion.answers import Answers, JudgedSplit
 from podline.promotion.exports import IMAGES, checked_exports, milliseconds
-from podline.promotion.rules import ModelCost, checks_of, detects, export_checks, is_better
+from podline.promotion.figure import ModelCost, Pair
+from podline.promotion.rules import checks_of, detects, export_checks
 from podline.promotion.shared_examples import SharedExamples, learned_anew, shared_examples
 from podline.promotion.trainings import examples_of, known_of, reference_of, said_on
 from podline.stages.completed import complete
@@ -61,9 +62,9 @@ class _Case:
         return self.evaluation.measure
 
     @property
-    def comparison(self) -> ModelComparison:
-        """How two models of its kind are compared."""
-        return kind_of(self.evaluation).comparison()
+    def answers(self) -> Answers:
+        """How answers of models of its kind are read and asked for."""
+        return kind_of(self.evaluation).answers()
 
     @property
     def examples(self) -> JudgedSplit:
@@ -151,6 +152,7 @@ def _published(case: _Case, decision: Promotion, seconds: float) -> PromoteResul
         doubt=decision.doubt(),
         more_trainings=decision.more_trainings(),
         detects=decision.detects,
+        floor=decision.floor(case.evaluation.trained.metrics[case.measure].value),
         compared=decision.compared.sentence() if decision.compared else "",
         headline=decision.headline(),
         promotion_sha256=store.sha256(name),
@@ -228,12 +230,18 @@ def _compared(case: _Case, reference: Crowned, images: Any) -> _Comparison:
     model: Any = load_model(store, training.folder, reference.weights_sha256)
     rivals = _rivals(case, training, model)
     known = [(reference.run, rivals.reference), *known_of(store, reference, spec.run, rivals.said)]
-    figures = case.comparison.figures(rivals.examples, [said for _, said in known], rivals.candidate, spec.rules)
-    checks = checks_of(figures, (_cost(case, training), _cost(case, case.training)), spec.rules)
+    pair = Pair(
+        kind_of(case.evaluation).name,
+        [case.answers.judged(rivals.examples, said) for _, said in known],
+        case.answers.judged(rivals.examples, rivals.candidate),
+        (_cost(case, training), _cost(case, case.training)),
+        case.manifest.class_names,
+    )
+    checks = checks_of(pair, spec.rules)
     return _Comparison(
         [*rivals.leaks, *checks],
         tuple(run for run, _ in known),
-        is_better(figures, spec.rules),
+        any(check.better for check in checks if check.rule == "main"),
         detects(checks),
         milliseconds(model, images),
         rivals.compared,
@@ -264,7 +272,7 @@ class _Rivals:
 def _rivals(case: _Case, training: TrainSpec, model: keras.Model) -> _Rivals:
     store, spec = case.store, case.spec
     reference = _reference(case, training, model)
-    candidate = case.comparison.left(store, spec.record_folder, case.evaluation)
+    candidate = case.answers.left(store, spec.record_folder, case.evaluation)
     if not learned_anew(case.training, training):
         return _Rivals(reference, candidate, case.examples, lambda run: said_on(store, run, [case.examples]))
     shared = shared_examples(store, training, case.training, spec.split, case.reporter)
@@ -274,8 +282,8 @@ def _rivals(case: _Case, training: TrainSpec, model: keras.Model) -> _Rivals:
         was = read_manifest(store, folder := training.dataset_folder)
         splits.append(JudgedSplit(store, folder, was, spec.split, case.reporter, shared.before))
     return _Rivals(
-        case.comparison.part(chosen, reference),
-        case.comparison.part(chosen, candidate),
+        case.answers.part(chosen, reference),
+        case.answers.part(chosen, candidate),
         chosen,
         lambda run: said_on(store, run, splits),
         shared.leaks,
@@ -289,8 +297,8 @@ def _described(
     fresh: list[float | None] = [None, None]
     if shared.enough and len(shared.fresh):
         examples = replace(case.examples, places=shared.fresh)
-        said = [case.comparison.part(examples, each) for each in (reference, candidate)]
-        fresh = [case.comparison.main(examples, each) for each in said]
+        said = [case.answers.part(examples, each) for each in (reference, candidate)]
+        fresh = [case.answers.main(examples, each) for each in said]
     return ComparedExamples(
         before=f"{training.recipe.dataset}-{training.fingerprint}",
         after=f"{case.spec.dataset}-{case.spec.fingerprint}",
@@ -326,9 +334,9 @@ def _reference(case: _Case, training: TrainSpec, model: keras.Model) -> Any:
     was = read_manifest(store, training.dataset_folder)
     done = run_of(store, training.run).stages
     if examples_of(was, spec.split) == examples_of(case.manifest, spec.split) and "evaluate" in done:
-        return case.comparison.left(store, training.folder, read_evaluation(store, training.folder))
+        return case.answers.left(store, training.folder, read_evaluation(store, training.folder))
     case.reporter.log(f"judging the reference, {training.run}, on the examples that {spec.run} was judged on")
-    return case.comparison.anew(case.examples, training, model)
+    return case.answers.anew(case.examples, training, model)
 
 
 def _cost(case: _Case, training: TrainSpec) -> ModelCost:

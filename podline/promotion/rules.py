@@ -12,105 +12,83 @@ Hypothesis Testing and Acceptance Sampling", Technometrics 1982).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
 
-from podline.documents.promotion import Check, ExportedFile, Rule
+from podline import entry_points
+from podline.documents.promotion import Check, ExportedFile
+from podline.errors import PodlineError, SettingsError
 from podline.figures import change_text, value_text
 from podline.measures import measure_named
-from podline.promotion.noise import MOST_TRAININGS, NIGHTS, Noise, missed
-from podline.recipes.promotion_settings import Margin, PromotionSettings
+from podline.noise import MEASURED, NIGHTS
+from podline.promotion import class_rules, pose_rules
+from podline.promotion.figure import Figure, Pair, Rule, rule
+from podline.recipes.promotion_settings import RULES, PromotionSettings
 
-LEAST_EXAMPLES = 50
-"""A class or joint with fewer test examples is no figure of a promotion: only its loss could be seen."""
+
+@rule("size")
+def size(pair: Pair, settings: PromotionSettings) -> Iterator[Check]:
+    """The parameters must not take more bytes."""
+    before, after = pair.costs
+    yield _not_larger("size", "parameters", "bytes", before.bytes, after.bytes, settings.size)
 
 
-@dataclass(frozen=True)
-class Figure:
-    """A figure of a candidate and of the known trainings, on the same examples. More is better.
+@rule("operations")
+def operations(pair: Pair, settings: PromotionSettings) -> Iterator[Check]:
+    """One example must not take more multiply-adds."""
+    before, after = pair.costs
+    allowed = settings.operations
+    yield _not_larger("operations", "one example", "multiply-adds", before.operations, after.operations, allowed)
 
-    A measure of which less is better has its sign changed, in all values.
 
-    Attributes:
-        rule: what the figure is of.
-        name: of the metric, the class or the joint.
-        measure: the metric whose unit it has.
-        reference: the reference's own figure.
-        value: the candidate's.
-        sampled: the variance of ``value`` minus the mean of the known trainings, by the examples.
-        noise: what chance does to it.
-        margin: what the settings say.
+SHIPPED = (
+    class_rules.accuracy,
+    class_rules.classes,
+    class_rules.calibration,
+    class_rules.guards,
+    pose_rules.average_precision,
+    pose_rules.joints,
+    pose_rules.guards,
+    size,
+    operations,
+)
+
+
+def rules_for(kind: str) -> list[Rule]:
+    """Return the rules for models of a kind: those that Podline ships, and those of installed packages.
+
+    Raises:
+        SettingsError: one cannot be imported, is no rule, or has the name of another.
     """
-
-    rule: Rule
-    name: str
-    measure: str
-    reference: float
-    value: float
-    sampled: float
-    noise: Noise
-    margin: Margin = "auto"
-
-    @property
-    def change(self) -> float:
-        """The candidate's figure minus the mean of the known trainings."""
-        return self.value - float(self.noise.share)
-
-    def low(self, rate: float) -> float:
-        """Return the pessimistic end of the change."""
-        return self.change - float(self.noise.room(self.change, self.sampled, rate))
-
-    def allowed(self, figures: int, rate: float) -> float:
-        """Return the margin: the number that is set, or the smallest that can be shown."""
-        if self.margin != "auto":
-            return self.margin
-        return float(self.noise.margin(missed(figures, main=self.rule == "main"), rate))
-
-    def more_trainings(self, figures: int, rate: float) -> int:
-        """Return how many more known trainings would show it, if all else stayed; 0 if none would."""
-        known = self.noise.trainings
-        for trainings in range(known + 1, MOST_TRAININGS + 1):
-            noise = replace(self.noise, trainings=trainings)
-            shown = replace(self, noise=noise, sampled=self.sampled * (1 + 1 / trainings) / (1 + 1 / known))
-            if shown.low(rate) >= -shown.allowed(figures, rate):
-                return trainings - known
-        return 0
+    found = [each for each in SHIPPED if each.kind in ("", kind)]
+    for point in entry_points.installed(RULES):
+        added = entry_points.load_installed(point)
+        if not isinstance(added, Rule) or added.name in {each.name for each in (*SHIPPED, *found)}:
+            got = f"the rule {added.name!r}" if isinstance(added, Rule) else type(added).__name__
+            raise SettingsError(
+                f"entry point {point.value}: got {got}, expected a podline.promotion.figure.Rule with a name of its own"
+            )
+        found += [added] if added.kind in ("", kind) else []
+    return found
 
 
-class ModelCost(NamedTuple):
-    """What a model costs, counted: bytes of its parameters, multiply-adds for one example."""
+def checks_of(pair: Pair, settings: PromotionSettings) -> list[Check]:
+    """Return what every rule says of a candidate beside the known trainings.
 
-    bytes: int
-    operations: int
-
-
-def checks_of(
-    figures: Sequence[Figure], costs: tuple[ModelCost, ModelCost], settings: PromotionSettings
-) -> list[Check]:
-    """Return what every rule that compares says.
-
-    Args:
-        figures: of the candidate, beside the known trainings.
-        costs: of the reference and of the candidate.
-        settings: the rules.
+    Raises:
+        SettingsError: a rule of an installed package fails, or :func:`rules_for`.
     """
-    before, after = costs
-    return [
-        *(_judged(figure, len(figures), settings.rate / NIGHTS) for figure in figures),
-        _not_larger("size", "parameters", "bytes", before.bytes, after.bytes, settings.size),
-        _not_larger(
-            "operations", "one example", "multiply-adds", before.operations, after.operations, settings.operations
-        ),
-    ]
+    said = [each for judge in rules_for(pair.kind) for each in _said(judge, pair, settings)]
+    figures = sum(isinstance(each, Figure) for each in said)
+    return [_judged(each, figures, settings.rate / NIGHTS) if isinstance(each, Figure) else each for each in said]
 
 
-def is_better(figures: Sequence[Figure], settings: PromotionSettings) -> bool:
-    """Return whether the metric that counts is significantly better, so that the candidate becomes the reference."""
-    rate = settings.rate / NIGHTS
-    return any(
-        figure.rule == "main" and figure.change > float(figure.noise.beyond(figure.sampled, rate)) for figure in figures
-    )
+def _said(judge: Rule, pair: Pair, settings: PromotionSettings) -> list[Figure | Check]:
+    try:
+        return [*judge(pair, settings)]
+    except PodlineError:
+        raise
+    except Exception as error:
+        raise SettingsError(f"promotion rule {judge.name}: {entry_points.reason(error)}") from error
 
 
 def detects(checks: Sequence[Check]) -> str:
@@ -127,7 +105,7 @@ def detects(checks: Sequence[Check]) -> str:
 def _judged(figure: Figure, figures: int, rate: float) -> Check:
     """Judge a figure, in words."""
     change, margin, low = figure.change, figure.allowed(figures, rate), figure.low(rate)
-    refused = change < -float(figure.noise.beyond(figure.sampled, rate / figures))
+    refused = change < -figure.beyond(rate / figures)
     shown = low >= -margin
     sign = 1 if measure_named(figure.measure).higher_is_better else -1
     known = figure.noise.trainings
@@ -138,8 +116,9 @@ def _judged(figure: Figure, figures: int, rate: float) -> Check:
         f"{what}: {value_text(figure.measure, after)} vs {value_text(figure.measure, before)} of {of}, "
         f"{change_text(figure.measure, sign * change)}"
     )
+    assumed = "" if known >= MEASURED else ", by the assumed spread between seeds"
     words = {
-        "refused": "; worse beyond chance",
+        "refused": f"; worse beyond chance{assumed}",
         "shown": "",
         "open": f"; not shown to be within the margin of {_size_text(figure.measure, margin)}",
     }
@@ -153,6 +132,7 @@ def _judged(figure: Figure, figures: int, rate: float) -> Check:
         margin=margin,
         refused=refused,
         shown=shown,
+        better=change > figure.beyond(rate),
         more_trainings=0 if refused or shown else figure.more_trainings(figures, rate),
         message=said + words["refused" if refused else "shown" if shown else "open"],
     )
@@ -162,12 +142,12 @@ def _size_text(measure: str, size: float) -> str:
     return change_text(measure, size).removeprefix("+")
 
 
-def _not_larger(rule: Rule, name: str, unit: str, before: int, after: int, allowed: float) -> Check:
+def _not_larger(name_of_rule: str, name: str, unit: str, before: int, after: int, allowed: float) -> Check:
     share = after / before - 1 if before else 0.0
     refused = share > allowed
     word = f"{100 * share:+.1f} %, and at most {100 * allowed:+g} % is allowed" if share else "the same"
-    message = f"{rule}, {name}: {after:,} {unit} vs {before:,} of the reference: {word}"
-    return Check(rule=rule, name=name, before=before, after=after, refused=refused, message=message)
+    message = f"{name_of_rule}, {name}: {after:,} {unit} vs {before:,} of the reference: {word}"
+    return Check(rule=name_of_rule, name=name, before=before, after=after, refused=refused, message=message)
 
 
 def export_checks(exports: Sequence[ExportedFile]) -> list[Check]:

@@ -10,12 +10,13 @@ from podline.documents.champions import Crowned
 from podline.documents.completion import completion_name
 from podline.documents.evaluation import EVALUATION
 from podline.documents.manifest import Manifest, read_manifest
+from podline.documents.origins import read_origin
 from podline.documents.promotion import read_promotion
 from podline.errors import PodlineError, SettingsError
 from podline.inventory.catalogue import training_of
 from podline.kinds.table import kind_of, read_evaluation
-from podline.promotion.comparing import JudgedSplit
-from podline.promotion.noise import MOST_TRAININGS
+from podline.noise import MOST_TRAININGS
+from podline.promotion.answers import JudgedSplit
 from podline.recipes.settings import Recipe
 from podline.stages.from_recipe import training_spec
 from podline.stages.specs import SPEC, TrainSpec
@@ -51,6 +52,7 @@ def reference_of(line: Sequence[Crowned], named: str = "") -> Crowned | None:
 def known_of(store: Store, reference: Crowned, candidate: str, said: Callable[[str], Any]) -> list[tuple[str, Any]]:
     """Return trainings that equal the reference's but for the seed, as (run, what it said); never the candidate.
 
+    They have its settings, data, code and packages: figures that fall slowly for another reason are not its noise.
     A training that was refused is left out: its seed is not the only thing that is wrong with it.
 
     Args:
@@ -60,12 +62,15 @@ def known_of(store: Store, reference: Crowned, candidate: str, said: Callable[[s
         said: what a run said of the examples that are compared on; None if it was not judged on them.
     """
     training, found = training_of(store, reference.run), list[tuple[str, Any]]()
+    produced_by = _produced_by(store, training)
     for run in _newest(store, training.recipe.name):
         if run in (reference.run, candidate) or not store.exists(f"runs/{run}/{EVALUATION}"):
             continue
         peer, decision = training_of(store, run), read_promotion(store, f"runs/{run}")
-        alike = peer.fingerprint == training.fingerprint and _but_for_seed(peer.recipe) == _but_for_seed(
-            training.recipe
+        alike = (
+            peer.fingerprint == training.fingerprint
+            and _but_for_seed(peer.recipe) == _but_for_seed(training.recipe)
+            and _produced_by(store, peer) == produced_by
         )
         if alike and not (decision and decision.verdict == "refused"):
             answers = said(run)
@@ -89,8 +94,8 @@ def said_on(store: Store, run: str, splits: Sequence[JudgedSplit]) -> Any:
         for examples in splits:
             if examples_of(manifest, examples.split) == examples_of(examples.manifest, examples.split):
                 document = read_evaluation(store, training.folder)
-                comparison = kind_of(document).comparison()
-                return comparison.part(examples, comparison.left(store, training.folder, document))
+                answers = kind_of(document).answers()
+                return answers.part(examples, answers.left(store, training.folder, document))
     except PodlineError:  # what another run has lost is no reason to refuse this one
         pass
     return None
@@ -126,6 +131,12 @@ def _newest(store: Store, recipe: str) -> list[str]:
     specs = [found for found in specs if found.name.startswith(f"runs/{recipe}-")]
     newest = sorted(specs, key=lambda found: (-found.published, found.name))[:_LOOKED_AT]
     return [found.name.split("/")[1] for found in newest]
+
+
+def _produced_by(store: Store, training: TrainSpec) -> Any:
+    """Return the code and the packages that trained a run; None if that is not known."""
+    origin = read_origin(store, training.folder)
+    return (origin.code, origin.environment.packages) if origin else None
 
 
 def _but_for_seed(recipe: Recipe) -> dict[str, Any]:

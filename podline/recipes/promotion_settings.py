@@ -8,6 +8,9 @@ from pydantic import Field
 
 from podline.frozen import Frozen
 
+RULES = "podline.rules"
+"""Entry points of installed packages that add rules."""
+
 Margin = Literal["auto"] | Annotated[float, Field(ge=0, lt=0.5)]
 """By how much a promoted model may be worse: a number in the figure's own unit, or the smallest that can be shown."""
 

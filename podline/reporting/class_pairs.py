@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +16,7 @@ from podline.evaluation import noise
 from podline.evaluation.guesses import GUESSES, Guesses, read_guesses
 from podline.evaluation.moved_parts import ShareChange, moved_classes
 from podline.evaluation.noise import Difference
+from podline.noise import Seeds
 from podline.reporting.pairs import Judged, LostExample, LostExamples
 from podline.store.contract import Store
 
@@ -36,10 +36,9 @@ class GuessedPair:
     before: Guesses
     after: Guesses
 
-    @cached_property
-    def differences(self) -> dict[str, Difference]:
-        """Of the metrics that can be held against each other so, by name; the one that counts is among them."""
-        return {"top1": noise.accuracies(self.before.right, self.after.right)}
+    def differences(self, seeds: Mapping[str, Seeds]) -> dict[str, Difference]:
+        """Return the difference of the accuracy on the same examples; see :class:`podline.reporting.pairs.Pair`."""
+        return {"top1": noise.accuracies(self.before.right, self.after.right, seeds["top1"])}
 
     def moved(self, names: Sequence[str]) -> dict[str, ShareChange]:
         """How each class moved, by name."""

@@ -23,7 +23,7 @@ from podline.documents.metrics_log import METRICS, EvaluationLine, MetricsLine, 
 from podline.documents.noun import PERSON, Noun, noun_of
 from podline.documents.origins import ORIGIN, read_origin
 from podline.documents.promotion import read_promotion
-from podline.evaluation.noise import Difference
+from podline.evaluation.noise import Chance, Difference
 from podline.figures import change_text, count, percent
 from podline.frozen import Frozen
 from podline.inventory.catalogue import training_of
@@ -32,6 +32,7 @@ from podline.kinds.table import kind_by_measure, kind_of, read_evaluation
 from podline.ledger.differences import NamedDifference, differing
 from podline.measures import measure_named
 from podline.reporting.pairs import LostExample, MovedPart, Pair, judgement, moved_parts, paired
+from podline.reporting.seed_spread import SeedSpread, spread_of
 from podline.stages.specs import JUDGED, TrainSpec
 from podline.store.contract import Store
 
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 _IN_A_ROW, _PAIRS_IN_A_ROW = 8, 2
 _WRONG = "#c0392b"
 _RULES = "promotion."
+_BY_SEED = ", which may be caused by the seed"
 
 Image = npt.NDArray[np.uint8]
 
@@ -84,10 +86,15 @@ class Drop(Frozen):
     category: str = Field(default=PERSON, exclude_if=lambda category: category == PERSON)
 
     @property
-    def worse(self) -> bool:
-        """Whether the run is worse beyond noise: as a whole, or in a class or joint."""
-        fell = self.difference.value < 0 and not self.difference.noise
-        return fell or any(part.change < 0 and not part.noise for part in self.parts)
+    def worse(self) -> Chance:
+        """Whether the run is worse, as a whole or in a class or joint: beyond noise, perhaps by the seed, or not."""
+        fell = [self.difference.chance] if self.difference.value < 0 else []
+        fell += [part.chance for part in self.parts if part.change < 0]
+        return "beyond" if "beyond" in fell else "seed" if "seed" in fell else "noise"
+
+    def title(self) -> str:
+        """Return what the report calls it; a drop that the seed may have caused is not explained."""
+        return "Why it is worse" if self.worse == "beyond" else "What differs"
 
     @property
     def _kind(self) -> Kind:
@@ -110,7 +117,11 @@ class Drop(Frozen):
         way = "lower" if self.difference.value < 0 else "higher"
         by = change_text(self.measure, abs(self.difference.value)).removeprefix("+")
         held = f"{by} {way} {name} than" if self.difference.value else f"the same {name} as"
-        chance = "which could be noise" if self.difference.noise else "which is more than noise"
+        chance = {
+            "noise": "which could be noise",
+            "seed": "which may be caused by the seed, as its spread is not known",
+            "beyond": "which is more than noise",
+        }[self.difference.chance]
         what = self.noun.said(self._kind.examples)
         return (
             f"{self.run} has {held} {self.against}, {chance} "
@@ -123,9 +134,12 @@ class Drop(Frozen):
 
     def lines(self) -> list[str]:
         """All of it in words."""
-        moved = [part for part in self.parts if not part.noise]
+        moved = [part for part in self.parts if part.chance != "noise"]
         told = [self.headline()]
-        told += [f"{part.name}: {percent(part.before)} → {percent(part.after)}" for part in moved]
+        told += [
+            f"{part.name}: {percent(part.before)} → {percent(part.after)}{_BY_SEED if part.chance == 'seed' else ''}"
+            for part in moved
+        ]
         told += self._produced()
         told += [
             f"curves of the {gap.what} are furthest apart at step {gap.step}: {gap.before:.4g} → {gap.after:.4g}"
@@ -198,7 +212,9 @@ def rival_of(store: Store, run: str) -> str:
     return decision.against if decision else ""
 
 
-def explain(store: Store, run: str, against: str, pair: Pair | None = None) -> Explained:
+def explain(
+    store: Store, run: str, against: str, pair: Pair | None = None, spread: SeedSpread | None = None
+) -> Explained:
     """Holds a run against another, example by example.
 
     Args:
@@ -206,6 +222,7 @@ def explain(store: Store, run: str, against: str, pair: Pair | None = None) -> E
         run: the run that may be worse.
         against: the other one.
         pair: the two on the same examples, the other one first, where that is known already.
+        spread: what is known of the spread between seeds; by default it is looked up in the ledger.
 
     Raises:
         StoreError: a file is gone, or the two were not judged on the same examples by the same metric.
@@ -216,15 +233,17 @@ def explain(store: Store, run: str, against: str, pair: Pair | None = None) -> E
         pair = paired(store, *(judgement(each.training.folder, each.evaluation) for each in (before, after)))
     reader = open_split(store, after.training.dataset_folder, after.manifest, JUDGED)
     kind = kind_of(after.evaluation)
+    spread = spread or spread_of(store, before.training, kind.measure, without=(run,))
+    seeds = {name: spread.of(name, metric) for name, metric in before.evaluation.trained.metrics.items()}
     found = kind.lost_examples(pair, reader, before.evaluation, after.evaluation)
     drop = Drop(
         run=run,
         against=against,
         measure=kind.measure,
-        difference=pair.differences[kind.measure],
+        difference=pair.differences(seeds)[kind.measure],
         lost=found.lost,
         gained=found.gained,
-        parts=tuple(moved_parts(pair, tuple(kind.parts(after.evaluation)))),
+        parts=tuple(moved_parts(pair, tuple(kind.parts(after.evaluation)), spread)),
         examples=tuple(found.examples),
         gaps=tuple(_gaps(*(_lines(store, each.training) for each in (before, after)))),
         differences=_differences(store, before, after),

@@ -15,12 +15,13 @@ from podline.documents.evaluation import EVALUATION
 from podline.documents.ledger_entry import Entry, Outcome
 from podline.errors import PodlineError, StoreError, one_line
 from podline.evaluation import noise
-from podline.evaluation.noise import METHODS, Difference
+from podline.evaluation.noise import CHANCES, Difference
 from podline.frozen import Frozen
 from podline.ledger.differences import AREAS, NONE, NamedDifference, differing
 from podline.measures import measure_named, shown
 from podline.recipes.datasets import noun_in
 from podline.reporting.pairs import Judged, MovedPart, moved_parts, paired
+from podline.reporting.seed_spread import SeedSpread, recent, spread_among
 from podline.store.contract import Store
 
 
@@ -126,33 +127,35 @@ def _verdict(store: Store, first: Entry, entry: Entry) -> AgainstFirst:
     name = entry.run or entry.name
     if before is None or after is None or before.measure != after.measure:
         return AgainstFirst(run=entry.name, difference=None, words=f"{name}: {_why_not(before, after)}")
+    spread = _spread(store, first, entry)
     try:
-        difference, parts = _paired(store, first, entry)
+        difference, parts = _paired(store, first, entry, spread)
         why = ""
     except PodlineError as error:
-        difference = noise.unpaired(before.main, after.main, min(before.examples, after.examples))
+        seeds = spread.of(after.measure, before.main)
+        difference = noise.unpaired(before.main, after.main, min(before.examples, after.examples), seeds)
         parts, why = (), one_line(error)
     words = f"{name}: {in_words(after.measure, difference)}"
     if why:
         words += f"; {why}"
-    if parts:
-        moved = ", ".join(f"{part.name} {_points(part.change)}" for part in parts)
-        words += f". Beyond noise by themselves: {moved}"
+    for chance, what in (("beyond", "Beyond noise by themselves"), ("seed", "Perhaps moved by the seed")):
+        moved = ", ".join(f"{part.name} {_points(part.change)}" for part in parts if part.chance == chance)
+        words += f". {what}: {moved}" if moved else ""
     return AgainstFirst(run=entry.name, difference=difference, why_unpaired=why, parts=parts, words=words)
 
 
 def in_words(measure: str, difference: Difference) -> str:
     """A difference in a sentence: ``accuracy is better by 0.30 points [-0.10, 0.70]: could be noise (p = 0.14, …)``."""
-    what, method = measure_named(measure).label, METHODS[difference.method]
+    what = measure_named(measure).label
     if difference.value == 0:
         how = "is the same"
     else:
         unit = " points" if measure_named(measure).in_percent else ""
         how = f"is {'better' if difference.value > 0 else 'worse'} by {_size(measure, abs(difference.value))}{unit}"
-    noisy = "could be noise" if difference.noise else "more than noise"
     interval = f"[{_size(measure, difference.low)}, {_size(measure, difference.high)}]"
     counts = "" if difference.gained is None else f"; {difference.gained} more right, {difference.lost} more wrong"
-    return f"{what} {how} {interval}: {noisy} (p = {difference.p_value:.2g}, {method}{counts})"
+    chance = f"{CHANCES[difference.chance]} (p = {difference.p_value:.2g}, {difference.method}{counts})"
+    return f"{what} {how} {interval}: {chance}"
 
 
 def _size(measure: str, value: float) -> str:
@@ -173,16 +176,25 @@ def _why_not(before: Outcome | None, after: Outcome | None) -> str:
     return f"there is no result to compare: {before.measure} vs {after.measure}"
 
 
-def _paired(store: Store, first: Entry, entry: Entry) -> tuple[Difference, tuple[MovedPart, ...]]:
-    """The difference on the same examples.
+def _spread(store: Store, first: Entry, entry: Entry) -> SeedSpread:
+    """Return what the ledger tells of the spread between seeds of the first run's recipe."""
+    if first.data is None or first.outcome is None:
+        return SeedSpread()
+    entries = (each for each in recent(store, first.recipe) if each.run != entry.run)
+    return spread_among(entries, first.settings.get("recipe", {}), first.data.fingerprint, first.outcome.measure)
+
+
+def _paired(store: Store, first: Entry, entry: Entry, spread: SeedSpread) -> tuple[Difference, tuple[MovedPart, ...]]:
+    """Return the difference on the same examples.
 
     Raises:
         StoreError: the examples are not the same, or what is said of each of them is no longer there.
     """
     pair = paired(store, _judged(store, first), _judged(store, entry))
     outcome = _outcome(entry)
-    moved = [part for part in moved_parts(pair, list(outcome.parts)) if not part.noise]
-    return pair.differences[outcome.measure], tuple(sorted(moved, key=lambda part: -abs(part.change)))
+    seeds = {name: spread.of(name, metric) for name, metric in _outcome(first).metrics.items()}
+    moved = [part for part in moved_parts(pair, list(outcome.parts), spread) if part.chance != "noise"]
+    return pair.differences(seeds)[outcome.measure], tuple(sorted(moved, key=lambda part: -abs(part.change)))
 
 
 def _outcome(entry: Entry) -> Outcome:

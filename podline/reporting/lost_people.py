@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -19,6 +19,7 @@ from podline.evaluation import noise
 from podline.evaluation.moved_parts import ShareChange, moved_joints
 from podline.evaluation.noise import Difference
 from podline.evaluation.oks import CloseJoints, close_joints, joint_names, people_in
+from podline.noise import Seeds
 from podline.reporting.judged_pictures import Scene, records_of, scene
 
 # Pictures are shown at about this size; frames and rings around what was lost, in their pixels.
@@ -40,10 +41,9 @@ class FoundPair:
     after: COCOeval
     skeleton: Skeleton
 
-    @cached_property
-    def differences(self) -> dict[str, Difference]:
-        """Of the metrics that can be held against each other so, by name; the one that counts is among them."""
-        return noise.average_precisions(self.before, self.after)
+    def differences(self, seeds: Mapping[str, Seeds]) -> dict[str, Difference]:
+        """Return the differences of pycocotools' figures; see :class:`podline.reporting.pairs.Pair`."""
+        return noise.average_precisions(self.before, self.after, seeds)
 
     @cached_property
     def people(self) -> tuple[dict[int, CloseJoints], dict[int, CloseJoints]]:

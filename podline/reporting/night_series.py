@@ -10,15 +10,17 @@ from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
 from podline import figures
-from podline.documents.ledger_entry import Entry, Outcome, Waiting
+from podline.documents.ledger_entry import Entry, Outcome, PromotionSummary, Waiting
 from podline.documents.metric import Metric
 from podline.evaluation.noise import unpaired
 from podline.ledger.differences import same_but_for_seed
 from podline.ledger.paces import paces_of
 from podline.ledger.slowness import MOST, Pace, slowness
 from podline.measures import measure_named
+from podline.recipes.promotion_settings import PromotionSettings
 from podline.reporting.ledger_lines import waiting_in_words
 from podline.reporting.over_nights import NightsChart, Point
+from podline.reporting.seed_spread import seeds_among
 from podline.reporting.standing import Word, word_of
 
 ALARM = 0.001
@@ -58,6 +60,7 @@ class Series:
         first: the first of them.
         ended: when the last one ended.
         count: how many there are.
+        decision: the last one on a promotion; None if there was none.
     """
 
     def __init__(self, first: Entry, others: bool) -> None:
@@ -68,6 +71,7 @@ class Series:
             others: whether there were nights of the same recipe and schedule with other settings.
         """
         self.first, self.ended = first, first.ended
+        self.decision: PromotionSummary | None = None
         self._others = others
         self._measure = ""
         # By night: one that crashed and began again leaves an entry more.
@@ -102,7 +106,9 @@ class Series:
             return Change(f"the model of {figures.day(seen.ended)}")
         if outcome.measure != before.measure:
             return Change()
-        difference = unpaired(before.main, outcome.main, min(before.examples, outcome.examples))
+        known = {result.model: result.main for result in earlier if result.measure == outcome.measure}
+        seeds = seeds_among([*known.values()], outcome.measure, PromotionSettings().spread ** 2)
+        difference = unpaired(before.main, outcome.main, min(before.examples, outcome.examples), seeds)
         word = word_of(outcome.measure, difference) if difference.p_value < ALARM else "noise"
         return Change(figures.change_text(outcome.measure, difference.value), word)
 
@@ -134,7 +140,17 @@ class Series:
             main = entry.outcome.main
             if entry.outcome.measure != self._measure:
                 self._measure, self._figures = entry.outcome.measure, {}
-            self._figures[night] = Point(entry.ended, main.value, main.low, main.high)
+            decision = entry.promotion
+            self._figures[night] = Point(
+                entry.ended,
+                main.value,
+                main.low,
+                main.high,
+                decision.floor if decision else None,
+                decision is not None and decision.verdict == "promoted",
+            )
+            if decision is not None:
+                self.decision = decision
             outcome = entry.outcome
             result = _Result(entry.ended, _model(outcome), outcome.measure, main, outcome.examples)
             self._results.pop(night, None)

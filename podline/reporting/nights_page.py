@@ -46,6 +46,7 @@ class NightRow(NamedTuple):
     report: str
     champion: bool
     verdict: str
+    below: str
     figure: str
     change: str
     word: str
@@ -126,7 +127,7 @@ def index_page(where: str, entries: Iterable[Entry], crowned: Mapping[str, str] 
     page = TEMPLATES.get_template("nights.html").render(
         where=where,
         sentence=_sentence(last),
-        series=[*_sections(found[:MOST_CHARTED])],
+        series=[*_sections(found[:MOST_CHARTED], crowned or {})],
         not_charted=figures.count(len(found) - MOST_CHARTED) if len(found) > MOST_CHARTED else "",
         nights=nights,
         others=others,
@@ -164,7 +165,7 @@ class _Table:
         return figures.count(self.count - len(self._rows)) if self.count > len(self._rows) else ""
 
 
-def _sections(found: Sequence[Series]) -> Iterator[dict[str, Any]]:
+def _sections(found: Sequence[Series], crowned: Mapping[str, str]) -> Iterator[dict[str, Any]]:
     """The charts of each series that has any. Results of one measure have one axis, so that they can be compared."""
     charts = {id(series): series.charts() for series in found}
     axes: dict[tuple[str, ...], list[float]] = {}
@@ -180,8 +181,19 @@ def _sections(found: Sequence[Series]) -> Iterator[dict[str, Any]]:
                 "settings": _settings(series.first),
                 "count": figures.count(series.count),
                 "since": figures.day(series.first.ended),
+                "promotion": _standing(series, crowned),
                 "charts": [{"title": chart.title, "svg": svg, "note": chart.note} for chart, svg in drawn],
             }
+
+
+def _standing(series: Series, crowned: Mapping[str, str]) -> str:
+    """Return champion, reference and margins in a line; empty where no promotion was asked for."""
+    decision = series.decision
+    if decision is None:
+        return ""
+    said = [f"Champion {crowned[series.first.recipe]}"] if series.first.recipe in crowned else ["No champion"]
+    said += [f"reference {decision.reference}"] if decision.reference else []
+    return "; ".join([*said, *filter(None, [decision.margins])])
 
 
 def _axis(series: Series, title: str) -> tuple[str, ...]:
@@ -208,6 +220,7 @@ def _row(entry: Entry, change: Change, champion: bool, base: str, slow: str) -> 
         report=f"{base}{quote(entry.report)}" if entry.report else "",
         champion=champion and entry.outcome is not None,
         verdict=_verdict(entry),
+        below=_below(entry),
         figure=figure,
         change=change.text,
         word=change.word,
@@ -221,11 +234,20 @@ def _row(entry: Entry, change: Change, champion: bool, base: str, slow: str) -> 
 
 
 def _verdict(entry: Entry) -> str:
-    """Why the model is not the champion; empty if it became that, or nobody asked."""
+    """Return the verdict with its reason; empty if no promotion was asked for."""
     decision = entry.promotion
-    if decision is None or decision.verdict == "promoted":
+    if decision is None:
         return ""
-    return _shortened(f"{decision.verdict}: {decision.reason}")
+    return _shortened(": ".join(filter(None, (decision.verdict, decision.reason))))
+
+
+def _below(entry: Entry) -> str:
+    """Return by how much a model is below the reference less the margin, in words; empty if it is not."""
+    floor = entry.promotion.floor if entry.promotion else None
+    if floor is None or entry.outcome is None or entry.outcome.main.value >= floor:
+        return ""
+    by = figures.change_text(entry.outcome.measure, floor - entry.outcome.main.value).removeprefix("+")
+    return f"below its margin by {by}"
 
 
 def _shortened(cause: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
 from markupsafe import Markup
@@ -22,12 +22,28 @@ _TIMES = (30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 21_600, 43_200, 
 
 
 class Point(NamedTuple):
-    """A night: when it ended (Unix time), its figure and the interval of that; both ends are it where none is known."""
+    """A night's figure.
+
+    Attributes:
+        time: when the night ended, Unix time.
+        value: the figure.
+        low: the end of its interval; the figure itself where none is known.
+        high: the other end.
+        floor: below which it is worse than the reference by more than the margin; None where nothing was promoted.
+        promoted: whether its model became the champion.
+    """
 
     time: float
     value: float
     low: float
     high: float
+    floor: float | None = None
+    promoted: bool = False
+
+    @property
+    def below(self) -> bool:
+        """Whether the figure is below the floor."""
+        return self.floor is not None and self.value < self.floor
 
 
 class NightsChart(NamedTuple):
@@ -52,7 +68,7 @@ def ticks(charts: Iterable[NightsChart]) -> list[float]:
     """Three to five round numbers, of which the first and the last hold all figures of some charts between them."""
     drawn = [*charts]
     points = [point for chart in drawn for point in chart.points]
-    low, high = min(point.low for point in points), max(point.high for point in points)
+    low, high = min(min(point.low, point.floor or point.low) for point in points), max(point.high for point in points)
     rough = ((high - low) or abs(high) or 1.0) / 3
     unit = 10 ** math.floor(math.log10(rough))
     steps = [factor * unit for factor in (1, 2, 2.5, 5, 10)]
@@ -94,16 +110,36 @@ def line(chart: NightsChart, axis: Sequence[float]) -> Markup:
     parts.append(Markup('<polygon points="{}"/>').format(_places(band, across, upward)))
     course = _places([(point.time, point.value) for point in drawn], across, upward)
     parts.append(Markup('<polyline points="{}"/>').format(course))
+    parts += _promotions(points, across, upward)
     x, y = course.split(" ")[-1].split(",")
     parts.append(Markup('<circle cx="{}" cy="{}" r="3"/>').format(x, y))
     told = {"first": values[0], "last": values[-1], "lowest": min(values), "highest": max(values)}
     alt = (
         f"{chart.title} over {len(points)} nights, from {figures.day(points[0].time)} to "
-        f"{figures.day(points[-1].time)}: {', '.join(f'{which} {write(value)}' for which, value in told.items())}."
+        f"{figures.day(points[-1].time)}: {', '.join(f'{which} {write(value)}' for which, value in told.items())}"
+        f"{_below(points)}."
     )
     return Markup('<svg class="chart line" role="img" aria-label="{}" viewBox="0 0 {:g} {:g}">{}</svg>').format(
         alt, _WIDTH, _HEIGHT, Markup().join(parts)
     )
+
+
+def _promotions(points: Sequence[Point], across: Callable, upward: Callable) -> Iterator[Markup]:
+    """Yield the floor as a dashed line, promoted models as rings, and models below the floor as crosses."""
+    floors = [(point.time, point.floor) for point in points if point.floor is not None]
+    if floors:
+        yield Markup('<polyline class="floor" points="{}"/>').format(_places(thinned(floors), across, upward))
+    for point in points:
+        x, y = across(point.time), upward(point.value)
+        if point.below:
+            yield Markup('<path class="below" d="M{:.1f},{:.1f}l8,8m0,-8l-8,8"/>').format(x - 4, y - 4)
+        elif point.promoted:
+            yield Markup('<circle class="promoted" cx="{:.1f}" cy="{:.1f}" r="3.5"/>').format(x, y)
+
+
+def _below(points: Sequence[Point]) -> str:
+    count = sum(point.below for point in points)
+    return f"; {count} below the reference less the margin" if count else ""
 
 
 def thinned(points: Sequence[T]) -> Sequence[T]:

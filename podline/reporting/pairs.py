@@ -15,9 +15,11 @@ import numpy.typing as npt
 from podline.documents.any_evaluation import AnyEvaluation
 from podline.errors import StoreError
 from podline.evaluation.moved_parts import ShareChange, chances
-from podline.evaluation.noise import LEVEL, Difference
+from podline.evaluation.noise import PART_LEVEL, Chance, Difference, chance_of
 from podline.frozen import Frozen
 from podline.kinds.table import kind_by_measure
+from podline.noise import Seeds
+from podline.reporting.seed_spread import SeedSpread
 from podline.store.contract import Store
 
 Image = npt.NDArray[np.uint8]
@@ -49,9 +51,12 @@ def judgement(folder: str, evaluation: AnyEvaluation) -> Judged:
 class Pair(Protocol):
     """Two models on the same examples."""
 
-    @property
-    def differences(self) -> dict[str, Difference]:
-        """Of the metrics that can be held against each other so, by name; the one that counts is among them."""
+    def differences(self, seeds: Mapping[str, Seeds]) -> dict[str, Difference]:
+        """Return the differences of metrics on the same examples, by name; the one that counts is among them.
+
+        Args:
+            seeds: what a seed does to each metric.
+        """
         ...
 
     def moved(self, names: Sequence[str]) -> Mapping[str, ShareChange]:
@@ -66,13 +71,14 @@ class Pair(Protocol):
 class MovedPart(Frozen):
     """A class or a joint: its share of right answers in both runs, and how likely such a movement is by chance.
 
-    ``chance`` is raised for how many parts there are: of all together, one is below a rate by chance no more often.
+    ``p_value`` is raised for how many parts there are: of all together, one is below a rate by chance no more often.
     """
 
     name: str
     before: float
     after: float
-    chance: float
+    p_value: float
+    seeds_known: bool
 
     @property
     def change(self) -> float:
@@ -80,17 +86,24 @@ class MovedPart(Frozen):
         return self.after - self.before
 
     @property
-    def noise(self) -> bool:
-        """Whether chance alone could well have moved it."""
-        return self.chance >= LEVEL
+    def chance(self) -> Chance:
+        """Whether chance could well have moved it; see :class:`podline.evaluation.noise.Difference`."""
+        return chance_of(self.p_value, known=self.seeds_known, level=PART_LEVEL)
 
 
-def moved_parts(pair: Pair, names: Sequence[str]) -> list[MovedPart]:
+def moved_parts(pair: Pair, names: Sequence[str], spread: SeedSpread) -> list[MovedPart]:
     """Return every class or joint, the one that fell most first; see :meth:`Pair.moved`."""
     moved = pair.moved(names)
-    by_chance = chances(moved)
+    seeds = spread.of_parts({name: share.before for name, share in moved.items()})
+    by_chance = chances(moved, seeds)
     parts = (
-        MovedPart(name=name, before=share.before, after=share.after, chance=by_chance[name])
+        MovedPart(
+            name=name,
+            before=share.before,
+            after=share.after,
+            p_value=by_chance[name],
+            seeds_known=seeds[name].known,
+        )
         for name, share in moved.items()
     )
     return sorted(parts, key=lambda part: part.change)

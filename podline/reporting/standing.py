@@ -6,7 +6,7 @@ says the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal
@@ -16,6 +16,7 @@ from podline.documents.ledger_entry import Entry
 from podline.documents.promotion import Promotion, read_promotion
 from podline.errors import ArtifactError, StoreError
 from podline.evaluation.noise import Difference, unpaired
+from podline.inventory.catalogue import training_of
 from podline.kinds.table import read_evaluation
 from podline.ledger import ledger
 from podline.ledger.differences import same_but_for_seed
@@ -25,14 +26,12 @@ from podline.progress import Reporter
 from podline.recipes.settings import Recipe
 from podline.reporting.drop import Explained, explain
 from podline.reporting.pairs import Pair, judgement, paired
+from podline.reporting.seed_spread import LOOKED_AT, SeedSpread, spread_among
 from podline.stages.specs import JUDGED, ReportSpec
 from podline.store.contract import Store
 
 NIGHTS = 7
 """So many nights are looked back at."""
-LOOKED_AT = 100
-"""So many entries of a recipe are read at most: in a bucket a second or two."""
-
 Word = Literal["better", "worse", "noise"]
 Role = Literal["champion", "night before", "run before"]
 
@@ -47,6 +46,7 @@ class Rival:
         evaluation: its own.
         differences: of every metric that both have, by name: this run's less the rival's.
         pair: the two on the same examples; None where that cannot be.
+        spread: what is known of the spread between seeds of the rival's recipe.
     """
 
     role: Role
@@ -54,6 +54,7 @@ class Rival:
     evaluation: AnyEvaluation
     differences: Mapping[str, Difference]
     pair: Pair | None
+    spread: SeedSpread
 
     @property
     def difference(self) -> Difference:
@@ -94,21 +95,21 @@ def standing_of(
         recipe: what it was trained by.
         evaluation: of the run.
         until: the Unix time from which on others are not looked at.
-
         reporter: told of entries and files of other runs that are damaged: they are left out.
 
     Raises:
         StoreError: the ledger cannot be read.
         ArtifactError: the decision on the run's promotion is damaged.
     """
-    nights, last = _before(_judged(store, spec, recipe.name, evaluation, until, reporter), recipe)
+    entries = [*_judged(store, spec, recipe.name, evaluation, until, reporter)]
+    nights, last = _before(entries, recipe)
     promotion = read_promotion(store, spec.folder) if spec.promotion_sha256 else None
     rival = None
     if promotion and promotion.against not in ("", spec.run):
-        rival = _rival(store, spec, evaluation, "champion", promotion.against, reporter)
+        rival = _rival(store, spec, evaluation, "champion", promotion.against, entries, reporter)
     if rival is None and last is not None:
         role = "night before" if last.started == "schedule" else "run before"
-        rival = _rival(store, spec, evaluation, role, last.run, reporter)
+        rival = _rival(store, spec, evaluation, role, last.run, entries, reporter)
     return RunStanding(nights, rival, promotion, _why_worse(store, spec, rival, reporter) if rival else None)
 
 
@@ -116,20 +117,20 @@ def _why_worse(store: Store, spec: ReportSpec, rival: Rival, reporter: Reporter)
     if spec.split != JUDGED or rival.pair is None:
         return None
     try:
-        found = explain(store, spec.run, rival.run, rival.pair)
+        found = explain(store, spec.run, rival.run, rival.pair, rival.spread)
     except StoreError:
         # Other files of it are gone: then the figures side by side are all that can be told.
         return None
     except ArtifactError as error:
         reporter.warn(f"{rival.run} is compared by its figures alone: {error}")
         return None
-    return found if found.drop.worse else None
+    return found if found.drop.worse != "noise" else None
 
 
 def word_of(name: str, before_to_after: Difference) -> Word:
-    """What to think of the difference of any metric."""
+    """Return what to think of the difference of any metric; what the seed may have caused is noise."""
     better = (before_to_after.value > 0) == measure_named(name).higher_is_better
-    return "noise" if before_to_after.noise else "better" if better else "worse"
+    return "noise" if before_to_after.chance != "beyond" else "better" if better else "worse"
 
 
 def _before(judged: Iterable[Entry], recipe: Recipe) -> tuple[tuple[Entry, ...], Entry | None]:
@@ -168,11 +169,12 @@ def _rival(
     evaluation: AnyEvaluation,
     role: Role,
     run: str,
+    entries: Sequence[Entry],
     reporter: Reporter,
 ) -> Rival | None:
     folder = spec.record_folder.replace(spec.run, run, 1)
     try:
-        other = read_evaluation(store, folder)
+        other, of = read_evaluation(store, folder), training_of(store, run).recipe
     except StoreError:
         # Runs are deleted to make room, and their entries stay; nothing is left to compare with.
         return None
@@ -189,17 +191,22 @@ def _rival(
     except ArtifactError as error:
         reporter.warn(f"{run} is compared by its figures alone: {error}")
         pair = None
-    return Rival(role, run, other, _differences(pair, other, evaluation), pair)
+    spread = spread_among(entries, plain(of), other.fingerprint, other.measure)
+    return Rival(role, run, other, _differences(pair, other, evaluation, spread), pair, spread)
 
 
 def _differences(
     pair: Pair | None,
     before: AnyEvaluation,
     after: AnyEvaluation,
+    spread: SeedSpread,
 ) -> dict[str, Difference]:
     """Of every metric that both have; on the same examples where that can be."""
     metrics = [each.trained.metrics for each in (before, after)]
     known = [name for name in metrics[1] if name in metrics[0]]
     examples = min(before.examples, after.examples)
-    found = pair.differences if pair else {}
-    return {name: found.get(name) or unpaired(metrics[0][name], metrics[1][name], examples) for name in known}
+    seeds = {name: spread.of(name, metrics[0][name]) for name in known}
+    found = pair.differences(seeds) if pair else {}
+    return {
+        name: found.get(name) or unpaired(metrics[0][name], metrics[1][name], examples, seeds[name]) for name in known
+    }

@@ -12,7 +12,6 @@ from markupsafe import Markup
 from podline import figures
 from podline.documents.metric import Metric
 from podline.documents.promotion import Promotion
-from podline.evaluation.noise import METHODS
 from podline.kinds.table import kind_of
 from podline.measures import measure_named
 from podline.reporting import pictures, quoted
@@ -133,8 +132,13 @@ def _compared(facts: RunFacts) -> list[str]:
     said = []
     if rival is not None:
         change = figures.change_text(facts.evaluation.measure, rival.difference.value)
-        near = f"no more than chance away from the {rival.role} ({change})"
-        said = [near if rival.word() == "noise" else f"{change[1:]} {rival.word()} than the {rival.role}"]
+        said = [
+            {
+                "noise": f"no more than chance away from the {rival.role} ({change})",
+                "seed": f"{change} against the {rival.role}, which may be caused by the seed",
+                "beyond": f"{change[1:]} {rival.word()} than the {rival.role}",
+            }[rival.difference.chance]
+        ]
     elif not facts.standing.nights:
         said = ["the first run with these settings"]
     return said if promotion is None else [*said, _decided(promotion)]
@@ -157,11 +161,15 @@ def _against_rival(facts: RunFacts, rival: Rival) -> str:
     low, high = (figures.change_bound(measure, end) for end in (difference.low, difference.high))
     other = facts.fig.metric(f"rival.trained.metrics.{measure}")
     told = f"; {difference.gained} gained, {difference.lost} lost" if difference.gained is not None else ""
-    chance = "chance alone could well have done that" if difference.noise else "that is beyond chance"
+    chance = {
+        "noise": "chance alone could well have done that",
+        "seed": "that may be caused by the seed",
+        "beyond": "that is beyond chance",
+    }[difference.chance]
     return quoted.joined(
         f" [{low}, {high}] against the {rival.role}, {rival.run}, with ",
         other,
-        f": {chance} ({METHODS[difference.method]}{told}).",
+        f": {chance} ({difference.method}{told}).",
     )
 
 
@@ -174,6 +182,7 @@ def _drop(worse: Explained) -> dict[str, Any]:
     ]
     return {
         "lines": [line for line in drop.lines() if not line.startswith("record ")],
+        "title": drop.title(),
         "against": drop.against,
         "noun": drop.noun,
         "examples": examples,

@@ -18,6 +18,7 @@ from podline.plurals import plural
 from podline.recipes import datasets, own_code
 from podline.recipes.datasets import ConverterSettings
 from podline.recipes.own_code import with_code
+from podline.recipes.promotion_settings import RULES
 from podline.recipes.settings import Duration, InitSettings, Recipe
 from podline.stages.completed import manifest_sha256
 from podline.stages.specs import (
@@ -157,7 +158,7 @@ def evaluation_spec(training: TrainSpec, trained: TrainResult, split: str = JUDG
         split=split,
         batch_size=training.recipe.evaluation_batch_size,
         views=training.recipe.views,
-        measures=_measures() if kind_of(training.recipe).own_measures else {},
+        measures=_installed(measures.ENTRY_POINTS) if kind_of(training.recipe).own_measures else {},
         strategy=training.strategy,
     )
 
@@ -173,6 +174,7 @@ def promotion_spec(training: TrainSpec, trained: TrainResult, evaluated: Evaluat
         recipe=training.recipe.name,
         weights_sha256=trained.weights_sha256,
         evaluation_sha256=evaluated.evaluation_sha256,
+        code=_installed(RULES),
         **values,
     )
 
@@ -235,6 +237,6 @@ def weights_sha256(file: Path) -> str:
         ) from error
 
 
-def _measures() -> dict[str, str]:
-    """Return the digest of each installed measure's code, by its name."""
-    return {point.name: own_code.of_point(point) for point in entry_points.installed(measures.ENTRY_POINTS)}
+def _installed(group: str) -> dict[str, str]:
+    """Return the digest of the code of each entry point of a group, by its name."""
+    return {point.name: own_code.of_point(point) for point in entry_points.installed(group)}

@@ -377,6 +377,9 @@ class PromoteSpec(RunSpec):
     weights_sha256: str = Field(description="the model's identity")
     evaluation_sha256: str = Field(description="the evaluation's")
     rules: PromotionSettings = Field(default=PromotionSettings(), description="those of the recipe")
+    code: dict[str, str] = Field(
+        default_factory=dict, exclude_if=operator.not_, description="installed rules → a digest of their code"
+    )
     anyway: bool = Field(default=False, description="whatever the rules say")
     reason: str = Field(default="", description="what a person says, for the history")
     again: bool = Field(default=False, description="judge it even if that was done before")
@@ -403,6 +406,10 @@ class PromoteResult(Result):
         description="of the reference's recipe that would decide about a model that is undecided; 0 if none would",
     )
     detects: str = Field(default="", description="the margins, in a line; empty if it was compared with nothing")
+    floor: float | None = Field(
+        default=None,
+        description="the metric that counts, of the reference's known trainings, less the margin; None if there is none",
+    )
     compared: str = Field(
         default="", description="what the two were compared on, where their data differ, in a line; empty elsewhere"
     )

@@ -20,7 +20,7 @@ from support.guessed import guesses_of
 from podline import measures
 from podline.commands.runs import runs_group
 from podline.errors import SettingsError
-from podline.evaluation.class_measures import compared, figures_of
+from podline.evaluation.class_measures import figures_of, value_of
 from podline.evaluation.guesses import Guesses
 from podline.intervals import wilson_interval
 from podline.ledger.ledger import publish
@@ -65,7 +65,7 @@ def test_a_measure_of_each_example_is_their_mean_with_wilson_s_interval(page: di
     assert "top3" not in figures_of(SAID, 3)
     assert found.probabilities[0] == pytest.approx(np.exp(logits[0]) / np.exp(logits[0]).sum(), abs=1e-3)
     assert found.label_probabilities == pytest.approx(found.probabilities[:, 0], abs=1e-3)
-    assert compared(page["top3"], found, found) == (0.75, 0.75, 0.0)
+    assert value_of(page["top3"], found) == 0.75
 
 
 def test_probabilities_are_kept_of_few_classes_and_ranks_of_all() -> None:
@@ -75,14 +75,6 @@ def test_probabilities_are_kept_of_few_classes_and_ranks_of_all() -> None:
     assert found.ranks.tolist() == [0, 199]
 
 
-def test_two_models_are_compared_on_the_same_examples(page: dict[str, Measure]) -> None:
-    before, after, deviation = compared(page["macro_f1"], TRUE, SAID)
-    assert (before, after) == (1.0, figures_of(SAID, 3)["macro_f1"].value)
-    assert 0 < deviation < 0.5
-    assert compared(page["macro_f1"], SAID, SAID)[2] == 0
-    assert compared(page["top1"], TRUE, SAID) == pytest.approx((1, 0.5, 0.5 / 6**0.5))
-
-
 @pytest.mark.parametrize(
     ("value", "message"),
     [(float("nan"), "gives nan, expected a finite number"), (None, "TypeError"), ([0.5] * 5, r"shape \(5,\).*of 6")],
@@ -90,7 +82,7 @@ def test_two_models_are_compared_on_the_same_examples(page: dict[str, Measure]) 
 def test_a_measure_that_gives_no_number_is_named(value: Any, message: str) -> None:
     odd = Measure("odd", "odd", compute=lambda _: value)
     with pytest.raises(SettingsError, match=f"the measure odd.*{message}"):
-        compared(odd, TRUE, SAID)
+        value_of(odd, SAID)
 
 
 def test_known_measures_come_first_and_unknown_ones_are_called_by_their_names() -> None:

@@ -8,8 +8,8 @@ from support.guessed import guesses_of
 from podline.documents.skeleton import COCO
 from podline.evaluation.guesses import Guesses
 from podline.evaluation.moved_parts import ShareChange, moved_classes, moved_joints
+from podline.evaluation.noise import sampled_change
 from podline.evaluation.oks import CloseJoints
-from podline.evaluation.paired import Changed
 
 WRIST = COCO.annotated.index("left_wrist")
 
@@ -22,8 +22,8 @@ def guesses(right: list[bool]) -> Guesses:
 def test_classes_that_nobody_has_are_left_out() -> None:
     moved = moved_classes(guesses([True, True, False, True]), guesses([True, False, False, True]), ["a", "b", "c"])
     assert moved == {
-        "a": ShareChange(2 / 3, 1 / 3, Changed(lost=1, gained=0, examples=3)),
-        "b": ShareChange(1.0, 1.0, Changed(lost=0, gained=0, examples=1)),
+        "a": ShareChange(2 / 3, 1 / 3, sampled_change(np.array([-1, 0, 0]), 3)),
+        "b": ShareChange(1.0, 1.0, sampled_change(np.array([0]), 1)),
     }
 
 
@@ -38,5 +38,5 @@ def test_people_of_one_image_count_as_one_change_of_a_joint() -> None:
     now = {1: (1, False), 2: (1, False), 3: (1, True), 4: (2, False), 5: (2, True), 6: (3, True)}
     sides = ({number: person(*told) for number, told in side.items()} for side in (was, now))
     assert moved_joints(*sides, COCO.annotated) == {
-        "left_wrist": ShareChange(0.5, 0.5, Changed(lost=1, gained=1, examples=3))
+        "left_wrist": ShareChange(0.5, 0.5, sampled_change(np.array([-1, 0, 1]), 6))
     }

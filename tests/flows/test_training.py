@@ -13,7 +13,7 @@ from small_flow_stages import ran
 
 from podline.data.sources.sample import write_sample
 from podline.documents.champions import history
-from podline.documents.ledger_entry import Entry, PromotionSummary
+from podline.documents.ledger_entry import Entry
 from podline.errors import ArtifactError, SanityError
 from podline.flows.training import training
 from podline.inventory.catalogue import training_of
@@ -184,7 +184,10 @@ def test_an_undecided_night_trains_the_seeds_that_decide_as_runs_of_their_own(pa
     as_commands = [training_spec(store, with_seed(parameters, number), data, "auto").run for number in (1, 2)]
     assert [told[run].seeds["recipe"] for run in as_commands] == [1, 2]
     assert {told[run].flow_run for run in as_commands} == {str(run.id)}
-    assert told[answer["run"]].promotion == PromotionSummary(verdict="promoted")
+    decision = told[answer["run"]].promotion
+    assert decision is not None
+    assert (decision.verdict, decision.reason) == ("promoted", "")
+    assert decision.reference
     # The night after finds the verdict, and trains nothing.
     assert len(reused(training(night))) == 6
 

@@ -368,6 +368,7 @@ def test_a_promotion_is_told_with_its_reason(tmp_path):
             recipe="cifar10",
             against="s",
             measure="top1",
+            floor=0.8,
             headline="h",
             promotion_sha256="0",
             **values,
@@ -383,9 +384,10 @@ def test_a_promotion_is_told_with_its_reason(tmp_path):
         )
         return night(tmp_path / f"{len(values)}", lambda notes: notes.answered(asked, result, 1.0))
 
+    compared: dict[str, Any] = {"reference": "s", "floor": 0.8}
     assert night(tmp_path / "none").promotion is None
-    assert decided(promoted=True).promotion == PromotionSummary(verdict="promoted")
-    doubt = PromotionSummary(verdict="undecided", reason="two more trainings")
+    assert decided(promoted=True).promotion == PromotionSummary(verdict="promoted", **compared)
+    doubt = PromotionSummary(verdict="undecided", reason="two more trainings", **compared)
     assert decided(promoted=False, doubt="two more trainings").promotion == doubt
-    refused = PromotionSummary(verdict="refused", reason="class cat; 1 more in the report")
+    refused = PromotionSummary(verdict="refused", reason="class cat; 1 more in the report", **compared)
     assert decided(promoted=False, refusals=("class cat", "class dog"), doubt="").promotion == refused

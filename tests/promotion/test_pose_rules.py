@@ -18,9 +18,10 @@ from podline.documents.skeleton import COCO
 from podline.evaluation.oks import judged
 from podline.kinds.table import read_evaluation
 from podline.progress import silent
-from podline.promotion.comparing import JudgedSplit
-from podline.promotion.pose_figures import PoseComparison, joint_figures
-from podline.promotion.rules import ModelCost, checks_of
+from podline.promotion.answers import JudgedSplit
+from podline.promotion.figure import ModelCost, Pair
+from podline.promotion.kinds import PoseAnswers
+from podline.promotion.rules import checks_of
 from podline.recipes.promotion_settings import PromotionSettings
 from podline.store.opening import open_store
 
@@ -70,24 +71,26 @@ def test_a_network_on_some_images_is_judged_on_their_people_alone(tmp_path) -> N
     folder, split = asked.dataset_folder, asked.split
     manifest = read_manifest(store, folder)
     whole = JudgedSplit(store, folder, manifest, split, silent())
-    comparison = PoseComparison()
+    answers = PoseAnswers()
     document = read_evaluation(store, asked.folder)
     assert isinstance(document, PoseEvaluation)
-    left = comparison.left(store, asked.folder, document)
-    assert comparison.part(whole, left) == left
-    assert comparison.main(whole, left) == document.trained.metrics["ap"].value
+    left = answers.left(store, asked.folder, document)
+    assert answers.part(whole, left) == left
+    assert answers.main(whole, left) == document.trained.metrics["ap"].value
     places = np.array([2, 0])
     some = replace(whole, places=places)
     images = set(
         open_split(store, folder, manifest, split).gather(places, ["image_id"])["image_id"].reshape(-1).tolist()
     )
-    assert {person["image_id"] for person in comparison.part(some, left)} <= images
-    [main] = comparison.figures(some, [comparison.part(some, left)], comparison.part(some, left), RULES)
-    assert (main.rule, main.change) == ("main", 0.0), "no joint has 50 examples"
+    assert {person["image_id"] for person in answers.part(some, left)} <= images
+    said = answers.judged(some, answers.part(some, left))
+    main, *fixed = checks_of(Pair("pose", [said], said, SAME), RULES)
+    assert (main.rule, main.before) == ("main", main.after)
+    assert [check.rule for check in fixed] == ["size", "operations"], "no joint has 50 examples"
 
 
 def checks(before: COCOeval, after: COCOeval) -> list[Check]:
-    found = checks_of(joint_figures([before], after, RULES), SAME, RULES)
+    found = checks_of(Pair("pose", [before], after, SAME), RULES)
     assert {check.name for check in found if check.rule == "joint"} == set(COCO.annotated)
     return found
 

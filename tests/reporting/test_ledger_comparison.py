@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 from judged_people import people_of
-from ledger_entries import CLASSES, night, outcome
+from ledger_entries import CLASSES, more_seeds, night, outcome
 from raw_cifar import convert_plainly, convert_spec, write_raw_cifar
 from support.guessed import guesses_of
 
@@ -56,12 +56,16 @@ def test_the_same_examples_are_tested_in_pairs_and_a_class_that_fell_is_named(st
     cat = CLASSES.index("cat")
     cats = np.flatnonzero(cat == LABELS)
     after = judged(store, 2, right_but(np.arange(0, 100), cats[:60]))
+    [unknown] = compare(store, [before, after]).verdicts
+    assert "may be caused by the seed, whose spread is not known (p = " in unknown.words
+    assert "Perhaps moved by the seed: cat −50.0 points" in unknown.words
+    more_seeds(store, before)
     found = compare(store, [before, after])
     [verdict] = found.verdicts
     assert verdict.difference is not None
-    assert verdict.difference.method == "McNemar"
+    assert verdict.difference.method == "on the same examples; the spread between seeds is that of 6 trainings"
     assert (verdict.difference.gained, verdict.difference.lost) == (0, 50)
-    assert not verdict.difference.noise
+    assert verdict.difference.chance == "beyond"
     assert [(part.name, round(part.change, 3)) for part in verdict.parts] == [("cat", -0.5)]
     assert "worse by 5.00 points" in verdict.words
     assert "more than noise" in verdict.words
@@ -73,8 +77,9 @@ def test_a_small_difference_could_be_noise(store):
     before, after = judged(store, 1, right_but(np.arange(100))), judged(store, 2, right_but(np.arange(3, 100)))
     [verdict] = compare(store, [before, after]).verdicts
     assert "accuracy is better by 0.30 points" in verdict.words
-    assert "could be noise (p = 0.25, McNemar's exact test on the same examples; 3 more right, 0 more wrong)" in (
-        verdict.words
+    assert verdict.words.endswith(
+        ": could be noise (p = 0.54, on the same examples; the spread between seeds is assumed; 3 more right, 0 more "
+        "wrong)"
     )
     assert verdict.parts == ()
 
@@ -87,7 +92,7 @@ def test_other_test_sets_are_not_tested_in_pairs_and_that_is_said(store):
     after = judged(store, 2, right_but(np.arange(50)), data=other)
     [verdict] = compare(store, [before, after]).verdicts
     assert verdict.difference is not None
-    assert verdict.difference.method == "unpaired"
+    assert not verdict.difference.paired
     assert verdict.why_unpaired == "the test sets differ: cifar10 test vs mnist test"
     assert verdict.words.endswith(verdict.why_unpaired)
 
@@ -97,7 +102,7 @@ def test_a_run_that_was_judged_again_is_not_taken_for_the_one_of_the_entry(store
     store.publish_json(f"runs/{after.run}/evaluation.json", {"run": "another"}, replace=True)
     [verdict] = compare(store, [before, after]).verdicts
     assert verdict.difference is not None
-    assert verdict.difference.method == "unpaired"
+    assert not verdict.difference.paired
     assert "is no longer the evaluation of" in verdict.why_unpaired
 
 
@@ -142,9 +147,10 @@ def test_one_relabelled_image_of_a_raw_data_set_is_all_that_differs(store, tmp_p
 
 def test_ap_is_tested_on_the_same_images(store):
     before, after = people_of(store, found=(40, 10))
+    more_seeds(store, before)
     [verdict] = compare(store, [before, after]).verdicts
     assert verdict.difference is not None
-    assert (verdict.difference.method, verdict.difference.examples) == ("bootstrap", 40)
+    assert (verdict.difference.paired, verdict.difference.examples) == (True, 40)
     assert "AP is worse by" in verdict.words
     assert "more than noise" in verdict.words
     # The words of a difference in AP are not in points.
@@ -152,6 +158,8 @@ def test_ap_is_tested_on_the_same_images(store):
 
 
 def test_a_joint_that_went_astray_is_named_and_no_other(store):
-    [verdict] = compare(store, people_of(store, found=(40, 40), astray="left_wrist")).verdicts
+    before, after = people_of(store, found=(40, 40), astray="left_wrist")
+    more_seeds(store, before)
+    [verdict] = compare(store, [before, after]).verdicts
     assert [(part.name, part.change) for part in verdict.parts] == [("left_wrist", -1.0)]
     assert "Beyond noise by themselves: left_wrist −100.0 points" in verdict.words

@@ -78,9 +78,19 @@ def test_every_figure_is_the_ledgers() -> None:
 
 
 def test_only_what_is_beyond_chance_has_a_colour() -> None:
-    models = [outcome(value, weights_sha256=f"{place:064x}") for place, value in enumerate((0.5, 0.9, 0.89, 0.6))]
-    rows = _rows(index_page("s", [night(number, outcome=model) for number, model in enumerate(models)]))[::-1]
-    assert [re.findall(r'class="change (\w+)"', row) for row in rows] == [[], ["better"], ["noise"], ["worse"]]
+    figures = (0.9, 0.89, 0.902, 0.6, 0.9, 0.905, 0.898, 0.903, 0.6)
+    models = [outcome(value, weights_sha256=f"{place:064x}") for place, value in enumerate(figures)]
+    few, many = models[:3], [model for model in models if model.main.value > 0.8] + models[-1:]
+    for shown, expected in ((few, ["noise", "noise"]), (many, [*["noise"] * 6, "worse"])):
+        rows = _rows(index_page("s", [night(number, outcome=model) for number, model in enumerate(shown)]))[::-1]
+        assert [re.findall(r'class="change (\w+)"', row) for row in rows] == [[], *([word] for word in expected)]
+
+
+def test_a_drop_within_the_first_nights_may_be_caused_by_the_seed() -> None:
+    models = [outcome(value, weights_sha256=f"{place:064x}") for place, value in enumerate((0.9, 0.6))]
+    page = index_page("s", [night(number, outcome=model) for number, model in enumerate(models)])
+    assert '<span class="change noise">' in page
+    assert "may be caused by the seed" in page
 
 
 def _sample(number: int, accuracy: float, model: int, **changes: Any) -> Entry:
@@ -150,16 +160,16 @@ def test_nights_are_compared_with_those_of_the_same_schedule_and_settings_but_fo
         "noise ▼ −1.0 points",
         "",
         "noise +0.0 points",
-        "worse ▼ −20.0 points",
+        "noise ▼ −20.0 points",
         "the model of 21 Nov",
-        "worse ▼ −15.0 points",
+        "noise ▼ −15.0 points",
     ]
 
 
 def test_a_night_with_the_model_of_a_run_by_hand_is_held_against_the_last_night() -> None:
     entries = [_sample(0, 0.95, 1), _sample(1, 0.80, 2, **BY_HAND), _sample(2, 0.80, 2)]
     nights, others = _lists(index_page("s", entries))
-    assert _changes(nights) == ["", "worse ▼ −15.0 points"]
+    assert _changes(nights) == ["", "noise ▼ −15.0 points"]
     assert _changes(others) == [""]
 
 
@@ -167,8 +177,8 @@ def test_a_retry_of_a_night_is_another_run_that_is_held_against_the_last_night()
     failed = night(1, recipe="sample", state="failed")
     retried = _sample(2, 0.80, 2, flow_run=failed.flow_run, started="retry", attempt=2)
     nights, others = _lists(index_page("s", [_sample(0, 0.95, 1), failed, retried, _sample(3, 0.80, 3)]))
-    assert _changes(nights) == ["", "", "worse ▼ −15.0 points"]
-    assert _changes(others) == ["worse ▼ −15.0 points"]
+    assert _changes(nights) == ["", "", "noise ▼ −15.0 points"]
+    assert _changes(others) == ["noise ▼ −15.0 points"]
     assert "retry of a night" in others[0]
 
 
@@ -186,7 +196,7 @@ def test_a_night_that_had_its_result_when_it_crashed_is_held_against_the_night_b
     orphan = _sample(1, 0.80, 2)
     again = _sample(2, 0.80, 2, flow_run=orphan.flow_run, attempt=2)
     nights, _ = _lists(index_page("s", [_sample(0, 0.95, 1), orphan, again]))
-    assert _changes(nights) == ["", "worse ▼ −15.0 points"]
+    assert _changes(nights) == ["", "noise ▼ −15.0 points"]
 
 
 def test_a_night_killed_in_training_has_not_reused_all() -> None:
@@ -352,4 +362,31 @@ def test_a_night_whose_model_was_not_promoted_says_why_in_its_row() -> None:
     rows = _rows(index_page("s", [night(place, promotion=each) for place, each in enumerate(decisions)]))[::-1]
     said = [re.findall(r'<span class="verdict">(.*?)</span>', row) for row in rows]
     expected = ["undecided: not shown to be within the margin: accuracy"], ["refused: class &lt;cat&gt;"]
-    assert said == [[], *expected, []]
+    assert said == [["promoted"], *expected, []]
+
+
+def test_champion_reference_margins_and_a_model_below_its_margin_are_shown() -> None:
+    figures = (0.95, 0.94, 0.90, 0.95)
+    decisions = [
+        PromotionSummary(verdict="promoted"),
+        *(
+            PromotionSummary(verdict=verdict, reference="sample-1", margins="margins: 2.0 points", floor=0.93)
+            for verdict in ("promoted", "refused", "undecided")
+        ),
+    ]
+    nights = [
+        _sample(place, figure, place, promotion=each)
+        for place, (figure, each) in enumerate(zip(figures, decisions, strict=True))
+    ]
+    page = index_page("s", nights, {"sample": nights[1].run})
+    assert f"Champion {nights[1].run}; reference sample-1; margins: 2.0 points." in page
+    rows = _rows(page)[::-1]
+    assert [re.findall(r'<b class="below">(.*?)</b>', row) for row in rows] == [
+        [],
+        [],
+        ["below its margin by 3.0 points"],
+        [],
+    ]
+    [chart] = re.findall(r'<svg[^>]+aria-label="Accuracy.*?</svg>', page)
+    assert "; 1 below the reference less the margin." in chart
+    assert (chart.count('class="below"'), chart.count('class="promoted"'), chart.count('class="floor"')) == (1, 2, 1)

@@ -13,6 +13,7 @@ from support.guessed import guesses_of
 from podline.errors import ArtifactError, StoreError
 from podline.evaluation.guesses import GUESSES
 from podline.evaluation.noise import Difference
+from podline.noise import Seeds
 from podline.reporting.class_pairs import GuessedPair
 from podline.reporting.drop import Drop
 from podline.reporting.pairs import Judged, paired
@@ -32,7 +33,8 @@ def judged(store: Store, run: str, labels: np.ndarray, right: np.ndarray, finger
 
 @pytest.mark.parametrize(("measure", "by"), [("top1", "1.2 points lower accuracy"), ("ap", "0.012 lower AP")])
 def test_a_drop_is_told_in_the_unit_of_its_measure(measure: str, by: str) -> None:
-    fell = Difference(value=-0.012, low=-0.02, high=-0.004, p_value=0.01, method="bootstrap", examples=100)
+    known = {"trainings": 8, "seeds_known": True, "paired": True}
+    fell = Difference(value=-0.012, low=-0.02, high=-0.004, p_value=0.01, examples=100, **known)
     told = {"difference": fell, "lost": 3, "gained": 1, "parts": (), "examples": (), "gaps": (), "differences": ()}
     assert f"b has {by} than a" in Drop(run="b", against="a", measure=measure, **told).headline()
 
@@ -54,7 +56,7 @@ def test_each_example_meets_itself_in_another_order(store: Store, monkeypatch: p
     assert isinstance(pair, GuessedPair)
     assert np.array_equal(pair.before.right, right[0][order])
     assert np.array_equal(pair.after.right, right[1][order])
-    assert pair.differences["top1"].lost == np.sum(right[0] & ~right[1])
+    assert pair.differences({"top1": Seeds(0.0, 1)})["top1"].lost == np.sum(right[0] & ~right[1])
 
 
 def test_what_cannot_be_paired_says_why(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

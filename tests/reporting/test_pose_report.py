@@ -129,7 +129,7 @@ def test_a_run_is_held_against_the_night_before_as_runs_compare_holds_it_on_the_
     [verdict] = compare(store, entries).verdicts
     rival = gather(store, now, silent()).standing.rival
     assert rival is not None
-    assert (rival.run, rival.difference.method) == (before.run, "bootstrap")
+    assert (rival.run, rival.difference.paired) == (before.run, True)
     assert rival.difference == verdict.difference
     assert {"ap50", "ar"} <= rival.differences.keys()
     drop, pictures = found = explain(store, now.run, before.run)
@@ -145,7 +145,7 @@ def test_a_run_is_held_against_the_night_before_as_runs_compare_holds_it_on_the_
         assert all((picture == _LOST).all(axis=-1).any() for picture in (then, found_now)), "framed, or ringed"
         assert not np.array_equal(then, found_now), "this run does not find them"
     page = store.read_bytes(report(now, silent()).html).decode()
-    shown = page[page.index("Why it is worse") : page.index("Pictures of the test split")]
+    shown = page[page.index("What differs") : page.index("Pictures of the test split")]
     assert f"the {len(drop.examples)} images that lost the most joints" in shown
     assert shown.count(f"with the people that {before.run} finds") == len(drop.examples)
     assert shown.count("with the people that this run finds") == len(drop.examples)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from finished_nights import decided, entered, finished_nights
 from finished_run import NOON, finished_run
-from ledger_entries import DAY, night, outcome
+from ledger_entries import DAY, more_seeds, night, outcome
 from support.guessed import guesses_of
 
 from podline.documents.any_evaluation import AnyEvaluation
@@ -149,7 +149,9 @@ def test_only_the_latest_entries_of_a_recipe_are_read(tmp_path: Path, monkeypatc
 def test_more_is_better_or_worse_as_the_measure_says(monkeypatch: pytest.MonkeyPatch, name: str, word: str) -> None:
     installed = Measure("macro_error", "macro error", higher_is_better=False, compute=lambda _: 0.0)
     monkeypatch.setitem(known(), "macro_error", installed)
-    grown = Difference(value=0.1, low=0.05, high=0.15, p_value=0.001, method="unpaired", examples=100)
+    grown = Difference(
+        value=0.1, low=0.05, high=0.15, p_value=0.001, trainings=8, seeds_known=True, paired=False, examples=100
+    )
     assert word_of(name, grown) == word
 
 
@@ -167,14 +169,14 @@ def _guessed(spec: ReportSpec, right: np.ndarray) -> None:
 @pytest.mark.parametrize(("gained", "word"), [(40, "better"), (2, "noise"), (-40, "worse")])
 def test_on_the_same_examples_what_only_one_got_right_decides(tmp_path: Path, gained: int, word: str) -> None:
     before, now = finished_run(tmp_path, seed=1, records=200), finished_run(tmp_path, seed=2, records=200)
-    entered(before, NOON - DAY)
+    more_seeds(open_store(tmp_path), entered(before, NOON - DAY))
     fewer, more = np.arange(200) < 100, np.arange(200) < 100 + abs(gained)
     _guessed(before, fewer if gained > 0 else more)
     _guessed(now, more if gained > 0 else fewer)
     rival = _standing(now).rival
     assert rival is not None
     assert rival.word() == word
-    assert rival.difference.method == "McNemar"
+    assert rival.difference.paired
     assert (rival.difference.gained, rival.difference.lost) == (max(gained, 0), max(-gained, 0))
     text = re.sub(r"<[^>]+>", "", open_store(now.root).local(report(now, silent()).html).read_text())
     said = {
@@ -202,7 +204,7 @@ def test_the_champion_comes_before_the_night_before_and_a_refusal_says_why(tmp_p
     assert (rival.role, rival.run) == ("champion", champion.run)
     result = report(refused, silent())
     page = open_store(now.root).local(result.html).read_text()
-    assert "than the champion, refused as champion for cat, dog." in page
+    assert "against the champion, which may be caused by the seed, refused as champion for cat, dog." in page
     assert "<li>cat: &lt;worse&gt;</li>" in page
     assert f"{champion.run} stays" in open_store(now.root).local(result.markdown).read_text()
     assert _standing(now).promotion is None, "a report that nobody asked to tell of it does not"

@@ -109,7 +109,7 @@ def test_runs_are_compared_by_their_names(store, podline):
     assert out.splitlines()[:2] == ["settings", "  seed: 0 → 1"]
     document = json.loads(podline("compare", night(0).run, night(1).run, "--json")[1])
     assert [row["name"] for row in document["differences"]] == ["seed"]
-    assert document["verdicts"][0]["difference"]["method"] == "unpaired"
+    assert document["verdicts"][0]["difference"]["paired"] is False
     assert podline("compare", night(0).run)[0] == 2
 
 

@@ -10,7 +10,7 @@ from finished_run import NOON, finished_run
 from ledger_entries import DAY, night
 
 from podline.documents.evaluation import Evaluation
-from podline.documents.ledger_entry import Outcome
+from podline.documents.ledger_entry import Entry, Outcome
 from podline.documents.promotion import PROMOTION, Check, Promotion
 from podline.inventory.catalogue import training_of
 from podline.kinds.table import read_evaluation
@@ -39,7 +39,7 @@ def finished_nights(root: Path, count: int = 10, **changes: Any) -> list[ReportS
     return specs
 
 
-def entered(spec: ReportSpec, ended: float, **changes: Any) -> None:
+def entered(spec: ReportSpec, ended: float, **changes: Any) -> Entry:
     """Puts the entry of a finished run into the ledger."""
     store = open_store(spec.root)
     evaluation = read_evaluation(store, spec.folder)
@@ -60,6 +60,7 @@ def entered(spec: ReportSpec, ended: float, **changes: Any) -> None:
     values = {"run": spec.run, "settings": settings, "outcome": outcome, "report": f"{spec.folder}/report.html"}
     entry = night(int((ended - NOON) // DAY), **{**values, **changes})
     ledger.publish(store, entry)
+    return entry
 
 
 def decided(spec: ReportSpec, against: str, refusals: Sequence[str] = (), doubts: Sequence[str] = ()) -> ReportSpec:

@@ -10,29 +10,49 @@ All functions take floats or arrays of figures, and are pure.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+import math
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import stdtrit
+from scipy.special import stdtr, stdtrit
 
 NIGHTS = 365
 """The error budget of a year is shared by so many comparisons."""
 MOST_TRAININGS = 20
 """No more trainings of a recipe are asked for their figures."""
+MEASURED = 4
+"""From this many trainings on, the spread between seeds is known; of fewer it is assumed."""
 
 # The spread that the settings assume weighs as much as so many trainings.
 _ASSUMED = 3
-# The observed spread is never taken for less than this part of the expected one.
-_LEAST = 0.25
 # Of equally good models, so many may miss a margin; the rest of one in ten is for what is not quite normal.
-_MISSED = 0.03
-# Degrees of freedom of what seeds do.
-_FREEDOM = 6
+_MISSED = 0.06
+# The variance that parts show is raised by this factor, and by its standard error.
+_CAUTION = 1.4
 # Classes do not vary quite independently, so the whole varies more than their mean would.
 _DEPENDENT = 1.5
 # Pseudo-examples that keep a share away from 0 and 1.
 _PRIOR_EXAMPLES = 10.0
+
+
+class Prior(NamedTuple):
+    """What is taken for granted of the spread between seeds.
+
+    Attributes:
+        trainings: the expected spread weighs as much as this many trainings.
+        least: the spread is never taken for less than this part of the expected variance.
+        freedom: Student's degrees of freedom of what a seed does: how heavy its tails are.
+    """
+
+    trainings: int
+    least: float
+    freedom: float
+
+
+WHOLE = Prior(_ASSUMED, 0.25, 6.0)
+# What all classes show tells more of a class than its own figures; a single one has heavier tails than their mean.
+PART = Prior(6, 0.5, 4.5)
 
 
 @dataclass(frozen=True)
@@ -45,6 +65,7 @@ class Noise:
         answers: the variance that the luck of single answers gives to the figure of one training.
         seeds: the variance of the figure's long-run value between trainings, for a share of one half.
         trainings: how many are known.
+        freedom: see :class:`Prior`.
     """
 
     share: Any
@@ -52,6 +73,12 @@ class Noise:
     answers: Any
     seeds: Any
     trainings: int
+    freedom: float = WHOLE.freedom
+
+    def at(self, place: int) -> Noise:
+        """Return the noise of one figure of an array."""
+        parts = {name: float(getattr(self, name)[place]) for name in ("share", "examples", "answers", "seeds")}
+        return replace(self, **parts)
 
     @property
     def equal(self) -> Any:
@@ -81,7 +108,7 @@ class Noise:
             rate: the probability that a model as bad as the pessimistic end shows so good a figure.
         """
         room = np.maximum(-np.asarray(change, float), 0.0)
-        for _ in range(4):
+        for _ in range(10):
             worse = self.share - np.maximum(room - change, 0.0)
             seeds = self._seeds_at(worse) + self._seeds_at(self.share) / self.trainings
             others = np.maximum(room * (1 + 2 * change) - room**2, 0.0) / self.examples
@@ -115,19 +142,51 @@ class Noise:
         Few trainings tell little of their spread, and many do not tell how long its tails are.
         """
         part = np.maximum(seeds, 1e-12) / np.maximum(sampled + seeds, 1e-12)
-        return -stdtrit(np.minimum(_FREEDOM / part**2, 1e6), rate)
+        return -stdtrit(np.minimum(self.freedom / part**2, 1e6), rate)
+
+
+class Seeds(NamedTuple):
+    """What is known of the spread between trainings that differ in their seed alone.
+
+    Attributes:
+        variance: that the seed gives to a figure of one training, at the figure's present value.
+        trainings: how many tell of it; if they are too few, it is assumed.
+    """
+
+    variance: float
+    trainings: int
+
+    @property
+    def known(self) -> bool:
+        """Whether enough trainings tell of the spread to call a difference more than chance."""
+        return self.trainings >= MEASURED
+
+    def interval(self, value: float, sampled: float) -> tuple[float, float, float]:
+        """Return the ends of the 95 % interval of a difference of two trainings, and its two-sided p-value.
+
+        Args:
+            value: the difference.
+            sampled: its variance by the examples.
+        """
+        seeds = 2 * self.variance
+        deviation, part = math.sqrt(sampled + seeds), seeds / max(sampled + seeds, 1e-300)
+        # Satterthwaite's degrees of freedom.
+        freedom = min((WHOLE.freedom + self.trainings - 1) / max(part, 1e-9) ** 2, 1e6)
+        half = -float(stdtrit(freedom, 0.025)) * deviation
+        p_value = 2 * float(stdtr(freedom, -abs(value) / deviation)) if deviation else float(value == 0)
+        return value - half, value + half, p_value
 
 
 def missed(figures: int, *, main: bool) -> float:
     """Return which share of equally good models may miss a figure's margin, so that nine of ten miss none.
 
-    A third is for the metric that counts, so that its margin is the narrower one.
+    Half of them are for the metric that counts, so that its margin is the narrower one.
 
     Args:
         figures: how many a promotion looks at; all must be within their margins.
         main: whether it is the metric that counts.
     """
-    return _MISSED / 3 if main else _MISSED * 2 / 3 / max(1, figures - 1)
+    return _MISSED / 2 if main else _MISSED / 2 / max(1, figures - 1)
 
 
 def scale(share: Any, examples: Any) -> Any:
@@ -155,7 +214,7 @@ def answers_of(share: Any, examples: Any, within: Any, trainings: int) -> Any:
     )
 
 
-def seeds_of(known: Any, examples: Any, answers: Any, expected: Any) -> Any:
+def seeds_of(known: Any, examples: Any, answers: Any, expected: Any, prior: Prior = WHOLE) -> Any:
     """Return the variance between seeds that known trainings show, mixed with what is expected.
 
     Args:
@@ -163,15 +222,17 @@ def seeds_of(known: Any, examples: Any, answers: Any, expected: Any) -> Any:
         examples: see :class:`Noise`.
         answers: see :class:`Noise`.
         expected: the variance between seeds that is expected, for a share of one half.
+        prior: how much that counts.
     """
     values = np.asarray(known, float)
     trainings, at = len(values), scale(values.mean(axis=0), examples)
     observed = values.var(axis=0, ddof=1) if trainings > 1 else 0.0
-    mixed = (_ASSUMED * (expected * at + answers) + (trainings - 1) * observed) / (_ASSUMED + trainings - 1)
-    return np.maximum((mixed - answers) / at, _LEAST * np.asarray(expected))
+    weight = prior.trainings
+    mixed = (weight * (expected * at + answers) + (trainings - 1) * observed) / (weight + trainings - 1)
+    return np.maximum((mixed - answers) / at, prior.least * np.asarray(expected))
 
 
-def expected_of_parts(known: Any, examples: Any, answers: Any, spread: float) -> float:
+def expected_of_parts(known: Any, examples: Any, answers: Any, spread: float, *, cautious: bool = False) -> float:
     """Return the variance between seeds that is expected of a class or joint: what is assumed, and what all parts show.
 
     Args:
@@ -179,14 +240,17 @@ def expected_of_parts(known: Any, examples: Any, answers: Any, spread: float) ->
         examples: of each part.
         answers: see :class:`Noise`.
         spread: the standard deviation that the settings assume, for a share of one half.
+        cautious: whether it must not be too little, as for rates of one in thousands.
     """
     values = np.asarray(known, float)
     trainings, parts = values.shape
-    if trainings == 1 or not parts:
+    if trainings == 1:
         return spread**2
-    shown = (values.var(axis=0, ddof=1) - answers) / scale(values.mean(axis=0), examples)
     weight = parts * (trainings - 1)
-    return (_ASSUMED * spread**2 + weight * max(0.0, float(np.mean(shown)))) / (_ASSUMED + weight)
+    # What few parts and trainings show may well be too little, and the more so with heavy tails.
+    observed = values.var(axis=0, ddof=1) * (_CAUTION + np.sqrt(2 / weight) if cautious else 1.0)
+    shown = max(0.0, float(np.mean((observed - answers) / scale(values.mean(axis=0), examples))))
+    return (_ASSUMED * spread**2 + weight * shown) / (_ASSUMED + weight)
 
 
 def expected_of_whole(spread: float, of_part: float, parts: int) -> float:
@@ -195,6 +259,6 @@ def expected_of_whole(spread: float, of_part: float, parts: int) -> float:
     Args:
         spread: the standard deviation that moves all parts together, by the settings.
         of_part: the variance of a single part; see :func:`expected_of_parts`.
-        parts: how many there are.
+        parts: how many there are; if none, only the first counts.
     """
     return spread**2 + (of_part * _DEPENDENT / parts if parts else 0.0)

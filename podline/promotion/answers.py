@@ -1,8 +1,7 @@
-"""What a kind of task answers for a promotion: what a model said of a split, and the figures of several models."""
+"""What models answer for the examples of a split: the contract of each kind of task."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -11,8 +10,6 @@ import numpy.typing as npt
 
 from podline.documents.manifest import Manifest
 from podline.progress import Reporter
-from podline.promotion.rules import Figure
-from podline.recipes.promotion_settings import PromotionSettings
 from podline.stages.specs import TrainSpec
 from podline.store.contract import Store
 
@@ -38,31 +35,25 @@ class JudgedSplit:
     places: npt.NDArray[np.int64] | None = None
 
 
-class ModelComparison(Protocol):
-    """Models of a kind of task for the rules of promotion. What a model said are guesses, or the people it found."""
+class Answers(Protocol):
+    """Answers of models of a kind: a classifier's are guesses, a pose network's are people as COCO results."""
 
     def left(self, store: Store, folder: str, evaluation: Any) -> Any:
-        """Return what a model said, as the evaluation in a folder left it."""
+        """Return a model's answers, as the evaluation in a folder left them."""
         ...
 
     def anew(self, examples: JudgedSplit, training: TrainSpec, model: Any) -> Any:
-        """Return what a model says of the examples now."""
+        """Return a model's answers for the examples now."""
         ...
 
     def part(self, examples: JudgedSplit, said: Any) -> Any:
-        """Return what a model said of the examples that count."""
+        """Return the answers for the examples that count."""
+        ...
+
+    def judged(self, examples: JudgedSplit, said: Any) -> Any:
+        """Return the answers as :class:`podline.promotion.figure.Pair` holds them."""
         ...
 
     def main(self, examples: JudgedSplit, said: Any) -> float:
         """Return the metric that counts, on the examples that count."""
-        ...
-
-    def figures(
-        self, examples: JudgedSplit, known: Sequence[Any], candidate: Any, settings: PromotionSettings
-    ) -> list[Figure]:
-        """Return the figures of a candidate beside the known trainings, the reference first.
-
-        Raises:
-            SettingsError: ``promotion.guards`` names no measure of this kind.
-        """
         ...

@@ -1,0 +1,217 @@
+"""Figures of a candidate beside the known trainings of the reference's recipe, and the rules that make them."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from podline.documents.promotion import Check
+from podline.noise import MOST_TRAININGS, Noise, Prior, answers_of, expected_of_parts, missed, seeds_of
+from podline.recipes.promotion_settings import Margin, PromotionSettings
+
+LEAST_EXAMPLES = 50
+"""A class or joint with fewer test examples is no figure of a promotion: only its loss could be seen."""
+
+_DRAWS = 200
+
+Floats = npt.NDArray[np.float64]
+
+
+class ModelCost(NamedTuple):
+    """What a model costs, counted: bytes of its parameters, multiply-adds for one example."""
+
+    bytes: int
+    operations: int
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A candidate and the known trainings of the reference's recipe, judged on the same examples.
+
+    A classifier's answers are :class:`podline.evaluation.guesses.Guesses`, a pose network's a ``COCOeval``.
+
+    Attributes:
+        kind: ``classification`` or ``pose``.
+        known: the answers of the known trainings, the reference's first.
+        candidate: the candidate's answers.
+        costs: of the reference and of the candidate.
+        class_names: by label.
+    """
+
+    kind: str
+    known: Sequence[Any]
+    candidate: Any
+    costs: tuple[ModelCost, ModelCost]
+    class_names: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure of a candidate and of the known trainings, on the same examples. More is better.
+
+    A measure of which less is better has its sign changed, in all values.
+
+    Attributes:
+        name: of the metric, the class or the joint.
+        measure: the metric whose unit it has; of an unknown one it is a number with three decimals.
+        reference: the reference's own figure.
+        value: the candidate's.
+        sampled: the variance of ``value`` minus the mean of the known trainings, by the examples.
+        noise: what chance does to it.
+        margin: by how much a promoted model may be worse; ``auto`` for the smallest that can be shown.
+        rule: the name of the rule that made it.
+    """
+
+    name: str
+    measure: str
+    reference: float
+    value: float
+    sampled: float
+    noise: Noise
+    margin: Margin = "auto"
+    rule: str = ""
+
+    @property
+    def change(self) -> float:
+        """The candidate's figure minus the mean of the known trainings."""
+        return self.value - float(self.noise.share)
+
+    def low(self, rate: float) -> float:
+        """Return the pessimistic end of the change."""
+        return self.change - float(self.noise.room(self.change, self.sampled, rate))
+
+    def beyond(self, rate: float) -> float:
+        """Return how large a change must be that equally good models show with a probability of ``rate``."""
+        return float(self.noise.beyond(self.sampled, rate))
+
+    def allowed(self, figures: int, rate: float) -> float:
+        """Return the margin: the number that is set, or the smallest that can be shown."""
+        if self.margin != "auto":
+            return self.margin
+        return float(self.noise.margin(missed(figures, main=self.rule == "main"), rate))
+
+    def more_trainings(self, figures: int, rate: float) -> int:
+        """Return how many more known trainings would show it, if all else stayed; 0 if none would."""
+        known = self.noise.trainings
+        for trainings in range(known + 1, MOST_TRAININGS + 1):
+            noise = replace(self.noise, trainings=trainings)
+            shown = replace(self, noise=noise, sampled=self.sampled * (1 + 1 / trainings) / (1 + 1 / known))
+            if shown.low(rate) >= -shown.allowed(figures, rate):
+                return trainings - known
+        return 0
+
+
+Judge = Callable[[Pair, PromotionSettings], Iterable[Figure | Check]]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rule of promotion.
+
+    Attributes:
+        name: stands in ``promotion.json`` and in messages.
+        kind: of the models that it judges: ``classification`` or ``pose``; empty for both.
+        judge: what it says of a pair: figures, which chance may change, or checks, which it cannot.
+    """
+
+    name: str
+    kind: str
+    judge: Judge
+
+    def __call__(self, pair: Pair, settings: PromotionSettings) -> Iterator[Figure | Check]:
+        """Judge a pair."""
+        for said in self.judge(pair, settings):
+            yield replace(said, rule=self.name) if isinstance(said, Figure) else said
+
+
+def rule(name: str, kind: str = "") -> Callable[[Judge], Rule]:
+    """Make a function a rule; see :class:`Rule`."""
+    return functools.partial(Rule, name, kind)
+
+
+class Shares:
+    """Shares of right answers of known trainings, each among examples of its own."""
+
+    def __init__(self, known: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Summarise what known trainings answered.
+
+        Args:
+            known: of each share by name, what each training got right of each example, (trainings, examples); at least
+                one share.
+        """
+        self.known = known
+        self._values = np.array([each.mean(axis=1) for each in known.values()]).T
+        self._examples = np.array([each.shape[1] for each in known.values()], float)
+        self._trainings = len(self._values)
+        within = [each.var(axis=0, ddof=1).mean() if self._trainings > 1 else 0.0 for each in known.values()]
+        self._answers = answers_of(self._values.mean(axis=0), self._examples, np.array(within), self._trainings)
+
+    def expected(self, spread: float) -> float:
+        """Return the variance between seeds that is expected of each."""
+        return expected_of_parts(self._values, self._examples, self._answers, spread, cautious=True)
+
+    def noise(self, expected: float, prior: Prior) -> Noise:
+        """Return the noise of all shares, as arrays; see :meth:`expected`."""
+        seeds = seeds_of(self._values, self._examples, self._answers, expected, prior)
+        return Noise(self._values.mean(axis=0), self._examples, self._answers, seeds, self._trainings, prior.freedom)
+
+    def figures(self, now: Mapping[str, Floats], noise: Noise, margin: Margin) -> Iterator[Figure]:
+        """Yield a figure for each share.
+
+        Args:
+            now: what the candidate got right of each example, by the name of the share.
+            noise: see :meth:`noise`.
+            margin: see :class:`Figure`.
+        """
+        for place, (name, known) in enumerate(self.known.items()):
+            by = now[name] - known.mean(axis=0)
+            reference, value, sampled = float(known[0].mean()), float(now[name].mean()), float(by.var()) / len(by)
+            yield Figure(name, "top1", reference, value, sampled, noise.at(place), margin)
+
+
+def number(
+    name: str, measure: str, values: Sequence[float], variances: tuple[float, float], spread: float, margin: Margin
+) -> Figure:
+    """Return a figure that is no share of examples.
+
+    Args:
+        name: in words.
+        measure: see :class:`Figure`.
+        values: of the known trainings, the reference first, and then the candidate's.
+        variances: by the examples, of the candidate's minus the reference's figure; and of the reference's alone.
+        spread: the standard deviation between seeds that is assumed.
+        margin: see :class:`Figure`.
+    """
+    *known, value = values
+    # The mean of several trainings has less luck with single answers than the reference alone.
+    sampled, answers = variances[0] * (1 + 1 / len(known)) / 2, variances[1] / 2
+    seeds = float(seeds_of(known, math.inf, answers, spread**2))
+    noise = Noise(fmean(known), math.inf, answers, seeds, len(known))
+    return Figure(name, measure, known[0], value, sampled, noise, margin)
+
+
+def drawn(
+    name: str, pair: Pair, value: Callable[[Any], float], settings: PromotionSettings, measure: str = ""
+) -> Figure:
+    """Return any figure of classifiers; what chance does to it is found by drawing examples with replacement.
+
+    Args:
+        name: in words.
+        pair: two classifiers.
+        value: computes it from :class:`podline.evaluation.guesses.Guesses`; more is better.
+        settings: for the spread of seeds and the margin.
+        measure: the metric whose unit it has, as ``top1`` for a share; by default it is a plain number.
+    """
+    random, count = np.random.default_rng(0), len(pair.candidate.labels)
+    places = [random.integers(count, size=count) for _ in range(_DRAWS)]
+    before, after = (np.array([value(each.at(of)) for of in places]) for each in (pair.known[0], pair.candidate))
+    values = [value(each) for each in (*pair.known, pair.candidate)]
+    variances = float((after - before).var(ddof=1)), float(before.var(ddof=1))
+    return number(name, measure or name, values, variances, settings.spread, settings.margin)

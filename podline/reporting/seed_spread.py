@@ -1,0 +1,137 @@
+"""What the trainings of a recipe tell of the spread between seeds, from their entries in the ledger."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from podline.documents.ledger_entry import Entry, Outcome
+from podline.documents.metric import Metric
+from podline.evaluation.noise import sampling_variance
+from podline.ledger import ledger
+from podline.ledger.differences import same_but_for_seed
+from podline.ledger.recording import plain
+from podline.measures import measure_named
+from podline.noise import Seeds, expected_of_parts, expected_of_whole, scale, seeds_of
+from podline.recipes.promotion_settings import PromotionSettings
+from podline.stages.specs import TrainSpec
+from podline.store.contract import Store
+
+LOOKED_AT = 50
+"""So many entries of a recipe are read at most: in a bucket about a second."""
+
+# A share between 0 and 1 of which the number of examples plays no role.
+_MANY = 1e9
+
+
+@dataclass(frozen=True)
+class SeedSpread:
+    """Trainings of one recipe that differ in their seed alone, judged on the same data.
+
+    Attributes:
+        known: their outcomes.
+        settings: what is assumed of the spread besides.
+    """
+
+    known: Sequence[Outcome] = ()
+    settings: PromotionSettings = field(default_factory=PromotionSettings)
+
+    def of(self, measure: str, otherwise: Metric) -> Seeds:
+        """Return what a seed does to a metric.
+
+        Args:
+            measure: the metric's name.
+            otherwise: a model's figure, for where no training is known.
+        """
+        known = [outcome.metrics[measure] for outcome in self.known if measure in outcome.metrics]
+        parts = len(self.known[0].parts) if self.known else 0
+        assumed = expected_of_whole(self.settings.spread, self._of_part, parts)
+        return seeds_among(known or [otherwise], measure, assumed)
+
+    def of_parts(self, shares: Mapping[str, float]) -> dict[str, Seeds]:
+        """Return what a seed does to the share of each class or joint, by name.
+
+        Args:
+            shares: a model's shares.
+        """
+        known = [outcome.parts for outcome in self.known if shares.keys() <= outcome.parts.keys()]
+        found = {}
+        for name, share in shares.items():
+            figures = [parts[name] for parts in known] or [Metric(value=share, low=share, high=share)]
+            found[name] = seeds_among(figures, "top1", self._of_part)
+        return found
+
+    @cached_property
+    def _of_part(self) -> float:
+        """The variance between seeds that is expected of a class or joint, for a share of one half."""
+        assumed = self.settings.part_spread
+        if len(self.known) < 2 or not self.known[0].parts:
+            return assumed**2
+        names = [name for name in self.known[0].parts if all(name in outcome.parts for outcome in self.known)]
+        figures = [[outcome.parts[name] for name in names] for outcome in self.known]
+        values = np.array([[each.value for each in row] for row in figures])
+        answers = np.array([[sampling_variance(each) / 2 for each in row] for row in figures]).mean(axis=0)
+        return expected_of_parts(values, np.full(len(names), _MANY), answers, assumed)
+
+
+def seeds_among(known: Sequence[Metric], measure: str, assumed: float) -> Seeds:
+    """Return what a seed does to a metric, by the figures of at least one training.
+
+    Args:
+        known: the figures.
+        measure: the metric's name.
+        assumed: the variance between seeds that is expected, for a share of one half.
+    """
+    values = np.array([each.value for each in known])
+    answers = float(np.mean([sampling_variance(each) for each in known])) / 2
+    observed = float(values.var(ddof=1)) - answers if len(values) > 1 else 0.0
+    at = float(scale(values.mean(), _MANY)) if measure_named(measure).in_percent else 1.0
+    return Seeds(float(seeds_of(values, math.inf, answers, max(assumed * at, observed))), len(known))
+
+
+def spread_among(entries: Iterable[Entry], recipe: Mapping[str, Any], fingerprint: str, measure: str) -> SeedSpread:
+    """Return what entries of the ledger tell; a model that was refused, and a model found again, tell nothing.
+
+    Args:
+        entries: of finished runs.
+        recipe: the settings of the recipe.
+        fingerprint: of the data set.
+        measure: the metric that counts.
+    """
+    found = {
+        entry.outcome.weights_sha256: entry.outcome
+        for entry in entries
+        if entry.outcome is not None
+        and entry.outcome.measure == measure
+        and entry.data is not None
+        and entry.data.fingerprint == fingerprint
+        and not (entry.promotion and entry.promotion.verdict == "refused")
+        and same_but_for_seed(entry.settings.get("recipe", {}), recipe)
+    }
+    rules = recipe.get("promotion", {})
+    assumed = {name: rules[name] for name in ("spread", "part_spread") if name in rules}
+    return SeedSpread([*found.values()], PromotionSettings(**assumed))
+
+
+def spread_of(store: Store, training: TrainSpec, measure: str, without: Container[str] = ()) -> SeedSpread:
+    """Return what the newest entries of the ledger tell.
+
+    Args:
+        store: the store.
+        training: whose recipe and data.
+        measure: the metric that counts.
+        without: runs that are compared with it.
+    """
+    others = (entry for entry in recent(store, training.recipe.name) if entry.run not in without)
+    return spread_among(others, plain(training.recipe), training.fingerprint, measure)
+
+
+def recent(store: Store, recipe: str) -> Iterable[Entry]:
+    """Return the newest finished runs of a recipe; damaged entries are left out."""
+    wanted = ledger.names(store, recipe=recipe, state="finished")[:LOOKED_AT]
+    return ledger.entries(store, wanted, damaged=lambda _: None)
