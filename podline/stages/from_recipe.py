@@ -149,7 +149,7 @@ def evaluation_spec(training: TrainSpec, trained: TrainResult, split: str = JUDG
         split=split,
         batch_size=training.recipe.evaluation_batch_size,
         views=training.recipe.views,
-        measures=_measures() if kind_of(training.recipe).own_measures else {},
+        measures=_code_of(measures.ENTRY_POINTS) if kind_of(training.recipe).own_measures else {},
         strategy=training.strategy,
     )
 
@@ -193,6 +193,7 @@ def report_spec(store: Store, evaluation: EvaluateSpec, evaluation_sha256: str, 
         promotion_sha256=store.sha256(decision) if decided else "",
         command=command,
         sections={name: store.sha256(record) for name, record in records.items() if store.exists(record)},
+        installed=_code_of(entry_points.SECTIONS),
     )
 
 
@@ -227,6 +228,6 @@ def weights_sha256(file: Path) -> str:
         ) from error
 
 
-def _measures() -> dict[str, str]:
-    """Return the digest of each installed measure's code, by its name."""
-    return {point.name: own_code.of_point(point) for point in entry_points.installed(measures.ENTRY_POINTS)}
+def _code_of(group: str) -> dict[str, str]:
+    """Return the digest of the code behind each entry point of a group, by its name."""
+    return {point.name: own_code.of_point(point) for point in entry_points.installed(group)}

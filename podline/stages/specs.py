@@ -378,6 +378,11 @@ class ReportSpec(RunSpec):
         exclude_if=operator.not_,
         description="installed stages that have a section → sha256 of their completion record",
     )
+    installed: dict[str, str] = Field(
+        default_factory=dict,
+        exclude_if=operator.not_,
+        description="sections of installed packages → digest of their code",
+    )
 
     not_hashed = frozenset({"root", "command"})
 
