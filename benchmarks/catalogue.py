@@ -263,7 +263,7 @@ def alternately(ours: Callable[[], Any], other: Callable[[], Any], repetitions: 
 
 
 def _data_set(work: Path, examples: int) -> dict[str, str]:
-    """Make a data set with so many training examples; return the arguments ``root`` and ``folder``."""
+    """Make a data set with this many training examples; return the arguments ``root`` and ``folder``."""
     source, root = str(work / "raw"), str(work / "root")
     measure(work, f"{_CONVERSION}:make_raw_files", source=source, examples=examples * 6 // 5)
     return {"root": root, "folder": measure(work, f"{_CONVERSION}:make_data_set", source=source, root=root)}

@@ -67,7 +67,7 @@ def download(root: str, folder: str) -> float:
 
 
 def there_and_back(root: str, size: int, work: str) -> float:
-    """Return the peak memory, in MB, of publishing an object of so many bytes and bringing it back."""
+    """Return the peak memory, in MB, of publishing an object of this many bytes and bringing it back."""
     store, path = open_store(root), Path(work) / "object"
     random, digest = np.random.default_rng(0), hashlib.sha256()
     with path.open("wb") as stream:

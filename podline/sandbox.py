@@ -128,7 +128,7 @@ class Sandbox:
         self.close()
 
     def __del__(self) -> None:
-        """End the child of a sandbox that nobody has any more: a worker of an engine keeps one from batch to batch."""
+        """End the child with the sandbox: a worker of an engine keeps one from batch to batch."""
         self.close()
 
     def close(self) -> None:
@@ -218,7 +218,7 @@ class _Child:
 
     def __init__(self, maker: str, arguments: Sequence[object]) -> None:
         self._state = tempfile.TemporaryFile()  # noqa: SIM115 (closed in end)
-        self._log = tempfile.TemporaryFile()  # noqa: SIM115 (likewise)
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 (closed in end)
         os.pwrite(self._state.fileno(), _STATE.pack(-1, 0, 0.0, 0.0, b""), 0)
         self._connection, theirs = Pipe()
         with theirs:

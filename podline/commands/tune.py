@@ -1,8 +1,7 @@
-"""``podline tune``: the learning rate, the speed of the input, the ceiling of a pose recipe's decoder."""
+"""``podline tune``: the learning rate, the speed of the input."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
@@ -10,7 +9,6 @@ import click
 from podline.commands import display, pages
 from podline.commands.options import (
     answer,
-    assignments_option,
     command_line,
     complete_recipe,
     fingerprint_option,
@@ -22,11 +20,10 @@ from podline.commands.options import (
     strategy_option,
 )
 from podline.commands.stage import Request
-from podline.inventory.catalogue import dataset_for, manifest_of
+from podline.inventory.catalogue import dataset_for
 from podline.options import Choices, SearchOptions, TrainingGroup
 from podline.progress import Reporter
-from podline.stages.ceiling import CeilingSpec
-from podline.stages.table import CEILING, INPUT_SPEED, LR_FIND
+from podline.stages.table import INPUT_SPEED, LR_FIND
 from podline.stages.tools import InputSpeedSpec
 from podline.store.opening import open_store
 from podline.supervision.running import perform
@@ -35,7 +32,7 @@ from podline.training.searches import learning_rate_spec
 
 @click.group("tune", cls=pages.Group)
 def tune() -> None:
-    """Find a learning rate, measure the input, find what limits a pose network."""
+    """Find a learning rate, measure the input."""
 
 
 @tune.command("lr")
@@ -111,41 +108,3 @@ def input_speed(recipe: str, seconds: float, fingerprint: str | None, as_json: b
         spec = InputSpeedSpec(root=request.store.uri, recipe=chosen, fingerprint=dataset.fingerprint, seconds=seconds)
         speed = perform(spec, listener, settings)
     answer(speed, speed.lines, as_json=as_json)
-
-
-@tune.command("ceiling")
-@click.argument("recipe", metavar="RECIPE", shell_complete=complete_recipe)
-@click.option(
-    "--truth", type=click.Path(path_type=Path), help="COCO annotations in place of the recipe's converted data set."
-)
-@in_order(assignments_option, fingerprint_option, store_options)
-@json_option
-def ceiling(recipe: str, truth: Path | None, fingerprint: str | None, as_json: bool, **options: Any) -> None:
-    """Measure the best that a pose recipe's decoder could do: targets drawn from the truth, decoded again, by size.
-
-    Everybody with at least 5 labelled joints and 32×32 pixels of area at the network's input counts. What is missing
-    from 1 is lost in the maps and in the decoder, not by training; the table says to what. No images are needed.
-
-      podline tune ceiling coco_pose --root podline-root
-      podline tune ceiling coco_pose --truth annotations/person_keypoints_val2017.json --set pose.side=368
-    """
-    settings = load_settings(options)
-    with display.shown() as listener:
-        request = Request(recipe, open_store(settings.root), settings, listener)
-        chosen = Choices(**options).apply(request.recipe)
-        poses = chosen.poses
-        if truth is None:
-            dataset = dataset_for(request.store, chosen, fingerprint, request.reporter(CEILING))
-            splits = manifest_of(request.store, dataset).splits
-            truths = [request.store.local(f"{dataset.folder}/{split.truth.file}") for split in splits if split.truth]
-        else:
-            truths = [truth]
-        spec = CeilingSpec(
-            root=request.store.uri,
-            truths=tuple(map(str, truths)),
-            side=poses.side,
-            targets=poses.targets,
-            decoding=poses.decoding,
-        )
-        found = perform(spec, listener, settings)
-    answer(found, found.lines, as_json=as_json)

@@ -55,5 +55,5 @@ def unpacked(packed: int) -> int:
 
 
 def containers(size: int) -> int:
-    """Return how many lists and objects a JSON file of so many bytes may have."""
+    """Return how many lists and objects a JSON file of this many bytes may have."""
     return FREE_CONTAINERS + size // BYTES_OF_A_CONTAINER

@@ -110,19 +110,19 @@ def smoothed(image: Image, factor: float) -> Image:
 
 
 def joints_in_squares(joints: npt.ArrayLike, scale: Vector, offset: Vector) -> Array:
-    """Joints (…, 2) in squares whose scales and offsets, (…, 2), may be each one's own, float64."""
+    """Return joints (…, 2) in squares whose scales and offsets, (…, 2), may be each one's own, float64."""
     return (np.asarray(joints, np.float64) + 0.5) * scale + offset - 0.5
 
 
 def boxes_in_squares(boxes: npt.ArrayLike, scale: Vector, offset: Vector) -> Array:
-    """Boxes (…, 4), left, top, width, height, likewise, float64."""
+    """Return boxes (…, 4), left, top, width, height, in such squares, float64."""
     moved = np.array(boxes, np.float64) * np.concatenate([scale, scale], axis=-1)
     moved[..., :2] += offset
     return moved
 
 
 def areas_in_squares(areas: npt.ArrayLike, scale: Vector) -> Array:
-    """Areas (…), likewise, float64."""
+    """Return areas (…) in such squares, float64."""
     return np.asarray(areas, np.float64) * np.prod(scale, axis=-1)
 
 

@@ -23,7 +23,7 @@ def decode(data: bytes | npt.NDArray[np.uint8], width: int, height: int) -> Pixe
     Args:
         data: a JPEG file whose markers are in order.
         width: of the image that was annotated; where only the image turned as its EXIF says has this size, it is.
-        height: likewise.
+        height: of the same image.
 
     Returns:
         uint8 (height, width, 3), RGB; another size, or None, where the file is not what its markers say.
@@ -53,7 +53,7 @@ def ready_for_many() -> None:
     """Set this process up to decode many images, one at a time; others beside it do the same.
 
     The C library of Linux gives freed memory back to the kernel beyond twice the largest block that was ever freed, and
-    gets it anew page by page, which was a quarter of the time. Blocks of up to 32 MB count, and need not be touched.
+    gets it back page by page, which was a quarter of the time. Blocks of up to 32 MB count, and need not be touched.
     """
     cv2.setNumThreads(1)
     np.empty(_LARGE_BLOCK, np.uint8)

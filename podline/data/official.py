@@ -37,7 +37,7 @@ class Published:
         url: where its files are.
         downloads: what is fetched from there.
         archives: name → md5 of other archives of it.
-        files: name → md5 of the file as it is in the archive, or unpacked; empty where nobody tells.
+        files: name → md5 of the file as it is in the archive, or unpacked; empty where it is not known.
     """
 
     title: str
@@ -123,7 +123,7 @@ class OfficialCheck(Frozen):
     """How the raw files of a conversion compare with the published ones.
 
     Attributes:
-        official: whether they are the published ones; None where nobody tells their sums.
+        official: whether they are the published ones; None where their sums are not known.
         others: those that are not.
     """
 
@@ -132,7 +132,7 @@ class OfficialCheck(Frozen):
 
 
 def check_official(dataset: str, raw: Iterable[RawFile], archive: RawFile | None) -> OfficialCheck | None:
-    """Compare a source's files, and the archive that they came in; None for data that nobody publishes.
+    """Compare a source's files, and the archive that they came in; None for data that were never published.
 
     Raises:
         SourceError: a file cannot be read.
@@ -145,7 +145,7 @@ def check_official(dataset: str, raw: Iterable[RawFile], archive: RawFile | None
     known = sums.archive_md5(archive.name) if archive else None
     if archive and known:
         other = _compared(archive, known)
-        official = official or other is None  # whose files are compared may have been packed anew
+        official = official or other is None  # whose files are compared may have been packed again
         compared.append(other)
     return OfficialCheck(official=official, others=tuple(other for other in compared if other is not None))
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from podline.data.order import permutation
+from podline.data.order import shuffled
 from podline.errors import SettingsError, SourceError
 
 # Below this a file costs more to open than to read (1 MB).
@@ -97,6 +97,7 @@ def plan_shards(
     return ShardPlans(dataset, tuple(counted))
 
 
-def shard_order(seed: int, split: str, records: int) -> npt.NDArray[np.int64]:
-    """Return the order of a split's records in its shards, int64 (records,): a permutation by the seed."""
-    return permutation(seed, f"shards/{split}", 0, records)
+def shard_order(seed: int, plan: ShardPlan, records: int) -> npt.NDArray[np.int64]:
+    """Return which records of its split, of ``records`` in all, a shard has: int64, (plan.records,), by the seed."""
+    places = np.arange(plan.first, plan.first + plan.records)
+    return shuffled(seed, f"shards/{plan.split}", records, places)

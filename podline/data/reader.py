@@ -40,7 +40,7 @@ Pixels = npt.NDArray[np.uint8]
 SIZE = "size"
 """The feature that says an annotated image's own width and height."""
 
-REMEDY = "put it back, or run `podline convert` again: it writes what is damaged anew, and nothing else"
+REMEDY = "put it back, or run `podline convert` again: it replaces what is damaged, and nothing else"
 HASHED_AT_ONCE = 4
 """Files of a folder that are hashed at once; a disk's own speed is the limit with more."""
 _CHUNK_BYTES = 16_000_000
@@ -66,7 +66,7 @@ class SplitReader:
         shards = self.info.shards
         self._fields = {field.name: field for field in manifest.fields}
         self._files = MappedFiles({local(shard.file): shard.bytes for shard in shards})
-        self._edges = np.cumsum([0, *shards.rows["records"].tolist()])
+        self._edges = np.cumsum([0, *shards.lengths])
         self._frame_length = manifest.record_length + FRAME_BYTES
         indexes = [_index(local(shard.index.file), shard) for shard in shards if shard.index]
         self._index = np.concatenate(indexes) if indexes else None

@@ -51,7 +51,7 @@ class RowBlock:
     def read(self, images: npt.NDArray[np.int64], size: int) -> npt.NDArray[np.uint8]:
         """Return some images of ``size`` bytes as (height, width, channels), (n, size).
 
-        One positioned read an image: cheaper than mapping the file anew, and it leaves no mapped pages behind.
+        One positioned read an image: cheaper than mapping the file again, and it leaves no mapped pages behind.
 
         Raises:
             SourceError: the file is gone, or was changed.

@@ -29,6 +29,7 @@ CHUNK_BYTES = 2_000_000
 # 106905).
 _ONE_LOADS = threading.Lock()
 _FILES, _EDGES = "-files", "-edges"  # of a shard's table, which no feature is called
+_ROWS = 1_000_000  # of a split's table, written at once
 _PLACE, _LABELS = "place", "labels"  # the columns of a split's table
 
 Fill = Callable[[Bytes, int], Sequence[bytes]]
@@ -54,6 +55,7 @@ class RowsByPlace:
     """Records whose pixels, each split's, are read where they are, by workers that see the raw files."""
 
     images: Mapping[str, SourceSplit]
+    seed: int
 
     def table(self, plan: ShardPlan) -> str:
         """Return the name of a split's table: where each of its records is, and its labels."""
@@ -62,7 +64,8 @@ class RowsByPlace:
     def filler(self, plan: ShardPlan, layout: RecordLayout, table: Path) -> Fill:
         """Return what fills the shard's records; see :meth:`ShardFiller.filler`."""
         with explained("read", table), _ONE_LOADS:
-            rows = np.load(table, mmap_mode="r")[plan.first : plan.first + plan.records]
+            split = np.load(table, mmap_mode="r")
+            rows = split[shard_order(self.seed, plan, len(split))]
         images = self.images[plan.split]
 
         def fill(frames: Bytes, start: int) -> Sequence[bytes]:
@@ -113,7 +116,7 @@ class WrittenShard(Frozen):
         return self.info if few else self.info.model_copy(update={"class_counts": ()})
 
 
-def tables_of_places(splits: Iterable[SourceSplit], seed: int, folder: Path) -> Iterator[Path]:
+def tables_of_places(splits: Iterable[SourceSplit], folder: Path) -> Iterator[Path]:
     """Write each split's table for :class:`RowsByPlace`: 9 to 12 bytes a record.
 
     Raises:
@@ -122,7 +125,9 @@ def tables_of_places(splits: Iterable[SourceSplit], seed: int, folder: Path) -> 
     for split in splits:
         path = folder / f"{split.name}.npy"
         with explained("write", path):
-            np.save(path, _places(split, seed))
+            table = np.lib.format.open_memmap(path, "w+", _places(split, np.arange(0)).dtype, (len(split),))
+            for first in range(0, len(split), _ROWS):
+                table[first : first + _ROWS] = _places(split, np.arange(first, min(first + _ROWS, len(split))))
         yield path
 
 
@@ -135,14 +140,12 @@ def tables_of_rows(
         SourceError: a raw file cannot be read.
         StoreError: the folder cannot be written.
     """
-    table = RowsInTables().table
-    for split in splits:
-        places, images = _places(split, seed), without_labels([split])[split.name]
-        for plan in plans:
-            if plan.split == split.name:
-                chosen = places[plan.first : plan.first + plan.records]
-                columns = {**images.read(chosen[_PLACE]), **_labels(chosen)}
-                yield write_rows(folder / table(plan), columns, images.read_files(chosen[_PLACE]))
+    table, by_name = RowsInTables().table, {split.name: split for split in splits}
+    for plan in plans:
+        split = by_name[plan.split]
+        chosen = shard_order(seed, plan, len(split))
+        places = chosen if split.kept is None else split.kept[chosen]
+        yield write_rows(folder / table(plan), split.read(chosen), split.read_files(places))
 
 
 def write_rows(table: Path, columns: Mapping[str, np.ndarray], files: Sequence[bytes]) -> Path:
@@ -163,10 +166,9 @@ def without_labels(splits: Iterable[SourceSplit]) -> dict[str, SourceSplit]:
     return {split.name: dataclasses.replace(split, labels={}, kept=None) for split in splits}
 
 
-def _places(split: SourceSplit, seed: int) -> np.ndarray:
-    """Return each record's position among all images of its split, and its labels, in the order of the shards."""
-    order = shard_order(seed, split.name, len(split))
-    places = order if split.kept is None else split.kept[order]
+def _places(split: SourceSplit, records: np.ndarray) -> np.ndarray:
+    """Return the position of some records among all images of their split, and their labels."""
+    places = records if split.kept is None else split.kept[records]
     labels = np.dtype([(name, values.dtype) for name, values in split.labels.items()])
     table = np.empty(len(places), np.dtype([(_PLACE, np.int64), (_LABELS, labels)]))
     table[_PLACE] = places

@@ -61,7 +61,7 @@ def _dataset_info(manifest: Manifest) -> dict[str, Any]:
         "splits": [
             {
                 "name": split.name,
-                "shardLengths": [str(records) for records in split.shards.rows["records"].tolist()],
+                "shardLengths": [str(records) for records in split.shards.lengths],
                 "numBytes": str(split.shards.bytes),
             }
             for split in manifest.splits

@@ -42,7 +42,7 @@ def masked_crc(data: bytes | Bytes) -> bytes:
 
 @functools.lru_cache
 def header(record_length: int) -> bytes:
-    """Return the first 12 bytes of every frame with a payload of so many bytes."""
+    """Return the first 12 bytes of every frame with a payload of this many bytes."""
     length = struct.pack("<Q", record_length)
     return length + masked_crc(length)
 
@@ -102,11 +102,11 @@ def require_sound(path: str | Path, record: int, byte: int, frame: Bytes) -> Non
 def damaged_record(path: str | Path, record: int, byte: int, how: str) -> ArtifactError:
     """Return the error for a damaged record, and make its file newer than its completion record says.
 
-    So the next conversion hashes the file, and writes it anew.
+    So the next conversion hashes the file, and writes it again.
     """
     with contextlib.suppress(OSError):  # a store that can only be read
         os.utime(path)
     return ArtifactError(
-        f"{path}: record {record}, at byte {byte}, {how}; run `podline convert` again: it writes what is damaged anew, "
+        f"{path}: record {record}, at byte {byte}, {how}; run `podline convert` again: it replaces what is damaged, "
         "and nothing else"
     )

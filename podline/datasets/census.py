@@ -26,7 +26,7 @@ from podline.store.contract import Store
 
 FOLDER = "ledger/data"
 MOST_RECORDS, TOLD_RECORDS = 20, 6
-"""Of the records that came, went or changed, so many are named, and so many of these in a sentence; all are counted."""
+"""How many of the records that came, went or changed are named, and how many of these in a sentence."""
 
 COLUMNS = np.dtype([("images", "<u8"), ("answers", "<u8"), ("labels", "<i8"), ("ids", "<i8")])
 """Of each record: a hash of the image's pixels, one of all else, the class (-1 where records have none that means
@@ -40,7 +40,7 @@ SplitCensus = npt.NDArray[Any]
 Census = Mapping[str, SplitCensus]
 """A data set's splits by name."""
 Change = dict[str, SplitChange] | str
-"""What became of a data set's splits, by name; or why nobody knows."""
+"""What became of a data set's splits, by name; or why that is not known."""
 
 
 class RecordChanges(NamedTuple):

@@ -140,7 +140,7 @@ def _check_split(where: str, split: SplitInfo, pixels: PixelSums, labels: Labels
     def counts(labels: Labels) -> tuple[int, ...]:
         return tuple(np.bincount(labels, minlength=len(split.class_counts)).tolist())
 
-    parts = np.split(labels, np.cumsum(split.shards.rows["records"])[:-1])
+    parts = np.split(labels, np.cumsum(split.shards.lengths)[:-1])
     claims: list[tuple[str, Any, Any]] = [
         (f"{shard.file}: class counts", counts(part), shard.class_counts)
         for shard, part in zip(split.shards, parts, strict=True)

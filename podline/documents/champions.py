@@ -1,6 +1,6 @@
 """The champion of each recipe: a history that only grows, in ``models/<recipe>/history/000001.json`` and so on.
 
-What the last entry names is the champion. An entry appears whole and under a number that nobody has, in a folder as in
+What the last entry names is the champion. An entry appears whole and under a new number, in a folder as in
 a bucket, so of two changes at once one is made, and one that is killed is made or not.
 """
 
@@ -94,7 +94,7 @@ def history(store: Store, recipe: str) -> list[Crowned]:
 
 
 def _remedy(store: Store, recipe: str) -> str:
-    return f"put it back, or delete {store.where(f'{FOLDER}/{recipe}')} and promote a run anew"
+    return f"put it back, or delete {store.where(f'{FOLDER}/{recipe}')} and promote a run again"
 
 
 def champion(store: Store, recipe: str) -> Crowned | None:

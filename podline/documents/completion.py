@@ -22,7 +22,7 @@ class Artifact(Frozen):
         name: its name in the store.
         bytes: its size.
         sha256: of its content.
-        modified: the Unix time at which it was published; None where nobody noted it.
+        modified: the Unix time at which it was published; None where that is not known.
     """
 
     name: str

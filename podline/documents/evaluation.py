@@ -104,7 +104,7 @@ class Evaluation(Frozen):
         per_class: one entry a class, by label.
         confusion: counts; ``confusion[label][prediction]``; empty of more than
             :data:`podline.documents.manifest.MANY_CLASSES`.
-        confused: of so many, in its place: (label, prediction, times) of every mistake, the most frequent first.
+        confused: of this many, in its place: (label, prediction, times) of every mistake, the most frequent first.
         calibration: bins of equal width over 0…1.
         mistakes: the most confident mistakes, the most confident first, at most 25.
         views: how many views of each image ``over_views`` is averaged over, see :mod:`podline.evaluation.views`.

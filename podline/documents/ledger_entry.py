@@ -146,7 +146,7 @@ class Waiting(Frozen):
         start: from the moment at which it was due to its beginning: for a worker, or for a run of the same deployment.
         turn: for other runs that had the TPU.
         tpu: for the TPU to be ready and healthy.
-        repairs: for the TPU to be restarted or made anew.
+        repairs: for the TPU to be restarted or made again.
         retries: between an attempt of a stage and the next.
     """
 
@@ -314,7 +314,7 @@ class Entry(Origin):
         name: the entry's own; see :func:`podline.ledger.ledger.name_of`.
         state: how it ended.
         began: Unix time.
-        ended: likewise.
+        ended: Unix time.
         way: what was started: a ``flow`` (a deployment's, or that of ``podline run``), or stages by ``commands``.
         flow_run: Prefect's id of the flow run; empty for commands.
         attempt: of the flow run, from 1.
@@ -327,7 +327,7 @@ class Entry(Origin):
         retries: in order.
         training: None if it did not come to an end.
         outcome: None if the model was not judged.
-        promotion: None if nobody asked.
+        promotion: None if none was asked for.
         report: the page's name in the store; empty if there is none.
         error: the class of the error that ended it; empty for a finished run.
         cause: the error in a line.

@@ -80,7 +80,7 @@ class EvaluationLine(Frozen):
         split: what was evaluated.
         examples: how many examples it has.
         loss: mean over the examples, without label smoothing and without the model's penalties.
-        accuracy: top-1; likewise.
+        accuracy: top-1, over the examples.
         seconds: what the evaluation took.
         time: Unix time at its end.
         measures: likewise.

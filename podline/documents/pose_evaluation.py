@@ -104,7 +104,7 @@ class PoseEvaluation(Frozen):
         joints: a table by joint, COCO's 17 in COCO's order.
         sizes: a table by size.
         pictures: the images of the split that went best, middling and worst.
-        seen_pictures: likewise, of those that the model was trained on.
+        seen_pictures: the same of those that the model was trained on.
         maps_of: the image whose heatmaps and fields are in :data:`MAPS`: the first of the median ones; None where
             nobody is labelled.
     """

@@ -110,7 +110,7 @@ class ComparedExamples(Frozen):
         all_count: whether the fresh ones count as well, as too few are shared.
         measure: the metric that counts, in words.
         fresh_before: the champion's figure on the fresh ones; None where there are none, or they count.
-        fresh_after: likewise, the candidate's.
+        fresh_after: the candidate's figure on them.
     """
 
     before: str
@@ -155,7 +155,7 @@ class Promotion(Frozen):
         checks: every rule's, those that refuse first, and then those that leave the model undecided.
         exports: the model's published forms.
         milliseconds: of one image on the CPU of the machine that decided, median; shown, and never judged by.
-        milliseconds_before: likewise of the champion; None if there was none.
+        milliseconds_before: of the champion; None if there was none.
         compared: what the two were compared on, where their data differ; None elsewhere.
     """
 

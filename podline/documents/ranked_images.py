@@ -26,7 +26,7 @@ class ImageFigures(Frozen):
 class Ranked(Frozen):
     """The images that went best, middling and worst; none is in two of them.
 
-    Of equally good ones those with more people come first; of equally bad ones likewise.
+    Of equally good ones those with more people come first; so of equally bad ones.
     """
 
     best: tuple[ImageFigures, ...]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import base64
+import functools
+import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, overload
 
-import numpy as np
-import numpy.typing as npt
 from pydantic import Field, PlainSerializer, PlainValidator
 
 from podline.frozen import Frozen, Json, JsonObject, is_object
@@ -49,17 +49,21 @@ def index_file(shard: str) -> str:
     return f"{shard}.index.npy"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class ShardTable(Sequence[ShardInfo]):
     """Shards, each made when it is asked for.
 
     Attributes:
         file: the first one's name; the others have their own numbers in it.
+        classes: of how many the rows have counts.
+        indexed: whether each shard has an index.
         rows: one a shard; see :func:`_row`.
     """
 
     file: str
-    rows: npt.NDArray[np.void]
+    classes: int
+    indexed: bool
+    rows: bytes
 
     @classmethod
     def of(cls, shards: Iterable[ShardInfo]) -> ShardTable:
@@ -69,22 +73,17 @@ class ShardTable(Sequence[ShardInfo]):
             ValueError: a file's name is not that of its number, or some shards have class counts or an index and others
                 not.
         """
-        each = iter(shards)
-        first = next(each, None)
-        if first is None:
-            return cls("", np.empty(0, _row(0, indexed=False)))
-        row = _row(len(first.class_counts), indexed=first.index is not None)
-
-        def values() -> Iterable[tuple[Any, ...]]:
-            yield _values(first)
-            for number, shard in enumerate(each, 1):
-                if shard.file != _numbered(first.file, number):
-                    raise ValueError(f"shard {number} is {shard.file!r} vs {_numbered(first.file, number)!r}")
-                if (len(shard.class_counts), shard.index is None) != (len(first.class_counts), first.index is None):
-                    raise ValueError(f"{shard.file} has other facts than {first.file}")
-                yield _values(shard)
-
-        return cls(first.file, np.fromiter(values(), row))
+        first, form, rows = "", (0, False), bytearray()
+        for number, shard in enumerate(shards):
+            found = (len(shard.class_counts), shard.index is not None)
+            if number == 0:
+                first, form = shard.file, found
+            elif shard.file != _numbered(first, number):
+                raise ValueError(f"shard {number} is {shard.file!r} vs {_numbered(first, number)!r}")
+            elif found != form:
+                raise ValueError(f"{shard.file} has other facts than {first}")
+            rows += _row(*form).pack(*_values(shard))
+        return cls(first, *form, bytes(rows))
 
     @classmethod
     def from_json(cls, document: JsonObject) -> ShardTable:
@@ -94,37 +93,40 @@ class ShardTable(Sequence[ShardInfo]):
             ValueError: it is something else.
         """
         try:
-            row = _row(document["classes"], indexed=document["indexed"])
-            table = cls(document["file"], np.frombuffer(base64.b64decode(document["table"]), row))
-        except (KeyError, TypeError) as error:
+            table = cls(document["file"], document["classes"], document["indexed"], base64.b64decode(document["table"]))
+            count, left = divmod(len(table.rows), table._row.size)
+        except (KeyError, TypeError, struct.error) as error:
             raise ValueError(f"no table of shards: {error!r}") from error
-        if len(table) != document.get("count"):
-            raise ValueError(f"count={document.get('count')} vs {len(table)} shards in the table")
+        if left or count != document.get("count"):
+            raise ValueError(f"count={document.get('count')} vs {count} shards in the table")
         return table
 
     def to_json(self) -> JsonObject:
         """Return the table as a manifest has it: the rows one after another, in base64."""
-        names = self.rows.dtype.names or ()
-        return {
-            "count": len(self),
-            "file": self.file,
-            "classes": self.rows["class_counts"].shape[1] if "class_counts" in names else 0,
-            "indexed": "index_sha256" in names,
-            "table": base64.b64encode(self.rows.tobytes()).decode(),
-        }
+        facts = {"count": len(self), "file": self.file, "classes": self.classes, "indexed": self.indexed}
+        return {**facts, "table": base64.b64encode(self.rows).decode()}
 
     @property
     def bytes(self) -> int:
         """Those of all files, without indexes."""
-        return int(self.rows["bytes"].sum())
+        return sum(row[1] for row in self._row.iter_unpack(self.rows))
+
+    @property
+    def lengths(self) -> list[int]:
+        """The records of each shard."""
+        return [row[0] for row in self._row.iter_unpack(self.rows)]
 
     @property
     def records(self) -> int:
         """Those of all shards."""
-        return int(self.rows["records"].sum())
+        return sum(self.lengths)
+
+    @property
+    def _row(self) -> struct.Struct:
+        return _row(self.classes, self.indexed)
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self.rows) // self._row.size
 
     @overload
     def __getitem__(self, number: int) -> ShardInfo: ...
@@ -134,51 +136,29 @@ class ShardTable(Sequence[ShardInfo]):
         if isinstance(number, slice):
             return [self[one] for one in range(*number.indices(len(self)))]
         place = range(len(self))[number]
-        row, file = self.rows[place], _numbered(self.file, place)
-        names, index = self.rows.dtype.names or (), None
-        if "index_sha256" in names:
-            index = FileInfo(file=index_file(file), bytes=int(row["index_bytes"]), sha256=_hex(row["index_sha256"]))
+        records, size, sha256, *others = self._row.unpack_from(self.rows, place * self._row.size)
+        file, index = _numbered(self.file, place), None
+        if self.indexed:
+            index_bytes, index_sha256, *others = others
+            index = FileInfo(file=index_file(file), bytes=index_bytes, sha256=index_sha256.hex())
         return ShardInfo(
-            file=file,
-            records=int(row["records"]),
-            bytes=int(row["bytes"]),
-            sha256=_hex(row["sha256"]),
-            class_counts=tuple(row["class_counts"].tolist()) if "class_counts" in names else (),
-            index=index,
+            file=file, records=records, bytes=size, sha256=sha256.hex(), class_counts=tuple(others), index=index
         )
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ShardTable) and self._key() == other._key()
 
-    def __hash__(self) -> int:
-        return hash(self._key())
-
-    def _key(self) -> tuple[str, str, bytes]:
-        return self.file, str(self.rows.dtype), self.rows.tobytes()
-
-
-def _row(classes: int, *, indexed: bool) -> np.dtype[np.void]:
-    """Return what is known of a shard, little-endian and unpadded."""
-    fields: list[Any] = [("records", "<u4"), ("bytes", "<u8"), ("sha256", "V32")]
-    if indexed:
-        fields += [("index_bytes", "<u4"), ("index_sha256", "V32")]
-    if classes:
-        fields += [("class_counts", "<u4", (classes,))]
-    return np.dtype(fields)
+@functools.lru_cache(maxsize=16)
+def _row(classes: int, indexed: bool) -> struct.Struct:
+    """Return what is known of a shard, little-endian and unpadded: records, bytes, sha256, index, class counts."""
+    return struct.Struct(f"<IQ32s{'I32s' * indexed}{classes}I")
 
 
 def _values(shard: ShardInfo) -> tuple[Any, ...]:
     index = (shard.index.bytes, bytes.fromhex(shard.index.sha256)) if shard.index else ()
-    counts = (shard.class_counts,) if shard.class_counts else ()
-    return (shard.records, shard.bytes, bytes.fromhex(shard.sha256), *index, *counts)
+    return (shard.records, shard.bytes, bytes.fromhex(shard.sha256), *index, *shard.class_counts)
 
 
 def _numbered(first: str, number: int) -> str:
     return first.replace(_FIRST, f"-{number:05d}-of-")
-
-
-def _hex(digest: np.void) -> str:
-    return digest.tobytes().hex()
 
 
 def _checked(value: Json) -> ShardTable:

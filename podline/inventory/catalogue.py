@@ -76,7 +76,7 @@ def choose_dataset(
         fingerprint: how its fingerprint begins.
         reporter: told which one is taken if there are several.
         side: without a fingerprint, only those with images so high, in pixels.
-        settings: likewise, only those that were converted with these.
+        settings: without a fingerprint, only those that were converted with these.
 
     Raises:
         StoreError: there is none, or more than one fits.

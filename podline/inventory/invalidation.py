@@ -12,7 +12,7 @@ from podline.store.opening import open_store
 def forget(spec: Spec) -> None:
     """Delete the completion record of a stage, so that its next call does the work again.
 
-    What it wrote stays until it is written anew, so others may go on using it: a data set's shards are compared with
+    What it wrote stays until it is written again, so others may go on using it: a data set's shards are compared with
     their plan, and a model is replaced when the new one is trained. Of a training, the checkpoints and TensorBoard's
     curves are deleted: it is to begin from its beginning.
 

@@ -141,7 +141,7 @@ def entries(
 
     Raises:
         StoreError: one cannot be read.
-        ArtifactError: one is not what was written, and nobody is told of such.
+        ArtifactError: one is not what was written, and ``damaged`` is not given.
     """
     with ThreadPoolExecutor(max(store.parallel, _LEAST_THREADS)) as threads:
         waiting = iter(wanted)

@@ -16,7 +16,7 @@ from podline.store import digests
 
 PACKAGE = "podline"
 MOST_CHANGES = 50
-"""Of the files that differ from the commit, so many are told by name."""
+"""Of the files that differ from the commit, this many are named."""
 
 _HERE = Path(__file__).resolve().parent.parent
 # All that runs, as git knows it; what else lies in a checkout (data, notes) is no code unless git knows it.
@@ -89,7 +89,7 @@ def _status(top: Path) -> tuple[str, list[str]] | None:
 
 def _git(top: Path, *arguments: str) -> str | None:
     """Return git's output; None if there is no git, or it fails."""
-    # Without a lock: it must not get in the way of whoever works in the checkout.
+    # Without a lock: it must not get in the way of other work in the checkout.
     command = ["git", "--no-optional-locks", "-C", str(top), *arguments]
     try:
         done = subprocess.run(command, capture_output=True, check=False, text=True, timeout=_GIT_SECONDS)  # noqa: S603

@@ -50,7 +50,7 @@ from podline.store.contract import Store
 from podline.tpu.tpu_log import REPAIRS, TURN, Event, read_tpu_log
 
 MOST_STATES = 100
-"""Of the states that annealing judged, so many are told."""
+"""How many of the states that annealing judged are kept."""
 
 # Where things lie on this machine, another one in every copy of a store; and what the environment tells.
 _NOT_TOLD = ("root", "store.cache", "strategy")

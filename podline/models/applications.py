@@ -89,7 +89,7 @@ def _classifier(
 def named_as_first(network: keras.Model) -> keras.Model:
     """A copy, without its weights, whose layers are called as in a process that has built nothing before.
 
-    Keras counts the layers of a process that nobody named: ``layer_normalization``, ``layer_normalization_1`` …
+    Keras numbers the layers that have no name of their own: ``layer_normalization``, ``layer_normalization_1`` …
     """
     counts: Counter[str] = Counter()
 

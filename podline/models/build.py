@@ -12,7 +12,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-# Keras has no public way to count names anew.
+# Keras has no public way to restart its count of names.
 from keras.src.backend.common import global_state
 
 from podline.documents.manifest import Manifest
@@ -51,9 +51,9 @@ def build_model(
         image_shape: (height, width, channels).
         classes: number of logits.
         mean: per channel, of pixels in 0…255, from the training split.
-        std: standard deviation per channel, likewise; a channel that never varies (0) is centred and not scaled.
+        std: standard deviation per channel, of the same pixels; a channel that never varies (0) is centred, not scaled.
         seed: of weights and dropout; see :func:`trainable_model`.
-        precision: likewise.
+        precision: as in :func:`trainable_model`.
 
     Returns:
         A model from uint8 (n, height, width, channels) to float32 logits (n, classes). Its ``losses`` hold the L2
@@ -111,7 +111,7 @@ def trainable_model(
         network: from normalised images (n, height, width, channels) to anything.
         name: what the model is called.
         mean: per channel, of pixels in 0…255, from the training split.
-        std: standard deviation per channel, likewise; a channel that never varies (0) is centred and not scaled.
+        std: standard deviation per channel, of the same pixels; a channel that never varies (0) is centred, not scaled.
         seed: of weights and dropout; what a variable is drawn from depends on it and on the variable's layer's name,
             and on nothing else in the process.
         l2: added to the losses for each kernel …

@@ -23,7 +23,7 @@ class Call(NamedTuple):
     Attributes:
         layer: what is called.
         inputs: of its input, or of each where there are several.
-        outputs: likewise.
+        outputs: of its output, or of each.
         sources: what gives each input.
     """
 
@@ -167,5 +167,5 @@ _OF_OPERATIONS: dict[str, Callable[[Call], int | None]] = {
     "Matmul": _matmul,
     "DotProductAttention": _dot_product_attention,
 }
-# Products without weights that nobody counts here.
+# Products without weights, which are not counted here.
 _PRODUCTS = {"Dot", "Attention", "AdditiveAttention", "Einsum", "Tensordot"}

@@ -14,7 +14,7 @@ from podline.store.contract import Store
 def describe_run(store: Store, training: TrainSpec, manifest: Manifest) -> ModelDescription:
     """The description of a run's model.
 
-    Runs of earlier versions have none: their model is built anew and counted, which imports TensorFlow.
+    Runs of earlier versions have none: their model is built again and counted, which imports TensorFlow.
 
     Raises:
         StoreError: it cannot be read.

@@ -39,6 +39,6 @@ def untrained_model(store: Store, folder: str, seed: int) -> keras.Model:
 
     Raises:
         StoreError: see :func:`network_of`.
-        ArtifactError: likewise.
+        ArtifactError: see :func:`network_of`.
     """
     return untrained(network_of(store, folder), seed)

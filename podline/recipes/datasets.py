@@ -76,7 +76,7 @@ class DataSet:
         settings: a subclass of :class:`ConverterSettings`.
         version: of the code that reads it; raise it when that code changes a byte of what is written. 0 is left out.
         image_shape: (height, width, channels) of every image, where that is known beforehand.
-        classes: how many there are, likewise.
+        classes: how many there are, where that is known beforehand.
         draw: ``(folder, train=…, test=…, seed=…) -> Path``: draws a sample of the data set, fit to be its source.
         drawn: what is in that folder once it is drawn.
         published: a :class:`podline.data.official.Published`: where it can be downloaded, and its files' checksums.

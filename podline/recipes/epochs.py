@@ -69,22 +69,22 @@ class Epochs:
         return Place(segment.epoch + epochs, batch, segment.steps_per_epoch, segment.batch_size)
 
     def epoch_at(self, step: int) -> float:
-        """Passes over the data after so many steps."""
+        """Passes over the data after this many steps."""
         segment = self._of_step(step)
         return segment.epoch + (step - segment.step) / segment.steps_per_epoch
 
     def step_at(self, epoch: float) -> float:
-        """Steps after so many passes over the data; what is left over of a step is kept."""
+        """Steps after this many passes over the data; what is left over of a step is kept."""
         segment = self._of_epoch(epoch)
         return segment.step + (epoch - segment.epoch) * segment.steps_per_epoch
 
     def examples_before(self, step: int) -> int:
-        """Examples that so many steps take."""
+        """Examples that this many steps take."""
         segment = self._of_step(step)
         return segment.examples + (step - segment.step) * segment.batch_size
 
     def steps_of(self, examples: int) -> int:
-        """Whole steps that so many examples make."""
+        """Whole steps that this many examples make."""
         segment = self._segments[bisect.bisect_right([at.examples for at in self._segments], examples) - 1]
         return segment.step + (examples - segment.examples) // segment.batch_size
 

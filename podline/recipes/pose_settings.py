@@ -16,7 +16,7 @@ class PoseTargetSettings(Frozen):
     Attributes:
         stride: pixels of the network's input to a cell of the maps.
         joint_sigma: standard deviation of a joint's Gaussian, in pixels of the network's input.
-        limb_sigma: standard deviation of a limb's Gaussian cross-section, and of its soft ends, likewise.
+        limb_sigma: standard deviation of a limb's Gaussian cross-section, and of its soft ends, in the same pixels.
     """
 
     stride: int = Field(default=8, ge=1, le=32)
@@ -63,13 +63,13 @@ class PoseAugmentationSettings(Augmentation):
 
     Attributes:
         flip: mirror left and right with probability one half.
-        rotation: turn by up to so many degrees, either way.
+        rotation: turn by up to this many degrees, either way.
         smallest: scale by a factor from here …
         largest: … to here, evenly in its logarithm.
         shift: move by up to this share of the side, along each axis.
         brightness: add up to this share of the full range to all channels, or take it away.
         contrast: multiply differences from middle grey by up to this much more or less than 1.
-        saturation: multiply differences from a pixel's own grey likewise.
+        saturation: multiply differences from a pixel's own grey by up to this much more or less than 1.
     """
 
     applied_by: ClassVar[str] = "podline.input.pose_augmentation:augmented"
@@ -112,7 +112,7 @@ class DecodingSettings(Frozen):
         limb_threshold: the field along a limb is, on average, at least so strong in the limb's direction …
         sample_threshold: … and at each of ``sample_share`` of the points at least so strong.
         sample_share: see ``sample_threshold``.
-        min_joints: so many joints, linked by limbs, make a person; fewer are a fragment.
+        min_joints: this many joints, linked by limbs, make a person; fewer are a fragment.
         reach: a fragment goes to the nearest person that lacks its joints, if no farther away than this share of the
             person's diagonal; otherwise it is left out.
     """
@@ -132,7 +132,7 @@ class PoseSettings(Frozen):
 
     Attributes:
         side: of the network's input, in pixels; conversion puts images into squares of this size.
-        max_people: places for people in a record, likewise.
+        max_people: places for people in a record.
         model: the network.
         targets: what it is to answer.
         emphasis: in the loss, a map where its target has strength s (0 … 1) counts 1 + emphasis × s times; nearly all

@@ -138,7 +138,7 @@ class PlateauSettings(Frozen):
     Attributes:
         metric: what must fall: the validation ``loss``, or ``error`` (1 - accuracy).
         factor: the rate is multiplied by this …
-        patience: … after so many evaluations in a row without an improvement.
+        patience: … after this many evaluations in a row without an improvement.
         least: an evaluation is an improvement if it is at least this share below the best one so far.
         floor: the rate is never lowered below this share of the peak.
         cooldown: evaluations after a lowering that are not counted as stalled.
@@ -208,8 +208,8 @@ class ExplosionSettings(Frozen):
     """When a loss that is still a number counts as exploded, and ends the run.
 
     Attributes:
-        factor: a mean loss above so many times what is usual …
-        stretches: … in so many stretches (lines of metrics.jsonl) in a row.
+        factor: a mean loss above this many times what is usual …
+        stretches: … in this many stretches (lines of metrics.jsonl) in a row.
     """
 
     factor: float = Field(default=10.0, gt=1)
@@ -272,10 +272,10 @@ class FitSettings(Frozen):
     """What is chosen by the number of training images when a run is named; a value that is given stays as it is.
 
     Attributes:
-        epoch_steps: an epoch has so many steps at least: the batch is smaller …
+        epoch_steps: an epoch has this many steps at least: the batch is smaller …
         least_batch: … but not below this, or the whole split.
         rate: whether the learning rate falls in proportion to the batch.
-        steps: a training has so many steps at least: it takes more epochs.
+        steps: a training has this many steps at least: it takes more epochs.
     """
 
     epoch_steps: int = Field(default=1, ge=1)
@@ -330,8 +330,8 @@ class Recipe(Frozen):
             0 is none, and then the test split is. What decides by an evaluation needs one.
         evaluate_every: how often there is an evaluation during training; None only at the end.
         explosion: when a loss counts as exploded.
-        checkpoint_steps: a checkpoint at least every so many steps …
-        checkpoint_minutes: … and at least every so many minutes.
+        checkpoint_steps: a checkpoint at least every N steps …
+        checkpoint_minutes: … and at least every N minutes.
         further: the name of a finished run of the same store that is trained further: its state is what this one
             begins with, and its data go on where it stopped; steps, schedule and duration are this run's own.
         init: a file of weights that training begins with, for the layers that it has; the others are drawn.

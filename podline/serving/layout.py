@@ -36,7 +36,7 @@ def copy_saved_model(store: Store, entry: Crowned, folder: Path) -> None:
         ArtifactError: it is not the champion's.
     """
     run = f"runs/{entry.run}"
-    remedy = f"`podline models promote {entry.run}` makes it anew"
+    remedy = f"`podline models promote {entry.run}` makes it again"
     decided = read_promotion(store, run)
     if decided is None or not any(made.name == f"{run}/{SAVED_MODEL}" and made.same for made in decided.exports):
         raise StoreError(f"{store.where(f'{run}/{SAVED_MODEL}')} was not promoted to its end; {remedy}")

@@ -19,7 +19,6 @@ from podline import entry_points
 from podline.errors import SettingsError
 from podline.progress import Reporter
 from podline.settings import nearest
-from podline.stages.ceiling import CeilingSpec, DecodingCeiling
 from podline.stages.prediction import PredictResult, PredictSpec
 from podline.stages.preflight import Pace, PaceSpec, Preflight, PreflightSpec
 from podline.stages.promotion import PromoteResult, PromoteSpec
@@ -151,11 +150,10 @@ PREFLIGHT = Stage("preflight", PreflightSpec, Preflight, "podline.training.train
 SHOW = Stage("show", ShowSpec, ShowResult, "podline.evaluation.sheet:run")
 PREDICT = Stage("predict", PredictSpec, PredictResult, "podline.evaluation.predicting:run")
 INPUT_SPEED = Stage("benchmark", InputSpeedSpec, InputSpeed, "podline.training.input_speed:run")
-CEILING = Stage("ceiling", CeilingSpec, DecodingCeiling, "podline.evaluation.decoding_ceiling:ceiling")
 
 # Those of the training flow, in its order; a promotion is made where it is asked for.
 CHAIN = (CONVERT, VALIDATE, TRAIN, EVALUATE, PROMOTE, REPORT)
-_TOOLS = (PREFLIGHT, PACE, SHOW, PREDICT, LR_FIND, INPUT_SPEED, CEILING)
+_TOOLS = (PREFLIGHT, PACE, SHOW, PREDICT, LR_FIND, INPUT_SPEED)
 # Podline's own stages, in every process.
 STAGES: dict[str, Stage[Any, Any]] = {stage.name: stage for stage in (*CHAIN, *_TOOLS)}
 # What an installed stage may follow: there is a run from here on.

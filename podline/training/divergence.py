@@ -17,7 +17,7 @@ from podline.plurals import plural
 from podline.recipes.settings import ExplosionSettings
 from podline.training.loop import Hook, Stretch
 
-# The usual loss is the median over so many stretches.
+# The usual loss is the median over this many stretches.
 _REMEMBERED = 101
 _NORMS_NAMED = 5
 

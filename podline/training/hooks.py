@@ -76,7 +76,7 @@ class WriteMetrics(Hook):
         Args:
             write: what is done with a line.
             plan: the run in steps.
-            every: a line at least every so many steps.
+            every: a line at least every N steps.
             clock: what the run has taken.
             objective: what is trained for, which says what the measures mean.
             factor: what the schedule's rate was multiplied by in the latest stretch.
@@ -124,7 +124,7 @@ def _mean(values: npt.NDArray[np.float32]) -> float:
 
 
 class Evaluate(Hook):
-    """An evaluation every so many steps, and one at the end; and what is decided by it."""
+    """An evaluation every N steps, and one at the end; and what is decided by it."""
 
     def __init__(
         self,
@@ -137,7 +137,7 @@ class Evaluate(Hook):
         """An evaluation.
 
         Args:
-            evaluate: evaluates after so many steps; None if it was given up.
+            evaluate: evaluates after this many steps; None if it was given up.
             write: what becomes of its answer.
             plan: when.
             rehearse: evaluates one batch; answers how many seconds all of them will take.
@@ -169,7 +169,7 @@ class Evaluate(Hook):
 
 
 class SaveCheckpoints(Hook):
-    """A checkpoint every so many steps or minutes, and one at the end. Comes last: it marks what the others wrote."""
+    """A checkpoint every N steps or minutes, and one at the end. Comes last: it marks what the others wrote."""
 
     def __init__(
         self,
@@ -190,8 +190,8 @@ class SaveCheckpoints(Hook):
             folder: where they go.
             snapshot: all that is saved.
             mark: ``metrics.jsonl`` as it is now.
-            every_steps: a checkpoint at least every so many steps …
-            every_minutes: … and at least every so many minutes.
+            every_steps: a checkpoint at least every N steps …
+            every_minutes: … and at least every N minutes.
             clock: what the run has taken.
             accepted: the step whose state annealing may go back to: it gets a checkpoint in any case.
             check: raises an error if what was learned is not to be kept: the data were changed.

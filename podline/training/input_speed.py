@@ -195,7 +195,7 @@ class _Progress:
 
 def _reading(stages: Stages, files: Sequence[Path], plan: Plan, seconds: float) -> tuple[float, float, Sequence[Raw]]:
     """Seconds that the disk adds to a batch, seconds to read one whose pages are in memory, and some batches."""
-    plan.order.batch(0)  # An epoch's permutation is made once, by whoever asks first.
+    plan.order.batch(0)  # The first call makes an epoch's permutation, and none after it.
     for file in files:
         drop_pages(file)
     raws: list[Raw] = []

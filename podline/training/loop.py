@@ -133,7 +133,7 @@ def run_loop(
     """Trains from step ``start`` to step ``total``.
 
     Args:
-        advance: takes so many steps on the device.
+        advance: takes this many steps on the device.
         start: how many steps are done.
         total: how many there are.
         hooks: called in this order at every stop.

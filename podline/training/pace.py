@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from podline.training.loop import StepsDone
 
-# The median of so many parts: one slow part does not move it, and a change of pace does within a minute.
+# The median of this many parts: one slow part does not move it, and a change of pace does within a minute.
 _REMEMBERED = 31
 
 JUDGED_SECONDS, JUDGED_STEPS = 3.0, 5
@@ -26,7 +26,7 @@ class Paced:
         """Steps with a pace.
 
         Args:
-            advance: takes so many steps.
+            advance: takes this many steps.
             tell: told of the seconds until the steps that begin now will be done; None between steps, and before the
                 first ones.
         """
@@ -58,7 +58,7 @@ class Watched:
         """Steps that are watched.
 
         Args:
-            advance: takes so many steps.
+            advance: takes this many steps.
             start: how many are done.
             batch_size: examples in the step of an index.
             judge: told of the step, the seconds that an example took, and the share of them that was waiting for input.

@@ -62,7 +62,7 @@ class Plan:
     phases: tuple[Phase, ...]
 
     def epoch(self, step: int) -> float:
-        """Passes over the data after so many steps."""
+        """Passes over the data after this many steps."""
         return self.order.epochs.epoch_at(step)
 
     def phase(self, step: int) -> Phase:

@@ -32,7 +32,7 @@ class _Wanted(NamedTuple):
         kind: ``heatmap`` or ``paf``.
         target: as it is drawn.
         strength: its length, (n, height, width, joints or limbs).
-        islands: the weight of each cell where it is strong, likewise.
+        islands: the weight of each cell where it is strong, of the strength's shape.
         peaks: the same where it is strongest.
     """
 

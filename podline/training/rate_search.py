@@ -24,11 +24,11 @@ Curve = npt.NDArray[np.float64]
 # What is left of the average at each step; 0.8 looks at about the last 5 losses, 0.95 at the last 20.
 SMOOTHINGS = (0.8, 0.9, 0.95)
 SHOWN_SMOOTHING = 0.9
-# The search ends when the smoothed loss is so many times its lowest …
+# The search ends when the smoothed loss is this many times its lowest …
 _EXPLODED = 4.0
-# … and a curve needs so many losses to be read.
+# … and a curve needs this many losses to be read.
 LEAST_STEPS = 20
-# Losses above so many times the first ones say no more than that; smoothing would spread them over the steps before.
+# Losses above this many times the first ones say no more than that; smoothing would spread them over the steps before.
 _MOST = 1.5
 # The floor of the valley is where the loss has done so much of its fall; its middle moves less from one search to the
 # next than its lowest point, which noise chooses.
@@ -52,7 +52,7 @@ class Suggestion(Frozen):
         learning_rate: the rate to train with, as the peak of the recipe's schedule.
         floor: from which rate to which the loss is near its lowest: the mean of what the smoothings say, or None if it
             never falls.
-        steepest: where it falls fastest, or None likewise.
+        steepest: where it falls fastest; None if it never falls.
         blow_up: where it has lost half of its fall for good, or None: it does not, up to the last rate.
         reasons: the same in words, a sentence each.
     """

@@ -33,8 +33,8 @@ from podline.training.phases import PhasedSteps
 from podline.training.run import Run
 
 _TIMED_STEPS = 3
-# So many examples are looked at one by one: all of a small data set, a sample of chance of a large one. Of so many the
-# fields are in memory at once.
+# How many examples are looked at one by one (all of a small data set, a random sample of a large one), and of how many
+# the fields are in memory at once.
 _LOOKED_AT, _AT_ONCE = 100_000, 4096
 _CGROUP = Path("/sys/fs/cgroup")
 # What the kernels of these layers keep for the way back; what the others keep may share its memory with these.

@@ -37,7 +37,7 @@ from podline.training.plan import TRAINING_SPLIT, Phase, Plan, plan_training
 from podline.training.state import TrainingState
 from podline.training.steps import RateSchedule, TrainingSteps
 
-# Images that a model is looked at with: so many, and so many pixels, as all that their layers put out may be in memory
+# How many images a model is looked at with, and how many pixels, as the output of all layers may be in memory
 # at once.
 _FEW, _FEW_PIXELS = 64, 2**19
 
@@ -113,7 +113,7 @@ class Trainer:
         return take_weights(self.state, self.recipe.init) if self.recipe.init else None
 
     def begun_again(self) -> Self:
-        """The same with the state that training begins with, made anew."""
+        """The same with a new state, as training begins with it."""
         state = initial_state(self.recipe, self.manifest, self.strategy, self.state.steps_before)
         again = dataclasses.replace(self, state=state)
         again.begin()

@@ -88,7 +88,6 @@ def test_the_first_page_lists_the_exit_codes(podline) -> None:
         (["train", "mnist", "--engine", "x"], "No such option '--engine'"),
         (["convert", "mnist", "--engine", "x"], "there is no engine 'x'; use local"),
         (["benchmark", "write-shards"], "no benchmark 'write-shards'; did you mean 'write-shard'?"),
-        (["tune", "ceiling", "mnist"], "recipe mnist is for classes, not for poses"),
         (["models", "predict", "mnist-1"], "Missing argument 'IMAGE...'"),
         (["tune", "input", "cifar1"], "there is no recipe 'cifar1'; did you mean 'cifar10'?"),
         (["tune", "lr", "mnist", "--low", "0"], "Invalid value for '--low'"),

@@ -21,6 +21,43 @@ def test_the_order_never_changes_between_versions() -> None:
     assert order.random_bits(7, "flip", 3, [0, 1]).tolist() == [17515342011749328548, 4033129603276767828]
 
 
+@given(seed=st.integers(0, 2**63), count=st.integers(0, 500), data=st.data())
+def test_each_place_of_a_shuffle_has_an_id_of_its_own(seed: int, count: int, data: st.DataObject) -> None:
+    ids = order.shuffled(seed, "shards", count, np.arange(count))
+    assert sorted(ids.tolist()) == list(range(count))
+    places = np.array(data.draw(st.lists(st.sampled_from(range(count)), max_size=5)) if count else [], np.int64)
+    assert order.shuffled(seed, "shards", count, places).tolist() == ids[places].tolist()
+
+
+def test_a_shuffle_never_changes_between_versions() -> None:
+    assert order.shuffled(7, "shards", 12, np.arange(12)).tolist() == [9, 10, 11, 2, 4, 3, 0, 6, 8, 5, 1, 7]
+    places = np.array([0, 1, 999_999_999])
+    assert order.shuffled(7, "shards", 10**9, places).tolist() == [
+        364308403,
+        11968005,
+        959848053,
+    ]
+
+
+@pytest.mark.parametrize("count", [2, 3, 5, 10, 16])
+def test_every_id_comes_to_every_place_equally_often_and_after_every_other(count: int) -> None:
+    shuffles = np.stack([order.shuffled(seed, "x", count, np.arange(count)) for seed in range(2000)])
+    at = np.stack([np.bincount(ids, minlength=count) for ids in shuffles.T])
+    after = np.bincount(shuffles[:, 0] * count + shuffles[:, 1], minlength=count**2).reshape(count, count)
+    pairs = after[~np.eye(count, dtype=bool)]
+    for counts, freedom in ((at, (count - 1) ** 2), (pairs, pairs.size - 1)):
+        # Chi-squared is more than five standard deviations above its mean once in 100,000, about.
+        assert ((counts - counts.mean()) ** 2 / counts.mean()).sum() < freedom + 5 * np.sqrt(2 * freedom)
+
+
+def test_neighbours_in_a_shuffle_of_a_billion_have_nothing_in_common() -> None:
+    ids = order.shuffled(0, "x", 10**9, np.arange(500_000, 600_000)) / 10**9
+    assert abs(ids.mean() - 0.5) < 5 / np.sqrt(12 * 100_000)
+    assert abs(np.corrcoef(ids[1:], ids[:-1])[0, 1]) < 5 / np.sqrt(100_000)
+    counts = np.bincount((ids * 100).astype(int), minlength=100)
+    assert ((counts - 1000) ** 2 / 1000).sum() < 99 + 5 * np.sqrt(2 * 99)
+
+
 def test_seeds_epochs_and_purposes_share_nothing() -> None:
     orders = [
         tuple(order.permutation(seed, purpose, epoch, 100))

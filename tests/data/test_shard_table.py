@@ -61,18 +61,18 @@ def test_shards_that_are_no_table(second: ShardInfo, said: str) -> None:
 @pytest.mark.parametrize("change", [{"count": 4}, {"table": "AAAA"}, {"table": None}, {"classes": "many"}])
 def test_a_document_that_is_no_table(change: dict[str, object]) -> None:
     document = ShardTable.of(map(shard, range(3))).to_json()
-    with pytest.raises(ValueError, match=r"count=4 vs 3|table of shards|buffer size|invalid shape"):
+    with pytest.raises(ValueError, match=r"count=4 vs 3|count=3 vs 0|table of shards|bad char"):
         ShardTable.from_json(document | change)
 
 
 def test_a_million_shards_are_shown_at_once(tmp_path: Path) -> None:
-    rows = np.zeros(MANY, ShardTable.of([shard(0)]).rows.dtype)
-    rows["records"], rows["bytes"] = 1000, 3_089_000
-    rows["sha256"] = np.frombuffer(np.random.default_rng(0).bytes(32 * MANY), "V32")
+    sha256 = np.random.default_rng(0).bytes(32 * MANY)
+    rows = np.zeros(MANY, np.dtype([("records", "<u4"), ("bytes", "<u8"), ("sha256", "V32")]))
+    rows["records"], rows["bytes"], rows["sha256"] = 1000, 3_089_000, np.frombuffer(sha256, "V32")
     train = SplitInfo(
         name="train",
         records=1000 * MANY,
-        shards=ShardTable(f"sample-train.tfrecord-00000-of-{MANY:05d}", rows),
+        shards=ShardTable(f"sample-train.tfrecord-00000-of-{MANY:05d}", 0, False, rows.tobytes()),
         class_counts=(1000 * MANY,),
         mean=(1.0,),
         std=(1.0,),

@@ -70,7 +70,7 @@ def decide(images: list[Image], given: frozenset[str], test_share: float) -> Non
     Args:
         images: all of them.
         given: the splits that the source has, by its own names.
-        test_share: of images whose split nobody gives.
+        test_share: of images without a split.
 
     Raises:
         SourceError: a class's name cannot be one, or more test images than :data:`MAX_SHARED` can be trained on.

@@ -87,7 +87,7 @@ def outside(file: Found, reason: str) -> Item:
 
 
 def limits_of_file(size: int, entries: int) -> Limits:
-    """Return what reading so many bytes may take, in a source of so many files."""
+    """Return what reading this many bytes may take, in a source of this many files."""
     weight = size + _ENTRY_BYTES * entries
     return Limits(40_000_000 + 16 * weight, 0.4 + weight / 4e6, _WAIT)  # a row of a table becomes a dozen objects
 

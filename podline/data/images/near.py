@@ -69,7 +69,7 @@ def near_pairs(
         images: all of them.
         read: gives the pixels of some rows.
         settings: what the images became.
-        known: their hashes by row, where whoever decoded them made these.
+        known: their hashes by row, where the decoder made these.
     """
     boxes = np.zeros((1 + max(image.row for image in images), 2), np.int64)
     for image in images:

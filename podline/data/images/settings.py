@@ -23,9 +23,13 @@ class ImagesSettings(ConverterSettings):
     layout: str = Field(default=AUTO, description="of the source; auto is what is found there")
     images: str = Field(default="", description="the folder of a table's images; a table's own by default")
     file_column: str = Field(default="", description="of a table, or with a Parquet file's images; found by default")
-    label_column: str = Field(default="", description="likewise; also the key in a WebDataset's JSON")
-    split_column: str = Field(default="", description="likewise")
-    group_column: str = Field(default="", description="likewise: images of one group stay on one side")
+    label_column: str = Field(
+        default="", description="of a table; found by default; also the key in a WebDataset's JSON"
+    )
+    split_column: str = Field(default="", description="of a table; found by default")
+    group_column: str = Field(
+        default="", description="of a table; found by default; images of one group stay on one side"
+    )
     labels_are_classes: bool = Field(
         default=False,
         description="take each label as the class of its whole image, also decimal numbers, texts such as 'a|b', and "
@@ -39,7 +43,7 @@ class ImagesSettings(ConverterSettings):
     )
     keep_files: bool = Field(
         default=False,
-        description="records hold the images' own files, of whatever kind, which whoever reads them decodes",
+        description="records hold the images' own files, of any kind; the reader decodes them",
         exclude_if=lambda keep: not keep,
     )
     channels: Literal[1, 3] = Field(default=3, description="3 for colour, 1 for grey")

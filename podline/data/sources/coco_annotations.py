@@ -224,7 +224,7 @@ class Listed(NamedTuple):
 
 
 def limits_of_annotations(size: int) -> Limits:
-    """Return what reading so many bytes of annotations may take: their values become objects."""
+    """Return what reading this many bytes of annotations may take: their values become objects."""
     return limits_of(size, memory=12, rate=4e6)._replace(wait=60.0)
 
 

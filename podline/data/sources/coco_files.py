@@ -192,7 +192,7 @@ def _in_folder(folder: Path, name: str) -> ImagePlace | str:
         return "the file has a name that leads out of its folder"
     path = f"{folder}/{name}"
     try:
-        found = os.stat(path)  # noqa: PTH116 (a Path for each of so many images is a tenth of the time)
+        found = os.stat(path)  # noqa: PTH116 (a Path for each of many images is a tenth of the time)
     except (FileNotFoundError, NotADirectoryError):
         return f"{folder.name} has no such file"
     except (OSError, ValueError) as error:  # too long a name, or one that is no text

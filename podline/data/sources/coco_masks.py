@@ -1,4 +1,4 @@
-"""The areas of an image whose people nobody labelled: crowds, and people without a joint.
+"""The areas of an image whose people are not labelled: crowds, and people without a joint.
 
 A network is neither to learn nor to be judged there. COCO gives these places as polygons, or as run lengths (RLE), see
 https://cocodataset.org/#format-data; run lengths count pixels down the columns, first those outside.

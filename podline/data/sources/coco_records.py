@@ -88,10 +88,9 @@ def tables_of_people(
     Raises:
         StoreError: the folder cannot be written.
     """
-    orders = {name: shard_order(seed, name, len(images)) for name, images in splits.items()}
     for plan in plans:
         images, table = splits[plan.split], folder / f"{plan.file}.jsonl"
-        chosen = orders[plan.split][plan.first : plan.first + plan.records].tolist()
+        chosen = shard_order(seed, plan, len(images)).tolist()
         with explained("write", table):
             table.write_text("".join(f"{images[place].to_json()}\n" for place in chosen))
         yield table

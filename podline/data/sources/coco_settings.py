@@ -34,7 +34,7 @@ class CocoSettings(ConverterSettings):
     keep_files: bool = Field(
         default=False,
         exclude_if=lambda keep: not keep,
-        description="records hold the images' own files, which whoever reads them decodes",
+        description="records hold the images' own files; the reader decodes them",
     )
 
     def converter(self) -> dict[str, int | str]:

@@ -50,7 +50,7 @@ class Look(NamedTuple):
         pixels: the sha256 of what it became; of a picture.
         bytes: its size.
         width: of the picture as it is shown; of an annotated image as it is stored.
-        height: likewise.
+        height: of the same.
         turned: whether a picture was turned as EXIF says.
         components: of an annotated image's pixels: 1, 3 or 4.
         orientation: of an annotated image: EXIF's, 1 … 8.

@@ -92,7 +92,7 @@ def _locked(part: Path) -> Iterator[IO[bytes]]:
 
 
 def _fetch(file: RemoteFile, url: str, stream: IO[bytes], tell: Callable[[int], None], reporter: Reporter) -> None:
-    """Fetch what is missing of a file, in several tries; one that brought something forward starts the delays anew."""
+    """Fetch what is missing of a file, in several tries; a try that got further starts the delays from the first."""
     waits = iter(RETRY_DELAYS)
     while (before := stream.tell()) < file.bytes:
         try:

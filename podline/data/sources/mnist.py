@@ -55,7 +55,7 @@ def _split(name: str, images: RawFile, labels: RawFile) -> SourceSplit:
 
 
 def _header(file: RawFile, dimensions: int) -> tuple[int, list[int]]:
-    """Return an IDX file's first byte after the header, and its sizes, once it has exactly so many bytes."""
+    """Return an IDX file's first byte after the header, and its sizes, once it has exactly this many bytes."""
     length, magic = 4 + 4 * dimensions, bytes((0, 0, _UNSIGNED_BYTE, dimensions))
     with reading(file.path), file.path.open("rb") as stream:
         header = stream.read(length)

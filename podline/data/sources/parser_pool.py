@@ -25,7 +25,7 @@ class Sandboxes:
 
     Args:
         maker: see :class:`podline.sandbox.Sandbox`.
-        arguments: likewise.
+        arguments: for the maker.
     """
 
     def __init__(self, maker: str, *arguments: object) -> None:
@@ -60,7 +60,7 @@ class Parser:
 
     Attributes:
         maker: see :class:`podline.sandbox.Sandbox`.
-        arguments: likewise.
+        arguments: for the maker.
         limits: of each item, until its parser knows more.
         doubtful: whether a result may come from a lack of memory; it is then asked for once more, with higher limits.
     """

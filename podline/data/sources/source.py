@@ -1,6 +1,6 @@
 """The contract of a source: splits whose records are read by position.
 
-A source is opened once, by whoever plans; that reads every label and no pixel more than it must. What it hands out is
+A source is opened once, by the planner; that reads every label and no pixel more than it must. What it hands out is
 small and picklable (paths, offsets, one byte a label): workers open the same files themselves, by position, so pixels
 never travel and memory is one shard a worker.
 """
@@ -46,7 +46,7 @@ class Remarks(NamedTuple):
     """What a conversion says of a source that changes no byte.
 
     Attributes:
-        official: how the raw files compare with the published ones; None of data that nobody publishes.
+        official: how the raw files compare with the published ones; None of data that were never published.
         contradicting: split → records whose image another record of it has with another label.
         notes: how the source was understood, a line each.
     """
@@ -242,4 +242,4 @@ class Source:
         """See :meth:`RawData.shard_tables`; to other machines pixels go in the tables."""
         if elsewhere:
             return RowsInTables(), tables_of_rows(self.splits, plans, seed, folder)
-        return RowsByPlace(without_labels(self.splits)), tables_of_places(self.splits, seed, folder)
+        return RowsByPlace(without_labels(self.splits), seed), tables_of_places(self.splits, folder)

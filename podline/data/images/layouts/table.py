@@ -256,12 +256,12 @@ def _holds_bytes(kind: pa.DataType) -> bool:
 
 def _class_names(file: Found, schema: pa.Schema, label: str) -> tuple[str, ...]:
     """Return a ClassLabel's names, as datasets write them into the schema's metadata; empty where there are none."""
-    with parsing(file.path, "Parquet with metadata of Hugging Face", "write it anew"):
+    with parsing(file.path, "Parquet with metadata of Hugging Face", "write it again"):
         said: Any = json.loads((schema.metadata or {}).get(_METADATA, b"{}"))
     for key in ("info", "features", label, "names"):
         said = said.get(key) if is_object(said) else None
     if said is not None and not (isinstance(said, list) and all(isinstance(name, str) for name in said)):
-        raise SourceError(f"{file.path}: the names of its classes are no list of texts; write the file anew")
+        raise SourceError(f"{file.path}: the names of its classes are no list of texts; write the file again")
     return tuple(said or ())
 
 

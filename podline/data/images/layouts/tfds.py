@@ -93,7 +93,7 @@ class Prepared(Layout):
         image: the feature that is an image.
         label: the feature that is its class.
         classes: how many there are.
-        class_names: by label; empty where nobody named them: numbers.
+        class_names: by label; numbers where they have no names.
     """
 
     name: str

@@ -1,4 +1,6 @@
-"""The decoder's ceiling: decodes perfect maps, drawn from the annotations.
+"""Measures the ceiling of the pose decoder: draws maps from COCO annotations and decodes them again.
+
+    python -m benchmarks.decoding_ceiling person_keypoints_val2017.json --set pose.side=368
 
 What is missing from 1 is lost in the maps themselves, not by training. A table by size says how much of people's OKS is
 lost, and to what.
@@ -6,9 +8,9 @@ lost, and to what.
 
 from __future__ import annotations
 
+import argparse
 import itertools
-import time
-from collections.abc import Sequence
+import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,22 +20,55 @@ import numpy.typing as npt
 from podline.data.coco_letterbox import LetterBox, snapped
 from podline.data.keypoints import from_annotated
 from podline.documents.skeleton import COCO
-from podline.errors import SourceError
 from podline.evaluation.coco_results import Results, Truth, people_to_results, read_truth
 from podline.evaluation.oks import MATCH, evaluate_results
 from podline.evaluation.pose_decoding import decode_people
+from podline.figures import count, percent
 from podline.input.pose_targets import pose_targets
-from podline.progress import Reporter, silent
+from podline.options import Choices
+from podline.recipes import registry
 from podline.recipes.pose_settings import DecodingSettings, PoseTargetSettings
-from podline.stages.ceiling import LARGEST, CeilingRow, CeilingSpec, DecodingCeiling
 
-ROOTS = (32, 48, 64, 96, 128, 192, LARGEST)
+_LARGEST = 100_000  # a root of an area that no person reaches
+ROOTS = (32, 48, 64, 96, 128, 192, _LARGEST)
 """Borders of the table's rows: roots of areas at the network's input, in pixels; smaller people are left out."""
 
 MIN_JOINTS = 5
 """People with fewer labelled joints, of COCO's, are left out."""
 
 _BATCH = 16
+
+
+class CeilingRow(NamedTuple):
+    """People of one size.
+
+    Attributes:
+        low: the least root of their area at the network's input, in pixels.
+        high: the largest.
+        people: how many.
+        ap: average precision with all other people ignored, -1 where there is none.
+        oks: mean over people of the best OKS that any person found has with them, 0…1. What is missing from 1:
+        merged: joints that lie within two cells of another person's same joint: their peaks bend or become one.
+        detached: other joints that are missing, or belong to another person found.
+        inexact: other joints that are where they should be, but not quite.
+    """
+
+    low: float
+    high: float
+    people: int
+    ap: float
+    oks: float
+    merged: float
+    detached: float
+    inexact: float
+
+    def cells(self) -> list[str]:
+        """Return the cells of a row of the table."""
+        size = f"{self.low:g}–{self.high:g} px" if self.high < _LARGEST else f"from {self.low:g} px"
+        if not self.people:
+            return [size, "0", *("–" * 5)]
+        losses = (percent(lost) for lost in (self.merged, self.detached, self.inexact))
+        return [size, count(self.people), f"{self.ap:.3f}", f"{self.oks:.3f}", *losses]
 
 
 class _Losses(NamedTuple):
@@ -54,43 +89,21 @@ class _Scene(NamedTuple):
     poses: npt.NDArray[np.float32]
 
 
-def ceiling(spec: CeilingSpec, reporter: Reporter) -> DecodingCeiling:
-    """The decoder's ceiling over the people of some annotation files; the stage.
-
-    Raises:
-        SourceError: a file cannot be read, is not what it should be, or two of them share ids.
-    """
-    started = time.monotonic()
-    found = decoding_ceiling(_together(spec.truths), spec.side, spec.targets, spec.decoding, reporter)
-    return found.model_copy(update={"seconds": time.monotonic() - started})
-
-
-def _together(files: Sequence[str]) -> Truth:
-    truths = [read_truth(Path(file)) for file in files]
-    for kind in ("images", "annotations"):
-        ids = [entry["id"] for truth in truths for entry in truth[kind]]
-        if len(set(ids)) < len(ids):
-            raise SourceError(f"{' and '.join(files)}: {kind} share ids; give one of them at a time")
-    together = {kind: [entry for truth in truths for entry in truth[kind]] for kind in ("images", "annotations")}
-    return truths[0] | together
-
-
 def decoding_ceiling(
-    truth: Truth, side: int, targets: PoseTargetSettings, decoding: DecodingSettings, reporter: Reporter | None = None
-) -> DecodingCeiling:
-    """Draws the targets of every image with labelled people, decodes them and holds the result against truth.
+    truth: Truth, side: int, targets: PoseTargetSettings, decoding: DecodingSettings
+) -> list[CeilingRow]:
+    """Draw the targets of every image with labelled people, decode them, and compare the result with truth.
 
     Args:
         truth: a COCO annotation document.
         side: of the network's input, in pixels.
         targets: how the maps are drawn.
         decoding: how they are decoded.
-        reporter: told of progress.
 
-    Raises:
-        SourceError: truth is not what it should be.
+    Returns:
+        A row for each size; the last one is of all people.
     """
-    scenes, reporter = _scenes(truth, side), reporter or silent()
+    scenes = _scenes(truth, side)
     results: Results = []
     losses: dict[int, _Losses] = {}
     for first in range(0, len(scenes), _BATCH):
@@ -100,11 +113,8 @@ def decoding_ceiling(
         for scene, people in zip(batch, found, strict=True):
             results += people_to_results(people, scene.image_id, scene.letterbox, COCO)
             losses |= _losses(scene, people.poses, 2 * targets.stride)
-        reporter.progress(first + len(batch), len(scenes), "images")
-    return DecodingCeiling(
-        total=_row(truth, results, losses, ROOTS[0], ROOTS[-1]),
-        by_size=tuple(_row(truth, results, losses, low, high) for low, high in itertools.pairwise(ROOTS)),
-    )
+    borders = [*itertools.pairwise(ROOTS), (ROOTS[0], ROOTS[-1])]
+    return [_row(truth, results, losses, low, high) for low, high in borders]
 
 
 def _scenes(truth: Truth, side: int) -> list[_Scene]:
@@ -133,7 +143,7 @@ def _padded(scenes: list[_Scene]) -> npt.NDArray[np.float32]:
 
 
 def _losses(scene: _Scene, found: npt.NDArray[np.float32], too_near: float) -> dict[int, _Losses]:
-    """What each person of a scene loses, by the annotation's id; only people that count."""
+    """Return what each person of a scene loses, by the annotation's id; only people that count."""
     losses = {}
     sigmas, places = np.array(COCO.sigmas), np.array(COCO.places)
     for place, (annotation, pose) in enumerate(zip(scene.annotations, scene.poses, strict=True)):
@@ -158,7 +168,7 @@ def _losses(scene: _Scene, found: npt.NDArray[np.float32], too_near: float) -> d
 
 
 def _nearest_other(poses: npt.NDArray[np.float32], person: int) -> npt.NDArray[np.float64]:
-    """How far each joint of a person is from the same joint of the nearest other person, in pixels, (18,)."""
+    """Return how far each joint of a person is from the same joint of the nearest other person, in pixels, (18,)."""
     others = np.delete(poses, person, axis=0)
     distances = np.linalg.norm(others[..., :2] - poses[person, :, :2], axis=-1)
     return np.where(others[..., 2] > 0, distances, np.inf).min(axis=0, initial=np.inf)
@@ -183,3 +193,21 @@ def _row(truth: Truth, results: Results, losses: dict[int, _Losses], low: float,
 def _ignored_unless(chosen: dict[int, _Losses], annotation: dict[str, Any]) -> dict[str, Any]:
     """COCO's measure ignores people without labelled joints, and does not hold it against a result to find them."""
     return annotation if annotation["id"] in chosen else annotation | {"num_keypoints": 0}
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description="Measure the best that the decoder of a pose recipe could do.")
+    parser.add_argument("truth", type=Path, help="COCO annotations of people")
+    parser.add_argument("--recipe", default="coco_pose", help="whose targets and decoder are measured")
+    parser.add_argument("--set", dest="assignments", action="append", default=[], help="FIELD=VALUE of it")
+    given = parser.parse_args()
+    poses = Choices(assignments=tuple(given.assignments)).apply(registry.get(given.recipe)).poses
+    row = "{:>12} {:>7} {:>7} {:>7} {:>8} {:>9} {:>8}".format
+    lines = [row("root of area", "people", "AP", "OKS", "merged", "detached", "inexact")]
+    table = decoding_ceiling(read_truth(given.truth), poses.side, poses.targets, poses.decoding)
+    sys.stdout.write("\n".join([*lines, *(row(*each.cells()) for each in table), ""]))
+
+
+if __name__ == "__main__":
+    main()
