@@ -11,6 +11,9 @@ from podline.errors import SettingsError, one_line
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
+SECTIONS = "podline.sections"
+"""The group of a report's sections."""
+
 
 def load(place: str) -> Any:
     """Import and return what a name ``module:name`` of Podline's own stands for."""

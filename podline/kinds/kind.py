@@ -54,9 +54,7 @@ class Kind:
         reader: what looks at any pictures with a run's model: a :class:`podline.evaluation.predicting.PictureReader`.
         sheet: a picture sheet of a ``ShowSpec``; and a classifier's right answers.
         parts: figures of the classes or joints, by name.
-        facts: what the report of a ``ReportSpec`` tells: a :class:`podline.reporting.facts.RunFacts`.
-        html: the report's page.
-        markdown: its twin.
+        headline: what the top of a report says: a :class:`podline.reporting.verdict.Headline`.
         pair: two runs on the same examples, from :mod:`podline.reporting.pairs` as the next.
         lost_examples: what the second of a pair gets wrong and the first got right.
         answers: of models, for the rules of promotion: a :class:`podline.promotion.answers.Answers`.
@@ -80,9 +78,7 @@ class Kind:
     reader: Code[[Store, Any, Manifest, float | None, Reporter], Any]
     sheet: Code[[Any, Store, Manifest, Reporter], tuple[Any, Any]]
     parts: Code[[Any], dict[str, Metric]]
-    facts: Code[[Store, Any, Manifest, Any, dict[str, Any]], Any]
-    html: Code[[Any], str]
-    markdown: Code[[Any], str]
+    headline: Code[[Any], Any]
     pair: Code[[Store, Any, Any], Any]
     lost_examples: Code[[Any, Any, Any, Any], Any]
     answers: Code[[], Any]

@@ -15,6 +15,7 @@ from podline.documents.any_evaluation import AnyEvaluation
 from podline.documents.evaluation import CalibrationBin, ClassFigures, Evaluation
 from podline.documents.metric import Metric
 from podline.documents.metrics_log import EvaluationLine, StepsLine
+from podline.documents.pose_figures import JointFigures
 from podline.drawing.drawing import ACCENT, INK, MUTED, PAPER, SECOND, chart
 from podline.measures import measure_named
 
@@ -25,21 +26,26 @@ MATRIX_ROWS = 400
 """Of a confusion matrix that is drawn."""
 COLOURS = ("#3b7dd8", "#d9772b", "#3a9d5d", "#b05bc4", "#cf4f6d", "#8a7a3c", "#2f9aa0", "#8b8f94")
 """Of several curves in a chart; seen on white and on black."""
+# Measures of a pose network's stages, with their titles; heatmap stages are dashed.
+_STAGE_MEASURES = {
+    "loss": "Loss of each stage",
+    "magnitude": "Strength of each stage’s answers, as a share of the target’s",
+    "recall": "Share of the target’s strong cells with half the strength",
+    "island_recall": "Share of joints, and of limbs’ middles, that are met",
+    "error": "Mean absolute error of a channel",
+    "change": "Change from the stage before, as a share of the answer",
+}
+_STAGE_COLOURS = (ACCENT, SECOND, *COLOURS[2:])
 
 
-def verdict(evaluation: AnyEvaluation, measure: str, seen: str) -> Markup:
-    """The result with its interval on one axis: guessing, the untrained network, the trained one on both splits.
-
-    Args:
-        evaluation: of a run of either kind.
-        measure: the metric that the result is given in, from 0 to 1: ``top1`` or ``ap``.
-        seen: what is said of the trained network on what it was trained on.
-    """
+def verdict(evaluation: AnyEvaluation) -> Markup:
+    """The result with its interval on one axis: guessing, the untrained network, the trained one on both splits."""
+    measure = evaluation.measure
     rows = [
         ("guessing", evaluation.guessing, MUTED),
         ("untrained", evaluation.untrained.metrics[measure], MUTED),
         ("trained", evaluation.trained.metrics[measure], ACCENT),
-        (seen, evaluation.seen.metrics[measure], SECOND),
+        ("on seen examples", evaluation.seen.metrics[measure], SECOND),
     ]
     name = measure_named(measure).label
     alt = "; ".join(f"{row}: {figures.metric_text(measure, metric)}" for row, metric, _ in rows)
@@ -212,6 +218,62 @@ def calibration(bins: Sequence[CalibrationBin], error: float) -> Markup:
         histogram.set_xlim(0, 1)
         percent_axis(histogram, "x")
         histogram.set_xlabel("confidence in the first guess")
+    return drawing.svg
+
+
+def joints(entries: Sequence[JointFigures], many: str) -> Markup:
+    """Draw the share of each joint's labelled places that is found, and that is close.
+
+    Args:
+        entries: each joint.
+        many: what a skeleton belongs to, in the plural.
+    """
+    shares = [joint.close / joint.labelled if joint.labelled else 0.0 for joint in entries]
+    found = [joint.in_found / joint.labelled if joint.labelled else 0.0 for joint in entries]
+    names = [joint.joint.replace("_", " ") for joint in entries]
+    alt = "Share of each joint’s labelled places where it is found close: " + ", ".join(
+        f"{name} {figures.percent(share)}" for name, share in zip(names, shares, strict=True)
+    )
+    with chart("joints", f"{alt}.", height=0.6 + 0.22 * len(names)) as drawing:
+        (axes,) = drawing.axes()
+        places = range(len(names))
+        axes.barh(places, found, 0.62, color=MUTED, alpha=0.35, linewidth=0, label=f"in {many} found")
+        axes.barh(places, shares, 0.62, color=ACCENT, linewidth=0, label="and close")
+        axes.set_yticks(places, names)
+        words_on_the_left(axes)
+        axes.set_ylim(len(names) - 0.4, -0.6)
+        axes.set_xlim(0, 1)
+        axes.set_xlabel("share of the labelled joints")
+        drawing.figure.legend(loc="outside upper right", ncols=2)
+    return drawing.svg
+
+
+def stage_measures(steps: Sequence[StepsLine]) -> dict[str, Markup]:
+    """Return a chart of each measure of a pose network's stages that was logged, by its title."""
+    logged = {name.partition("/")[2] for line in steps for name in line.measures}
+    return {title: _stage_measure(steps, name) for name, title in _STAGE_MEASURES.items() if name in logged}
+
+
+def _stage_measure(steps: Sequence[StepsLine], measure: str) -> Markup:
+    """One measure of every stage over the training steps."""
+    names = sorted({name for line in steps for name in line.measures if name.partition("/")[2] == measure})
+    last = {name: next(line.measures[name] for line in reversed(steps) if name in line.measures) for name in names}
+    ends = ", ".join(f"{name.partition('/')[0].replace('_', ' ')} {value:.3g}" for name, value in last.items())
+    with chart(f"stage-{measure}", f"{_STAGE_MEASURES[measure]}, over training steps; at the end: {ends}.") as drawing:
+        (axes,) = drawing.axes()
+        for place, name in enumerate(names):
+            stage = name.partition("/")[0]
+            at = [line for line in steps if name in line.measures]
+            axes.plot(
+                [line.step for line in at],
+                [line.measures[name] for line in at],
+                color=_STAGE_COLOURS[place % len(_STAGE_COLOURS)],
+                linestyle="--" if stage.endswith("heatmap") else "-",
+                label=stage.replace("_", " "),
+            )
+        axes.set_ylim(bottom=0)
+        steps_axis(axes)
+        axes.legend(loc="best")
     return drawing.svg
 
 

@@ -92,10 +92,6 @@ class Drop(Frozen):
         fell += [part.chance for part in self.parts if part.change < 0]
         return "beyond" if "beyond" in fell else "seed" if "seed" in fell else "noise"
 
-    def title(self) -> str:
-        """Return what the report calls it; a drop that the seed may have caused is not explained."""
-        return "Why it is worse" if self.worse == "beyond" else "What differs"
-
     @property
     def _kind(self) -> Kind:
         return kind_by_measure(self.measure)

@@ -30,7 +30,7 @@ from podline.documents.model_description import ModelDescription
 from podline.documents.origins import read_origin
 from podline.errors import ArtifactError
 from podline.inventory.catalogue import conversion_of, remarks, training_of
-from podline.kinds.table import kind_of, read_evaluation
+from podline.kinds.table import read_evaluation
 from podline.ledger.paces import slow_training, trained_at
 from podline.ledger.recording import plain
 from podline.models.descriptions import describe_run
@@ -49,6 +49,7 @@ class RunFacts:
     """A run, of whichever kind, and the data it used.
 
     Attributes:
+        store: where the run is; a section reads from it what it alone shows.
         spec: what the report was asked for.
         manifest: the data set.
         remarks: what a user of the data set should know beside it.
@@ -62,14 +63,15 @@ class RunFacts:
         events: what happened to the run, in order.
         tpu: what happened to the TPU, in order; empty for a run that used none.
         stages: (stage, seconds of work) for every stage that is done, in order.
-        sections: (heading, lines) of each installed stage that has a section.
+        stage_sections: (heading, lines) of each installed stage that has a section.
         slow: whether training was slower than in the runs before; empty if not.
         initial_weights: what its training took from a file; None if it took nothing.
         origin: what the model was produced by; None if the run does not tell.
-        evaluation: the figures.
+        evaluation: the figures: an :class:`podline.documents.evaluation.Evaluation`, or that of a pose network.
         standing: beside the champion and the nights before.
     """
 
+    store: Store
     spec: ReportSpec
     manifest: Manifest
     remarks: tuple[str, ...]
@@ -83,11 +85,11 @@ class RunFacts:
     events: tuple[EventLine, ...]
     tpu: tuple[TpuLogEntry, ...]
     stages: tuple[tuple[str, float], ...]
-    sections: tuple[tuple[str, list[str]], ...]
+    stage_sections: tuple[tuple[str, list[str]], ...]
     slow: str
     initial_weights: InitialWeights | None
     origin: Origin | None
-    evaluation: AnyEvaluation
+    evaluation: Any
     standing: RunStanding
 
     @cached_property
@@ -116,14 +118,6 @@ def gather(store: Store, spec: ReportSpec, reporter: Reporter) -> RunFacts:
     """
     evaluation = _evaluation(store, spec)
     manifest = read_manifest(store, spec.dataset_folder)
-    shared = _shared(store, spec, manifest, evaluation, reporter)
-    return kind_of(evaluation).facts(store, spec, manifest, evaluation, shared)
-
-
-def _shared(
-    store: Store, spec: ReportSpec, manifest: Manifest, evaluation: AnyEvaluation, reporter: Reporter
-) -> dict[str, Any]:
-    """What :class:`RunFacts` holds, by name."""
     trained = read_completion(store, spec.folder, "train")
     asked = training_of(store, spec.run)
     recipe = asked.recipe
@@ -131,27 +125,28 @@ def _shared(
     events = read_events(store.local(f"{spec.folder}/{EVENTS}"))
     training = TrainResult.model_validate(trained.result)
     origin = read_origin(store, spec.folder)
-    return {
-        "spec": spec,
-        "manifest": manifest,
-        "remarks": tuple(remarks(manifest, conversion_of(store, spec.dataset_folder))),
-        "recipe": recipe,
-        "model": describe_run(store, asked, manifest),
-        "training": training,
-        "steps": tuple(line for line in lines if isinstance(line, StepsLine)),
-        "evaluations": tuple(line for line in lines if isinstance(line, EvaluationLine)),
-        "findings": tuple(line for line in lines if isinstance(line, FindingLine)),
-        "decisions": tuple(line for line in lines if isinstance(line, PlateauLine | AnnealingLine)),
-        "events": tuple(events),
-        "tpu": read_tpu_log(store, spec.folder),
-        "stages": tuple(_stage_seconds(store, spec)),
-        "sections": tuple(_sections(store, spec)),
-        "slow": _slow(store, recipe, training, origin, _finished(events)),
-        "initial_weights": read_initial_weights(store, spec.folder) if recipe.init else None,
-        "origin": origin,
-        "evaluation": evaluation,
-        "standing": standing_of(store, spec, recipe, evaluation, _finished(events), reporter),
-    }
+    return RunFacts(
+        store=store,
+        spec=spec,
+        manifest=manifest,
+        remarks=tuple(remarks(manifest, conversion_of(store, spec.dataset_folder))),
+        recipe=recipe,
+        model=describe_run(store, asked, manifest),
+        training=training,
+        steps=tuple(line for line in lines if isinstance(line, StepsLine)),
+        evaluations=tuple(line for line in lines if isinstance(line, EvaluationLine)),
+        findings=tuple(line for line in lines if isinstance(line, FindingLine)),
+        decisions=tuple(line for line in lines if isinstance(line, PlateauLine | AnnealingLine)),
+        events=tuple(events),
+        tpu=read_tpu_log(store, spec.folder),
+        stages=tuple(_stage_seconds(store, spec)),
+        stage_sections=tuple(_stage_sections(store, spec)),
+        slow=_slow(store, recipe, training, origin, _finished(events)),
+        initial_weights=read_initial_weights(store, spec.folder) if recipe.init else None,
+        origin=origin,
+        evaluation=evaluation,
+        standing=standing_of(store, spec, recipe, evaluation, _finished(events), reporter),
+    )
 
 
 def _slow(store: Store, recipe: Recipe, training: TrainResult, origin: Origin | None, until: float) -> str:
@@ -188,7 +183,7 @@ def _stage_seconds(store: Store, spec: ReportSpec) -> Iterator[tuple[str, float]
             yield stage.name, float(read_completion(store, folder, stage.name).result["seconds"])
 
 
-def _sections(store: Store, spec: ReportSpec) -> Iterator[tuple[str, list[str]]]:
+def _stage_sections(store: Store, spec: ReportSpec) -> Iterator[tuple[str, list[str]]]:
     """Yield the heading and the lines of each installed stage that has a section."""
     for name in spec.sections:
         stage, record = stage_named(name), read_completion(store, spec.record_folder, name)

@@ -20,7 +20,7 @@ from podline.measures import measure_named
 from podline.reporting import quoted
 from podline.reporting.night_series import AllSeries, Change, Series, night_of
 from podline.reporting.over_nights import line, ticks
-from podline.reporting.templates import TEMPLATES, unbroken
+from podline.reporting.templates import TEMPLATES
 from podline.store.contract import BUCKET_SCHEME, INDEX, Store
 
 MOST_ROWS = 1_000
@@ -124,7 +124,7 @@ def index_page(where: str, entries: Iterable[Entry], crowned: Mapping[str, str] 
         if series:
             series.add(entry)
     found = every.newest_first()
-    page = TEMPLATES.get_template("nights.html").render(
+    return TEMPLATES.get_template("nights.html").render(
         where=where,
         sentence=_sentence(last),
         series=[*_sections(found[:MOST_CHARTED], crowned or {})],
@@ -132,7 +132,6 @@ def index_page(where: str, entries: Iterable[Entry], crowned: Mapping[str, str] 
         nights=nights,
         others=others,
     )
-    return unbroken(page)
 
 
 class _Table:

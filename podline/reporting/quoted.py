@@ -15,6 +15,7 @@ from markupsafe import Markup, escape
 
 from podline import figures
 from podline.measures import measure_named
+from podline.reporting.templates import unbroken
 
 
 class Quoted(str):
@@ -47,7 +48,9 @@ class Quotes:
         """Return a number as text; ``write`` writes it."""
         value = self._at(place)
         text = write(value)
-        return Quoted(text, Markup('<data value="{}" data-source="{}">{}</data>').format(repr(value), place, text))
+        return Quoted(
+            text, Markup('<data value="{}" data-source="{}">{}</data>').format(repr(value), place, unbroken(text))
+        )
 
     def metric(self, place: str, name: str = "") -> Quoted:
         """Return a metric with its interval, as :func:`podline.figures.metric_text` writes it.

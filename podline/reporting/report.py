@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 
-from podline.kinds.table import kind_of
 from podline.progress import Reporter
 from podline.reporting.facts import gather
+from podline.reporting.page import pages
 from podline.stages.completed import complete
 from podline.stages.specs import ReportResult, ReportSpec
 from podline.store.opening import open_store
@@ -25,13 +25,12 @@ def report(spec: ReportSpec, reporter: Reporter) -> ReportResult:
     Raises:
         StoreError: a file of the run or of its data set is not there, or the report cannot be written.
         ArtifactError: a file is damaged, or the evaluation is not the one that the spec names.
+        SettingsError: a section of an installed package fails.
     """
     started = time.perf_counter()
     store = open_store(spec.root)
     reporter.progress(0, 2, "files")
-    facts = gather(store, spec, reporter)
-    kind = kind_of(facts.evaluation)
-    html, markdown = kind.html(facts), kind.markdown(facts)
+    html, markdown = pages(gather(store, spec, reporter))
     for done, (file, text) in enumerate({HTML: html, MARKDOWN: markdown}.items(), start=1):
         store.publish_bytes(f"{spec.record_folder}/{file}", text.encode(), replace=True)
         reporter.progress(done, 2, "files")

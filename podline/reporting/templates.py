@@ -34,21 +34,26 @@ def markdown(text: object) -> Markdown:
     return Markdown(re.sub(r"&(?=#?\w+;)", "&amp;", line).replace("<", "&lt;"))
 
 
+def unbroken(text: object) -> object:
+    """Keep a figure and its unit on one line of the page, and so the ends of an interval; markup stays as it is."""
+    if not isinstance(text, str) or hasattr(text, "__html__"):
+        return text
+    text = re.sub(r"(\d) %", "\\1\N{NO-BREAK SPACE}%", text)
+    return re.sub(r"(\[[\d.]+,) ([\d.]+\])", "\\1\N{NO-BREAK SPACE}\\2", text)
+
+
 TEMPLATES = jinja2.Environment(
     loader=jinja2.PackageLoader("podline", "reporting"),
     autoescape=jinja2.select_autoescape(("html",)),
     undefined=jinja2.StrictUndefined,
+    finalize=unbroken,
     trim_blocks=True,
     lstrip_blocks=True,
 )
 # Of what is filled in, all that is no Markdown yet is escaped.
 MARKDOWN_TEMPLATES = TEMPLATES.overlay(finalize=markdown)
-# For a block of code, which ends at three backticks.
-MARKDOWN_TEMPLATES.filters["code"] = lambda text: Markdown(plain(text).replace("```", "` ` `"))
 
 
-def unbroken(page: str) -> str:
-    """A page on which a figure and its unit are never on two lines."""
-    # A figure and its unit stay on one line, and so do the ends of an interval.
-    page = re.sub(r"(\d) %", "\\1\N{NO-BREAK SPACE}%", page)
-    return re.sub(r"(\[[\d.]+,) ([\d.]+\])", "\\1\N{NO-BREAK SPACE}\\2", page)
+def code(text: str) -> Markdown:
+    """Return a text for a block of code in Markdown, which ends at three backticks."""
+    return Markdown(plain(text).replace("```", "` ` `"))

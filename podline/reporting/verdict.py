@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,10 +15,13 @@ from podline.documents.promotion import Promotion
 from podline.kinds.table import kind_of
 from podline.measures import measure_named
 from podline.reporting import pictures, quoted
+from podline.reporting.blocks import Block, Heading, Items, Picture, Pictures, Text
 from podline.reporting.charts import Night, nights
 from podline.reporting.drop import Explained
 from podline.reporting.facts import RunFacts
 from podline.reporting.over_nights import spark
+from podline.reporting.pairs import LostExample
+from podline.reporting.sections import section
 from podline.reporting.standing import Rival, word_of
 
 # Rules, classes or joints that refused a model and are named in the sentence.
@@ -48,15 +51,22 @@ class Tile(NamedTuple):
         return figures.arrow(self.change)
 
 
-def content(facts: RunFacts, about: str, against_guessing: str, tiles: Sequence[Tile]) -> dict[str, Any]:
-    """What both templates show of it.
+class Headline(NamedTuple):
+    """What a kind of task says at the top.
 
-    Args:
-        facts: of the run.
+    Attributes:
         about: what the metric that counts is a figure of, as the words that follow it.
-        against_guessing: what it is measured against, in sentences.
+        guessing: what it is measured against, in sentences.
         tiles: the figures beside it.
     """
+
+    about: str
+    guessing: str
+    tiles: Sequence[Tile]
+
+
+def content(facts: RunFacts, headline: Headline) -> dict[str, Any]:
+    """Return what the page and its Markdown show of it."""
     evaluation, rival = facts.evaluation, facts.standing.rival
     measure = evaluation.measure
     place = f"evaluation.trained.metrics.{measure}"
@@ -66,17 +76,16 @@ def content(facts: RunFacts, about: str, against_guessing: str, tiles: Sequence[
         "split": evaluation.split,
         "figure": figure,
         "interval": facts.fig.interval(place),
-        "sentence": _sentence(facts, about),
+        "sentence": _sentence(facts, headline.about),
         "better_than_guessing": evaluation.better_than_guessing,
-        "against_guessing": against_guessing,
+        "against_guessing": headline.guessing,
         "rival": rival,
         "rival_change": figures.change_text(measure, rival.difference.value) if rival else "",
         "against_rival": _against_rival(facts, rival) if rival else "",
         "promotion": facts.standing.promotion,
-        "drop": _drop(facts.standing.worse) if facts.standing.worse else None,
         "nights": len(facts.standing.nights),
         "caption": kind_of(evaluation).caption,
-        "tiles": [*tiles, *_training_tiles(facts)],
+        "tiles": [*headline.tiles, *_training_tiles(facts)],
     }
 
 
@@ -173,31 +182,41 @@ def _against_rival(facts: RunFacts, rival: Rival) -> str:
     )
 
 
-def _drop(worse: Explained) -> dict[str, Any]:
-    """Why the run is worse, as both templates show it."""
-    drop = worse.drop
-    examples = [
-        {"name": lost.name, "before": lost.before, "after": lost.after, "record": figures.count(lost.record)}
-        for lost in drop.examples
+@section("What differs")
+def why_worse(run: RunFacts) -> Iterator[Block]:
+    """Show what another run did better, with examples."""
+    if run.standing.worse is None:
+        return
+    drop, in_pairs = run.standing.worse.drop, run.standing.worse.in_pairs
+    yield Items([line for line in drop.lines() if not line.startswith("record ")])
+    found = [
+        _lost(run.standing.worse, lost, images)
+        for lost, images in zip(drop.examples, run.standing.worse.pictures, strict=True)
     ]
-    return {
-        "lines": [line for line in drop.lines() if not line.startswith("record ")],
-        "title": drop.title(),
-        "against": drop.against,
-        "noun": drop.noun,
-        "examples": examples,
-        "heading": drop.heading(),
-        "in_pairs": worse.in_pairs,
-        "pictures": [
-            example | {"uris": [_uri(image, photo=worse.in_pairs) for image in images]}
-            for example, images in zip(examples, worse.pictures, strict=True)
-        ],
-    }
+    if not found:
+        return
+    yield Heading(drop.heading())
+    yield Pictures(found, "pairs" if in_pairs else "small")
+    sides = f"Before the arrow: what {drop.against} says."
+    if in_pairs:
+        sides = (
+            f"On the left, and before the arrow, what {drop.against} finds; on the right what this run finds. "
+            f"{drop.noun.said('People')} that only the first finds are framed; joints that only the first puts in "
+            f"their place are ringed there. {drop.noun.an.capitalize()} is found at OKS 0.5, a joint is close at a "
+            "similarity of 0.5."
+        )
+    yield Text(sides, "note")
 
 
-def _uri(image: npt.NDArray[np.uint8], *, photo: bool) -> str:
-    """A picture of an example that was lost."""
-    return pictures.photo_uri(image, pictures.LOST_PHOTO) if photo else pictures.data_uri(image)
+def _lost(worse: Explained, lost: LostExample, images: Sequence[npt.NDArray[np.uint8]]) -> Picture:
+    drop, record = worse.drop, figures.count(lost.record)
+    if not worse.in_pairs:
+        shown = [(pictures.data_uri(images[0]), f"Test example {record}, {lost.name}")]
+        return Picture(shown, f"{lost.name}: {lost.before} → {lost.after}", [f"record {record}"])
+    of = f"{lost.name[:1].upper()}{lost.name[1:]} with the {drop.noun.many} that"
+    alts = (f"{of} {drop.against} finds", f"{of} this run finds")
+    shown = [(pictures.photo_uri(image, pictures.LOST_PHOTO), alt) for image, alt in zip(images, alts, strict=True)]
+    return Picture(shown, f"{lost.before} → {lost.after}", [f"{lost.name}, record {record}"])
 
 
 def _training_tiles(facts: RunFacts) -> list[Tile]:

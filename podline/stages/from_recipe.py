@@ -158,7 +158,7 @@ def evaluation_spec(training: TrainSpec, trained: TrainResult, split: str = JUDG
         split=split,
         batch_size=training.recipe.evaluation_batch_size,
         views=training.recipe.views,
-        measures=_installed(measures.ENTRY_POINTS) if kind_of(training.recipe).own_measures else {},
+        measures=_code_of(measures.ENTRY_POINTS) if kind_of(training.recipe).own_measures else {},
         strategy=training.strategy,
     )
 
@@ -174,7 +174,7 @@ def promotion_spec(training: TrainSpec, trained: TrainResult, evaluated: Evaluat
         recipe=training.recipe.name,
         weights_sha256=trained.weights_sha256,
         evaluation_sha256=evaluated.evaluation_sha256,
-        code=_installed(RULES),
+        code=_code_of(RULES),
         **values,
     )
 
@@ -203,6 +203,7 @@ def report_spec(store: Store, evaluation: EvaluateSpec, evaluation_sha256: str, 
         promotion_sha256=store.sha256(decision) if decided else "",
         command=command,
         sections={name: store.sha256(record) for name, record in records.items() if store.exists(record)},
+        installed=_code_of(entry_points.SECTIONS),
     )
 
 
@@ -237,6 +238,6 @@ def weights_sha256(file: Path) -> str:
         ) from error
 
 
-def _installed(group: str) -> dict[str, str]:
-    """Return the digest of the code of each entry point of a group, by its name."""
+def _code_of(group: str) -> dict[str, str]:
+    """Return the digest of the code behind each entry point of a group, by its name."""
     return {point.name: own_code.of_point(point) for point in entry_points.installed(group)}

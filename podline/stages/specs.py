@@ -408,7 +408,7 @@ class PromoteResult(Result):
     detects: str = Field(default="", description="the margins, in a line; empty if it was compared with nothing")
     floor: float | None = Field(
         default=None,
-        description="the metric that counts, of the reference's known trainings, less the margin; None if there is none",
+        description="the metric that counts, of the reference's trainings, less the margin; None if there is none",
     )
     compared: str = Field(
         default="", description="what the two were compared on, where their data differ, in a line; empty elsewhere"
@@ -449,6 +449,11 @@ class ReportSpec(RunSpec):
         default_factory=dict,
         exclude_if=operator.not_,
         description="installed stages that have a section → sha256 of their completion record",
+    )
+    installed: dict[str, str] = Field(
+        default_factory=dict,
+        exclude_if=operator.not_,
+        description="sections of installed packages → digest of their code",
     )
 
     not_hashed = frozenset({"root", "command"})

@@ -11,6 +11,7 @@ from support.extending import install
 
 from podline.datasets.fingerprint import fingerprint
 from podline.errors import SettingsError
+from podline.measures import ENTRY_POINTS
 from podline.recipes import datasets, registry
 from podline.recipes.own_code import of_dataset, of_modules, require_unchanged, with_code
 from podline.recipes.settings import Recipe
@@ -151,11 +152,11 @@ def test_a_run_is_not_trained_with_other_code_and_other_values_take_the_code_as_
 
 def test_an_edited_measure_is_evaluated_again_and_an_edited_reader_converted_again(edit: Edit) -> None:
     spec = ConvertSpec(root="r", dataset="mine", source="s")
-    measures, converted = from_recipe._measures(), fingerprint(spec, [])
+    measures, converted = from_recipe._code_of(ENTRY_POINTS), fingerprint(spec, [])
     assert measures["mine"]
     assert converted
     edit("mine_measure", "0.5", "0.6")
-    assert from_recipe._measures() != measures
+    assert from_recipe._code_of(ENTRY_POINTS) != measures
     assert fingerprint(spec, []) == converted
     edit("mine_files", "raise OSError", "raise ValueError")
     assert fingerprint(spec, []) != converted

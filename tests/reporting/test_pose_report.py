@@ -15,9 +15,9 @@ from podline.errors import ArtifactError
 from podline.progress import silent
 from podline.reporting.drop import explain
 from podline.reporting.facts import gather
+from podline.reporting.judged_pictures import judged_pictures
 from podline.reporting.ledger_comparison import compare
 from podline.reporting.lost_people import _LOST
-from podline.reporting.pose_facts import PoseFacts
 from podline.reporting.report import report
 from podline.stages.table import REPORT
 from podline.store.opening import open_store
@@ -59,18 +59,20 @@ def test_figures_are_those_of_the_evaluation(spec, page):
 
 def test_pictures_of_found_and_labelled_people_side_by_side(spec, page):
     facts = gather(open_store(spec.root), spec, silent())
-    assert isinstance(facts, PoseFacts)
-    judged = [picture for pictures in facts.pictures.values() for picture in pictures]
+    found, seen = (
+        judged_pictures(facts.store, facts.spec, facts.manifest, facts.evaluation, seen=seen) for seen in (False, True)
+    )
+    judged = [picture for pictures in found.values() for picture in pictures]
     assert len({picture.figures.image_id for picture in judged}) == len(judged) >= 2
     assert page.count("with the people that were found") == page.count("with the people that are labelled")
-    assert page.count("with the people that were found") == len(judged) + sum(map(len, facts.seen.values()))
+    assert page.count("with the people that were found") == len(judged) + sum(map(len, seen.values()))
     for picture in judged:
         height, width, _ = picture.image.shape
         assert max(height, width) == 128
         assert len(picture.wanted) >= picture.figures.people
         labelled = picture.wanted[picture.wanted[..., 2] > 0]
         assert ((labelled[:, :2] > -1) & (labelled[:, :2] < (width, height))).all()
-    assert len(facts.pictures["best"][0].found) >= 1
+    assert len(found["best"][0].found) >= 1
     for panel in ("Heatmaps as the network answers them", "left wrist", "right knee – right ankle"):
         assert panel in page
 
@@ -94,7 +96,7 @@ def test_another_split_has_a_report_of_its_own(tmp_path):
     result = report(spec, silent())
     assert result.html == f"runs/{spec.run}/on-train/report.html"
     page = open_store(spec.root).read_bytes(result.html).decode()
-    assert "Pictures of the train split" in page
+    assert "Images of the train split" in page
     assert "Pictures that it was trained on" not in page
 
 
@@ -145,7 +147,7 @@ def test_a_run_is_held_against_the_night_before_as_runs_compare_holds_it_on_the_
         assert all((picture == _LOST).all(axis=-1).any() for picture in (then, found_now)), "framed, or ringed"
         assert not np.array_equal(then, found_now), "this run does not find them"
     page = store.read_bytes(report(now, silent()).html).decode()
-    shown = page[page.index("What differs") : page.index("Pictures of the test split")]
+    shown = page[page.index("What differs") : page.index("<h2>Pictures</h2>")]
     assert f"the {len(drop.examples)} images that lost the most joints" in shown
     assert shown.count(f"with the people that {before.run} finds") == len(drop.examples)
     assert shown.count("with the people that this run finds") == len(drop.examples)

@@ -22,11 +22,11 @@ from podline.documents.manifest import dataset_folder, read_manifest
 from podline.errors import ArtifactError, StoreError
 from podline.kinds.table import read_evaluation
 from podline.progress import silent
-from podline.reporting import page, tables
-from podline.reporting.class_facts import ClassFacts
-from podline.reporting.facts import gather
+from podline.reporting.facts import RunFacts, gather
+from podline.reporting.page import pages
 from podline.reporting.pictures import data_uri
 from podline.reporting.report import report
+from podline.reporting.run_sections import findings_table
 from podline.stages.specs import ReportSpec
 from podline.stages.table import REPORT
 from podline.store.opening import open_store
@@ -104,7 +104,7 @@ class Reported:
         return page
 
     @property
-    def facts(self) -> ClassFacts:
+    def facts(self) -> RunFacts:
         return gather(open_store(self.spec.root), self.spec, silent())
 
     @property
@@ -234,7 +234,7 @@ def test_charts_take_their_colours_from_the_page_and_say_what_they_show(reported
 
 
 def test_findings_and_damaged_checkpoints_are_told_with_what_to_do(reported: Reported) -> None:
-    table = tables.findings(FOUND, reported.facts.events)
+    table = findings_table(FOUND, reported.facts.events)
     assert table.rows == [
         ["dead outputs", "stage2_relu", "100", "340", "something is wrong with stage2_relu", "look at it"],
         ["dead outputs", "stage2_relu", "1,200", "the end", "something is wrong with stage2_relu", "look at it"],
@@ -250,8 +250,8 @@ def test_findings_and_damaged_checkpoints_are_told_with_what_to_do(reported: Rep
 
 def test_a_run_without_findings_says_so(reported: Reported) -> None:
     healthy = dataclasses.replace(reported.facts, findings=(), events=())
-    assert "No findings: no layer died" in page.markdown(healthy)
-    assert "No findings: no layer died" in page.html(healthy)
+    for page in pages(healthy):
+        assert "No findings: no layer died" in page
 
 
 def test_stages_events_versions_and_command_are_told(reported: Reported) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from podline.errors import ArtifactError
-from podline.reporting import tables
+from podline.reporting.blocks import Table
 from podline.store.opening import open_store
 from podline.tpu.tpu_log import FILE, Event, TpuLog, Tried, read_tpu_log, rows
 
@@ -28,7 +28,7 @@ def test_the_next_attempt_knows_what_was_tried_and_a_new_stage_begins_afresh(tmp
     assert second.tried() == Tried()
     kept = read_tpu_log(store, "runs/a")
     assert rows(kept)[1] == {"when": "1970-01-01 00:00:01", "event": "wait", "what": "not healthy", "took": "1 min"}
-    assert "| 1970-01-01 00:00:01 | wait | not healthy | 1 min |" in tables.tpu(kept).markdown()
+    assert "| 1970-01-01 00:00:01 | wait | not healthy | 1 min |" in Table.of(rows(kept), words=4).markdown()
 
 
 def test_a_hang_counts_until_a_repair_has_worked() -> None:

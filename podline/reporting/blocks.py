@@ -1,0 +1,274 @@
+"""What a report's section is made of: each block has a form on the page and one in Markdown.
+
+A text is shown as it is, whatever it holds: names of classes and files may be anybody's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, Protocol
+
+from markupsafe import Markup, escape
+
+from podline.ledger.differences import NONE
+from podline.reporting.templates import TEMPLATES, Markdown, code, markdown, unbroken
+
+
+class Block(Protocol):
+    """A part of a section."""
+
+    def html(self) -> Markup:
+        """Return its elements of the page."""
+        ...
+
+    def markdown(self) -> str:
+        """Return it in Markdown; empty for what only a page can show."""
+        ...
+
+
+@dataclass(frozen=True)
+class Text:
+    """A paragraph.
+
+    Attributes:
+        text: may hold quoted figures.
+        style: ``note`` is small, ``warning`` stands out.
+    """
+
+    text: str
+    style: Literal["", "note", "warning"] = ""
+
+    def html(self) -> Markup:
+        """Return a paragraph of the page."""
+        attribute = Markup(' class="{}"').format(self.style) if self.style else ""
+        return Markup("<p{}>{}</p>").format(attribute, unbroken(self.text))
+
+    def markdown(self) -> str:
+        """Return the text, escaped."""
+        return markdown(self.text)
+
+
+@dataclass(frozen=True)
+class Heading:
+    """A heading within a section."""
+
+    text: str
+
+    def html(self) -> Markup:
+        """Return a heading of the third level."""
+        return Markup("<h3>{}</h3>").format(self.text)
+
+    def markdown(self) -> str:
+        """Return a heading of the third level."""
+        return f"### {markdown(self.text)}"
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table.
+
+    Attributes:
+        columns: their names.
+        rows: texts, of which some may be quoted; the first of a row says what the row is about.
+        words: how many columns, from the left, hold words; the others hold figures, which are aligned right.
+        header: whether the columns' names say anything.
+    """
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    words: int = 1
+    header: bool = True
+
+    @classmethod
+    def of(cls, rows: Iterable[Mapping[str, str]], words: int = 1) -> Table:
+        """Return rows, column → text, as a table; a dash is where a row lacks a column that another one has."""
+        found = [*rows]
+        columns = [*dict.fromkeys(column for row in found for column in row)]
+        return cls(columns, [[row.get(column, NONE) for column in columns] for row in found], words)
+
+    @classmethod
+    def of_facts(cls, pairs: Iterable[tuple[str, str]]) -> Table:
+        """Return facts, each with its name before it."""
+        return cls(["", ""], [*pairs], words=2, header=False)
+
+    def html(self) -> Markup:
+        """Return the table in a frame that scrolls where the page is too narrow for it."""
+        filled = TEMPLATES.get_template("table.html").render(
+            kind="facts" if self.words == len(self.columns) else f"figures words-{self.words}",
+            header=self.header,
+            columns=self.columns,
+            rows=self.rows,
+        )
+        return Markup(filled)  # noqa: S704 (the template has escaped the texts)
+
+    def markdown(self) -> Markdown:
+        """Return the table in GitHub's Markdown."""
+        rules = [":--" if place < self.words else "--:" for place in range(len(self.columns))]
+        rows = [self.columns, rules, *self.rows]
+        return Markdown("\n".join("| " + " | ".join(map(markdown, row)) + " |" for row in rows))
+
+    def __len__(self) -> int:
+        """Rows."""
+        return len(self.rows)
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A chart of :mod:`podline.drawing.drawing`, on the page alone; its figures are in a table."""
+
+    svg: Markup
+    title: str = ""
+    caption: str = ""
+
+    def html(self) -> Markup:
+        """Return a figure of the page."""
+        title = Markup("<h3>{}</h3>").format(self.title) if self.title else ""
+        caption = Markup("<figcaption>{}</figcaption>").format(unbroken(self.caption)) if self.caption else ""
+        return Markup("<figure>{}{}{}</figure>").format(title, self.svg, caption)
+
+    def markdown(self) -> str:
+        """Return nothing."""
+        return ""
+
+
+class Picture(NamedTuple):
+    """One image, or two beside each other.
+
+    Attributes:
+        images: the ``data:`` address and the alternative text of each.
+        caption: below them.
+        details: lines below the caption.
+    """
+
+    images: Sequence[tuple[str, str]]
+    caption: str = ""
+    details: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """Images with captions; in Markdown the captions alone.
+
+    Attributes:
+        pictures: at least one.
+        style: ``small`` for images of a few pixels, ``pairs`` for two photographs each, ``panels`` for many maps.
+    """
+
+    pictures: Sequence[Picture]
+    style: Literal["small", "pairs", "panels"] = "small"
+
+    def html(self) -> Markup:
+        """Return a list of the page."""
+        entries = [self._entry(picture) for picture in self.pictures]
+        return Markup('<ul class="pictures {}">\n{}\n</ul>').format(self.style, Markup("\n").join(entries))
+
+    @staticmethod
+    def _entry(picture: Picture) -> Markup:
+        images = Markup().join(Markup('<img src="{}" alt="{}">').format(*image) for image in picture.images)
+        lines = [Markup("<b>{}</b>").format(unbroken(picture.caption))] if picture.caption else []
+        lines += [Markup("<span>{}</span>").format(unbroken(line)) for line in picture.details]
+        words = Markup("<p>{}</p>").format(Markup("<br>").join(lines)) if lines else ""
+        return Markup("<li><div>{}</div>{}</li>").format(images, words)
+
+    def markdown(self) -> str:
+        """Return a list of those with details."""
+        told = [", ".join((picture.caption, *picture.details)) for picture in self.pictures if picture.details]
+        return Items(told).markdown()
+
+
+@dataclass(frozen=True)
+class Items:
+    """A list of texts."""
+
+    texts: Sequence[str]
+
+    def html(self) -> Markup:
+        """Return a list of the page."""
+        entries = [Markup("<li>{}</li>").format(unbroken(text)) for text in self.texts]
+        return Markup("<ul>\n{}\n</ul>").format(Markup("\n").join(entries))
+
+    def markdown(self) -> str:
+        """Return a list."""
+        return "\n".join(f"- {markdown(text)}" for text in self.texts)
+
+
+@dataclass(frozen=True)
+class Code:
+    """A command, to be copied."""
+
+    text: str
+
+    def html(self) -> Markup:
+        """Return a frame that scrolls."""
+        return Markup('<pre tabindex="0"><code>{}</code></pre>').format(self.text)
+
+    def markdown(self) -> str:
+        """Return a block of code."""
+        return f"```\n{code(self.text)}\n```"
+
+
+@dataclass(frozen=True)
+class Key:
+    """What colours in pictures stand for: name → red, green, blue; on the page alone."""
+
+    colours: Mapping[str, tuple[int, int, int]]
+
+    def html(self) -> Markup:
+        """Return a line with a dot of each colour."""
+        dot = Markup('<i style="background: #{}"></i>{}')
+        dots = [dot.format(bytes(colour).hex(), name) for name, colour in self.colours.items()]
+        return Markup('<p class="note key">{}</p>').format(Markup(" ").join(dots))
+
+    def markdown(self) -> str:
+        """Return nothing."""
+        return ""
+
+
+class Fold:
+    """Blocks that are folded away on the page; in Markdown they are below a heading."""
+
+    def __init__(self, summary: str, *blocks: Block) -> None:
+        self.summary, self.blocks = summary, blocks
+
+    def html(self) -> Markup:
+        """Return an element that opens; print shows it open."""
+        return Markup("<details><summary>{}</summary>{}</details>").format(self.summary, html_of(self.blocks))
+
+    def markdown(self) -> str:
+        """Return the blocks below a heading; nothing if they show nothing."""
+        found = markdown_of(self.blocks)
+        return f"{Heading(self.summary).markdown()}\n\n{found}" if found else ""
+
+
+class Column:
+    """Blocks below each other in a :class:`Grid`."""
+
+    def __init__(self, *blocks: Block) -> None:
+        self.blocks = blocks
+
+    def html(self) -> Markup:
+        """Return one element."""
+        return Markup("<div>{}</div>").format(html_of(self.blocks))
+
+    def markdown(self) -> str:
+        """Return the blocks, one after the other."""
+        return markdown_of(self.blocks)
+
+
+class Grid(Column):
+    """Blocks beside each other, where the page is wide enough."""
+
+    def html(self) -> Markup:
+        """Return one element."""
+        return Markup('<div class="grid">\n{}\n</div>').format(html_of(self.blocks))
+
+
+def html_of(blocks: Iterable[Block]) -> Markup:
+    """Return blocks as elements of the page."""
+    return Markup("\n").join(escape(block.html()) for block in blocks)
+
+
+def markdown_of(blocks: Iterable[Block]) -> str:
+    """Return blocks in Markdown."""
+    return "\n\n".join(filter(None, (block.markdown() for block in blocks)))

@@ -1,0 +1,305 @@
+"""Sections that the report of every run has: training, findings, data, model, the run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from podline import figures
+from podline.documents.ledger_entry import Origin
+from podline.documents.manifest import Manifest
+from podline.documents.metrics_log import AnnealingLine, EventLine, FindingLine, PlateauLine, StepsLine
+from podline.documents.model_description import ModelDescription
+from podline.plurals import plural
+from podline.reporting import charts
+from podline.reporting.blocks import Block, Chart, Code, Column, Fold, Grid, Heading, Table, Text
+from podline.reporting.facts import RunFacts
+from podline.reporting.ledger_lines import code_in_words
+from podline.reporting.over_nights import thinned
+from podline.reporting.quoted import joined
+from podline.reporting.sections import section
+from podline.reporting.tables import in_words
+from podline.tpu.tpu_log import rows
+
+MOST_CLASSES = 500
+"""Classes in a table or a chart: a page with more is too large to open."""
+# Records that are named for each reason of quarantine.
+_NAMED_RECORDS = 5
+# In the order in which they are shown; only one of the two builds of TensorFlow is there.
+_PACKAGES = ("tensorflow", "tensorflow-tpu", "keras", "apache-beam", "prefect", "numpy", "pandas", "matplotlib")
+
+
+@section("Training")
+def training(run: RunFacts) -> Iterator[Block]:
+    """Show the curves, the pace and what the evaluations decided."""
+    steps = thinned(run.steps)
+    drawn = [Chart(charts.loss(steps, run.evaluations, run.rejected), "Loss")]
+    if not all(math.isnan(line.accuracy) for line in steps):
+        drawn.append(Chart(charts.accuracy(steps, run.evaluations, run.rejected), "Accuracy"))
+    drawn.append(Chart(charts.learning_rate(steps), "Learning rate"))
+    drawn += [Chart(svg, title) for title, svg in charts.stage_measures(steps).items()]
+    yield Grid(*drawn, Chart(charts.throughput(steps), "Throughput"))
+    yield Text(_pace(run))
+    yield Text(
+        "Training is measured on the batches as they were augmented, while the model learned from them; its loss "
+        "includes label smoothing and the model’s penalties. So it may be the worse of the two curves.",
+        "note",
+    )
+    if last := _last_measures(run.steps):
+        yield Fold("The stages at the end of training", last)
+    if run.decisions:
+        yield Fold(f"{plural(len(run.decisions), 'decision')} by these evaluations", _decisions(run.decisions))
+
+
+def _pace(run: RunFacts) -> str:
+    sizes = ", then ".join(figures.count(size) for size in run.recipe.batch_sizes)
+    return joined(
+        run.fig("training.steps"),
+        f" steps of {sizes} examples, ",
+        run.fig("training.epochs", lambda epochs: f"{epochs:.4g}"),
+        f" epochs, on {run.training.devices}: ",
+        run.fig("training.examples_per_second", figures.rate),
+        " examples/s; ",
+        run.fig("training.waiting_for_input", figures.percent),
+        " of the time went by waiting for input.",
+        f" {run.slow}" if run.slow else "",
+    )
+
+
+def _last_measures(steps: Sequence[StepsLine]) -> Table | None:
+    """Return each stage's measures in the last stretch of training, a column for each; None of a classifier."""
+    found: dict[str, dict[str, str]] = {}
+    for name, value in (steps[-1].measures if steps else {}).items():
+        stage, _, measure = name.partition("/")
+        found.setdefault(stage, {"stage": stage.replace("_", " ")})[measure.replace("_", " ")] = f"{value:.4g}"
+    return Table.of(found.values()) if found else None
+
+
+def _decisions(lines: Iterable[PlateauLine | AnnealingLine]) -> Table:
+    decided = [(figures.count(line.step), *_decided(line)) for line in lines]
+    return Table(["step", "what", "looked at", "why", "decision"], decided, words=5)
+
+
+def _decided(line: PlateauLine | AnnealingLine) -> tuple[str, str, str, str]:
+    if isinstance(line, PlateauLine):
+        lowered = f"lowered to {figures.rounded(line.factor)} of the schedule’s" if line.lowered else "left as it is"
+        why = f"best {line.best:.4f}; {line.stalled} in a row without an improvement"
+        return "learning rate", f"{line.value:.4f}", "patience is at its end" if line.lowered else why, lowered
+    why = (
+        f"{line.rise:.4f} higher: probability {line.probability:.3f} at temperature {line.temperature:.2g}, "
+        f"draw {line.draw:.3f}"
+    )
+    decision = "accepted" if line.accepted else f"rejected: back to the state of step {line.state:,}"
+    return "state", f"{line.energy:.4f}", why if line.rise else "no higher than before", decision
+
+
+@section("Findings")
+def findings(run: RunFacts) -> Iterator[Block]:
+    """Show what was wrong with the training, and checkpoints that were passed over."""
+    table = findings_table(run.findings, run.events)
+    yield table or Text(
+        "No findings: no layer died or exploded, the answers did not collapse, gradients flowed, input was there in "
+        "time, every checkpoint was whole."
+    )
+
+
+def findings_table(lines: Iterable[FindingLine], events: Iterable[EventLine]) -> Table:
+    """Return findings from their first step to their last; empty when there is nothing."""
+    found: dict[tuple[str, str], list[dict[str, str]]] = {}
+    for line in lines:
+        spells = found.setdefault((line.finding, line.where), [])
+        if line.over:
+            spells[-1]["to step"] = figures.count(line.step)
+        else:
+            spells.append(_finding(line.finding, line.where, line.step, line.message, line.suggestion))
+    damaged = [
+        _finding(event.event, "checkpoints", event.step, event.message, "have the disk checked")
+        for event in events
+        if event.event == "checkpoint_damaged"
+    ]
+    return Table.of([*(row for spells in found.values() for row in spells), *damaged], words=6)
+
+
+def _finding(kind: str, where: str, step: int, message: str, suggestion: str) -> dict[str, str]:
+    end = "the end" if kind != "checkpoint_damaged" else figures.count(step)
+    return {
+        "finding": kind.replace("_", " "),
+        "where": where,
+        "from step": figures.count(step),
+        "to step": end,
+        "what": message,
+        "what to do": suggestion,
+    }
+
+
+@section("Data")
+def data(run: RunFacts) -> Iterator[Block]:
+    """Show the data set, what was left out of it, and where it is from."""
+    manifest = run.manifest
+    classes = _class_counts(manifest)
+    counts: list[Block] = [Heading("Records of each class"), classes]
+    if (all_classes := len(manifest.class_names)) > charts.MANY_CLASSES:
+        which = f"the first {MOST_CLASSES} of {all_classes} classes" if len(classes) < all_classes else "each class"
+        counts = [Fold(f"Records of {which}", classes)]
+    if manifest.counted:
+        noun = manifest.skeleton.noun
+        rules = [(noun.said(rule), figures.count(times)) for rule, times in manifest.counted.items()]
+        counts += [Heading("Rules that applied"), Table(["what the conversion met", "times"], rows=rules)]
+    yield Grid(Column(_dataset(manifest), _splits(manifest)), Column(*counts))
+    for remark in run.remarks:
+        yield Text(f"{remark}.")
+    yield Heading("Quarantine")
+    yield _quarantine(manifest) or Text("No record was left out.")
+    files = [(file.name, figures.count(file.bytes), file.sha256) for file in manifest.source]
+    summary = f"{plural(len(files), 'source file')} with checksums"
+    yield Fold(summary, Table(["file", "bytes", "sha256"], files, words=3))
+
+
+def _dataset(manifest: Manifest) -> Table:
+    height, width, channels = manifest.image_shape
+    converter = ", ".join(f"{name} {value}" for name, value in manifest.converter.items())
+    quarantined = len(manifest.quarantined)
+    beside = "TFRecord's frame of 16" + (" and a JPEG file" if manifest.field("image").encoding == "jpeg" else "")
+    return Table.of_facts(
+        [
+            ("data set", manifest.dataset),
+            ("fingerprint", manifest.fingerprint),
+            ("images", f"{height} × {width} × {channels}, {manifest.field('image').dtype}"),
+            ("classes", figures.count(len(manifest.class_names))),
+            ("records read", figures.count(manifest.read)),
+            ("= written + quarantined", f"{figures.count(manifest.written)} + {figures.count(quarantined)}"),
+            ("bytes of a record", f"{figures.count(manifest.record_length)} and {beside}"),
+            ("converter", converter),
+        ]
+    )
+
+
+def _splits(manifest: Manifest) -> Table:
+    """Return each split's size, and its pixels' mean and deviation per channel; a column for each split."""
+    columns = [
+        (
+            split.name,
+            figures.count(split.records),
+            figures.count(len(split.shards)),
+            figures.size(split.shards.bytes),
+            " ".join(f"{value:.2f}" for value in split.mean),
+            " ".join(f"{value:.2f}" for value in split.std),
+        )
+        for split in manifest.splits
+    ]
+    names = ("split", "records", "shards", "size", "mean of the pixels", "standard deviation")
+    header, *facts = zip(names, *columns, strict=True)
+    return Table(header, facts)
+
+
+def _class_counts(manifest: Manifest) -> Table:
+    noun = manifest.skeleton.noun
+    return Table.of(
+        {"class": noun.said(name)} | {split.name: figures.count(split.class_counts[label]) for split in manifest.splits}
+        for label, name in enumerate(manifest.class_names[:MOST_CLASSES])
+    )
+
+
+def _quarantine(manifest: Manifest) -> Table:
+    """Return what was left out, by split and reason; empty when there is nothing."""
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for entry in manifest.quarantined:
+        reasons.setdefault((entry.split, entry.reason), []).append(entry.record)
+    found = [
+        (split, reason, figures.count(len(records)), ", ".join(_shortened(records)))
+        for (split, reason), records in reasons.items()
+    ]
+    return Table(["split", "reason", "records", "which"], found, words=4)
+
+
+def _shortened(records: Sequence[str]) -> Iterator[str]:
+    yield from records[:_NAMED_RECORDS]
+    if len(records) > _NAMED_RECORDS:
+        yield f"and {len(records) - _NAMED_RECORDS:,} more"
+
+
+@section("Model")
+def model(run: RunFacts) -> Iterator[Block]:
+    """Show what the model is made of and costs, and the recipe."""
+    yield Table.of_facts(_costs(run.model))
+    if run.initial_weights:
+        yield Heading("Weights that it began with")
+        yield Table.of_facts(run.initial_weights.rows())
+    settings = in_words(run.recipe.model_dump(mode="json"))
+    yield Fold("The recipe’s settings", Table.of_facts(settings.items()))
+    yield Fold(plural(len(run.model.layers), "layer"), Table.of(_layers(run.model), words=2))
+
+
+def _costs(description: ModelDescription) -> Iterator[tuple[str, str]]:
+    height, width, channels = description.image_shape
+    yield "kind", description.kind
+    yield "input", f"{height} × {width} × {channels}, uint8"
+    yield (
+        "output",
+        f"{description.classes} logits" if description.classes else "heatmaps and fields of each stage",
+    )
+    yield "parameters", figures.count(description.parameters)
+    yield "of which trainable", figures.count(description.trainable_parameters)
+    yield "bytes of all parameters", figures.count(description.bytes)
+    yield "bytes of the trainable ones", figures.count(description.trainable_bytes)
+    yield "multiply-adds an example", f"{figures.count(description.multiply_adds)} {description.uncounted}".strip()
+    if score := description.micronet:
+        shares = f"storage {score.storage_share:.4f} + operations {score.operations_share:.4f}"
+        yield "MicroNet score (WideResNet-28-10 is 2)", f"{score.score:.4f} = {shares}"
+
+
+def _layers(description: ModelDescription) -> Iterator[Mapping[str, str]]:
+    for layer in description.layers:
+        yield {
+            "layer": layer.name,
+            "kind": layer.kind,
+            "output": " × ".join(map(str, layer.output_shape)),
+            "parameters": figures.count(layer.parameters),
+            "bytes": figures.count(layer.bytes),
+            "multiply-adds": "unknown" if layer.multiply_adds is None else figures.count(layer.multiply_adds),
+        }
+
+
+@section("The run")
+def the_run(run: RunFacts) -> Iterator[Block]:
+    """Show times, code and environment, events, and the command to do it again."""
+    together = sum(took for _, took in run.stages)
+    rows_of_stages = [
+        {"stage": stage, "time": figures.duration(took), "share": figures.percent(took / together if together else 0.0)}
+        for stage, took in [*run.stages, ("together", together)]
+    ]
+    yield Grid(
+        Column(
+            Heading("Time of each stage"),
+            Chart(charts.stages(run.stages)),
+            Table.of(rows_of_stages),
+            Text("What each took when it did its work. A later run that finds the work done re-uses it.", "note"),
+        ),
+        Column(Heading("What produced it"), Table.of_facts(_origin(run.origin))),
+    )
+    yield Heading("What happened")
+    events = [(figures.moment(line.time), figures.count(line.step), line.event, line.message) for line in run.events]
+    yield Table(["when", "step", "event", "what"], events, words=4)
+    if run.tpu:
+        yield Heading("The TPU")
+        yield Table.of(rows(run.tpu), words=4)
+    if run.spec.command:
+        yield Heading("Do it again")
+        yield Code(run.spec.command)
+
+
+def _origin(origin: Origin | None) -> Iterator[tuple[str, str]]:
+    """Yield code, machine and the packages that matter most; all of them are in ``origin.json``."""
+    if origin is None:
+        yield "not known", "the run's folder has no origin.json"
+        return
+    where = origin.environment
+    yield "code", code_in_words(origin.code)
+    yield "podline", origin.code.version
+    yield "python", where.python
+    for package in _PACKAGES:
+        if package in where.packages:
+            yield package, where.packages[package]
+    yield "platform", where.platform
+    yield "cores", str(where.cores)
+    yield "memory", figures.size(where.memory)

@@ -1,0 +1,68 @@
+"""Sections of a run's report: functions from the run to blocks; those of installed packages too.
+
+A package adds a section by the entry point ``podline.sections``; docs/extending.md has an example.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from types import ModuleType
+
+from podline import entry_points
+from podline.errors import SettingsError
+from podline.reporting.blocks import Block
+from podline.reporting.facts import RunFacts
+
+
+@dataclass(frozen=True)
+class Section:
+    """A section of the report.
+
+    Attributes:
+        heading: above it.
+        kind: the kind of task that has it; empty for every kind.
+        blocks: what it shows of a run; without any, the section is left out.
+    """
+
+    heading: str
+    kind: str
+    blocks: Callable[[RunFacts], Iterable[Block]]
+
+
+def section(heading: str, kind: str = "") -> Callable[[Callable[[RunFacts], Iterable[Block]]], Section]:
+    """Make a section of a function; see :class:`Section`."""
+    return lambda blocks: Section(heading, kind, blocks)
+
+
+def sections_in(module: ModuleType) -> Iterator[Section]:
+    """Yield the sections that a module defines, in its order."""
+    yield from (found for found in vars(module).values() if isinstance(found, Section))
+
+
+def installed() -> Iterator[Section]:
+    """Yield the sections of installed packages.
+
+    Raises:
+        SettingsError: one cannot be loaded, or is none.
+    """
+    for point in entry_points.installed(entry_points.SECTIONS):
+        found = entry_points.load_installed(point)
+        if not isinstance(found, Section):
+            raise SettingsError(f"entry point {point.value} is no section; decorate it with @section of {__name__}")
+        yield found
+
+
+def blocks_of(found: Section, run: RunFacts) -> list[Block]:
+    """Return what a section shows of a run.
+
+    Raises:
+        SettingsError: a section of an installed package raises.
+    """
+    try:
+        return list(found.blocks(run))
+    except Exception as error:
+        if found.blocks.__module__.startswith("podline."):
+            raise
+        reason = entry_points.reason(error)
+        raise SettingsError(f"the section {found.heading} ({found.blocks.__module__}): {reason}") from error

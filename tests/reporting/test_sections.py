@@ -1,0 +1,80 @@
+"""docs/extending.md's section, in a package that is really installed."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from finished_run import finished_run
+from support.extending import code_of, install
+
+from podline.errors import SettingsError
+from podline.progress import silent
+from podline.reporting.blocks import Chart, Code, Column, Fold, Grid, Heading, Items, Picture, Pictures, Table, Text
+from podline.reporting.report import report
+from podline.store.opening import open_store
+
+HOSTILE = "<script>alert(1)</script> **bold** | `code`"
+
+
+def test_the_page_of_docs_adds_a_section(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code, toml = (code_of("## A section of the report", language) for language in ("python", "toml"))
+    spec = finished_run(tmp_path / "root")
+    before = report(spec, silent())
+    store = open_store(spec.root)
+    without = store.read_bytes(before.html)
+    monkeypatch.syspath_prepend(install(tmp_path / "site", {"my_sections": code}, toml))
+    found = report(spec, silent())
+    page, markdown = (store.read_bytes(name).decode() for name in (found.html, found.markdown))
+    assert (
+        page.index("The most confident mistakes") < page.index("<h2>Imbalance</h2>") < page.index("<h2>Training</h2>")
+    )
+    assert 'aria-label="Accuracy over training records of 10 classes."' in page
+    assert 'data-source="evaluation.per_class.3.accuracy.value"' in page
+    assert "## Imbalance\n\n" in markdown
+    assert "### The classes, the rarest first\n\n| class | records | accuracy |" in markdown
+    monkeypatch.undo()
+    assert store.read_bytes(report(spec, silent()).html) == without
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("broken = 3", "entry point broken_sections:broken is no section"),
+        (
+            "from podline.reporting.sections import section\n\n\n@section('Broken')\ndef broken(run):\n    yield 1 / 0",
+            "the section Broken .broken_sections.: ZeroDivisionError: division by zero",
+        ),
+    ],
+)
+def test_one_that_fails_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, message: str) -> None:
+    toml = '[project.entry-points."podline.sections"]\nbroken = "broken_sections:broken"\n'
+    monkeypatch.syspath_prepend(install(tmp_path / "site", {"broken_sections": code}, toml))
+    monkeypatch.delitem(sys.modules, "broken_sections", raising=False)
+    with pytest.raises(SettingsError, match=message):
+        report(finished_run(tmp_path / "root", records=20), silent())
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        Text(HOSTILE, "note"),
+        Heading(HOSTILE),
+        Items([HOSTILE]),
+        Code(HOSTILE),
+        Table.of([{HOSTILE: HOSTILE}]),
+        Pictures([Picture([("data:,", HOSTILE)], HOSTILE, [HOSTILE])]),
+        Fold(HOSTILE, Grid(Column(Text(HOSTILE)))),
+    ],
+    ids=lambda block: type(block).__name__,
+)
+def test_every_block_shows_any_text_as_it_is(block: Text) -> None:
+    assert "<script" not in block.html()
+    assert "&lt;script&gt;" in block.html()
+    markdown = block.markdown()
+    assert isinstance(block, Code) or ("<script" not in markdown and "**" not in markdown.replace(r"\*\*", ""))
+
+
+def test_what_shows_nothing_leaves_no_heading_in_markdown() -> None:
+    assert Fold("Curves", Chart(Text("").html(), "Loss")).markdown() == ""
