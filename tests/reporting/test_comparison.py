@@ -58,7 +58,7 @@ def rejected(line: EvaluationLine, number: int) -> AnnealingLine:
 
 def test_the_page_has_the_figures_of_every_run_and_only_the_settings_that_differ(store, names):
     written = compare(store, [run_of(store, name) for name in names])
-    page = store.local(written.html).read_text()
+    page = store.local(written.html).read_text().replace("\N{NO-BREAK SPACE}", " ")
     for name in names:
         assert page.count(f'<th scope="col">{name}</th>') == 2
     settings = page[page.index("Settings that differ") :]
