@@ -439,7 +439,7 @@ def test_the_report_says_first_why_a_model_is_worse(fresh, runs):
     assert page.index("is the champion of t") < page.index("<h2>What differs</h2>") < page.index("<h2>Figures</h2>")
     assert text.index("is the champion of t") < text.index("## What differs") < text.index("## Figures")
     assert "<li>bright: " in page
-    assert page.count("<li><img") > 5
+    assert page.count("<li><div><img") > 5
 
 
 def test_the_commands_tell_who_is_champion_and_who_was(fresh, runs):

@@ -214,7 +214,7 @@ def promote(spec: PromoteSpec, reporter: Reporter) -> PromoteResult:
         run=spec.run,
         recipe=spec.recipe,
         promoted=True,
-        against="",
+        against=before.run if before else "",
         measure="top1",
         headline=f"champion number {entry.number}",
         promotion_sha256=digests.of_bytes(b"promoted"),
