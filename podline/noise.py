@@ -1,7 +1,7 @@
 """What chance does to a figure of a model: the examples that it is judged on, and the seed of its training.
 
 A candidate's figure is compared with the mean over the known trainings of the reference's recipe, on the same examples.
-The variance of that difference has two parts. The examples: the mean of so many differences, one for each example. The
+The variance of that difference has two parts. The examples: the difference is a mean over them. The
 seed: each training is a little better or worse in the long run, by a variance that the known trainings show. It is
 given for a share of one half; of a share r it is 4 r (1 - r) times that.
 
@@ -18,15 +18,15 @@ import numpy as np
 from scipy.special import stdtr, stdtrit
 
 NIGHTS = 365
-"""The error budget of a year is shared by so many comparisons."""
+"""The number of comparisons that share the error budget of a year."""
 MOST_TRAININGS = 20
 """No more trainings of a recipe are asked for their figures."""
 MEASURED = 4
 """From this many trainings on, the spread between seeds is known; of fewer it is assumed."""
 
-# The spread that the settings assume weighs as much as so many trainings.
+# The spread that the settings assume weighs as much as this many trainings.
 _ASSUMED = 3
-# Of equally good models, so many may miss a margin; the rest of one in ten is for what is not quite normal.
+# The share of equally good models that may miss a margin; the rest of one in ten is for what is not quite normal.
 _MISSED = 0.06
 # The variance that parts show is raised by this factor, and by its standard error.
 _CAUTION = 1.4
@@ -37,7 +37,7 @@ _PRIOR_EXAMPLES = 10.0
 
 
 class Prior(NamedTuple):
-    """What is taken for granted of the spread between seeds.
+    """The spread between seeds that is assumed beforehand.
 
     Attributes:
         trainings: the expected spread weighs as much as this many trainings.
@@ -82,7 +82,7 @@ class Noise:
 
     @property
     def equal(self) -> Any:
-        """The variance of the difference from an equally good model."""
+        """Return the variance of the difference from an equally good model."""
         return (self.answers + self._seeds_at(self.share)) * (1 + 1 / self.trainings)
 
     def beyond(self, sampled: Any, rate: float) -> Any:
@@ -146,7 +146,7 @@ class Noise:
 
 
 class Seeds(NamedTuple):
-    """What is known of the spread between trainings that differ in their seed alone.
+    """The known spread between trainings that differ in their seed alone.
 
     Attributes:
         variance: that the seed gives to a figure of one training, at the figure's present value.
@@ -158,7 +158,7 @@ class Seeds(NamedTuple):
 
     @property
     def known(self) -> bool:
-        """Whether enough trainings tell of the spread to call a difference more than chance."""
+        """Return whether enough trainings show the spread to call a difference more than chance."""
         return self.trainings >= MEASURED
 
     def interval(self, value: float, sampled: float) -> tuple[float, float, float]:

@@ -161,7 +161,7 @@ class Manifest(Frozen):
 
     @property
     def bytes(self) -> int:
-        """Those of all shards."""
+        """Return the size of all shards, in bytes."""
         return sum(split.shards.bytes for split in self.splits)
 
     @property

@@ -108,7 +108,7 @@ class ShardTable(Sequence[ShardInfo]):
 
     @property
     def bytes(self) -> int:
-        """Those of all files, without indexes."""
+        """Return the size of all files without indexes, in bytes."""
         return sum(row[1] for row in self._row.iter_unpack(self.rows))
 
     @property
@@ -118,7 +118,7 @@ class ShardTable(Sequence[ShardInfo]):
 
     @property
     def records(self) -> int:
-        """Those of all shards."""
+        """Return the number of records in all shards."""
         return sum(self.lengths)
 
     @property

@@ -63,7 +63,7 @@ class Difference(Frozen):
 
     @property
     def chance(self) -> Chance:
-        """Whether chance could well have given it, may have given it by the seed, or did not."""
+        """Return whether chance explains it, the seed may explain it, or neither does."""
         return chance_of(self.p_value, known=self.seeds_known)
 
     @property

@@ -42,7 +42,7 @@ class Answers(Protocol):
         """Return a model's answers, as the evaluation in a folder left them."""
         ...
 
-    def anew(self, examples: JudgedSplit, training: TrainSpec, model: Any) -> Any:
+    def again(self, examples: JudgedSplit, training: TrainSpec, model: Any) -> Any:
         """Return a model's answers for the examples now."""
         ...
 

@@ -25,7 +25,7 @@ Floats = npt.NDArray[np.float64]
 
 
 class ModelCost(NamedTuple):
-    """What a model costs, counted: bytes of its parameters, multiply-adds for one example."""
+    """The counted costs of a model: bytes of its parameters, multiply-adds for one example."""
 
     bytes: int
     operations: int

@@ -28,5 +28,5 @@ def find(spec: PromoteSpec, reporter: Reporter) -> PromoteResult | None:
     now = entries[-1].run if entries else ""
     if decision is None or decision.champion != now:
         return None
-    # A file that was broken may have been made anew.
+    # A file that was broken may have been made again.
     return None if any(check.rule == "export" for check in decision.refusals) else found

@@ -31,7 +31,7 @@ class ClassAnswers(Answers):
         """Read the guesses in an evaluation's folder."""
         return read_guesses(store, folder)
 
-    def anew(self, examples: JudgedSplit, training: TrainSpec, model: Any) -> Guesses:
+    def again(self, examples: JudgedSplit, training: TrainSpec, model: Any) -> Guesses:
         """Ask a classifier about the examples now."""
         manifest, recipe = examples.manifest, training.recipe
         reader = open_split(examples.store, examples.folder, manifest, examples.split)
@@ -63,7 +63,7 @@ class PoseAnswers(Answers):
         """Read the people in an evaluation's folder."""
         return read_people(store, folder, evaluation.split)
 
-    def anew(self, examples: JudgedSplit, training: TrainSpec, model: Any) -> Any:
+    def again(self, examples: JudgedSplit, training: TrainSpec, model: Any) -> Any:
         """Ask a network about the examples now."""
         poses, size = training.recipe.poses, training.recipe.evaluation_batch_size
         reader = open_split(examples.store, examples.folder, examples.manifest, examples.split)

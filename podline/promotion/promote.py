@@ -314,7 +314,7 @@ def _described(
 def _incomparable(case: _Case, before: Crowned) -> str:
     """Why a model cannot be held against the champion at all; empty if it can."""
     spec = case.spec
-    remedy = f"start anew with `podline models promote {spec.run} --anyway`, or give the recipe a name of its own"
+    remedy = f"start again with `podline models promote {spec.run} --anyway`, or give the recipe a name of its own"
     if before.dataset != spec.dataset:
         return f"data set: the reference {before.run} was trained on {before.dataset} vs {spec.dataset}; {remedy}"
     was = read_manifest(case.store, training_of(case.store, before.run).dataset_folder)
@@ -336,7 +336,7 @@ def _reference(case: _Case, training: TrainSpec, model: keras.Model) -> Any:
     if examples_of(was, spec.split) == examples_of(case.manifest, spec.split) and "evaluate" in done:
         return case.answers.left(store, training.folder, read_evaluation(store, training.folder))
     case.reporter.log(f"judging the reference, {training.run}, on the examples that {spec.run} was judged on")
-    return case.answers.anew(case.examples, training, model)
+    return case.answers.again(case.examples, training, model)
 
 
 def _cost(case: _Case, training: TrainSpec) -> ModelCost:

@@ -140,7 +140,7 @@ def _leaks(candidate: TrainSpec, judged: _Lesson, lesson: _Lesson, split: str) -
         message=(
             f"{plural(len(places), 'test example')} of {judged.data} ({names}{more}) vs training examples of "
             f"{lesson.data} ({there}{more}): the {lesson.role} was trained on them, by {lesson.training.run}; keep "
-            "each image in one split in every version of the data and convert again, or start anew with "
+            "each image in one split in every version of the data and convert again, or start again with "
             f"`podline models promote {candidate.run} --anyway`"
         ),
     )

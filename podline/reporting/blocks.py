@@ -210,7 +210,7 @@ class Code:
 
 @dataclass(frozen=True)
 class Key:
-    """What colours in pictures stand for: name → red, green, blue; on the page alone."""
+    """The meaning of colours in pictures: name → red, green, blue; on the page alone."""
 
     colours: Mapping[str, tuple[int, int, int]]
 

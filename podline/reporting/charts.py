@@ -20,7 +20,7 @@ from podline.drawing.drawing import ACCENT, INK, MUTED, PAPER, SECOND, chart
 from podline.measures import measure_named
 
 _DASHED: dict[str, Any] = {"linewidth": 0.9, "linestyle": (0, (4, 3))}
-# More classes than this are drawn as a picture without numbers: nobody reads 10,000 of them.
+# More classes than this are drawn as a picture without numbers: 10,000 of them cannot be read.
 MANY_CLASSES = 20
 MATRIX_ROWS = 400
 """Of a confusion matrix that is drawn."""

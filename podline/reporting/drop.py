@@ -65,7 +65,7 @@ class Drop(Frozen):
         measure: the metric that counts.
         difference: of it, this run's less the other's.
         lost: examples, or people, that only the other got right.
-        gained: likewise, only this one.
+        gained: those that only this one got right.
         parts: every class or joint, the one that fell most first.
         examples: some of those lost: those that the other was surest of; the images that lost the most joints.
         gaps: of the training curves.
@@ -87,7 +87,7 @@ class Drop(Frozen):
 
     @property
     def worse(self) -> Chance:
-        """Whether the run is worse, as a whole or in a class or joint: beyond noise, perhaps by the seed, or not."""
+        """Return whether the run is worse, as a whole or in a part: beyond noise, perhaps by the seed, or not."""
         fell = [self.difference.chance] if self.difference.value < 0 else []
         fell += [part.chance for part in self.parts if part.change < 0]
         return "beyond" if "beyond" in fell else "seed" if "seed" in fell else "noise"

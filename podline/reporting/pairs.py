@@ -130,7 +130,7 @@ class LostExamples(NamedTuple):
 
     Attributes:
         lost: how many examples, or people.
-        gained: likewise, the other way round.
+        gained: how many the other way round.
         examples: some of those lost.
         pictures: of each of these, uint8 (height, width, channels): the image as it is, or one with what the first
             finds and one with what the second does.

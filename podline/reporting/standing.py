@@ -74,7 +74,7 @@ class RunStanding:
         nights: entries of the nights that were judged before this run, with the same settings but for the seed, each
             model once, the oldest first. Where there are none, such runs as were no nights.
         rival: what it is held against; None for the first run of a recipe.
-        promotion: whether it became the champion; None if nobody asked.
+        promotion: whether it became the champion; None if none was asked for.
         worse: why it is worse than the rival beyond noise; None if it is not.
     """
 

@@ -33,7 +33,7 @@ TRAINING_VERSION = 3
 # The same of an evaluation: raise it when more is to be found beside the document.
 EVALUATION_VERSION = 2
 # Part of a decision's identity: raise it when the same figures may be decided on in another way. What was promoted
-# under an earlier number is judged anew, also if a person took it back; so other margins alone do not raise it.
+# under an earlier number is judged again, also if a person took it back; so other margins alone do not raise it.
 PROMOTION_VERSION = 2
 # In a run's folder: the TrainSpec that it was trained with.
 SPEC = "spec.json"

@@ -202,10 +202,7 @@ def promote(spec: PromoteSpec, reporter: Reporter) -> PromoteResult:
     """It becomes the champion, whatever it is; but not before so many runs are evaluated as a file ``known`` says."""
     _note_run(spec, "promote")
     store = open_store(spec.root)
-    known, before = Path(spec.root, "known"), champion(store, spec.recipe)
-    missing = (
-        int(known.read_text()) - len([*Path(spec.root).glob("runs/*/stages/evaluate.json")]) if known.exists() else 0
-    )
+    before, missing = champion(store, spec.recipe), _missing(Path(spec.root))
     if before is not None and missing > 0:
         return _undecided(spec, before.run, missing)
     candidate = Candidate(spec.run, spec.weights_sha256, spec.dataset, spec.fingerprint)
