@@ -20,6 +20,7 @@ from podline.evaluation.poses import FIELDS, chosen_threshold, find_people, pose
 from podline.input.pipeline import EvaluationInput, TrainingInput
 from podline.inventory.catalogue import run_of
 from podline.kinds.pose import POSE
+from podline.plurals import plural
 from podline.progress import Reporter
 from podline.stages.table import TRAIN
 from podline.stages.tools import ShowSpec
@@ -79,7 +80,7 @@ def _drawn(arrays: dict[str, npt.NDArray[Any]], skeleton: Skeleton) -> list[Pict
 
 def _picture(image: Image, poses: npt.NDArray[np.float32], skeleton: Skeleton) -> Picture:
     # Drawn on at twice its size, skeletons are thin enough for what is below them to be seen.
-    return Picture(with_skeletons(image, poses, skeleton, 2.0), skeleton.noun.counted(len(poses)))
+    return Picture(with_skeletons(image, poses, skeleton, 2.0), plural(len(poses), "instance"))
 
 
 def _found(spec: ShowSpec, store: Store, manifest: Manifest, reporter: Reporter) -> Block:
@@ -112,6 +113,5 @@ def _found(spec: ShowSpec, store: Store, manifest: Manifest, reporter: Reporter)
         mine[..., :2] = np.where(mine[..., 2:] > 0, letterbox.joints_to_network(mine[..., :2]), 0)
         pictures.append(_picture(image, mine, manifest.skeleton))
     rows = [PictureRow("found", pictures), PictureRow("labelled", _drawn(records, manifest.skeleton))]
-    noun = manifest.skeleton.noun
-    about = f"the first test images with {noun.many}; those with a score from {threshold:.3f} on are drawn"
-    return Block(f"{noun.said('Whom')} {spec.run} finds", about, rows if len(ids) else [])
+    about = f"the first test images with instances; those with a score from {threshold:.3f} on are drawn"
+    return Block(f"What {spec.run} finds", about, rows if len(ids) else [])
