@@ -72,7 +72,7 @@ class _Measurements:
         self._reporter.log(f"making a data set of {examples:,} images in {self._root}")
         measure(self._work, "benchmarks.conversion:make_raw_files", source=source, examples=examples)
         folder = self._measure("make_data_set", source=source, shard_bytes=shard_bytes)
-        shards = open_store(self._root).listing(folder)
+        shards = [*open_store(self._root).listing(folder)]
         total = sum(found.bytes for found in shards if ".tfrecord-" in found.name)
         count = sum(".tfrecord-" in found.name for found in shards)
         self._reporter.log(f"staging {count} shards of {total / 1e6:,.0f} MB in all")
