@@ -68,7 +68,9 @@ def test_people_who_are_all_lost_are_not_lost_in_silence(
     for annotation in files.annotations:
         annotation.update(change)
     message = refusal(files.write(tmp_path / "raw"))
-    assert message.startswith("coco: 10 of 10 instances of person_keypoints_train2017.json are left out, 100.0% vs 10.0%")
+    assert message.startswith(
+        "coco: 10 of 10 instances of person_keypoints_train2017.json are left out, 100.0% vs 10.0%"
+    )
     assert reason in message
     assert refusal(tmp_path / "raw", 1) == ""
 
