@@ -18,7 +18,7 @@ from podline.evaluation.guesses import GUESSES
 from podline.evaluation.views import over_views
 from podline.input.pipeline import EvaluationInput
 from podline.intervals import guessing_interval
-from podline.kinds.classification import CLASSIFICATION
+from podline.kinds.table import kind_of
 from podline.plurals import plural
 from podline.training.plan import TRAINING_SPLIT, plan_training
 
@@ -82,7 +82,7 @@ def _batches(case: Case, reader: SplitReader, ids: npt.NDArray[np.int64] | None 
     return EvaluationInput(
         reader,
         case.manifest,
-        CLASSIFICATION.objective(case.recipe, case.manifest).fields,
+        kind_of(case.recipe).objective(case.recipe, case.manifest).fields,
         batch_size=max(_SMALLEST_BATCH * case.strategy.num_replicas_in_sync, case.spec.batch_size),
         ids=ids,
     )

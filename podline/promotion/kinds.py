@@ -18,7 +18,7 @@ from podline.evaluation.guesses import Guesses, read_guesses
 from podline.evaluation.oks_intervals import figures_of
 from podline.evaluation.poses import FIELDS, find_people, pose_answers
 from podline.input.pipeline import EvaluationInput
-from podline.kinds.classification import CLASSIFICATION
+from podline.kinds.table import kind_of
 from podline.promotion.answers import Answers, JudgedSplit
 from podline.stages.specs import TrainSpec
 from podline.store.contract import Store
@@ -35,7 +35,7 @@ class ClassAnswers(Answers):
         """Ask a classifier about the examples now."""
         manifest, recipe = examples.manifest, training.recipe
         reader = open_split(examples.store, examples.folder, manifest, examples.split)
-        fields = CLASSIFICATION.objective(recipe, manifest).fields
+        fields = kind_of(recipe).objective(recipe, manifest).fields
         batches = EvaluationInput(reader, manifest, fields, batch_size=recipe.evaluation_batch_size)
         news = News(examples.reporter, batches.count)
         logits = logits_of(model, tf.distribute.get_strategy())
