@@ -18,13 +18,11 @@ from podline.documents.manifest import Manifest, read_manifest
 from podline.input.pipeline import TrainingInput
 from podline.kinds.table import kind_of
 from podline.recipes import registry
-from podline.recipes.epochs import Epochs
 from podline.recipes.settings import AugmentationSettings, Recipe, ScheduleSettings
 from podline.store.opening import open_store
 from podline.training.optimizers import build_optimizer
 from podline.training.plan import TRAINING_SPLIT
 from podline.training.run import initial_model, initial_state, prepared
-from podline.training.schedules import build_schedule
 from podline.training.steps import TrainingSteps
 
 _LEARNING_RATE = 0.05
@@ -128,11 +126,9 @@ def _input(recipe: Recipe, manifest: Manifest, root: str, folder: str) -> tf.dat
 def _our_steps(recipe: Recipe, manifest: Manifest, root: str, folder: str) -> TrainingSteps:
     strategy = prepared(recipe, "cpu")
     state = initial_state(recipe, manifest, strategy)
-    schedule = build_schedule(recipe.schedule, _MANY_STEPS, Epochs(_MANY_STEPS, 1))
     batches = _input(recipe, manifest, root, folder)
-    return TrainingSteps(
-        strategy, state, schedule, kind_of(recipe).objective(recipe, manifest), batches, recipe.batch_size
-    )
+    objective = kind_of(recipe).objective(recipe, manifest)
+    return TrainingSteps(strategy, state, lambda _step: _LEARNING_RATE, objective, batches, recipe.batch_size)
 
 
 def _fit(

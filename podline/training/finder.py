@@ -6,14 +6,12 @@ is written: a run whose checkpoint it begins from is the same afterwards, byte f
 
 from __future__ import annotations
 
-import math
 import time
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 from podline.documents.manifest import read_manifest
 from podline.errors import ArtifactError, SettingsError
@@ -37,35 +35,6 @@ DOCUMENT, CHART = "finder.json", "chart.png"
 _STEPS_AT_ONCE = 10
 # What the sizes of two steps may differ by from what their rates say.
 _TOLERANCE = 0.01
-
-
-@dataclass(frozen=True)
-class RisingRate:
-    """A learning rate that rises by the same factor with each step.
-
-    Attributes:
-        low: the rate of the first step.
-        high: that of the last one.
-        steps: how many there are, at least two.
-        first: the number of the first step; a run's checkpoint goes on counting.
-    """
-
-    low: float
-    high: float
-    steps: int
-    first: int = 0
-
-    def at(self, step: int) -> float:
-        """The learning rate of a step."""
-        return self.low * math.exp((step - self.first) * self._growth)
-
-    def in_graph(self, step: Any) -> Any:
-        """The learning rate of a step, a scalar tensor of integers, as a float32 tensor."""
-        return self.low * tf.exp(tf.cast(step - self.first, tf.float32) * self._growth)
-
-    @property
-    def _growth(self) -> float:
-        return math.log(self.high / self.low) / (self.steps - 1)
 
 
 def find_learning_rate(spec: LearningRateSpec, reporter: Reporter) -> LearningRateResult:
@@ -96,9 +65,9 @@ def find_learning_rate(spec: LearningRateSpec, reporter: Reporter) -> LearningRa
     first = trainer.state.step
     optimizers = [build_optimizer(spec.recipe.optimizer) for _ in range(2)]
     require_obedient(optimizers, spec.low, spec.high, trainer.state.steps_before + first + spec.steps)
-    rising = RisingRate(spec.low, spec.high, spec.steps, first)
-    losses = _losses(trainer, rising, reporter)
-    rates = [rising.at(rising.first + step) for step in range(len(losses))]
+    rates = np.geomspace(spec.low, spec.high, spec.steps).tolist()
+    losses = _losses(trainer, first, rates, reporter)
+    rates = rates[: len(losses)]
     found = suggest(rates, losses, spec.recipe.schedule)
     return _finish(spec, store, rates, losses, found, time.monotonic() - started)
 
@@ -153,32 +122,23 @@ def _step_size(optimizer: Any, rate: float, steps: int) -> float:
     return float(np.abs(np.asarray(variable)).max())
 
 
-def _losses(trainer: Trainer, rising: RisingRate, reporter: Reporter) -> list[float]:
-    """The loss of each step, until they explode."""
-    first, batches = rising.first, trainer.batches()
+def _losses(trainer: Trainer, first: int, rates: Sequence[float], reporter: Reporter) -> list[float]:
+    """Return the loss of each step, from step ``first`` on, until they explode."""
+    total, batches = len(rates), trainer.batches()
     losses: list[float] = []
     with batches.explained():
         parts = trainer.strategy.distribute_datasets_from_function(
-            lambda context: batches.dataset(first, first + rising.steps, context=context)
+            lambda context: batches.dataset(first, first + total, context=context)
         )
-        steps = trainer.training_steps(parts, trainer.plan.phase(0), rising)
-        while len(losses) < rising.steps:
-            part = steps.advance(min(_STEPS_AT_ONCE, rising.steps - len(losses)))
+        steps = trainer.training_steps(parts, trainer.plan.phase(0), lambda step: rates[step - first])
+        while len(losses) < total:
+            part = steps.advance(min(_STEPS_AT_ONCE, total - len(losses)))
             losses += part.series["loss"].tolist()
-            reporter.progress(
-                len(losses),
-                rising.steps,
-                "steps",
-                {
-                    "loss": losses[-1] if np.isfinite(losses[-1]) else 0.0,
-                    "learning_rate": rising.at(first + len(losses) - 1),
-                },
-            )
+            loss = losses[-1] if np.isfinite(losses[-1]) else 0.0
+            reporter.progress(len(losses), total, "steps", {"loss": loss, "learning_rate": rates[len(losses) - 1]})
             end = explodes_at(losses)
             if end is not None:
-                reporter.log(
-                    f"the loss exploded at a rate of {rising.at(first + end):.3g}, after {plural(end, 'step')}"
-                )
+                reporter.log(f"the loss exploded at a rate of {rates[end]:.3g}, after {plural(end, 'step')}")
                 losses = losses[:end]
                 break
     trainer.training_reader.require_unchanged()

@@ -17,7 +17,7 @@ _ADAM_DECAYS = (0.85, 0.95)
 _EPSILON = 1e-8
 
 
-def muon(settings: OptimizerSettings, learning_rate: Any) -> keras.optimizers.Optimizer:
+def muon(settings: OptimizerSettings, learning_rate: float) -> keras.optimizers.Optimizer:
     """Muon for convolutions, Adam for all else."""
     return Muon(learning_rate, settings.momentum, settings.adam_rate)
 
@@ -39,7 +39,7 @@ class Muon(keras.optimizers.Optimizer):
         adam_rate: Adam's rate, as a multiple of the learning rate.
     """
 
-    def __init__(self, learning_rate: Any, momentum: float, adam_rate: float) -> None:
+    def __init__(self, learning_rate: float, momentum: float, adam_rate: float) -> None:
         """Makes it; see the attributes."""
         super().__init__(learning_rate, name="muon")
         self.momentum, self.adam_rate = momentum, adam_rate

@@ -8,7 +8,7 @@ are the same for all.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -25,10 +25,8 @@ _KERAS_OWN = ("apply", "_backend_apply_gradients", "_apply_weight_decay", "_clip
 # What of this is set by the recipe alone.
 _OTHER_BOUNDS = ("clipnorm", "clipvalue", "use_ema", "gradient_accumulation_steps")
 
-Rate = float | Callable[[], Any]
 
-
-def build_optimizer(settings: OptimizerSettings, learning_rate: Rate = 0.0) -> keras.optimizers.Optimizer:
+def build_optimizer(settings: OptimizerSettings, learning_rate: float = 0.0) -> keras.optimizers.Optimizer:
     """The optimizer of a recipe, not yet built: call ``build(model.trainable_variables)`` in the strategy's scope.
 
     ``momentum`` is the momentum of ``sgd`` and ``rmsprop`` and the first beta of ``adam`` and ``adamw``; ``adafactor``
@@ -39,8 +37,7 @@ def build_optimizer(settings: OptimizerSettings, learning_rate: Rate = 0.0) -> k
 
     Args:
         settings: the recipe's.
-        learning_rate: a number, which becomes the variable ``learning_rate`` that a training loop assigns in each step;
-            or a function without arguments that gives the rate as a tensor and is called in each step.
+        learning_rate: the first value of the variable ``learning_rate``, which a training loop assigns in each step.
 
     Raises:
         SettingsError: there is no such optimizer, its function fails, or gives none that can be used so.
@@ -77,25 +74,22 @@ def _require_usable(kind: str, optimizer: Any) -> None:
             )
 
 
-def sgd(settings: OptimizerSettings, learning_rate: Rate) -> keras.optimizers.Optimizer:
+def sgd(settings: OptimizerSettings, learning_rate: float) -> keras.optimizers.Optimizer:
     """Stochastic gradient descent with momentum."""
-    rate: Any = learning_rate
-    return keras.optimizers.SGD(rate, settings.momentum, settings.nesterov)
+    return keras.optimizers.SGD(learning_rate, settings.momentum, settings.nesterov)
 
 
-def adam(settings: OptimizerSettings, learning_rate: Rate) -> keras.optimizers.Optimizer:
+def adam(settings: OptimizerSettings, learning_rate: float) -> keras.optimizers.Optimizer:
     """Adam; AdamW where the settings have a decay."""
-    rate: Any = learning_rate
-    return keras.optimizers.Adam(rate, beta_1=settings.momentum)
+    return keras.optimizers.Adam(learning_rate, beta_1=settings.momentum)
 
 
-def rmsprop(settings: OptimizerSettings, learning_rate: Rate) -> keras.optimizers.Optimizer:
+def rmsprop(settings: OptimizerSettings, learning_rate: float) -> keras.optimizers.Optimizer:
     """RMSprop with momentum."""
-    rate: Any = learning_rate
-    return keras.optimizers.RMSprop(rate, momentum=settings.momentum)
+    return keras.optimizers.RMSprop(learning_rate, momentum=settings.momentum)
 
 
-def adafactor(_settings: OptimizerSettings, learning_rate: Rate) -> keras.optimizers.Optimizer:
+def adafactor(_settings: OptimizerSettings, learning_rate: float) -> keras.optimizers.Optimizer:
     """Podline's own."""
     return Adafactor(learning_rate)
 

@@ -35,7 +35,7 @@ from podline.training.optimizers import build_optimizer
 from podline.training.phases import PhasedSteps, let_train
 from podline.training.plan import TRAINING_SPLIT, Phase, Plan, plan_training
 from podline.training.state import TrainingState
-from podline.training.steps import RateSchedule, TrainingSteps
+from podline.training.steps import TrainingSteps
 
 # How many images a model is looked at with, and how many pixels, as the output of all layers may be in memory
 # at once.
@@ -131,26 +131,21 @@ class Trainer:
         )
 
     def training_steps(
-        self,
-        parts: Iterable[Any],
-        phase: Phase,
-        schedule: RateSchedule | None = None,
-        factor: Callable[[], float] = lambda: 1.0,
+        self, parts: Iterable[Any], phase: Phase, rate: Callable[[int], float] | None = None
     ) -> TrainingSteps:
         """Build the step of a phase, in which the phase's layers train and no other.
 
         Args:
             parts: the batches, each replica's part of them.
             phase: of the plan.
-            schedule: the learning rate, if it is not the plan's.
-            factor: what the rate is multiplied by.
+            rate: the learning rate of a step, if it is not that of the plan's schedule.
 
         Raises:
             SettingsError: the model has no such layers.
         """
         let_train(self.state.model, phase.trainable_layers)
         return TrainingSteps(
-            self.strategy, self.state, schedule or self.plan.schedule, self.objective, parts, phase.batch_size, factor
+            self.strategy, self.state, rate or self.plan.schedule.at, self.objective, parts, phase.batch_size
         )
 
 
@@ -262,6 +257,6 @@ class Run(Trainer):
             self.reporter.warn(advice)
         self.reporter.log("turning the training step into a graph")
         with permanent(self.spec):
-            steps = self.training_steps(parts, phase, factor=factor)
+            steps = self.training_steps(parts, phase, lambda step: self.plan.schedule.at(step) * factor())
         self.reporter.log(f"that took {steps.tracing_seconds:.1f} s; the first step comes now")
         return steps

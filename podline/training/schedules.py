@@ -1,36 +1,16 @@
-"""Learning-rate schedules as functions of the step, in Python and in TensorFlow."""
+"""Learning-rate schedules as functions of the step."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from podline.errors import SettingsError
 from podline.recipes.changes import ByEpoch
 from podline.recipes.epochs import Epochs
 from podline.recipes.settings import ScheduleSettings
-
-
-@dataclass(frozen=True)
-class _Arithmetic:
-    """What the formula needs of the numbers that it is computed with."""
-
-    real: Callable[[Any], Any]
-    minimum: Callable[[Any, Any], Any]
-    maximum: Callable[[Any, Any], Any]
-    cos: Callable[[Any], Any]
-    exp: Callable[[Any], Any]
-    choose: Callable[[Any, Any, Any], Any]
-
-
-def _chosen(condition: bool, value: float, other: float) -> float:
-    return value if condition else other
-
-
-_PYTHON = _Arithmetic(real=float, minimum=min, maximum=max, cos=math.cos, exp=math.exp, choose=_chosen)
 
 
 @dataclass(frozen=True)
@@ -63,54 +43,33 @@ class Schedule:
     linear: bool = False
 
     def at(self, step: int) -> float:
-        """The learning rate of a step."""
-        return float(self._rate(step, _PYTHON))
+        """Return the learning rate of a step."""
+        rise = min(step, self.warmup) / self.warmup if self.warmup else 1.0
+        return rise * self._peak(step) * self._after_warmup(max(step - self.warmup, 0))
 
-    def in_graph(self, step: Any) -> Any:
-        """The learning rate of a step, as a float32 tensor.
-
-        Args:
-            step: a scalar tensor or variable of integers.
-        """
-        import tensorflow as tf  # noqa: PLC0415 (a schedule can be drawn without it)
-
-        def real(value: Any) -> Any:
-            return tf.cast(value, tf.float32)
-
-        tensors = _Arithmetic(real, tf.minimum, tf.maximum, tf.cos, tf.exp, tf.where)
-        # The kind is chosen in Python, once; AutoGraph cannot read a match statement and would say so at length.
-        return tf.autograph.experimental.do_not_convert(self._rate)(step, tensors)
-
-    def _rate(self, step: Any, maths: _Arithmetic) -> Any:
-        rise = maths.real(maths.minimum(step, self.warmup)) / self.warmup if self.warmup else maths.real(1)
-        return rise * self._peak(step, maths) * self._after_warmup(maths.maximum(step - self.warmup, 0), maths)
-
-    def _peak(self, step: Any, maths: _Arithmetic) -> Any:
-        at, value = maths.real(step), self.peak
-        for (start, before), (end, after) in itertools.pairwise(((0, self.peak), *self.changes)):
-            if self.linear:
-                share = (at - start) / (end - start)
-                moved = before + (after - before) * maths.minimum(share, 1.0)
-                value = maths.choose(at >= start, moved, value)
-            else:
-                value = maths.choose(at >= end, after, value)
+    def _peak(self, step: int) -> float:
+        value = self.peak
+        for (start, before), (end, after) in itertools.pairwise(((0.0, self.peak), *self.changes)):
+            if self.linear and step >= start:
+                value = before + (after - before) * min((step - start) / (end - start), 1.0)
+            elif step >= end:
+                value = after
         return value
 
-    def _after_warmup(self, elapsed: Any, maths: _Arithmetic) -> Any:
-        """The share of the peak, ``elapsed`` steps after the warm-up."""
+    def _after_warmup(self, elapsed: int) -> float:
+        """Return the share of the peak, ``elapsed`` steps after the warm-up."""
         span = self.total - self.warmup
         match self.kind:
             case "constant" | "plateau":
-                return maths.real(1)
+                return 1.0
             case "exponential":
-                # As an exponential: the power of a rounded base would be off by its number of times as much.
-                return maths.exp(maths.real(elapsed // self.decay_every) * math.log(self.decay))
+                return self.decay ** (elapsed // self.decay_every)
             case "cosine":
                 # cos² of half the angle: (1 + cos) / 2 would lose its last digits to cancellation near the end.
-                half_angle = maths.real(maths.minimum(elapsed, span)) * (math.pi / 2 / span)
-                return self.final + (1 - self.final) * maths.cos(half_angle) ** 2
+                half_angle = min(elapsed, span) * (math.pi / 2 / span)
+                return self.final + (1 - self.final) * math.cos(half_angle) ** 2
             case "one_cycle":
-                left = maths.real(maths.maximum(span - elapsed, 0)) / span
+                left = max(span - elapsed, 0) / span
                 return self.final + (1 - self.final) * left
 
 

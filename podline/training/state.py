@@ -8,10 +8,11 @@ from typing import Any
 import keras
 import numpy as np
 import numpy.typing as npt
-import tensorflow as tf
 
 from podline.errors import ArtifactError
 
+# Of a snapshot: how many steps the state has seen.
+_STEPS = "steps"
 Arrays = dict[str, npt.NDArray[Any]]
 
 
@@ -26,13 +27,14 @@ class TrainingState:
         model: what is trained.
         optimizer: built for it.
         average: what is evaluated instead, or None.
-        steps_before: how many steps the state had seen when the run began; the optimizer counts them as well.
+        steps_before: how many steps the state had seen when the run began.
+        seen: how many it has seen now.
     """
 
     def __init__(
         self, model: keras.Model, optimizer: keras.optimizers.Optimizer, average_decay: float, steps_before: int = 0
     ) -> None:
-        self.steps_before = steps_before
+        self.steps_before = self.seen = steps_before
         self.model, self.optimizer, self.average_decay = model, optimizer, average_decay
         optimizer.build(model.trainable_variables)
         self.average: keras.Model | None = None
@@ -48,37 +50,41 @@ class TrainingState:
     @property
     def step(self) -> int:
         """How many steps of the run are done."""
-        return int(np.asarray(self.optimizer.iterations)) - self.steps_before
+        return self.seen - self.steps_before
 
-    def follow(self) -> None:
-        """Moves the average towards the model; part of a step on the device.
+    def average_share(self, seen: int) -> float:
+        """Return by what share of their difference the average moves towards the model in a step.
 
-        Early in a run the average moves faster, by (1 + step) / (10 + step), as ``tf.train.ExponentialMovingAverage``
-        does: it forgets the weights that training began with.
+        Early in a run it is 1 - (1 + step) / (10 + step), as in ``tf.train.ExponentialMovingAverage``: so the average
+        forgets the weights that training began with.
+
+        Args:
+            seen: the steps that the state has seen, this one included.
         """
-        if self.average is None:
-            return
-        step = tf.cast(self.optimizer.iterations, tf.float32)
-        rate = 1 - tf.minimum(self.average_decay, (1 + step) / (10 + step))
-        for average, value in zip(averaged(self.average), averaged(self.model), strict=True):
-            average.assign_add((value - average) * rate)
+        return 1 - min(self.average_decay, (1 + seen) / (10 + seen))
+
+    def follow(self, share: Any) -> None:
+        """Move the average towards the model; part of a step on the device."""
+        if self.average is not None:
+            for average, value in zip(averaged(self.average), averaged(self.model), strict=True):
+                average.assign_add((value - average) * share)
 
     def snapshot(self) -> Arrays:
-        """A copy of everything, by name."""
-        return {name: variable.numpy() for name, variable in self._variables().items()}
+        """Copy everything, by name."""
+        arrays = {name: variable.numpy() for name, variable in self._variables().items()}
+        return arrays | {_STEPS: np.array(self.seen)}
 
     def restore(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Sets everything to a snapshot.
+        """Set everything to a snapshot.
 
         Raises:
             ArtifactError: it is a snapshot of something else.
         """
         variables = self._variables()
-        differing = sorted(variables.keys() ^ arrays.keys())
+        differing = sorted({*variables, _STEPS} ^ arrays.keys())
         if differing:
             raise ArtifactError(
-                f"it holds {len(arrays)} arrays vs {len(variables)} variables of this model; first difference: "
-                f"{differing[0]}"
+                f"it holds {len(arrays)} arrays vs {len(variables) + 1} of this model; first difference: {differing[0]}"
             )
         for name, variable in variables.items():
             array = arrays[name]
@@ -87,17 +93,15 @@ class TrainingState:
                 raise ArtifactError(f"its {name} is {found} vs {needed} in this model")
         for name, variable in variables.items():
             variable.assign(arrays[name])
+        self.seen = int(arrays[_STEPS])
 
     def go_back(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Sets everything to an earlier snapshot but the number of steps done: time goes on, and so does the order.
+        """Set everything to an earlier snapshot but the number of steps done: time goes on, and so does the order.
 
         Raises:
             ArtifactError: it is a snapshot of something else.
         """
-        step = self.step
-        self.restore(arrays)
-        iterations: Any = self.optimizer.iterations
-        iterations.assign(self.steps_before + step)
+        self.restore({**arrays, _STEPS: np.array(self.seen)})
 
     def _variables(self) -> dict[str, Any]:
         groups = {"model": self.model.variables, "optimizer": self.optimizer.variables}

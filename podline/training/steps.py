@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterable
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
 import keras
 import numpy as np
@@ -25,14 +25,6 @@ from podline.training.state import TrainingState
 Series = dict[str, tf.TensorArray]
 
 _NORMS = "gradient norms"
-
-
-class RateSchedule(Protocol):
-    """A learning rate for every step: :class:`podline.training.schedules.Schedule`, or what a search raises."""
-
-    def in_graph(self, step: Any) -> Any:
-        """The learning rate of a step, a scalar tensor of integers, as a float32 tensor."""
-        ...
 
 
 def provided(objective: Objective) -> tuple[str, ...]:
@@ -59,37 +51,33 @@ class TrainingSteps:
         self,
         strategy: tf.distribute.Strategy,
         state: TrainingState,
-        schedule: RateSchedule,
+        rate: Callable[[int], float],
         objective: Objective,
         batches: Iterable[Any],
         batch_size: int,
-        factor: Callable[[], float] = lambda: 1.0,
     ) -> None:
-        """Turns the step into a graph.
+        """Turn the step into a graph.
 
         Args:
             strategy: what it runs under.
             state: what it changes.
-            schedule: the learning rate of each step …
+            rate: the learning rate of a step, counted from 0 in the run.
             objective: what is minimised and what is counted.
             batches: what it trains on, from ``strategy.distribute_datasets_from_function``: each replica's part of each
                 batch.
             batch_size: examples in a step, over all replicas.
-            factor: … times this, asked for before each call of :meth:`advance`.
         """
-        self._strategy, self._state, self._schedule = strategy, state, schedule
+        self._strategy, self._state, self._rate = strategy, state, rate
         self._objective, self._batch_size = objective, batch_size
         self._norms = self.norms(state.model.trainable_variables)
         # TensorFlow refuses its own clock where operations must be deterministic; Python's costs some 50 µs more.
         self._now = _python_clock if is_op_determinism_enabled() else tf.timestamp
-        self._factor = factor
-        with strategy.scope():
-            self._factor_now = tf.Variable(tf.constant(1.0), trainable=False)
         self._iterator: Any = iter(batches)
         self.traces = 0
         self._many = tf.function(self._take, autograph=False)
         before = time.perf_counter()
-        self._many.get_concrete_function(self._iterator, tf.TensorSpec((), tf.int32))
+        floats = tf.TensorSpec((None,), tf.float32)
+        self._many.get_concrete_function(self._iterator, floats, floats)
         self.tracing_seconds = time.perf_counter() - before
 
     def rewind(self, batches: Iterable[Any]) -> None:
@@ -97,21 +85,24 @@ class TrainingSteps:
         self._iterator: Any = iter(batches)
 
     def advance(self, count: int) -> StepsDone:
-        """Takes ``count`` steps."""
-        before = time.perf_counter()
-        self._factor_now.assign(self._factor())
-        series, waiting = self._many(self._iterator, tf.constant(count, tf.int32))
+        """Take ``count`` steps; their rates are computed here, in Python, and rounded to float32."""
+        before, state = time.perf_counter(), self._state
+        rates = [self._rate(step) for step in range(state.step, state.step + count)]
+        shares = [state.average_share(seen) for seen in range(state.seen + 1, state.seen + 1 + count)]
+        series, waiting = self._many(self._iterator, tf.constant(rates, tf.float32), tf.constant(shares, tf.float32))
+        state.seen += count
         arrays = {name: values.numpy() for name, values in series.items()}
         arrays |= self._norms.series(arrays.pop(_NORMS))
         return StepsDone(arrays, seconds=time.perf_counter() - before, waiting=float(waiting))
 
-    def _take(self, iterator: Any, count: tf.Tensor) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
-        """The inner loop: each quantity's value at each step, and the seconds of waiting for input."""
+    def _take(self, iterator: Any, rates: Any, shares: Any) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+        """Run the inner loop: each quantity's value at each step, and the seconds of waiting for input."""
         self.traces += 1  # Python runs this once for each graph
+        count = tf.shape(rates)[0]
 
         def body(index: tf.Tensor, last: tf.Tensor, waiting: tf.Tensor, series: Series) -> tuple[Any, ...]:
             batch, asked, there = self._next_timed(iterator, after=last)
-            outputs = self._one(batch)
+            outputs = self._one(batch, rates[index], shares[index])
             written = {name: array.write(index, outputs[name]) for name, array in series.items()}
             return index + 1, outputs["loss"], waiting + (there - asked), written
 
@@ -129,13 +120,10 @@ class TrainingSteps:
         )
         return {name: array.stack() for name, array in series.items()}, waiting
 
-    def _one(self, batch: Any) -> dict[str, tf.Tensor]:
-        """One step over all replicas: float32 values of each quantity."""
-        optimizer = self._state.optimizer
-        done = tf.convert_to_tensor(optimizer.iterations) - self._state.steps_before
-        rate = self._schedule.in_graph(done)
-        optimizer.learning_rate = rate * self._factor_now
-        outputs = self._strategy.run(self._replica_step, args=(batch,))
+    def _one(self, batch: Any, rate: Any, share: Any) -> dict[str, tf.Tensor]:
+        """Take one step over all replicas: float32 values of each quantity."""
+        self._state.optimizer.learning_rate = rate
+        outputs = self._strategy.run(self._replica_step, args=(batch, share))
         return {
             name: self._strategy.reduce(tf.distribute.ReduceOp.SUM, value, axis=None) for name, value in outputs.items()
         }
@@ -156,8 +144,8 @@ class TrainingSteps:
         with tf.control_dependencies([there]):
             return tf.nest.map_structure(_in_place, batch, expand_composites=True), asked, there
 
-    def _replica_step(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """One step of one replica: its share of the loss, of the measures and of the gradients' norms."""
+    def _replica_step(self, batch: Batch, share: Any) -> dict[str, tf.Tensor]:
+        """Take one step of one replica: its share of the loss, of the measures and of the gradients' norms."""
         model, replicas = self._state.model, self._strategy.num_replicas_in_sync
         batch = self._objective.prepared(batch)
         with tf.GradientTape() as tape:
@@ -170,7 +158,7 @@ class TrainingSteps:
         # Summed before the optimizer sees them, so that a bound on their norm is on that of the whole batch's gradient.
         gradients = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, gradients)
         self._state.optimizer.apply(gradients, model.trainable_variables)
-        self._state.follow()
+        self._state.follow(share)
         measures = self._objective.measures(batch, outputs)
         return {
             "loss": loss,

@@ -9,7 +9,6 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 from small_dataset import FINGERPRINT, publish_dataset
 
 from podline import notebook
@@ -21,7 +20,7 @@ from podline.recipes.settings import Duration, ModelSettings, OptimizerSettings,
 from podline.stages.specs import TrainSpec
 from podline.store.opening import open_store
 from podline.training import finder
-from podline.training.finder import RisingRate, find_learning_rate, require_obedient
+from podline.training.finder import find_learning_rate, require_obedient
 from podline.training.optimizers import build_optimizer
 from podline.training.run import Trainer, build_trainer
 from podline.training.searches import learning_rate_spec
@@ -60,20 +59,15 @@ def files(folder: Path) -> dict[str, tuple[bytes, int]]:
     return {str(path): (path.read_bytes(), path.stat().st_mtime_ns) for path in folder.rglob("*") if path.is_file()}
 
 
-def test_the_rate_rises_by_the_same_factor_in_python_and_on_the_device() -> None:
-    rising = RisingRate(1e-4, 10.0, 6, first=7)
-    rates = [rising.at(step) for step in range(7, 13)]
-    assert rates == pytest.approx([1e-4, 1e-3, 1e-2, 1e-1, 1, 10])
-    assert [float(rising.in_graph(tf.constant(step))) for step in range(7, 13)] == pytest.approx(rates, rel=1e-5)
-
-
 def test_a_search_leaves_a_curve_a_chart_and_word_that_it_is_done(root: Path) -> None:
     found = search(root)
     assert 1e-5 < found.learning_rate < 1.0
     assert found.recipe_rate == 0.002
     assert (root / found.chart).read_bytes().startswith(b"\x89PNG")
     document = json.loads((root / found.folder / "finder.json").read_text())
-    assert len(document["rates"]) == len(document["losses"]) == found.steps <= 60
+    rates = document["rates"]
+    assert len(rates) == len(document["losses"]) == found.steps <= 60
+    assert rates == pytest.approx(1e-5 * 1e5 ** (np.arange(len(rates)) / 59))
     assert document["suggestion"]["learning_rate"] == found.learning_rate
     assert not found.reused
 

@@ -117,25 +117,3 @@ def test_adafactor_keeps_no_whole_second_moment_of_a_kernel() -> None:
     assert {(3, 3, 2), (3, 3, 4), (4,)} <= shapes
     paths = [variable.path for variable in optimizer.variables]
     assert len(set(paths)) == len(paths)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_rate_is_assigned_in_the_graph_or_asked_for(kind: str) -> None:
-    settings = OptimizerSettings.model_validate({"kind": kind, "weight_decay": 0.1})
-    rate = tf.Variable(0.0)
-    assigned, asked = build_optimizer(settings), build_optimizer(settings, lambda: rate)
-    first, second = Weights(), Weights()
-    assigned.build(first.variables)
-    asked.build(second.variables)
-
-    @tf.function
-    def train() -> None:
-        for step in tf.range(3):
-            rate.assign(0.01 * tf.cast(step + 1, tf.float32))
-            assigned.learning_rate.assign(rate)
-            for optimizer, weights in ((assigned, first), (asked, second)):
-                optimizer.apply([tf.ones(variable.shape) for variable in weights.variables])
-
-    train()
-    np.testing.assert_array_equal(first.values()["kernel"], second.values()["kernel"])
-    assert (first.values()["kernel"] < Weights().values()["kernel"]).all()

@@ -4,9 +4,7 @@ import math
 import subprocess
 import sys
 
-import numpy as np
 import pytest
-import tensorflow as tf
 
 from podline.errors import SettingsError
 from podline.recipes.changes import ByEpoch
@@ -65,28 +63,6 @@ def test_key_points(settings: dict[str, object], points: dict[int, float]) -> No
 
 
 @pytest.mark.parametrize("kind", ["constant", "exponential", "cosine", "one_cycle"])
-def test_graph_and_python_agree_at_every_step(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[str] = []
-    monkeypatch.setattr(tf.get_logger(), "handle", lambda record: said.append(record.getMessage()))
-    rate = schedule(
-        2000, kind=kind, learning_rate=0.7, warmup={"steps": 130}, final=0.01, decay=0.97, decay_every={"steps": 7}
-    )
-
-    @tf.function
-    def rates(count: tf.Tensor) -> tf.Tensor:
-        written = tf.TensorArray(tf.float32, size=count)
-        for step in tf.range(count):
-            written = written.write(step, rate.in_graph(tf.cast(step, tf.int64)))
-        return written.stack()
-
-    in_graph = rates(tf.constant(2100)).numpy()
-    assert said == []  # AutoGraph complains in the log about what it cannot convert
-    assert in_graph.dtype == np.float32
-    # float32 has a relative precision of 6e-8; an exponent of up to 8.6 carries it into the result as many times.
-    np.testing.assert_allclose(in_graph, [rate.at(step) for step in range(2100)], rtol=2e-6, atol=1e-9)
-
-
-@pytest.mark.parametrize("kind", ["constant", "exponential", "cosine", "one_cycle"])
 def test_the_peak_is_never_passed_and_the_rate_never_negative(kind: str) -> None:
     rate = schedule(kind=kind, learning_rate=0.7, warmup={"steps": 13}, decay_every={"steps": 3})
     rates = [rate.at(step) for step in range(300)]
@@ -125,14 +101,6 @@ def test_a_line_over_epochs_bends_where_they_become_shorter() -> None:
     line = changing(Epochs(1000, 20, [(1, 40)]), peaks([(2, 0.5)], "linear"), kind="constant", learning_rate=1.0)
     points = {0: 1.0, 25: 0.875, 50: 0.75, 62: 0.75 - 12 * 0.01, 75: 0.5, 200: 0.5}
     assert {step: line.at(step) for step in points} == pytest.approx(points)
-
-
-@pytest.mark.parametrize("between", ["steps", "linear"])
-def test_graph_and_python_agree_on_a_peak_that_changes(between: str) -> None:
-    rate = changing(EPOCHS, peaks([(1, 0.5), (3, 0.1)], between), kind="one_cycle", learning_rate=1.0)
-    steps = tf.range(300, dtype=tf.int64)
-    in_graph = tf.function(lambda: tf.map_fn(rate.in_graph, steps, fn_output_signature=tf.float32))().numpy()
-    np.testing.assert_allclose(in_graph, [rate.at(step) for step in range(300)], rtol=2e-6, atol=1e-9)
 
 
 def test_a_decay_by_epochs_that_change_in_length_is_refused() -> None:

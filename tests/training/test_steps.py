@@ -76,7 +76,8 @@ def fresh_state(settings: ModelSettings = RECIPE.model, decay: float = RECIPE.em
 
 
 def steps_of(state: TrainingState, first: int = 0) -> TrainingSteps:
-    return TrainingSteps(tf.distribute.get_strategy(), state, schedule(), OBJECTIVE, dataset(batches()[first:]), BATCH)
+    source = dataset(batches()[first:])
+    return TrainingSteps(tf.distribute.get_strategy(), state, schedule().at, OBJECTIVE, source, BATCH)
 
 
 def equal(left: dict[str, np.ndarray], right: dict[str, np.ndarray]) -> bool:
@@ -163,7 +164,7 @@ def test_waiting_for_input_is_seen_by_either_clock(clock):
     options = tf.data.Options()
     options.experimental_optimization.inject_prefetch = False  # or a batch would come while the last is worked on
     source = dataset(batches()).map(slowed).with_options(options)
-    steps = TrainingSteps(tf.distribute.get_strategy(), fresh_state(), schedule(), OBJECTIVE, source, BATCH)
+    steps = TrainingSteps(tf.distribute.get_strategy(), fresh_state(), schedule().at, OBJECTIVE, source, BATCH)
     part = steps.advance(STEPS)
     assert 0.05 * STEPS <= part.waiting < part.seconds
 
@@ -172,7 +173,7 @@ def test_a_snapshot_of_something_else_is_refused_and_changes_nothing():
     state = fresh_state()
     snapshot = state.snapshot()
     kernel = next(name for name in snapshot if name.endswith("kernel"))
-    with pytest.raises(ArtifactError, match=r"holds \d+ arrays vs \d+ variables .* first difference: average/"):
+    with pytest.raises(ArtifactError, match=r"holds \d+ arrays vs \d+ of this model; first difference: average/"):
         state.restore(fresh_state(decay=0.0).snapshot())
     with pytest.raises(ArtifactError, match=rf"its {kernel} is .*float64.* vs .*float32.* in this model"):
         state.restore(snapshot | {kernel: snapshot[kernel].astype(np.float64)})

@@ -93,7 +93,7 @@ def trained(
     parts = made.distribute_datasets_from_function(lambda context: batches.dataset(0, steps, context=context))
     schedule = build_schedule(recipe.schedule, steps, order.epochs)
     taken = TrainingSteps(
-        made, state, schedule, kind_of(recipe).objective(recipe, manifest), parts, recipe.batch_size
+        made, state, schedule.at, kind_of(recipe).objective(recipe, manifest), parts, recipe.batch_size
     ).advance(steps)
     return taken.series, state
 
