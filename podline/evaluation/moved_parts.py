@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from podline.evaluation.differences import holm, sampled_change
 from podline.evaluation.guesses import Guesses
-from podline.evaluation.noise import holm, sampled_change
 from podline.evaluation.oks import CloseJoints
 from podline.noise import Seeds
 

@@ -10,8 +10,8 @@ from pycocotools.cocoeval import COCOeval
 from podline.errors import SettingsError
 from podline.evaluation.oks import CloseJoints, close_joints, joint_names
 from podline.evaluation.oks_intervals import drawn_figures, figures_of
-from podline.noise import PART
-from podline.promotion.figure import LEAST_EXAMPLES, Figure, Floats, Pair, Shares, number, rule
+from podline.noise import Floats
+from podline.promotion.figure import LEAST_EXAMPLES, Figure, Pair, number, rule, shares
 from podline.recipes.promotion_settings import PromotionSettings
 
 
@@ -32,9 +32,8 @@ def joints(pair: Pair, settings: PromotionSettings) -> Iterator[Figure]:
     if not places:
         return
     known = {name: np.stack([_by_image(place, now, each) for each in people]) for name, place in places.items()}
-    shares, candidate = Shares(known), {name: _by_image(place, now, now) for name, place in places.items()}
-    noise = shares.noise(shares.expected(settings.part_spread), PART)
-    yield from shares.figures(candidate, noise, settings.part_margin)
+    candidate = {name: _by_image(place, now, now) for name, place in places.items()}
+    yield from shares(known, candidate, settings.part_spread, settings.part_margin)
 
 
 @rule("guard", "pose")

@@ -19,7 +19,7 @@ from podline.documents.promotion import Check, ExportedFile
 from podline.errors import PodlineError, SettingsError
 from podline.figures import change_text, value_text
 from podline.measures import measure_named
-from podline.noise import MEASURED, NIGHTS
+from podline.noise import MEASURED
 from podline.promotion import class_rules, pose_rules
 from podline.promotion.figure import Figure, Pair, Rule, rule
 from podline.recipes.promotion_settings import RULES, PromotionSettings
@@ -79,7 +79,7 @@ def checks_of(pair: Pair, settings: PromotionSettings) -> list[Check]:
     """
     said = [each for judge in rules_for(pair.kind) for each in _said(judge, pair, settings)]
     figures = sum(isinstance(each, Figure) for each in said)
-    return [_judged(each, figures, settings.rate / NIGHTS) if isinstance(each, Figure) else each for each in said]
+    return [_judged(each, figures, settings.rate) if isinstance(each, Figure) else each for each in said]
 
 
 def _said(judge: Rule, pair: Pair, settings: PromotionSettings) -> list[Figure | Check]:

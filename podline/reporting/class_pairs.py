@@ -12,10 +12,10 @@ from podline.data.reader import SplitReader
 from podline.datasets.census import census_of, same_examples
 from podline.documents.evaluation import Evaluation
 from podline.errors import ArtifactError, StoreError
-from podline.evaluation import noise
+from podline.evaluation import differences
+from podline.evaluation.differences import Difference
 from podline.evaluation.guesses import GUESSES, Guesses, read_guesses
 from podline.evaluation.moved_parts import ShareChange, moved_classes
-from podline.evaluation.noise import Difference
 from podline.noise import Seeds
 from podline.reporting.pairs import Judged, LostExample, LostExamples
 from podline.store.contract import Store
@@ -38,7 +38,7 @@ class GuessedPair:
 
     def differences(self, seeds: Mapping[str, Seeds]) -> dict[str, Difference]:
         """Return the difference of the accuracy on the same examples; see :class:`podline.reporting.pairs.Pair`."""
-        return {"top1": noise.accuracies(self.before.right, self.after.right, seeds["top1"])}
+        return {"top1": differences.accuracies(self.before.right, self.after.right, seeds["top1"])}
 
     def moved(self, names: Sequence[str]) -> dict[str, ShareChange]:
         """How each class moved, by name."""

@@ -23,7 +23,7 @@ from podline.documents.metrics_log import METRICS, EvaluationLine, MetricsLine, 
 from podline.documents.noun import PERSON, Noun, noun_of
 from podline.documents.origins import ORIGIN, read_origin
 from podline.documents.promotion import read_promotion
-from podline.evaluation.noise import Chance, Difference
+from podline.evaluation.differences import Chance, Difference
 from podline.figures import change_text, count, percent
 from podline.frozen import Frozen
 from podline.inventory.catalogue import training_of

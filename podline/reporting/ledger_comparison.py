@@ -14,8 +14,8 @@ from podline.datasets.census import change_between
 from podline.documents.evaluation import EVALUATION
 from podline.documents.ledger_entry import Entry, Outcome
 from podline.errors import PodlineError, StoreError, one_line
-from podline.evaluation import noise
-from podline.evaluation.noise import CHANCES, Difference
+from podline.evaluation import differences
+from podline.evaluation.differences import CHANCES, Difference
 from podline.frozen import Frozen
 from podline.ledger.differences import AREAS, NONE, NamedDifference, differing
 from podline.measures import measure_named, shown
@@ -133,7 +133,7 @@ def _verdict(store: Store, first: Entry, entry: Entry) -> AgainstFirst:
         why = ""
     except PodlineError as error:
         seeds = spread.of(after.measure, before.main)
-        difference = noise.unpaired(before.main, after.main, min(before.examples, after.examples), seeds)
+        difference = differences.unpaired(before.main, after.main, min(before.examples, after.examples), seeds)
         parts, why = (), one_line(error)
     words = f"{name}: {in_words(after.measure, difference)}"
     if why:

@@ -15,9 +15,9 @@ from pycocotools.cocoeval import COCOeval
 from podline.data.reader import SplitReader
 from podline.documents.skeleton import Skeleton
 from podline.drawing.skeletons import Image, with_skeletons
-from podline.evaluation import noise
+from podline.evaluation import differences
+from podline.evaluation.differences import Difference
 from podline.evaluation.moved_parts import ShareChange, moved_joints
-from podline.evaluation.noise import Difference
 from podline.evaluation.oks import CloseJoints, close_joints, joint_names, people_in
 from podline.noise import Seeds
 from podline.reporting.judged_pictures import Scene, records_of, scene
@@ -43,7 +43,7 @@ class FoundPair:
 
     def differences(self, seeds: Mapping[str, Seeds]) -> dict[str, Difference]:
         """Return the differences of pycocotools' figures; see :class:`podline.reporting.pairs.Pair`."""
-        return noise.average_precisions(self.before, self.after, seeds)
+        return differences.average_precisions(self.before, self.after, seeds)
 
     @cached_property
     def people(self) -> tuple[dict[int, CloseJoints], dict[int, CloseJoints]]:

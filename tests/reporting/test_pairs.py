@@ -11,8 +11,8 @@ from small_dataset import drawn, publish_dataset
 from support.guessed import guesses_of
 
 from podline.errors import ArtifactError, StoreError
+from podline.evaluation.differences import Difference
 from podline.evaluation.guesses import GUESSES
-from podline.evaluation.noise import Difference
 from podline.noise import Seeds
 from podline.reporting.class_pairs import GuessedPair
 from podline.reporting.drop import Drop

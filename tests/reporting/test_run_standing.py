@@ -18,8 +18,8 @@ from support.guessed import guesses_of
 
 from podline.documents.any_evaluation import AnyEvaluation
 from podline.documents.completion import completion_name
+from podline.evaluation.differences import Difference
 from podline.evaluation.guesses import GUESSES
-from podline.evaluation.noise import Difference
 from podline.inventory.catalogue import training_of
 from podline.kinds.table import read_evaluation
 from podline.ledger import ledger

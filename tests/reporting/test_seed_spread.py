@@ -12,8 +12,8 @@ from scipy.special import ndtri
 from support.guessed import guesses_of
 
 from podline.documents.ledger_entry import Entry, Outcome, PromotionSummary
+from podline.evaluation.differences import Difference
 from podline.evaluation.guesses import Guesses
-from podline.evaluation.noise import Difference
 from podline.intervals import wilson_interval
 from podline.reporting.class_pairs import GuessedPair
 from podline.reporting.pairs import moved_parts
