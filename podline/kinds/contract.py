@@ -9,6 +9,8 @@ from podline.documents.any_evaluation import AnyEvaluation
 
 # The contract lies below the layers that call it, and names their types for the type checker alone.
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     import keras  # pyright: ignore[reportMissingTypeStubs]
 
     from podline.data.reader import SplitReader
@@ -21,9 +23,11 @@ if TYPE_CHECKING:
     from podline.evaluation.predicting import PictureReader
     from podline.progress import Reporter
     from podline.promotion.answers import Answers
+    from podline.promotion.figure import Rule
     from podline.recipes.settings import Recipe
     from podline.reporting.facts import RunFacts
     from podline.reporting.pairs import Judged, LostExamples, Pair
+    from podline.reporting.sections import Section
     from podline.reporting.verdict import Headline
     from podline.stages.specs import TrainSpec
     from podline.stages.tools import ShowSpec
@@ -98,6 +102,14 @@ class Kind(ABC):
     @abstractmethod
     def headline(self, run: RunFacts) -> Headline:
         """Return what the top of a report says."""
+
+    @abstractmethod
+    def sections(self) -> Iterable[Section]:
+        """Return the sections of a report that runs of other kinds lack, in their order."""
+
+    @abstractmethod
+    def rules(self) -> Sequence[Rule]:
+        """Return the rules of promotion that models of other kinds lack."""
 
     @abstractmethod
     def pair(self, store: Store, before: Judged, after: Judged) -> Pair:

@@ -21,7 +21,7 @@ BRANCHES = re.compile(
     r"|\"(ap|top1)\" (==|!=|if )|if [\w.]*recipe\.pose\b"
 )
 # The kinds' own: a recipe's settings, and what reads a pose network's evaluation.
-OWN = {"podline/recipes/settings.py", "podline/evaluation/poses.py", "podline/reporting/page.py"}
+OWN = {"podline/recipes/settings.py", "podline/kinds/pose/judging.py", "podline/reporting/page.py"}
 
 
 def test_nobody_else_asks_which_kind_a_run_is() -> None:

@@ -8,6 +8,8 @@ from podline.documents.evaluation import Evaluation
 from podline.kinds.contract import Kind
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     import keras  # pyright: ignore[reportMissingTypeStubs]
 
     from podline.data.reader import SplitReader
@@ -17,13 +19,15 @@ if TYPE_CHECKING:
     from podline.documents.skeleton import Skeleton
     from podline.drawing.picture_sheet import Sheet
     from podline.evaluation.case import Case, Judgement
-    from podline.evaluation.predicting_classes import Classes
+    from podline.kinds.classification.answers import ClassAnswers
+    from podline.kinds.classification.pairs import GuessedPair
+    from podline.kinds.classification.predicting import Classes
     from podline.progress import Reporter
-    from podline.promotion.kinds import ClassAnswers
+    from podline.promotion.figure import Rule
     from podline.recipes.settings import Recipe
-    from podline.reporting.class_pairs import GuessedPair
     from podline.reporting.facts import RunFacts
     from podline.reporting.pairs import Judged, LostExamples
+    from podline.reporting.sections import Section
     from podline.reporting.verdict import Headline
     from podline.stages.specs import TrainSpec
     from podline.stages.tools import ShowSpec
@@ -64,45 +68,56 @@ class Classification(Kind):
         self, recipe: Recipe, image_shape: tuple[int, int, int], classes: int, skeleton: Skeleton
     ) -> ModelDescription:
         """Return a classifier's layers and costs."""
-        from podline.models.counts import describe_classifier
+        from podline.models.counts import describe
 
-        return describe_classifier(recipe, image_shape, classes, skeleton)
+        return describe(recipe.model, image_shape, classes)
 
     def judge(self, case: Case) -> Judgement:
         """Judge a classifier; its guesses lie beside the document."""
-        from podline.evaluation.classes import judge
+        from podline.kinds.classification.judging import judge
 
         return judge(case)
 
     def parts(self, document: Evaluation) -> dict[str, Metric]:
         """Return each class's share of right answers."""
-        from podline.evaluation.parts import class_parts
-
-        return class_parts(document)
+        return {found.name: found.accuracy for found in document.per_class}
 
     def reader(
         self, store: Store, training: TrainSpec, manifest: Manifest, threshold: float | None, reporter: Reporter
     ) -> Classes:
         """Return what names the classes of pictures."""
-        from podline.evaluation.predicting_classes import reader
+        from podline.kinds.classification.predicting import reader
 
         return reader(store, training, manifest, threshold, reporter)
 
     def sheet(self, spec: ShowSpec, store: Store, manifest: Manifest, reporter: Reporter) -> tuple[Sheet, int, int]:
         """Return pictures with their classes."""
-        from podline.evaluation.class_sheet import class_sheet
+        from podline.kinds.classification.sheet import class_sheet
 
         return class_sheet(spec, store, manifest, reporter)
 
     def headline(self, run: RunFacts) -> Headline:
         """Return what the top of a classifier's report says."""
-        from podline.reporting.class_sections import headline
+        from podline.kinds.classification.sections import headline
 
         return headline(run)
 
+    def sections(self) -> Iterable[Section]:
+        """Return the sections of a classifier's report."""
+        from podline.kinds.classification import sections
+        from podline.reporting.sections import sections_in
+
+        return sections_in(sections)
+
+    def rules(self) -> Sequence[Rule]:
+        """Return the rules for classifiers."""
+        from podline.kinds.classification import rules
+
+        return (rules.accuracy, rules.classes, rules.calibration, rules.guards)
+
     def pair(self, store: Store, before: Judged, after: Judged) -> GuessedPair:
         """Return the guesses of two classifiers for the same examples."""
-        from podline.reporting.class_pairs import pair
+        from podline.kinds.classification.pairs import pair
 
         return pair(store, before, after)
 
@@ -110,12 +125,12 @@ class Classification(Kind):
         self, pair: GuessedPair, reader: SplitReader, before: Evaluation, after: Evaluation
     ) -> LostExamples:
         """Return examples that only the first named rightly."""
-        from podline.reporting.class_pairs import lost_examples
+        from podline.kinds.classification.pairs import lost_examples
 
         return lost_examples(pair, reader, before, after)
 
     def answers(self) -> ClassAnswers:
         """Return how guesses are read and asked for."""
-        from podline.promotion.kinds import ClassAnswers
+        from podline.kinds.classification.answers import ClassAnswers
 
         return ClassAnswers()

@@ -8,6 +8,8 @@ from podline.documents.pose_evaluation import PoseEvaluation
 from podline.kinds.contract import Kind
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     import keras  # pyright: ignore[reportMissingTypeStubs]
 
     from podline.data.reader import SplitReader
@@ -17,18 +19,20 @@ if TYPE_CHECKING:
     from podline.documents.skeleton import Skeleton
     from podline.drawing.picture_sheet import Sheet
     from podline.evaluation.case import Case, Judgement
-    from podline.evaluation.predicting_people import PeopleReader
+    from podline.kinds.pose.answers import PoseAnswers
+    from podline.kinds.pose.lost_people import FoundPair
+    from podline.kinds.pose.objective import Pose as PoseObjective
+    from podline.kinds.pose.predicting import PeopleReader
     from podline.progress import Reporter
-    from podline.promotion.kinds import PoseAnswers
+    from podline.promotion.figure import Rule
     from podline.recipes.settings import Recipe
     from podline.reporting.facts import RunFacts
-    from podline.reporting.lost_people import FoundPair
     from podline.reporting.pairs import Judged, LostExamples
+    from podline.reporting.sections import Section
     from podline.reporting.verdict import Headline
     from podline.stages.specs import TrainSpec
     from podline.stages.tools import ShowSpec
     from podline.store.contract import Store
-    from podline.training.pose_objective import Pose as PoseObjective
 
 
 class Pose(Kind):
@@ -50,13 +54,13 @@ class Pose(Kind):
 
     def objective(self, recipe: Recipe, manifest: Manifest) -> PoseObjective:
         """Return the distance to the maps that are drawn from the keypoints."""
-        from podline.training.pose_objective import pose_objective
+        from podline.kinds.pose.objective import pose_objective
 
         return pose_objective(recipe, manifest)
 
     def model(self, recipe: Recipe, manifest: Manifest) -> keras.Model:
         """Return a pose network."""
-        from podline.models.pose import pose_model
+        from podline.kinds.pose.network import pose_model
 
         return pose_model(recipe, manifest)
 
@@ -64,45 +68,60 @@ class Pose(Kind):
         self, recipe: Recipe, image_shape: tuple[int, int, int], classes: int, skeleton: Skeleton
     ) -> ModelDescription:
         """Return a pose network's layers and costs."""
-        from podline.models.counts import describe_pose_network
+        from podline.kinds.pose.network import build_pose_model
+        from podline.models.counts import described
 
-        return describe_pose_network(recipe, image_shape, classes, skeleton)
+        poses, no_change = recipe.poses, ([0.0] * 3, [1.0] * 3)
+        return described(build_pose_model(poses.model, poses.side, poses.targets.stride, skeleton, *no_change))
 
     def judge(self, case: Case) -> Judgement:
         """Judge a pose network; the people found lie beside the document."""
-        from podline.evaluation.poses import judge
+        from podline.kinds.pose.judging import judge
 
         return judge(case)
 
     def parts(self, document: PoseEvaluation) -> dict[str, Metric]:
         """Return each joint's share of labelled places where it is close."""
-        from podline.evaluation.parts import joint_parts
+        from podline.intervals import wilson_interval
 
-        return joint_parts(document)
+        return {joint.joint: wilson_interval(joint.close, joint.labelled) for joint in document.joints}
 
     def reader(
         self, store: Store, training: TrainSpec, manifest: Manifest, threshold: float | None, reporter: Reporter
     ) -> PeopleReader:
         """Return what finds people in pictures."""
-        from podline.evaluation.predicting_people import reader
+        from podline.kinds.pose.predicting import reader
 
         return reader(store, training, manifest, threshold, reporter)
 
     def sheet(self, spec: ShowSpec, store: Store, manifest: Manifest, reporter: Reporter) -> tuple[Sheet, int, int]:
         """Return pictures with skeletons."""
-        from podline.evaluation.pose_sheet import pose_sheet
+        from podline.kinds.pose.sheet import pose_sheet
 
         return pose_sheet(spec, store, manifest, reporter)
 
     def headline(self, run: RunFacts) -> Headline:
         """Return what the top of a pose network's report says."""
-        from podline.reporting.pose_sections import headline
+        from podline.kinds.pose.sections import headline
 
         return headline(run)
 
+    def sections(self) -> Iterable[Section]:
+        """Return the sections of a pose network's report."""
+        from podline.kinds.pose import sections
+        from podline.reporting.sections import sections_in
+
+        return sections_in(sections)
+
+    def rules(self) -> Sequence[Rule]:
+        """Return the rules for pose networks."""
+        from podline.kinds.pose import rules
+
+        return (rules.average_precision, rules.joints, rules.guards)
+
     def pair(self, store: Store, before: Judged, after: Judged) -> FoundPair:
         """Return the people that two networks find in the same images."""
-        from podline.reporting.pose_pairs import pair
+        from podline.kinds.pose.pairs import pair
 
         return pair(store, before, after)
 
@@ -110,12 +129,12 @@ class Pose(Kind):
         self, pair: FoundPair, reader: SplitReader, before: PoseEvaluation, after: PoseEvaluation
     ) -> LostExamples:
         """Return images in which the second finds fewer joints."""
-        from podline.reporting.pose_pairs import lost_examples
+        from podline.kinds.pose.pairs import lost_examples
 
         return lost_examples(pair, reader, before, after)
 
     def answers(self) -> PoseAnswers:
         """Return how people are read and looked for."""
-        from podline.promotion.kinds import PoseAnswers
+        from podline.kinds.pose.answers import PoseAnswers
 
         return PoseAnswers()

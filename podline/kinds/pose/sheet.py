@@ -16,9 +16,9 @@ from podline.documents.skeleton import Skeleton
 from podline.drawing.picture_sheet import LARGE, Block, Image, Picture, PictureRow, Sheet, sheet
 from podline.drawing.skeletons import poses_of, with_skeletons
 from podline.errors import StoreError
-from podline.evaluation.poses import FIELDS, chosen_threshold, find_people, pose_answers
 from podline.input.pipeline import EvaluationInput, TrainingInput
 from podline.inventory.catalogue import run_of
+from podline.kinds.pose.judging import FIELDS, chosen_threshold, find_people, pose_answers
 from podline.kinds.table import kind_of
 from podline.progress import Reporter
 from podline.stages.table import TRAIN

@@ -13,11 +13,11 @@ from podline.documents.evaluation import Guess
 from podline.documents.manifest import Manifest
 from podline.drawing.picture_sheet import Block, Picture, PictureRow, Sheet, sheet
 from podline.errors import StoreError
-from podline.evaluation.classes import logits_of, tally
-from podline.evaluation.classification import ClassificationTally
 from podline.figures import count, percent
 from podline.input.pipeline import EvaluationInput, TrainingInput
 from podline.inventory.catalogue import run_of
+from podline.kinds.classification.judging import logits_of, tally
+from podline.kinds.classification.tally import ClassificationTally
 from podline.progress import Reporter
 from podline.recipes.settings import AugmentationSettings
 from podline.stages.table import TRAIN

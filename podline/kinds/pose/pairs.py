@@ -8,9 +8,9 @@ from podline.documents.manifest import dataset_folder, read_manifest
 from podline.documents.noun import Noun
 from podline.documents.pose_evaluation import PoseEvaluation, read_people
 from podline.errors import StoreError
-from podline.evaluation.oks import judged
+from podline.kinds.pose.lost_people import Found, FoundPair, drawn, lost_people
+from podline.kinds.pose.oks import judged
 from podline.plurals import plural
-from podline.reporting.lost_people import Found, FoundPair, drawn, lost_people
 from podline.reporting.pairs import Judged, LostExample, LostExamples
 from podline.store.contract import Store
 
