@@ -29,9 +29,9 @@ MEASURED = 4
 # The spread that is assumed weighs as much as this many trainings, and so does what all classes together show of one.
 _ASSUMED, _ALIKE = 3, 6
 # Student's degrees of freedom of what a seed does: its tails may be this heavy.
-_TAILS = 6.0
-# The share of equally good models that may miss a margin; the rest of one in ten is for what is not quite normal.
-_MISSED = 0.08
+_TAILS = 5.0
+# The shares of equally good models that may miss the margin of the metric that counts, and any other margin.
+_MISSED, _OTHERS_MISSED = 0.06, 0.05
 # Pseudo-examples that keep a share away from 0 and 1.
 _PRIOR_EXAMPLES = 10.0
 _DRAWS = 20_000
@@ -166,13 +166,11 @@ class Seeds(NamedTuple):
 def missed(figures: int, *, main: bool) -> float:
     """Return which share of equally good models may miss a figure's margin, so that nine of ten miss none.
 
-    Half of them are for the metric that counts, so that its margin is the narrower one.
-
     Args:
         figures: how many a promotion looks at; all must be within their margins.
         main: whether it is the metric that counts.
     """
-    return _MISSED / 2 if main else _MISSED / 2 / max(1, figures - 1)
+    return _MISSED if main else _OTHERS_MISSED / max(1, figures - 1)
 
 
 def scale(share: Any, examples: Any) -> Any:
@@ -239,4 +237,4 @@ def _limits(rate: float, known: float, tails: float) -> Floats:
 
 def _step(freedom: float) -> float:
     """Return degrees of freedom rounded down to one of a few values."""
-    return float(2 ** (math.floor(4 * math.log2(freedom)) / 4))
+    return float(2 ** (math.floor(8 * math.log2(freedom)) / 8))

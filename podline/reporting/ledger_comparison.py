@@ -178,10 +178,10 @@ def _why_not(before: Outcome | None, after: Outcome | None) -> str:
 
 def _spread(store: Store, first: Entry, entry: Entry) -> SeedSpread:
     """Return what the ledger tells of the spread between seeds of the first run's recipe."""
-    if first.data is None or first.outcome is None:
+    if first.outcome is None:
         return SeedSpread()
     entries = (each for each in recent(store, first.recipe) if each.run != entry.run)
-    return spread_among(entries, first.settings.get("recipe", {}), first.data.fingerprint, first.outcome.measure)
+    return spread_among(entries, first, first.outcome.measure)
 
 
 def _paired(store: Store, first: Entry, entry: Entry, spread: SeedSpread) -> tuple[Difference, tuple[MovedPart, ...]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -13,8 +12,7 @@ from podline.documents.ledger_entry import Entry, Outcome
 from podline.documents.metric import Metric
 from podline.evaluation.differences import sampling_variance
 from podline.ledger import ledger
-from podline.ledger.differences import same_but_for_seed
-from podline.ledger.recording import plain
+from podline.ledger.differences import trained_alike
 from podline.measures import measure_named
 from podline.noise import Seeds, seeds_of
 from podline.recipes.promotion_settings import PromotionSettings
@@ -80,26 +78,25 @@ def seeds_among(known: Sequence[Sequence[Metric]], measure: str, spread: float) 
     return [Seeds(float(each), len(known)) for each in seeds_of(values, examples, luck, spread)]
 
 
-def spread_among(entries: Iterable[Entry], recipe: Mapping[str, Any], fingerprint: str, measure: str) -> SeedSpread:
+def spread_among(entries: Iterable[Entry], like: Entry | None, measure: str) -> SeedSpread:
     """Return what entries of the ledger tell; a model that was refused, and a model found again, tell nothing.
 
     Args:
         entries: of finished runs.
-        recipe: the settings of the recipe.
-        fingerprint: of the data set.
+        like: the entry that they are to be like; None if there is none.
         measure: the metric that counts.
     """
+    if like is None:
+        return SeedSpread()
     found = {
         entry.outcome.weights_sha256: entry.outcome
         for entry in entries
         if entry.outcome is not None
         and entry.outcome.measure == measure
-        and entry.data is not None
-        and entry.data.fingerprint == fingerprint
         and not (entry.promotion and entry.promotion.verdict == "refused")
-        and same_but_for_seed(entry.settings.get("recipe", {}), recipe)
+        and trained_alike(entry, like)
     }
-    rules = recipe.get("promotion", {})
+    rules = like.settings.get("recipe", {}).get("promotion", {})
     assumed = {name: rules[name] for name in ("spread", "part_spread") if name in rules}
     return SeedSpread([*found.values()], PromotionSettings(**assumed))
 
@@ -113,8 +110,13 @@ def spread_of(store: Store, training: TrainSpec, measure: str, without: Containe
         measure: the metric that counts.
         without: runs that are compared with it.
     """
-    others = (entry for entry in recent(store, training.recipe.name) if entry.run not in without)
-    return spread_among(others, plain(training.recipe), training.fingerprint, measure)
+    others = [entry for entry in recent(store, training.recipe.name) if entry.run not in without]
+    return spread_among(others, entry_of(others, training.run), measure)
+
+
+def entry_of(entries: Iterable[Entry], run: str) -> Entry | None:
+    """Return the first entry of a run; None if there is none."""
+    return next((entry for entry in entries if entry.run == run), None)
 
 
 def recent(store: Store, recipe: str) -> Iterable[Entry]:

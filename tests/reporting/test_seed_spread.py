@@ -83,6 +83,6 @@ def test_what_tells_of_the_spread_is_what_differs_in_the_seed_alone() -> None:
     refused = PromotionSummary(verdict="refused", reason="class cat")
     changed = [{"promotion": refused}, {"data": other_data}, {"settings": longer}, {"outcome": first.outcome}, {}]
     told = [first, *(entry.model_copy(update=each) for entry, each in zip(others, changed, strict=True))]
-    found = spread_among(told, first.settings["recipe"], first.data.fingerprint, "top1")
+    found = spread_among(told, first, "top1")
     assert [each.main.value for each in found.known] == [0.8, 0.805]
     assert found.of("top1", first.outcome.main).trainings == 2 if first.outcome else None
