@@ -21,9 +21,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtri
 
-from podline.evaluation.guesses import Guesses
+from podline.kinds.classification import rules as class_rules
+from podline.kinds.classification.guesses import Guesses
 from podline.noise import NIGHTS
-from podline.promotion import class_rules
 from podline.promotion.figure import Figure, ModelCost, Pair
 from podline.recipes.promotion_settings import PromotionSettings
 

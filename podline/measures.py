@@ -26,8 +26,9 @@ class Measure:
         label: what people read.
         in_percent: a share, written as 82.3 %; any other has three decimals.
         higher_is_better: else lower is.
-        compute: gives the figure of a classifier, from its :class:`podline.evaluation.guesses.Guesses`: a number, or a
-            value for each example, of which the figure is the mean. None for AP and AR, which pycocotools computes.
+        compute: gives the figure of a classifier: a number, or a value for each example, of which the figure is the
+            mean. It takes :class:`podline.kinds.classification.guesses.Guesses`. None for AP and AR, which pycocotools
+            computes.
         least_classes: of data sets with fewer classes it is left out.
         has_interval: whether the bootstrap over examples says how far a number can be trusted; of a mean it is known.
     """

@@ -49,7 +49,7 @@ class PoseFigures(Frozen):
         images: each judged once.
         people: those to be found: with a labelled joint, crowds left out.
         results: how many were thought to be found.
-        metrics: the figures of pycocotools by their names in :class:`podline.evaluation.oks.OksFigures`, each with its
+        metrics: the figures of pycocotools by their names in :class:`podline.kinds.pose.oks.OksFigures`, each with its
             95 % interval by the bootstrap over images. Those of which there is nobody are left out, but ``ap`` and
             ``ar``: of these nothing is known then, 0 within 0…1.
     """

@@ -32,7 +32,7 @@ class ModelCost(NamedTuple):
 class Pair:
     """A candidate and the known trainings of the reference's recipe, judged on the same examples.
 
-    A classifier's answers are :class:`podline.evaluation.guesses.Guesses`, a pose network's a ``COCOeval``.
+    A classifier's answers are :class:`podline.kinds.classification.guesses.Guesses`, a pose network's a ``COCOeval``.
 
     Attributes:
         kind: ``classification`` or ``pose``.
@@ -182,7 +182,7 @@ def drawn(
     Args:
         name: in words.
         pair: two classifiers.
-        value: computes it from :class:`podline.evaluation.guesses.Guesses`; more is better.
+        value: computes it from :class:`podline.kinds.classification.guesses.Guesses`; more is better.
         settings: for the spread of seeds and the margin.
         measure: the metric whose unit it has, as ``top1`` for a share; by default it is a plain number.
     """

@@ -25,7 +25,7 @@ from podline.evaluation.differences import Chance, Difference
 from podline.figures import change_text, count, percent
 from podline.frozen import Frozen
 from podline.inventory.catalogue import training_of
-from podline.kinds.kind import Kind
+from podline.kinds.contract import Kind
 from podline.kinds.table import kind_by_measure, kind_of, read_evaluation
 from podline.ledger.differences import NamedDifference, differing
 from podline.measures import measure_named

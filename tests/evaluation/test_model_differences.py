@@ -10,8 +10,9 @@ from pycocotools.cocoeval import COCOeval
 from podline.documents.metric import Metric
 from podline.evaluation import differences
 from podline.evaluation.differences import Difference
-from podline.evaluation.oks import judged
 from podline.intervals import wilson_interval
+from podline.kinds.pose import lost_people
+from podline.kinds.pose.oks import judged
 from podline.noise import Seeds
 
 # Of a seed that does nothing, as many trainings show.
@@ -95,7 +96,7 @@ def test_holms_chances_are_those_of_his_paper() -> None:
 
 
 def average_precisions(before: COCOeval, after: COCOeval, draws: int = 20) -> dict[str, Difference]:
-    return differences.average_precisions(before, after, {"ap": NONE}, draws=draws)
+    return lost_people.average_precisions(before, after, {"ap": NONE}, draws=draws)
 
 
 def test_a_network_and_itself_do_not_differ_in_ap():

@@ -18,10 +18,10 @@ from podline.documents.skeleton import COCO
 from podline.drawing.pose_maps import maps_from_bytes
 from podline.errors import ArtifactError, DivergenceError
 from podline.evaluation.forward import News
-from podline.evaluation.oks import evaluate_results
-from podline.evaluation.poses import FIELDS, find_people, judge_answers, pose_answers
 from podline.input.pipeline import EvaluationInput
-from podline.models.pose import build_pose_model
+from podline.kinds.pose.judging import FIELDS, find_people, judge_answers, pose_answers
+from podline.kinds.pose.network import build_pose_model
+from podline.kinds.pose.oks import evaluate_results
 from podline.progress import Reporter, silent
 from podline.recipes.pose_settings import DecodingSettings
 from podline.stages.specs import EvaluateSpec

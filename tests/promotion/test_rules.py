@@ -12,7 +12,7 @@ from support.guessed import guesses_of
 
 from benchmarks.promotion import World, line
 from podline.documents.promotion import Check
-from podline.evaluation.guesses import Guesses
+from podline.kinds.classification.guesses import Guesses
 from podline.noise import NIGHTS, Noise, missed
 from podline.promotion.figure import ModelCost, Pair
 from podline.promotion.rules import checks_of, detects

@@ -12,9 +12,9 @@ from support.guessed import guesses_of
 
 from podline.errors import ArtifactError, StoreError
 from podline.evaluation.differences import Difference
-from podline.evaluation.guesses import GUESSES
+from podline.kinds.classification.guesses import GUESSES
+from podline.kinds.classification.pairs import GuessedPair
 from podline.noise import Seeds
-from podline.reporting.class_pairs import GuessedPair
 from podline.reporting.drop import Drop
 from podline.reporting.pairs import Judged, paired
 from podline.store.contract import Store

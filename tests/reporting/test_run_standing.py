@@ -20,9 +20,9 @@ from podline.documents.any_evaluation import AnyEvaluation
 from podline.documents.completion import read_completion
 from podline.documents.manifest import read_manifest
 from podline.evaluation.differences import Difference
-from podline.evaluation.guesses import GUESSES
 from podline.figures import duration, interval_text, metric_text, percent, rate
 from podline.inventory.catalogue import training_of
+from podline.kinds.classification.guesses import GUESSES
 from podline.kinds.table import read_evaluation
 from podline.ledger import ledger
 from podline.ledger.recording import plain

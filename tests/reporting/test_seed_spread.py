@@ -13,9 +13,9 @@ from support.guessed import guesses_of
 
 from podline.documents.ledger_entry import Entry, Outcome, PromotionSummary
 from podline.evaluation.differences import Difference
-from podline.evaluation.guesses import Guesses
 from podline.intervals import wilson_interval
-from podline.reporting.class_pairs import GuessedPair
+from podline.kinds.classification.guesses import Guesses
+from podline.kinds.classification.pairs import GuessedPair
 from podline.reporting.pairs import moved_parts
 from podline.reporting.seed_spread import SeedSpread, spread_among
 

@@ -44,7 +44,7 @@ def _keypoints(run: RunFacts) -> str:
     return f"{run.manifest.skeleton.category} keypoints".strip()
 
 
-@section("Pictures", "pose")
+@section("Pictures")
 def pictures(run: RunFacts) -> Iterator[Block]:
     """Show the images that went best, middling and worst, as found and as labelled."""
     yield _KEY
@@ -58,7 +58,7 @@ def pictures(run: RunFacts) -> Iterator[Block]:
     yield from gallery or [Text(nothing)]
 
 
-@section("Pictures that it was trained on", "pose")
+@section("Pictures that it was trained on")
 def seen_pictures(run: RunFacts) -> Iterator[Block]:
     """Show how well the network fits what it has seen, beside how well it does on what it has not."""
     gallery = list(_gallery(run, seen=True))
@@ -93,7 +93,7 @@ def _pair(picture: JudgedPicture, skeleton: Skeleton) -> Picture:
     )
 
 
-@section("What the network answers", "pose")
+@section("What the network answers")
 def maps(run: RunFacts) -> Iterator[Block]:
     """Show heatmaps and fields of one image, beside what they should be."""
     of_image = maps_of_image(run.store, run.spec, run.manifest, run.evaluation)
@@ -123,7 +123,7 @@ def maps(run: RunFacts) -> Iterator[Block]:
         yield Fold(title, Pictures(shown_panels, "panels"))
 
 
-@section("Figures", "pose")
+@section("Figures")
 def metrics(run: RunFacts) -> Iterator[Block]:
     """Show every metric, of the trained network, the untrained one, and on images that it was trained on."""
     evaluation: PoseEvaluation = run.evaluation

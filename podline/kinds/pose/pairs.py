@@ -7,9 +7,9 @@ from podline.data.sources.coco_truth import read_truth
 from podline.documents.manifest import dataset_folder, read_manifest
 from podline.documents.pose_evaluation import PoseEvaluation, read_people
 from podline.errors import StoreError
-from podline.evaluation.oks import judged
+from podline.kinds.pose.lost_people import Found, FoundPair, drawn, lost_people
+from podline.kinds.pose.oks import judged
 from podline.plurals import plural
-from podline.reporting.lost_people import Found, FoundPair, drawn, lost_people
 from podline.reporting.pairs import Judged, LostExample, LostExamples
 from podline.store.contract import Store
 

@@ -50,7 +50,7 @@ def _accuracy(metric: Metric) -> str:
     return figures.metric_text("top1", metric)
 
 
-@section("Figures", "classification")
+@section("Figures")
 def metrics(run: RunFacts) -> Iterator[Block]:
     """Show every measure of the trained model, of the untrained one, and on examples that it was trained on."""
     evaluation: Evaluation = run.evaluation
@@ -76,7 +76,7 @@ def metrics(run: RunFacts) -> Iterator[Block]:
     )
 
 
-@section("Classes", "classification")
+@section("Classes")
 def classes(run: RunFacts) -> Iterator[Block]:
     """Show the confusion matrix and each class's accuracy; of many classes the weakest."""
     evaluation: Evaluation = run.evaluation
@@ -155,7 +155,7 @@ def _confusions(evaluation: Evaluation) -> Table:
     return Table.of(rows, words=2)
 
 
-@section("Calibration", "classification")
+@section("Calibration")
 def calibration(run: RunFacts) -> Iterator[Block]:
     """Show how often guesses of some confidence are right."""
     evaluation: Evaluation = run.evaluation
@@ -183,7 +183,7 @@ def calibration(run: RunFacts) -> Iterator[Block]:
     )
 
 
-@section("The most confident mistakes", "classification")
+@section("The most confident mistakes")
 def mistakes(run: RunFacts) -> Iterator[Block]:
     """Show the images that the model was most confident about and wrong."""
     evaluation: Evaluation = run.evaluation

@@ -21,16 +21,16 @@ from podline.documents.skeleton import Skeleton
 from podline.drawing.pose_maps import PoseMaps, maps_to_bytes
 from podline.errors import DivergenceError
 from podline.evaluation.case import Case, Judgement
-from podline.evaluation.coco_results import Results, Truth, people_to_results
 from podline.evaluation.forward import IMAGE, Answers, News, answers_of
-from podline.evaluation.oks import at_threshold, judged, tables
-from podline.evaluation.oks_intervals import figures_within
-from podline.evaluation.pose_decoding import People, decode_people
-from podline.evaluation.pose_images import by_image, ranked
 from podline.input.pipeline import EvaluationInput
 from podline.input.pose_targets import pose_targets
+from podline.kinds.pose.coco_results import Results, Truth, people_to_results
+from podline.kinds.pose.decoding import People, decode_people
+from podline.kinds.pose.images import by_image, ranked
+from podline.kinds.pose.network import stage_names
+from podline.kinds.pose.oks import at_threshold, judged, tables
+from podline.kinds.pose.oks_intervals import figures_within
 from podline.kinds.table import read_evaluation
-from podline.models.pose import stage_names
 from podline.recipes.pose_settings import PoseSettings
 from podline.stages.specs import EvaluateSpec
 from podline.store.contract import Store

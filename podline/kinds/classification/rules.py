@@ -10,8 +10,8 @@ from statistics import fmean
 import numpy as np
 
 from podline.errors import SettingsError
-from podline.evaluation.class_measures import value_of
-from podline.evaluation.guesses import Guesses
+from podline.kinds.classification.guesses import Guesses
+from podline.kinds.classification.measures import value_of
 from podline.measures import Measure, measure_named, of_classifiers
 from podline.noise import Floats, scale
 from podline.promotion.figure import LEAST_EXAMPLES, Figure, Pair, drawn, rule, shares
@@ -21,7 +21,7 @@ from podline.recipes.promotion_settings import PromotionSettings
 _DEPENDENT = 1.5
 
 
-@rule("main", "classification")
+@rule("main")
 def accuracy(pair: Pair, settings: PromotionSettings) -> Iterator[Figure]:
     """The accuracy must not fall."""
     now = {"accuracy": _right([pair.candidate])[0]}
@@ -32,19 +32,19 @@ def accuracy(pair: Pair, settings: PromotionSettings) -> Iterator[Figure]:
     yield from shares({"accuracy": _right(pair.known)}, now, spread, settings.margin)
 
 
-@rule("class", "classification")
+@rule("class")
 def classes(pair: Pair, settings: PromotionSettings) -> Iterator[Figure]:
     """The accuracy of each class with enough test examples must not fall."""
     yield from _of_classes(pair, settings)
 
 
-@rule("calibration", "classification")
+@rule("calibration")
 def calibration(pair: Pair, settings: PromotionSettings) -> Iterator[Figure]:
     """The calibration error must not grow."""
     yield replace(_measured(pair, measure_named("calibration_error"), settings), margin=settings.calibration)
 
 
-@rule("guard", "classification")
+@rule("guard")
 def guards(pair: Pair, settings: PromotionSettings) -> Iterator[Figure]:
     """The measures that the settings name must not be worse."""
     measures = {measure.name: measure for measure in of_classifiers()}

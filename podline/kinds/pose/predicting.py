@@ -11,10 +11,10 @@ from podline.data.coco_letterbox import LetterBox
 from podline.documents.manifest import Manifest
 from podline.documents.skeleton import Skeleton
 from podline.drawing.skeletons import poses_of, with_skeletons
-from podline.evaluation.coco_results import people_to_results
-from podline.evaluation.pose_decoding import decode_people
-from podline.evaluation.poses import chosen_threshold, last_stages
 from podline.evaluation.predicting import Image, Predicted
+from podline.kinds.pose.coco_results import people_to_results
+from podline.kinds.pose.decoding import decode_people
+from podline.kinds.pose.judging import chosen_threshold, last_stages
 from podline.progress import Reporter
 from podline.recipes.pose_settings import PoseSettings
 from podline.stages.specs import TrainSpec
