@@ -42,6 +42,7 @@ _DIFFER = (
     "*/model.keras",
     "*/report.html",
     "*/report.md",
+    "*/report-charts.md",
 )
 
 
