@@ -20,11 +20,11 @@ import numpy.typing as npt
 from podline.data.coco_letterbox import LetterBox, snapped
 from podline.data.keypoints import from_annotated
 from podline.documents.skeleton import COCO
-from podline.evaluation.coco_results import Results, Truth, people_to_results, read_truth
-from podline.evaluation.oks import MATCH, evaluate_results
-from podline.evaluation.pose_decoding import decode_people
 from podline.figures import count, percent
 from podline.input.pose_targets import pose_targets
+from podline.kinds.pose.coco_results import Results, Truth, people_to_results, read_truth
+from podline.kinds.pose.decoding import decode_people
+from podline.kinds.pose.oks import MATCH, evaluate_results
 from podline.options import Choices
 from podline.recipes import registry
 from podline.recipes.pose_settings import DecodingSettings, PoseTargetSettings

@@ -6,7 +6,7 @@ from coco_people import CATEGORIES, annotation
 
 from benchmarks.decoding_ceiling import ROOTS, decoding_ceiling
 from podline.documents.skeleton import COCO
-from podline.evaluation.coco_results import read_truth
+from podline.kinds.pose.coco_results import read_truth
 from podline.recipes.pose_settings import DecodingSettings, PoseTargetSettings
 
 STANDING = np.array(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -15,10 +15,9 @@ from pycocotools.cocoeval import COCOeval
 from podline.data.reader import SplitReader
 from podline.documents.skeleton import Skeleton
 from podline.drawing.skeletons import Image, with_skeletons
-from podline.evaluation import noise
-from podline.evaluation.moved_parts import ShareChange, moved_joints
-from podline.evaluation.noise import Difference
-from podline.evaluation.oks import CloseJoints, close_joints, joint_names, people_in
+from podline.evaluation.differences import Difference, ShareChange, difference
+from podline.kinds.pose.oks import CloseJoints, close_joints, joint_names, people_in
+from podline.kinds.pose.oks_intervals import DRAWS, drawn_figures, figures_of
 from podline.noise import Seeds
 from podline.reporting.judged_pictures import Scene, records_of, scene
 
@@ -43,7 +42,7 @@ class FoundPair:
 
     def differences(self, seeds: Mapping[str, Seeds]) -> dict[str, Difference]:
         """Return the differences of pycocotools' figures; see :class:`podline.reporting.pairs.Pair`."""
-        return noise.average_precisions(self.before, self.after, seeds)
+        return average_precisions(self.before, self.after, seeds)
 
     @cached_property
     def people(self) -> tuple[dict[int, CloseJoints], dict[int, CloseJoints]]:
@@ -54,6 +53,66 @@ class FoundPair:
         """How each joint moved, by name."""
         del names  # joints have theirs in the results
         return moved_joints(*self.people, joint_names(self.after))
+
+
+def average_precisions(
+    before: COCOeval, after: COCOeval, seeds: Mapping[str, Seeds], draws: int = DRAWS
+) -> dict[str, Difference]:
+    """Return how each of pycocotools' figures of two pose networks on the same images differs, by its name.
+
+    Images are drawn with replacement, the same ones for both.
+
+    Args:
+        before: of the first network, what :func:`podline.kinds.pose.oks.judged` gave.
+        after: of the second.
+        seeds: what a seed does to each figure; others are left out.
+        draws: how many times images are drawn.
+
+    Raises:
+        ValueError: they are not of the same images.
+    """
+    if list(before.params.imgIds) != list(after.params.imgIds):
+        raise ValueError("the two networks were not judged on the same images")
+    values, drawn = zip(*((figures_of(each), drawn_figures(each, draws)) for each in (before, after)), strict=True)
+    images = len(after.params.imgIds)
+    return {
+        name: difference(
+            values[1][name] - values[0][name],
+            float(np.nanvar(drawn[1][name] - drawn[0][name], ddof=1)),
+            seeds[name],
+            images,
+            paired=True,
+        )
+        for name in values[0]
+        if name in values[1] and name in seeds
+    }
+
+
+def moved_joints(
+    before: Mapping[int, CloseJoints], after: Mapping[int, CloseJoints], joints: Sequence[str]
+) -> dict[str, ShareChange]:
+    """Every joint that anybody has, by its name.
+
+    Args:
+        before: the people in truth, by the annotation's id, as the first model found them.
+        after: the same people, as the second did.
+        joints: their names, in the order of annotations.
+    """
+    people = [(before[person], now) for person, now in after.items()]
+    found = {}
+    for place, name in enumerate(joints):
+        having = [(was, now) for was, now in people if now.labelled[place]]
+        if having:
+            was, now = (np.array([person.close[place] for person in side]) for side in zip(*having, strict=True))
+            nets = _nets_by_image((person.image_id for _, person in having), now.astype(int) - was)
+            found[name] = ShareChange.of(was, now, nets)
+    return found
+
+
+def _nets_by_image(images: Iterable[int], nets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return the net of each image, (images,)."""
+    _, places = np.unique([*images], return_inverse=True)
+    return np.bincount(places, nets).astype(np.int64)
 
 
 class Found(NamedTuple):

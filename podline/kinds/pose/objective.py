@@ -10,12 +10,12 @@ import numpy as np
 from podline.documents.manifest import Manifest
 from podline.documents.skeleton import Skeleton
 from podline.input.pose_targets import PoseTargets, pose_targets
-from podline.models.pose import stage_names
+from podline.kinds.pose.losses import stage_losses
+from podline.kinds.pose.network import stage_names
+from podline.kinds.pose.stage_measures import stage_figures, stage_sums, sum_names
 from podline.recipes.pose_settings import PoseSettings
 from podline.recipes.settings import Recipe
 from podline.training.objective import IMAGE, Arrays, Batch
-from podline.training.pose_losses import stage_losses
-from podline.training.pose_measures import stage_figures, stage_sums, sum_names
 
 KEYPOINTS, IGNORED = "keypoints", "ignored"
 
@@ -27,7 +27,7 @@ class Pose:
         settings: the recipe's.
         skeleton: the data set's.
         stages: names of the network's stages.
-        measured: each stage's loss, and what :func:`podline.training.pose_measures.stage_sums` counts.
+        measured: each stage's loss, and what :func:`podline.kinds.pose.stage_measures.stage_sums` counts.
     """
 
     fields: tuple[str, ...] = (IMAGE, KEYPOINTS, IGNORED)

@@ -16,10 +16,11 @@ from podline.documents.skeleton import Skeleton
 from podline.drawing.picture_sheet import LARGE, Block, Image, Picture, PictureRow, Sheet, sheet
 from podline.drawing.skeletons import poses_of, with_skeletons
 from podline.errors import StoreError
-from podline.evaluation.poses import FIELDS, chosen_threshold, find_people, pose_answers
 from podline.input.pipeline import EvaluationInput, TrainingInput
 from podline.inventory.catalogue import run_of
-from podline.kinds.pose import POSE
+from podline.kinds.pose.judging import FIELDS, chosen_threshold, find_people, pose_answers
+from podline.kinds.table import kind_of
+from podline.plurals import plural
 from podline.progress import Reporter
 from podline.stages.table import TRAIN
 from podline.stages.tools import ShowSpec
@@ -32,8 +33,8 @@ _KEYPOINTS = "keypoints"
 _WITH_PEOPLE = 2
 
 
-def pose_sheet(spec: ShowSpec, store: Store, manifest: Manifest, reporter: Reporter) -> tuple[Sheet, None]:
-    """What the network is fed and, if the spec names a run, whom it finds.
+def pose_sheet(spec: ShowSpec, store: Store, manifest: Manifest, reporter: Reporter) -> tuple[Sheet, int, int]:
+    """Return what the network is fed and, if the spec names a run, whom it finds.
 
     Raises:
         StoreError: there is no such finished run.
@@ -43,14 +44,15 @@ def pose_sheet(spec: ShowSpec, store: Store, manifest: Manifest, reporter: Repor
     blocks = [_fed(spec, store, manifest)]
     if spec.run:
         blocks.append(_found(spec, store, manifest, reporter))
-    return sheet(blocks, LARGE), None
+    # People are found or missed, not right or wrong.
+    return sheet(blocks, LARGE), 0, 0
 
 
 def _fed(spec: ShowSpec, store: Store, manifest: Manifest) -> Block:
     """The first examples of the first batch, as stored and as each of the first epochs augments them."""
     reader = open_split(store, spec.dataset_folder, manifest, TRAINING_SPLIT)
     order = plan_training(spec.recipe.at_first, manifest).order
-    fields, augmentation = POSE.objective(spec.recipe, manifest).fields, spec.recipe.image_augmentation
+    fields, augmentation = kind_of(spec.recipe).objective(spec.recipe, manifest).fields, spec.recipe.image_augmentation
     source = TrainingInput(reader, manifest, fields, order=order, augmentation=augmentation)
     _, ids, stored = source.read(0)
     ids, stored = ids[: spec.examples], {name: values[: spec.examples] for name, values in stored.items()}
@@ -79,7 +81,7 @@ def _drawn(arrays: dict[str, npt.NDArray[Any]], skeleton: Skeleton) -> list[Pict
 
 def _picture(image: Image, poses: npt.NDArray[np.float32], skeleton: Skeleton) -> Picture:
     # Drawn on at twice its size, skeletons are thin enough for what is below them to be seen.
-    return Picture(with_skeletons(image, poses, skeleton, 2.0), skeleton.noun.counted(len(poses)))
+    return Picture(with_skeletons(image, poses, skeleton, 2.0), plural(len(poses), "instance"))
 
 
 def _found(spec: ShowSpec, store: Store, manifest: Manifest, reporter: Reporter) -> Block:
@@ -112,6 +114,5 @@ def _found(spec: ShowSpec, store: Store, manifest: Manifest, reporter: Reporter)
         mine[..., :2] = np.where(mine[..., 2:] > 0, letterbox.joints_to_network(mine[..., :2]), 0)
         pictures.append(_picture(image, mine, manifest.skeleton))
     rows = [PictureRow("found", pictures), PictureRow("labelled", _drawn(records, manifest.skeleton))]
-    noun = manifest.skeleton.noun
-    about = f"the first test images with {noun.many}; those with a score from {threshold:.3f} on are drawn"
-    return Block(f"{noun.said('Whom')} {spec.run} finds", about, rows if len(ids) else [])
+    about = f"the first test images with instances; those with a score from {threshold:.3f} on are drawn"
+    return Block(f"What {spec.run} finds", about, rows if len(ids) else [])

@@ -8,14 +8,12 @@ well, by their seed; see :mod:`podline.noise`. Pure functions; no TensorFlow.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from pycocotools.cocoeval import COCOeval
 
 from podline.documents.metric import Metric
-from podline.evaluation.oks_intervals import DRAWS, drawn_figures, figures_of
 from podline.frozen import Frozen
 from podline.intervals import Z
 from podline.noise import Seeds
@@ -93,6 +91,37 @@ def sampled_change(nets: npt.NDArray[np.int64], examples: int) -> float:
     return float(((nets**2).sum() + 1) / (examples + 2) ** 2)
 
 
+class ShareChange(NamedTuple):
+    """How a class or a joint changed between two models.
+
+    Attributes:
+        before: the share of right answers, or of labelled joints that are close, of the first model.
+        after: that of the second.
+        sampled: the variance of the change by the examples; of a joint, by images: people of one image are found or
+            not found together.
+    """
+
+    before: float
+    after: float
+    sampled: float
+
+    @classmethod
+    def of(cls, was: npt.NDArray[np.bool_], now: npt.NDArray[np.bool_], nets: npt.NDArray[np.int64]) -> ShareChange:
+        """Return the change of a share.
+
+        Args:
+            was: of each example, whether the first model got it right, (n,).
+            now: whether the second did.
+            nets: see :func:`sampled_change`.
+        """
+        return cls(float(was.mean()), float(now.mean()), sampled_change(nets, len(now)))
+
+    @property
+    def change(self) -> float:
+        """By how much the share rises."""
+        return self.after - self.before
+
+
 def accuracies(right_before: npt.ArrayLike, right_after: npt.ArrayLike, seeds: Seeds) -> Difference:
     """Return the difference of the accuracies of two classifiers on the same examples.
 
@@ -108,7 +137,7 @@ def accuracies(right_before: npt.ArrayLike, right_after: npt.ArrayLike, seeds: S
     if before.shape != after.shape:
         raise ValueError(f"{before.shape} vs {after.shape} examples are not the same")
     nets = after.astype(int) - before
-    found = _difference(float(nets.mean()), sampled_change(nets, len(nets)), seeds, len(nets), paired=True)
+    found = difference(float(nets.mean()), sampled_change(nets, len(nets)), seeds, len(nets), paired=True)
     return found.model_copy(
         update={
             "low": max(-1.0, found.low),
@@ -117,39 +146,6 @@ def accuracies(right_before: npt.ArrayLike, right_after: npt.ArrayLike, seeds: S
             "lost": int((nets < 0).sum()),
         }
     )
-
-
-def average_precisions(
-    before: COCOeval, after: COCOeval, seeds: Mapping[str, Seeds], draws: int = DRAWS
-) -> dict[str, Difference]:
-    """Return how each of pycocotools' figures of two pose networks on the same images differs, by its name.
-
-    Images are drawn with replacement, the same ones for both.
-
-    Args:
-        before: of the first network, what :func:`podline.evaluation.oks.judged` gave.
-        after: of the second.
-        seeds: what a seed does to each figure; others are left out.
-        draws: how many times images are drawn.
-
-    Raises:
-        ValueError: they are not of the same images.
-    """
-    if list(before.params.imgIds) != list(after.params.imgIds):
-        raise ValueError("the two networks were not judged on the same images")
-    values, drawn = zip(*((figures_of(each), drawn_figures(each, draws)) for each in (before, after)), strict=True)
-    images = len(after.params.imgIds)
-    return {
-        name: _difference(
-            values[1][name] - values[0][name],
-            float(np.nanvar(drawn[1][name] - drawn[0][name], ddof=1)),
-            seeds[name],
-            images,
-            paired=True,
-        )
-        for name in values[0]
-        if name in values[1] and name in seeds
-    }
 
 
 def unpaired(before: Metric, after: Metric, examples: int, seeds: Seeds) -> Difference:
@@ -162,7 +158,7 @@ def unpaired(before: Metric, after: Metric, examples: int, seeds: Seeds) -> Diff
         seeds: what a seed does to the figure.
     """
     sampled = sampling_variance(before) + sampling_variance(after)
-    return _difference(after.value - before.value, sampled, seeds, examples, paired=False)
+    return difference(after.value - before.value, sampled, seeds, examples, paired=False)
 
 
 def sampling_variance(metric: Metric) -> float:
@@ -170,7 +166,16 @@ def sampling_variance(metric: Metric) -> float:
     return ((metric.high - metric.low) / (2 * Z)) ** 2
 
 
-def _difference(value: float, sampled: float, seeds: Seeds, examples: int, *, paired: bool) -> Difference:
+def difference(value: float, sampled: float, seeds: Seeds, examples: int, *, paired: bool) -> Difference:
+    """Return a difference with its interval.
+
+    Args:
+        value: of the figure, after minus before.
+        sampled: its variance by the examples.
+        seeds: what a seed does to the figure.
+        examples: how many both were judged on.
+        paired: whether these are the same.
+    """
     low, high, p_value = seeds.interval(value, sampled)
     return Difference(
         value=value,
@@ -196,3 +201,13 @@ def holm(chances: Mapping[Key, float]) -> dict[Key, float]:
         reached = max(reached, min(1.0, chances[key] * (len(chances) - place)))
         raised[key] = reached
     return {key: raised[key] for key in chances}
+
+
+def chances(parts: Mapping[str, ShareChange], seeds: Mapping[str, Seeds]) -> dict[str, float]:
+    """Return how likely so large a movement of each class or joint is by chance, all of them considered.
+
+    Args:
+        parts: by name.
+        seeds: what a seed does to each share, by name.
+    """
+    return holm({name: seeds[name].interval(part.change, part.sampled)[2] for name, part in parts.items()})

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from pycocotools.cocoeval import COCOeval
 
 from podline.documents.metric import Metric
-from podline.evaluation.oks import OksFigures
+from podline.kinds.pose.oks import OksFigures
 
 DRAWS = 1000
 _PERCENTILES = (2.5, 97.5)
@@ -56,7 +56,7 @@ def figures_within(evaluation: COCOeval, draws: int = DRAWS, seed: int = 0) -> d
     """The figures of pycocotools by name, each with its interval; those are left out of which there is nobody.
 
     Args:
-        evaluation: what :func:`podline.evaluation.oks.judged` gave.
+        evaluation: what :func:`podline.kinds.pose.oks.judged` gave.
         draws: how many times images are drawn.
         seed: of the draws: the same gives the same intervals.
     """
@@ -77,7 +77,7 @@ def drawn_figures(evaluation: COCOeval, draws: int = DRAWS, seed: int = 0) -> di
     of a figure's size has NaN; without images there are no draws.
 
     Args:
-        evaluation: what :func:`podline.evaluation.oks.judged` gave.
+        evaluation: what :func:`podline.kinds.pose.oks.judged` gave.
         draws: how many times images are drawn.
         seed: of the draws.
     """

@@ -20,9 +20,9 @@ from podline.documents.evaluation import (
 )
 from podline.documents.manifest import MANY_CLASSES
 from podline.errors import ArtifactError, DivergenceError
-from podline.evaluation.class_measures import figures_of
-from podline.evaluation.guesses import Guesses
 from podline.intervals import wilson_interval
+from podline.kinds.classification.guesses import Guesses
+from podline.kinds.classification.measures import figures_of
 
 MOST_MISTAKES = 25
 

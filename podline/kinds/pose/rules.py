@@ -8,14 +8,14 @@ import numpy as np
 from pycocotools.cocoeval import COCOeval
 
 from podline.errors import SettingsError
-from podline.evaluation.oks import CloseJoints, close_joints, joint_names
-from podline.evaluation.oks_intervals import drawn_figures, figures_of
-from podline.noise import PART
-from podline.promotion.figure import LEAST_EXAMPLES, Figure, Floats, Pair, Shares, number, rule
+from podline.kinds.pose.oks import CloseJoints, close_joints, joint_names
+from podline.kinds.pose.oks_intervals import drawn_figures, figures_of
+from podline.noise import Floats
+from podline.promotion.figure import LEAST_EXAMPLES, Figure, Pair, number, rule, shares
 from podline.recipes.promotion_settings import PromotionSettings
 
 
-@rule("main", "pose")
+@rule("main")
 def average_precision(pair: Pair, settings: PromotionSettings) -> Iterator[Figure]:
     """AP must not fall."""
     values = [figures_of(each).get("ap", 0.0) for each in (*pair.known, pair.candidate)]
@@ -24,7 +24,7 @@ def average_precision(pair: Pair, settings: PromotionSettings) -> Iterator[Figur
     yield number("AP", "ap", values, variances, settings.spread, settings.margin)
 
 
-@rule("joint", "pose")
+@rule("joint")
 def joints(pair: Pair, settings: PromotionSettings) -> Iterator[Figure]:
     """The share of close ones of each joint with enough test examples must not fall."""
     people, now = [close_joints(each) for each in pair.known], close_joints(pair.candidate)
@@ -32,12 +32,11 @@ def joints(pair: Pair, settings: PromotionSettings) -> Iterator[Figure]:
     if not places:
         return
     known = {name: np.stack([_by_image(place, now, each) for each in people]) for name, place in places.items()}
-    shares, candidate = Shares(known), {name: _by_image(place, now, now) for name, place in places.items()}
-    noise = shares.noise(shares.expected(settings.part_spread), PART)
-    yield from shares.figures(candidate, noise, settings.part_margin)
+    candidate = {name: _by_image(place, now, now) for name, place in places.items()}
+    yield from shares(known, candidate, settings.part_spread, settings.part_margin)
 
 
-@rule("guard", "pose")
+@rule("guard")
 def guards(_pair: Pair, settings: PromotionSettings) -> Sequence[Figure]:
     """Installed measures are of classes."""
     if settings.guards:

@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from podline.documents.metric import Metric
 from podline.errors import SettingsError, one_line
-from podline.evaluation.guesses import Guesses
 from podline.intervals import mean_interval, wilson_interval
+from podline.kinds.classification.guesses import Guesses
 from podline.measures import Measure, of_classifiers
 
 _RESAMPLES = 1_000

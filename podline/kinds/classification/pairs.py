@@ -12,10 +12,9 @@ from podline.data.reader import SplitReader
 from podline.datasets.census import census_of, same_examples
 from podline.documents.evaluation import Evaluation
 from podline.errors import ArtifactError, StoreError
-from podline.evaluation import noise
-from podline.evaluation.guesses import GUESSES, Guesses, read_guesses
-from podline.evaluation.moved_parts import ShareChange, moved_classes
-from podline.evaluation.noise import Difference
+from podline.evaluation import differences
+from podline.evaluation.differences import Difference, ShareChange
+from podline.kinds.classification.guesses import GUESSES, Guesses, read_guesses
 from podline.noise import Seeds
 from podline.reporting.pairs import Judged, LostExample, LostExamples
 from podline.store.contract import Store
@@ -38,11 +37,28 @@ class GuessedPair:
 
     def differences(self, seeds: Mapping[str, Seeds]) -> dict[str, Difference]:
         """Return the difference of the accuracy on the same examples; see :class:`podline.reporting.pairs.Pair`."""
-        return {"top1": noise.accuracies(self.before.right, self.after.right, seeds["top1"])}
+        return {"top1": differences.accuracies(self.before.right, self.after.right, seeds["top1"])}
 
     def moved(self, names: Sequence[str]) -> dict[str, ShareChange]:
         """How each class moved, by name."""
         return moved_classes(self.before, self.after, names)
+
+
+def moved_classes(before: Guesses, after: Guesses, class_names: Sequence[str]) -> dict[str, ShareChange]:
+    """Every class of which there are examples, by its name.
+
+    Args:
+        before: what the first model said.
+        after: what the second said of the same examples.
+        class_names: by label.
+    """
+    order = np.argsort(after.labels, kind="stable")
+    labels, firsts = np.unique(after.labels[order], return_index=True)
+    found = {}
+    for label, rows in zip(labels.tolist(), np.split(order, firsts[1:]), strict=True):
+        was, now = before.right[rows], after.right[rows]
+        found[class_names[int(label)]] = ShareChange.of(was, now, now.astype(int) - was)
+    return found
 
 
 def pair(store: Store, before: Judged, after: Judged) -> GuessedPair:

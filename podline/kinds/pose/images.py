@@ -17,7 +17,7 @@ def by_image(evaluation: COCOeval, threshold: float) -> list[ImageFigures]:
     """Each image with labelled people, in the order of their ids.
 
     Args:
-        evaluation: what :func:`podline.evaluation.oks.judged` gave.
+        evaluation: what :func:`podline.kinds.pose.oks.judged` gave.
         threshold: the score from which on a result that is nobody counts as a false alarm.
     """
     all_sizes = evaluation.params.areaRng[0]

@@ -1,4 +1,4 @@
-"""Answers of classifiers and of pose networks: read from an evaluation, or asked for now."""
+"""People that pose networks find, for the rules of promotion: read from an evaluation, or asked for now."""
 
 from __future__ import annotations
 
@@ -11,49 +11,14 @@ from podline.data.reader import open_split
 from podline.data.records import IMAGE_ID
 from podline.data.sources.coco_truth import read_truth
 from podline.documents.pose_evaluation import PoseEvaluation, read_people
-from podline.evaluation import oks
-from podline.evaluation.classes import logits_of, tally
 from podline.evaluation.forward import News
-from podline.evaluation.guesses import Guesses, read_guesses
-from podline.evaluation.oks_intervals import figures_of
-from podline.evaluation.poses import FIELDS, find_people, pose_answers
 from podline.input.pipeline import EvaluationInput
-from podline.kinds.classification import CLASSIFICATION
+from podline.kinds.pose import oks
+from podline.kinds.pose.judging import FIELDS, find_people, pose_answers
+from podline.kinds.pose.oks_intervals import figures_of
 from podline.promotion.answers import Answers, JudgedSplit
 from podline.stages.specs import TrainSpec
 from podline.store.contract import Store
-
-
-class ClassAnswers(Answers):
-    """Guesses of classifiers."""
-
-    def left(self, store: Store, folder: str, evaluation: Any) -> Guesses:  # noqa: ARG002 (a pose network's says more)
-        """Read the guesses in an evaluation's folder."""
-        return read_guesses(store, folder)
-
-    def again(self, examples: JudgedSplit, training: TrainSpec, model: Any) -> Guesses:
-        """Ask a classifier about the examples now."""
-        manifest, recipe = examples.manifest, training.recipe
-        reader = open_split(examples.store, examples.folder, manifest, examples.split)
-        fields = CLASSIFICATION.objective(recipe, manifest).fields
-        batches = EvaluationInput(reader, manifest, fields, batch_size=recipe.evaluation_batch_size)
-        news = News(examples.reporter, batches.count)
-        logits = logits_of(model, tf.distribute.get_strategy())
-        counted = tally(logits, batches, len(manifest.class_names), news.done)
-        reader.require_unchanged()
-        return counted.guesses()
-
-    def part(self, examples: JudgedSplit, said: Guesses) -> Guesses:
-        """Return the guesses of the examples that count."""
-        return said if examples.places is None else said.at(examples.places)
-
-    def judged(self, examples: JudgedSplit, said: Guesses) -> Guesses:  # noqa: ARG002 (a pose network needs the truth)
-        """Return the guesses."""
-        return said
-
-    def main(self, examples: JudgedSplit, said: Guesses) -> float:  # noqa: ARG002 (as above)
-        """Return the accuracy."""
-        return float(said.right.mean())
 
 
 class PoseAnswers(Answers):

@@ -12,13 +12,13 @@ import tensorflow as tf
 from podline.data.reader import SplitReader, open_split
 from podline.documents.evaluation import Evaluation
 from podline.evaluation.case import Case, Judgement
-from podline.evaluation.classification import ClassificationTally
 from podline.evaluation.forward import News, answers_of
-from podline.evaluation.guesses import GUESSES
-from podline.evaluation.views import over_views
 from podline.input.pipeline import EvaluationInput
 from podline.intervals import guessing_interval
-from podline.kinds.classification import CLASSIFICATION
+from podline.kinds.classification.guesses import GUESSES
+from podline.kinds.classification.tally import ClassificationTally
+from podline.kinds.classification.views import over_views
+from podline.kinds.table import kind_of
 from podline.plurals import plural
 from podline.training.plan import TRAINING_SPLIT, plan_training
 
@@ -82,7 +82,7 @@ def _batches(case: Case, reader: SplitReader, ids: npt.NDArray[np.int64] | None 
     return EvaluationInput(
         reader,
         case.manifest,
-        CLASSIFICATION.objective(case.recipe, case.manifest).fields,
+        kind_of(case.recipe).objective(case.recipe, case.manifest).fields,
         batch_size=max(_SMALLEST_BATCH * case.strategy.num_replicas_in_sync, case.spec.batch_size),
         ids=ids,
     )

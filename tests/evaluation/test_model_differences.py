@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 from pycocotools.cocoeval import COCOeval
 
 from podline.documents.metric import Metric
-from podline.evaluation import noise
-from podline.evaluation.noise import Difference
-from podline.evaluation.oks import judged
+from podline.evaluation import differences
+from podline.evaluation.differences import Difference
 from podline.intervals import wilson_interval
+from podline.kinds.pose import lost_people
+from podline.kinds.pose.oks import judged
 from podline.noise import Seeds
 
 # Of a seed that does nothing, as many trainings show.
@@ -26,7 +27,7 @@ def answers(both: int, lost: int, gained: int, neither: int) -> tuple[np.ndarray
 
 
 def accuracies(*right: np.ndarray) -> Difference:
-    return noise.accuracies(*right, NONE)
+    return differences.accuracies(*right, NONE)
 
 
 def test_what_was_gained_and_lost_is_told_beside_the_difference():
@@ -61,15 +62,17 @@ def test_the_interval_holds_the_true_difference_as_often_as_it_says():
 def test_a_difference_that_the_seed_may_have_caused_is_no_fact():
     pair = answers(9000, 20, 80, 900)
     assert accuracies(*pair).chance == "beyond"
-    assert noise.accuracies(*pair, Seeds(0.0, 1)).chance == "seed"
-    assert noise.accuracies(*pair, Seeds(0.005**2, 20)).chance == "noise"
+    assert differences.accuracies(*pair, Seeds(0.0, 1)).chance == "seed"
+    assert differences.accuracies(*pair, Seeds(0.005**2, 20)).chance == "noise"
 
 
 def test_the_same_examples_tell_what_two_intervals_do_not():
     before, after = answers(9000, 20, 60, 920)
     found = accuracies(before, after)
     assert found.chance == "beyond"
-    apart = noise.unpaired(*(wilson_interval(int(right.sum()), 10_000) for right in (before, after)), 10_000, NONE)
+    apart = differences.unpaired(
+        *(wilson_interval(int(right.sum()), 10_000) for right in (before, after)), 10_000, NONE
+    )
     assert apart.value == pytest.approx(found.value)
     assert apart.chance == "noise"
     assert apart.low < found.low
@@ -82,18 +85,18 @@ def test_examples_of_two_numbers_are_refused():
 
 def test_figures_without_intervals_differ_for_sure_or_not_at_all():
     sure = Metric(value=0.5, low=0.5, high=0.5), Metric(value=0.6, low=0.6, high=0.6)
-    assert noise.unpaired(*sure, 10, NONE).p_value == 0
-    assert noise.unpaired(sure[0], sure[0], 10, NONE).p_value == 1
+    assert differences.unpaired(*sure, 10, NONE).p_value == 0
+    assert differences.unpaired(sure[0], sure[0], 10, NONE).p_value == 1
 
 
 def test_holms_chances_are_those_of_his_paper() -> None:
-    chances = noise.holm({"a": 0.01, "b": 0.04, "c": 0.03, "d": 0.9})
+    chances = differences.holm({"a": 0.01, "b": 0.04, "c": 0.03, "d": 0.9})
     assert chances == pytest.approx({"a": 0.04, "b": 0.09, "c": 0.09, "d": 0.9})
-    assert noise.holm({}) == {}
+    assert differences.holm({}) == {}
 
 
 def average_precisions(before: COCOeval, after: COCOeval, draws: int = 20) -> dict[str, Difference]:
-    return noise.average_precisions(before, after, {"ap": NONE}, draws=draws)
+    return lost_people.average_precisions(before, after, {"ap": NONE}, draws=draws)
 
 
 def test_a_network_and_itself_do_not_differ_in_ap():

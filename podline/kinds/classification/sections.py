@@ -9,12 +9,12 @@ import numpy as np
 from podline import figures
 from podline.data.reader import open_split
 from podline.documents.evaluation import Evaluation
+from podline.documents.metric import Metric
 from podline.measures import shown
 from podline.reporting import charts, verdict
 from podline.reporting.blocks import Block, Chart, Column, Fold, Grid, Heading, Picture, Pictures, Table, Text
 from podline.reporting.facts import RunFacts
 from podline.reporting.pictures import data_uri
-from podline.reporting.quoted import joined
 from podline.reporting.run_sections import MOST_CLASSES
 from podline.reporting.sections import section
 
@@ -32,16 +32,11 @@ def headline(run: RunFacts) -> verdict.Headline:
     )
     return verdict.Headline(
         about=f"of the {evaluation.split} split of {evaluation.dataset} labelled correctly",
-        guessing=joined(
-            f"Always naming the most frequent class of the {evaluation.split} split would be right for ",
-            run.fig.metric("evaluation.guessing", "top1"),
-            ", the same network before training for ",
-            run.fig.metric("evaluation.untrained.metrics.top1"),
-            f".{judged} On ",
-            run.fig("evaluation.seen.examples"),
-            " examples that it was trained on the model is right for ",
-            run.fig.metric("evaluation.seen.metrics.top1"),
-            ".",
+        guessing=(
+            f"Always naming the most frequent class of the {evaluation.split} split would be right for "
+            f"{_accuracy(evaluation.guessing)}, the same network before training for "
+            f"{_accuracy(evaluation.untrained.metrics['top1'])}.{judged} On {figures.count(evaluation.seen.examples)} "
+            f"examples that it was trained on the model is right for {_accuracy(evaluation.seen.metrics['top1'])}."
         ),
         tiles=[
             verdict.metric_tile(run, measure.name)
@@ -51,26 +46,28 @@ def headline(run: RunFacts) -> verdict.Headline:
     )
 
 
-@section("Figures", "classification")
+def _accuracy(metric: Metric) -> str:
+    return figures.metric_text("top1", metric)
+
+
+@section("Figures")
 def metrics(run: RunFacts) -> Iterator[Block]:
     """Show every measure of the trained model, of the untrained one, and on examples that it was trained on."""
     evaluation: Evaluation = run.evaluation
     sides = {
-        f"trained, {evaluation.split} split": "trained",
-        f"untrained, {evaluation.split} split": "untrained",
-        "trained, examples it has seen": "seen",
+        f"trained, {evaluation.split} split": evaluation.trained,
+        f"untrained, {evaluation.split} split": evaluation.untrained,
+        "trained, examples it has seen": evaluation.seen,
     }
     if evaluation.over_views:
-        sides[f"trained, mean over {evaluation.views} views of each image"] = "over_views"
+        sides[f"trained, mean over {evaluation.views} views of each image"] = evaluation.over_views
     rows = [
         {"": measure.label}
-        | {title: run.fig.metric(f"evaluation.{side}.metrics.{measure.name}") for title, side in sides.items()}
+        | {title: figures.metric_text(measure.name, side.metrics[measure.name]) for title, side in sides.items()}
         for measure in shown(evaluation.trained.metrics)
     ]
-    rows += [
-        {"": what} | {title: run.fig(f"evaluation.{side}.{key}") for title, side in sides.items()}
-        for what, key in (("right", "correct"), ("examples", "examples"))
-    ]
+    rows.append({"": "right"} | {title: figures.count(side.correct) for title, side in sides.items()})
+    rows.append({"": "examples"} | {title: figures.count(side.examples) for title, side in sides.items()})
     yield Table.of(rows)
     yield Text(
         "Intervals are 95 % intervals: Wilson’s for shares, the normal one for other means, the bootstrap’s for other "
@@ -79,7 +76,7 @@ def metrics(run: RunFacts) -> Iterator[Block]:
     )
 
 
-@section("Classes", "classification")
+@section("Classes")
 def classes(run: RunFacts) -> Iterator[Block]:
     """Show the confusion matrix and each class's accuracy; of many classes the weakest."""
     evaluation: Evaluation = run.evaluation
@@ -92,12 +89,12 @@ def classes(run: RunFacts) -> Iterator[Block]:
         Chart(charts.confusion(evaluation), "Confusion matrix", caption),
         Column(
             Heading("Most frequent confusions"),
-            _confusions(run) or Text("None: every example is labelled correctly."),
-            *([Heading("The weakest classes"), _classes(run, _weakest(evaluation)[:_WEAKEST])] if many else []),
+            _confusions(evaluation) or Text("None: every example is labelled correctly."),
+            *([Heading("The weakest classes"), _classes(evaluation, _weakest(evaluation)[:_WEAKEST])] if many else []),
         ),
     )
     if not many:
-        yield Fold("The matrix as a table", _matrix(run))
+        yield Fold("The matrix as a table", _matrix(evaluation))
     top1 = evaluation.trained.metrics["top1"].value
     listed = _weakest(evaluation)[:MOST_CLASSES] if count > MOST_CLASSES else range(count)
     accuracies = Grid(
@@ -105,7 +102,7 @@ def classes(run: RunFacts) -> Iterator[Block]:
             charts.per_class(evaluation.per_class, top1, MOST_CLASSES),
             caption="The dashed line is the accuracy over all classes.",
         ),
-        _classes(run, listed),
+        _classes(evaluation, listed),
     )
     if many:
         which = f"the {MOST_CLASSES} weakest of {count} classes" if count > MOST_CLASSES else f"each of {count} classes"
@@ -122,63 +119,54 @@ def _weakest(evaluation: Evaluation) -> list[int]:
     return sorted(judged, key=lambda label: found[label].accuracy.value)
 
 
-def _classes(run: RunFacts, labels: Iterable[int]) -> Table:
+def _classes(evaluation: Evaluation, labels: Iterable[int]) -> Table:
     """Return how many examples classes have, how many are right, how often each was named, its accuracy."""
-    fig = run.fig
     return Table.of(
         {
-            "class": run.evaluation.per_class[label].name,
+            "class": found.name,
             "label": str(label),
-            "examples": fig(f"{place}.examples"),
-            "right": fig(f"{place}.correct"),
-            "named": fig(f"{place}.predicted"),
-            "accuracy": fig.value(f"{place}.accuracy", "top1"),
-            "95 % interval": fig.interval(f"{place}.accuracy", "top1"),
+            "examples": figures.count(found.examples),
+            "right": figures.count(found.correct),
+            "named": figures.count(found.predicted),
+            "accuracy": figures.percent(found.accuracy.value),
+            "95 % interval": figures.interval_text("top1", found.accuracy),
         }
         for label in labels
-        for place in (f"evaluation.per_class.{label}",)
+        for found in (evaluation.per_class[label],)
     )
 
 
-def _matrix(run: RunFacts) -> Table:
-    names = run.evaluation.class_names
-    return Table.of(
-        {"label": name} | {other: run.fig(f"evaluation.confusion.{label}.{place}") for place, other in enumerate(names)}
-        for label, name in enumerate(names)
-    )
+def _matrix(evaluation: Evaluation) -> Table:
+    rows = zip(evaluation.class_names, evaluation.confusion, strict=True)
+    return Table(["label", *evaluation.class_names], [[name, *map(figures.count, row)] for name, row in rows])
 
 
-def _confusions(run: RunFacts) -> Table:
-    evaluation: Evaluation = run.evaluation
+def _confusions(evaluation: Evaluation) -> Table:
     names = evaluation.class_names
-
-    def place_of(place: int, label: int, prediction: int) -> str:
-        return f"confused.{place}.2" if evaluation.confused else f"confusion.{label}.{prediction}"
-
     rows = [
         {
             "label": names[label],
             "taken for": names[prediction],
-            "times": run.fig(f"evaluation.{place_of(place, label, prediction)}"),
+            "times": figures.count(times),
             "of its class": figures.percent(times / evaluation.per_class[label].examples),
         }
-        for place, (label, prediction, times) in enumerate(evaluation.confusions[:_CONFUSIONS])
+        for label, prediction, times in evaluation.confusions[:_CONFUSIONS]
     ]
     return Table.of(rows, words=2)
 
 
-@section("Calibration", "classification")
+@section("Calibration")
 def calibration(run: RunFacts) -> Iterator[Block]:
     """Show how often guesses of some confidence are right."""
     evaluation: Evaluation = run.evaluation
     bins = Table.of(
         {
             "confidence in": f"{100 * entry.low:.0f}–{100 * entry.high:.0f} %",
-            "examples": run.fig(f"evaluation.calibration.{place}.examples"),
-            "mean confidence": run.fig(f"evaluation.calibration.{place}.confidence", figures.percent),
-            "right": run.fig(f"evaluation.calibration.{place}.accuracy", figures.percent),
+            "examples": figures.count(entry.examples),
+            "mean confidence": figures.percent(entry.confidence),
+            "right": figures.percent(entry.accuracy),
         }
-        for place, entry in enumerate(evaluation.calibration)
+        for entry in evaluation.calibration
         if entry.examples
     )
     error = evaluation.trained.metrics["calibration_error"].value
@@ -195,7 +183,7 @@ def calibration(run: RunFacts) -> Iterator[Block]:
     )
 
 
-@section("The most confident mistakes", "classification")
+@section("The most confident mistakes")
 def mistakes(run: RunFacts) -> Iterator[Block]:
     """Show the images that the model was most confident about and wrong."""
     evaluation: Evaluation = run.evaluation

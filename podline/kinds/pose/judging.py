@@ -21,16 +21,16 @@ from podline.documents.skeleton import Skeleton
 from podline.drawing.pose_maps import PoseMaps, maps_to_bytes
 from podline.errors import DivergenceError
 from podline.evaluation.case import Case, Judgement
-from podline.evaluation.coco_results import Results, Truth, people_to_results
 from podline.evaluation.forward import IMAGE, Answers, News, answers_of
-from podline.evaluation.oks import at_threshold, judged, tables
-from podline.evaluation.oks_intervals import figures_within
-from podline.evaluation.pose_decoding import People, decode_people
-from podline.evaluation.pose_images import by_image, ranked
 from podline.input.pipeline import EvaluationInput
 from podline.input.pose_targets import pose_targets
+from podline.kinds.pose.coco_results import Results, Truth, people_to_results
+from podline.kinds.pose.decoding import People, decode_people
+from podline.kinds.pose.images import by_image, ranked
+from podline.kinds.pose.network import stage_names
+from podline.kinds.pose.oks import at_threshold, judged, tables
+from podline.kinds.pose.oks_intervals import figures_within
 from podline.kinds.table import read_evaluation
-from podline.models.pose import stage_names
 from podline.recipes.pose_settings import PoseSettings
 from podline.stages.specs import EvaluateSpec
 from podline.store.contract import Store
@@ -95,7 +95,7 @@ def judge_answers(case: Case, before: Answers, after: Answers) -> Judgement:
     maps = None if document.maps_of is None else _maps(after, split, document.maps_of, poses)
     for each in (split, seen):
         each.reader.require_unchanged()
-    warning = "" if document.better_than_guessing else document.verdict(case.manifest.skeleton.noun)
+    warning = "" if document.better_than_guessing else document.verdict()
     return Judgement(document, _files(document.split, people, seen_people, maps), warning)
 
 

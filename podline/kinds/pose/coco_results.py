@@ -15,7 +15,7 @@ from podline.data.keypoints import to_annotated
 from podline.data.shown import shortened
 from podline.documents.skeleton import COCO, Skeleton, sigmas_by_name
 from podline.errors import SourceError
-from podline.evaluation.pose_decoding import People
+from podline.kinds.pose.decoding import People
 
 Results = list[dict[str, Any]]
 Truth = dict[str, Any]

@@ -13,11 +13,11 @@ from podline.documents.evaluation import Guess
 from podline.documents.manifest import Manifest
 from podline.drawing.picture_sheet import Block, Picture, PictureRow, Sheet, sheet
 from podline.errors import StoreError
-from podline.evaluation.classes import logits_of, tally
-from podline.evaluation.classification import ClassificationTally
 from podline.figures import count, percent
 from podline.input.pipeline import EvaluationInput, TrainingInput
 from podline.inventory.catalogue import run_of
+from podline.kinds.classification.judging import logits_of, tally
+from podline.kinds.classification.tally import ClassificationTally
 from podline.progress import Reporter
 from podline.recipes.settings import AugmentationSettings
 from podline.stages.table import TRAIN
@@ -32,21 +32,20 @@ _RIGHT, _WRONG = "#1a7f37", "#c0392b"
 _MISTAKE_ROWS = 2
 
 
-def class_sheet(
-    spec: ShowSpec, store: Store, manifest: Manifest, reporter: Reporter
-) -> tuple[Sheet, ClassificationTally | None]:
-    """What a classifier is fed and, if the spec names a run, what that makes of the test split.
+def class_sheet(spec: ShowSpec, store: Store, manifest: Manifest, reporter: Reporter) -> tuple[Sheet, int, int]:
+    """Return what a classifier is fed and, if the spec names a run, what that makes of the test split.
 
     Raises:
         StoreError: there is no such finished run.
         SettingsError: the recipe does not fit the data set.
         ArtifactError: the data set or the weights are not what they were.
     """
-    judged = _judged(spec, store, manifest, reporter) if spec.run else None
-    blocks = [_fed(spec, store, manifest)]
-    if judged:
-        blocks.append(_made_of_it(spec, store, manifest, judged))
-    return sheet(blocks), judged
+    fed = _fed(spec, store, manifest)
+    if not spec.run:
+        return sheet([fed]), 0, 0
+    judged = _judged(spec, store, manifest, reporter)
+    figures = judged.figures()
+    return sheet([fed, _made_of_it(spec, store, manifest, judged)]), figures.examples, figures.correct
 
 
 def _fed(spec: ShowSpec, store: Store, manifest: Manifest) -> Block:

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from podline.documents.skeleton import Skeleton
 from podline.input.pose_targets import PoseTargets
-from podline.training.pose_losses import strength_of, target_of, vectors
+from podline.kinds.pose.losses import strength_of, target_of, vectors
 
 # A cell of a target is part of a joint or a limb from here on.
 _ISLAND = 0.5
