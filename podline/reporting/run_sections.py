@@ -52,10 +52,10 @@ def training(run: RunFacts) -> Iterator[Block]:
 
 
 def _pace(run: RunFacts) -> str:
-    sizes = ", then ".join(figures.count(size) for size in run.recipe.batch_sizes)
+    sizes = dict.fromkeys(figures.count(recipe.batch_size) for _, recipe in run.recipe.by_phase)
     return joined(
         run.fig("training.steps"),
-        f" steps of {sizes} examples, ",
+        f" steps of {', then '.join(sizes)} examples, ",
         run.fig("training.epochs", lambda epochs: f"{epochs:.4g}"),
         f" epochs, on {run.training.devices}: ",
         run.fig("training.examples_per_second", figures.rate),
