@@ -13,15 +13,18 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtri
 
-from podline.noise import NIGHTS, PART, WHOLE, Noise, expected_of_whole, missed
-from podline.promotion.figure import Shares
+from podline.kinds.classification import rules as class_rules
+from podline.kinds.classification.guesses import Guesses
+from podline.noise import NIGHTS
+from podline.promotion.figure import Figure, ModelCost, Pair
 from podline.recipes.promotion_settings import PromotionSettings
 
 RULES = PromotionSettings()
@@ -81,47 +84,48 @@ class World:
         return random.standard_t(self.tails, shape) * np.sqrt((self.tails - 2) / self.tails)
 
 
-class Judged(NamedTuple):
-    """A reference with its known trainings.
+@dataclass(frozen=True)
+class Reference:
+    """What the rules look at of a reference with its known trainings.
 
     Attributes:
-        mean: the share of known trainings that get each example right, (classes, examples).
-        whole: the noise of the accuracy.
-        parts: that of each class.
+        known: which examples each training got right, (trainings, classes, examples).
+        figures: the accuracy and then each class, of the first training as a candidate.
     """
 
-    mean: Floats
-    whole: Noise
-    parts: Noise
+    known: npt.NDArray[np.bool_]
+    figures: Sequence[Figure]
 
     @property
-    def margins(self) -> tuple[float, Floats]:
+    def margins(self) -> Floats:
         """The margins of the accuracy and of each class."""
-        figures, rate = len(self.mean) + 1, RULES.rate / NIGHTS
-        whole = self.whole.margin(missed(figures, main=True), rate)
-        return float(whole), self.parts.margin(missed(figures, main=False), rate)
+        return np.array([each.allowed(len(self.figures), RULES.rate) for each in self.figures])
 
     def promoted(self, answers: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
         """Decide about candidates, (nights, classes, examples) → (nights,)."""
-        rate, (whole, parts) = RULES.rate / NIGHTS, self.margins
-        by = answers - self.mean
+        by = (answers - self.known.mean(axis=0)).reshape(len(answers), -1)
+        groups = [by, *np.split(by, answers.shape[1], axis=1)]
         found = np.ones(len(by), bool)
-        for noise, margin, axes in ((self.parts, parts, (2,)), (self.whole, np.float64(whole), (1, 2))):
-            change = by.mean(axis=axes)
-            sampled = by.var(axis=axes) / noise.examples
-            within = change - noise.room(change, sampled, rate) >= -margin
-            found &= within.all(axis=1) if within.ndim == 2 else within
+        for figure, margin, group in zip(self.figures, self.margins, groups, strict=True):
+            change, sampled = group.mean(axis=1), group.var(axis=1) / group.shape[1]
+            found &= change - figure.noise.room(change, sampled, RULES.rate) >= -margin
         return found
 
 
-def judged(known: npt.NDArray[np.bool_]) -> Judged:
-    """Return the noise that known trainings show, (trainings, classes, examples)."""
-    trainings, classes, _ = known.shape
-    parts = Shares({str(place): known[:, place] for place in range(classes)})
-    of_part = parts.expected(RULES.part_spread)
-    whole = Shares({"whole": known.reshape(trainings, -1)})
-    expected = expected_of_whole(RULES.spread, of_part, classes)
-    return Judged(known.mean(axis=0), whole.noise(expected, WHOLE).at(0), parts.noise(of_part, PART))
+def reference_of(known: npt.NDArray[np.bool_]) -> Reference:
+    """Return what the rules look at of known trainings, (trainings, classes, examples)."""
+    labels = np.repeat(np.arange(known.shape[1]), known.shape[2])
+    names = [str(label) for label in range(known.shape[1])]
+    said = [guesses_of(labels, right.ravel()) for right in known]
+    pair = Pair("classification", said, said[0], (ModelCost(1, 1), ModelCost(1, 1)), names)
+    rules = (class_rules.accuracy, class_rules.classes)
+    return Reference(known, [figure for rule in rules for figure in rule(pair, RULES) if isinstance(figure, Figure)])
+
+
+def guesses_of(labels: npt.NDArray[np.int64], right: npt.NDArray[np.bool_]) -> Guesses:
+    """Return the guesses of a classifier, of which only right and wrong count."""
+    wrong, none = (~right).astype(np.int64), np.zeros(len(labels))
+    return Guesses(labels, labels + wrong, wrong, none, none, np.zeros((len(labels), 0), np.float16))
 
 
 WORLDS = {
@@ -151,14 +155,19 @@ def line(random: Random, world: World, trainings: int, worse: str, nights: int) 
         nights: candidates, each with a seed of its own.
     """
     difficulty = world.difficulty(random)
-    reference = judged(world.answers(random, difficulty, world.shifts(random, trainings)))
-    whole, parts = reference.margins
-    by = {"nothing": 0.0, "whole": -whole, "better": whole, "class": np.where(np.arange(world.classes) == 0, -parts, 0)}
+    reference = reference_of(world.answers(random, difficulty, world.shifts(random, trainings)))
+    whole, *parts = reference.margins
+    by = {
+        "nothing": 0.0,
+        "whole": -whole,
+        "better": whole,
+        "class": np.where(np.arange(world.classes) == 0, -parts[0], 0),
+    }
     promoted, at_once = 0, max(1, _AT_ONCE // (world.classes * world.examples))
     for start in range(0, nights, at_once):
         shifts = world.shifts(random, min(at_once, nights - start)) + by[worse]
         promoted += int(reference.promoted(world.answers(random, difficulty, shifts)).sum())
-    return promoted, (whole, float(parts.mean()))
+    return promoted, (whole, float(np.mean(parts)))
 
 
 def row(world: World, trainings: int, lines: int, seed: int = 0) -> dict[str, float]:

@@ -21,8 +21,18 @@ def percent(share: float) -> str:
 def metric_text(name: str, metric: Metric) -> str:
     """Return a metric with its interval, where one is known: shares in percent, a loss with three decimals."""
     text = value_text(name, metric.value)
-    known = metric.low != metric.high
-    return f"{text} [{bound_text(name, metric.low)}, {bound_text(name, metric.high)}]" if known else text
+    return f"{text} {interval_text(name, metric)}" if metric.low != metric.high else text
+
+
+def interval_text(name: str, metric: Metric) -> str:
+    """Return the interval of a metric, without units: ``[79.9, 84.5]``."""
+    return f"[{bound_text(name, metric.low)}, {bound_text(name, metric.high)}]"
+
+
+def with_name(name: str, text: str) -> str:
+    """Return a metric's figure as it stands alone: what is no share is called by its name, as ``AP 0.815``."""
+    measure = measure_named(name)
+    return text if measure.in_percent else f"{measure.label} {text}"
 
 
 def value_text(name: str, value: float) -> str:

@@ -23,11 +23,12 @@ class Measure:
 
     Attributes:
         name: its key in ``evaluation.json`` and in the ledger.
-        label: what people read; ``people`` in it are whatever a data set has, see :class:`podline.documents.noun.Noun`.
+        label: what people read.
         in_percent: a share, written as 82.3 %; any other has three decimals.
         higher_is_better: else lower is.
-        compute: gives the figure of a classifier, from its :class:`podline.evaluation.guesses.Guesses`: a number, or a
-            value for each example, of which the figure is the mean. None for AP and AR, which pycocotools computes.
+        compute: gives the figure of a classifier: a number, or a value for each example, of which the figure is the
+            mean. It takes :class:`podline.kinds.classification.guesses.Guesses`. None for AP and AR, which pycocotools
+            computes.
         least_classes: of data sets with fewer classes it is left out.
         has_interval: whether the bootstrap over examples says how far a number can be trusted; of a mean it is known.
     """
@@ -57,13 +58,13 @@ SHIPPED = (
     Measure("ap", "AP"),
     Measure("ap50", "AP50"),
     Measure("ap75", "AP75"),
-    Measure("ap_medium", "AP, medium people"),
-    Measure("ap_large", "AP, large people"),
+    Measure("ap_medium", "AP, medium"),
+    Measure("ap_large", "AP, large"),
     Measure("ar", "AR"),
     Measure("ar50", "AR50"),
     Measure("ar75", "AR75"),
-    Measure("ar_medium", "AR, medium people"),
-    Measure("ar_large", "AR, large people"),
+    Measure("ar_medium", "AR, medium"),
+    Measure("ar_large", "AR, large"),
 )
 
 

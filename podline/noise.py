@@ -1,20 +1,22 @@
 """What chance does to a figure of a model: the examples that it is judged on, and the seed of its training.
 
 A candidate's figure is compared with the mean over the known trainings of the reference's recipe, on the same examples.
-The variance of that difference has two parts. The examples: the difference is a mean over them. The
-seed: each training is a little better or worse in the long run, by a variance that the known trainings show. It is
-given for a share of one half; of a share r it is 4 r (1 - r) times that.
+Two trainings of one recipe differ by the *luck* of single answers, and by their *seed*, which makes a training a little
+better or worse in the long run. Models of two recipes also differ in which examples they find hard; that part, and the
+luck of the known trainings, is the same on all nights of a year.
 
-All functions take floats or arrays of figures, and are pure.
+All functions are pure; figures may be floats or arrays.
 """
 
 from __future__ import annotations
 
+import functools
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 from scipy.special import stdtr, stdtrit
 
 NIGHTS = 365
@@ -24,125 +26,109 @@ MOST_TRAININGS = 20
 MEASURED = 4
 """From this many trainings on, the spread between seeds is known; of fewer it is assumed."""
 
-# The spread that the settings assume weighs as much as this many trainings.
-_ASSUMED = 3
-# The share of equally good models that may miss a margin; the rest of one in ten is for what is not quite normal.
-_MISSED = 0.06
-# The variance that parts show is raised by this factor, and by its standard error.
-_CAUTION = 1.4
-# Classes do not vary quite independently, so the whole varies more than their mean would.
-_DEPENDENT = 1.5
+# The spread that is assumed weighs as much as this many trainings, and so does what all classes together show of one.
+_ASSUMED, _ALIKE = 3, 6
+# Student's degrees of freedom of what a seed does: its tails may be this heavy.
+_TAILS = 5.0
+# The shares of equally good models that may miss the margin of the metric that counts, and any other margin.
+_MISSED, _OTHERS_MISSED = 0.06, 0.05
 # Pseudo-examples that keep a share away from 0 and 1.
 _PRIOR_EXAMPLES = 10.0
+_DRAWS = 20_000
+# Parts of a variance, from 0 to 1.
+_PARTS = np.linspace(0.0, 1.0, 9)
 
-
-class Prior(NamedTuple):
-    """The spread between seeds that is assumed beforehand.
-
-    Attributes:
-        trainings: the expected spread weighs as much as this many trainings.
-        least: the spread is never taken for less than this part of the expected variance.
-        freedom: Student's degrees of freedom of what a seed does: how heavy its tails are.
-    """
-
-    trainings: int
-    least: float
-    freedom: float
-
-
-WHOLE = Prior(_ASSUMED, 0.25, 6.0)
-# What all classes show tells more of a class than its own figures; a single one has heavier tails than their mean.
-PART = Prior(6, 0.5, 4.5)
+Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Noise:
-    """The noise of a figure, or of an array of them.
+    """The noise of a figure.
 
     Attributes:
         share: the mean of the figure over the known trainings.
         examples: how many the figure is a share of; infinite where it is no share.
-        answers: the variance that the luck of single answers gives to the figure of one training.
-        seeds: the variance of the figure's long-run value between trainings, for a share of one half.
+        luck: the variance that the luck of single answers gives to the figure of one training.
+        seeds: the variance that the seed gives to it.
         trainings: how many are known.
-        freedom: see :class:`Prior`.
     """
 
-    share: Any
-    examples: Any
-    answers: Any
-    seeds: Any
+    share: float
+    examples: float
+    luck: float
+    seeds: float
     trainings: int
-    freedom: float = WHOLE.freedom
-
-    def at(self, place: int) -> Noise:
-        """Return the noise of one figure of an array."""
-        parts = {name: float(getattr(self, name)[place]) for name in ("share", "examples", "answers", "seeds")}
-        return replace(self, **parts)
 
     @property
-    def equal(self) -> Any:
-        """Return the variance of the difference from an equally good model."""
-        return (self.answers + self._seeds_at(self.share)) * (1 + 1 / self.trainings)
+    def equal(self) -> float:
+        """Return the variance of the difference from an equally good model of the same recipe."""
+        return (self.luck + self.seeds) * (1 + 1 / self.trainings)
 
     def beyond(self, sampled: Any, rate: float) -> Any:
-        """Return how large a difference must be that equally good models show with a probability of ``rate``.
+        """Return how large a change must be that equally good models show on a night of a year with at most a rate.
 
         Args:
-            sampled: the variance of the difference by examples, as observed.
-            rate: the probability, one-sided.
+            sampled: the variance of the change by the examples, as observed.
+            rate: the probability.
         """
-        seeds = self._seeds_at(self.share) * (1 + 1 / self.trainings)
-        return self._quantile(rate, sampled, seeds) * np.sqrt(sampled + seeds)
+        return self._limit(rate, self.luck + self.seeds, self._every_night(sampled))
 
     def room(self, change: Any, sampled: Any, rate: float) -> Any:
-        """Return by how much the pessimistic end of a difference lies below the difference itself.
+        """Return by how much the pessimistic end of a change lies below the change itself, found by iteration.
 
-        A model that is worse by m answers other examples wrongly, at least a share m of them, and varies more between
-        seeds. So the variance is that of a model at the pessimistic end, found by iteration. For the examples it is a
-        quadratic equation, as in Wilson's interval of a share.
+        A share that is worse varies more, and a model that is worse by m answers other examples wrongly, at least a
+        share m of them.
 
         Args:
             change: the candidate's figure minus ``share``.
-            sampled: the variance of the change by examples, as observed.
-            rate: the probability that a model as bad as the pessimistic end shows so good a figure.
+            sampled: the variance of the change by the examples, as observed.
+            rate: the probability that a recipe as bad as the pessimistic end shows so good a figure within a year.
         """
-        room = np.maximum(-np.asarray(change, float), 0.0)
-        for _ in range(10):
-            worse = self.share - np.maximum(room - change, 0.0)
-            seeds = self._seeds_at(worse) + self._seeds_at(self.share) / self.trainings
-            others = np.maximum(room * (1 + 2 * change) - room**2, 0.0) / self.examples
-            quantile = self._quantile(rate, sampled + others, seeds)
-            by_example = quantile**2 / self.examples
-            square, linear = 1 + by_example, by_example * (1 + 2 * change)
-            constant = quantile**2 * (sampled + seeds)
-            room = (linear + np.sqrt(linear**2 + 4 * square * constant)) / (2 * square)
+        room = np.asarray(0.0)
+        for _ in range(8):
+            worse = np.maximum(room - change, 0.0)
+            own = (self.luck + self.seeds) * self._scale(worse)
+            room = self._limit(rate, own, self._every_night(sampled) + worse / self.examples)
         return room
 
-    def margin(self, missed: float, rate: float) -> Any:
+    def margin(self, missed: float, rate: float) -> float:
         """Return the smallest margin that equally good models are shown to be within, but for a share of them.
 
         Args:
             missed: that share; see :func:`missed`.
             rate: see :meth:`room`.
         """
-        sampled = self.answers * (1 + 1 / self.trainings)
-        quantile = self._quantile(missed, sampled, self.equal - sampled)
-        fall = quantile * np.sqrt(self.equal)
+        quantile, fall = -float(stdtrit(self._tails, missed)), 0.0
+        for _ in range(3):
+            fall = quantile * math.sqrt(self.equal * self._scale(fall))
+        luck = self.luck * (1 + 1 / self.trainings)
         # How many answers differ is itself a matter of chance.
-        more = sampled + quantile / 2 * np.sqrt(sampled) / self.examples
-        return fall + self.room(-fall, more, rate)
+        return fall + float(self.room(-fall, luck + quantile * math.sqrt(luck) / self.examples, rate))
 
-    def _seeds_at(self, share: Any) -> Any:
-        return self.seeds * scale(share, self.examples)
+    def _scale(self, worse: Any) -> Any:
+        """Return the variance of a share that is worse, as a multiple of that of the present one."""
+        return scale(self.share - worse, self.examples) / scale(self.share, self.examples)
 
-    def _quantile(self, rate: float, sampled: Any, seeds: Any) -> Any:
-        """Return Student's quantile; only the part of the variance that seeds have is estimated (Satterthwaite).
+    def _every_night(self, sampled: Any) -> Any:
+        """Return the variance of what is the same on every night of a year."""
+        luck = self.luck * (1 + 1 / self.trainings)
+        return (self.luck + self.seeds) / self.trainings + np.maximum(sampled - luck, 0.0)
 
-        Few trainings tell little of their spread, and many do not tell how long its tails are.
-        """
-        part = np.maximum(seeds, 1e-12) / np.maximum(sampled + seeds, 1e-12)
-        return -stdtrit(np.minimum(self.freedom / part**2, 1e6), rate)
+    def _limit(self, rate: float, own: Any, every_night: Any) -> Any:
+        # Only the seeds' part of the variance is uncertain: Satterthwaite's degrees of freedom.
+        known = min((_ALIKE + self.trainings - 1) / self._part**2, 1000.0)
+        limits = _limits(rate, _step(known), _step(self._tails))
+        return np.interp(every_night / (own + every_night), _PARTS, limits) * np.sqrt(own + every_night)
+
+    @property
+    def _part(self) -> float:
+        """The seeds' part of the variance between trainings."""
+        return max(self.seeds / max(self.luck + self.seeds, 1e-300), 1e-3)
+
+    @property
+    def _tails(self) -> float:
+        """Student's degrees of freedom of the difference; the luck of answers has light tails."""
+        return _TAILS / self._part
 
 
 class Seeds(NamedTuple):
@@ -171,7 +157,7 @@ class Seeds(NamedTuple):
         seeds = 2 * self.variance
         deviation, part = math.sqrt(sampled + seeds), seeds / max(sampled + seeds, 1e-300)
         # Satterthwaite's degrees of freedom.
-        freedom = min((WHOLE.freedom + self.trainings - 1) / max(part, 1e-9) ** 2, 1e6)
+        freedom = min((_TAILS + self.trainings - 1) / max(part, 1e-9) ** 2, 1e6)
         half = -float(stdtrit(freedom, 0.025)) * deviation
         p_value = 2 * float(stdtr(freedom, -abs(value) / deviation)) if deviation else float(value == 0)
         return value - half, value + half, p_value
@@ -180,27 +166,26 @@ class Seeds(NamedTuple):
 def missed(figures: int, *, main: bool) -> float:
     """Return which share of equally good models may miss a figure's margin, so that nine of ten miss none.
 
-    Half of them are for the metric that counts, so that its margin is the narrower one.
-
     Args:
         figures: how many a promotion looks at; all must be within their margins.
         main: whether it is the metric that counts.
     """
-    return _MISSED / 2 if main else _MISSED / 2 / max(1, figures - 1)
+    return _MISSED if main else _OTHERS_MISSED / max(1, figures - 1)
 
 
 def scale(share: Any, examples: Any) -> Any:
-    """Return the variance between seeds at a share as a multiple of that at one half; 1 for no share."""
-    finite = np.isfinite(examples)
-    count = np.where(finite, examples, 1.0)
-    inner = (np.clip(share, 0.0, 1.0) * count + _PRIOR_EXAMPLES / 2) / (count + _PRIOR_EXAMPLES)
-    return np.where(finite, 4 * inner * (1 - inner), 1.0)
+    """Return the variance of a share as a multiple of that of one half; 1 for no share."""
+    if np.all(np.isinf(examples)):
+        return np.ones(np.shape(share))
+    inner = (np.clip(share, 0.0, 1.0) * examples + _PRIOR_EXAMPLES / 2) / (examples + _PRIOR_EXAMPLES)
+    return 4 * inner * (1 - inner)
 
 
-def answers_of(share: Any, examples: Any, within: Any, trainings: int) -> Any:
+def luck_of(share: Any, examples: Any, within: Any, trainings: int) -> Any:
     """Return the variance that the luck of single answers gives to one training's share.
 
-    Two trainings agree about most examples: half of a binomial variance is expected, and weighs as three trainings.
+    Two trainings agree about most examples: two thirds of a binomial variance are expected. That weighs as much as
+    three trainings.
 
     Args:
         share: the mean over the known trainings.
@@ -208,57 +193,48 @@ def answers_of(share: Any, examples: Any, within: Any, trainings: int) -> Any:
         within: the mean over the examples of the variance between trainings; anything if one training is known.
         trainings: how many are known.
     """
-    expected = scale(share, examples) / 8
-    return (_ASSUMED * expected + (trainings - 1) * np.where(trainings > 1, within, 0.0)) / (
-        (_ASSUMED + trainings - 1) * examples
-    )
+    expected, more = scale(share, examples) / 6, trainings - 1
+    return (_ASSUMED * expected + (more * within if more else 0.0)) / (_ASSUMED + more) / examples
 
 
-def seeds_of(known: Any, examples: Any, answers: Any, expected: Any, prior: Prior = WHOLE) -> Any:
-    """Return the variance between seeds that known trainings show, mixed with what is expected.
+def seeds_of(known: Floats, examples: Any, luck: Any, spread: float) -> Floats:
+    """Return the variance that the seed gives to each figure of one training, (figures,).
 
-    Args:
-        known: the figures of each training, (trainings, …).
-        examples: see :class:`Noise`.
-        answers: see :class:`Noise`.
-        expected: the variance between seeds that is expected, for a share of one half.
-        prior: how much that counts.
-    """
-    values = np.asarray(known, float)
-    trainings, at = len(values), scale(values.mean(axis=0), examples)
-    observed = values.var(axis=0, ddof=1) if trainings > 1 else 0.0
-    weight = prior.trainings
-    mixed = (weight * (expected * at + answers) + (trainings - 1) * observed) / (weight + trainings - 1)
-    return np.maximum((mixed - answers) / at, prior.least * np.asarray(expected))
-
-
-def expected_of_parts(known: Any, examples: Any, answers: Any, spread: float, *, cautious: bool = False) -> float:
-    """Return the variance between seeds that is expected of a class or joint: what is assumed, and what all parts show.
+    What is assumed, what all figures show and what a figure itself shows are mixed.
 
     Args:
-        known: the shares of each training and part, (trainings, parts).
-        examples: of each part.
-        answers: see :class:`Noise`.
-        spread: the standard deviation that the settings assume, for a share of one half.
-        cautious: whether it must not be too little, as for rates of one in thousands.
+        known: figures of each training: one, or one for each class or joint, (trainings, figures).
+        examples: of each figure.
+        luck: of each figure; see :class:`Noise`.
+        spread: the standard deviation that is assumed, for a share of one half.
     """
-    values = np.asarray(known, float)
-    trainings, parts = values.shape
-    if trainings == 1:
-        return spread**2
-    weight = parts * (trainings - 1)
-    # What few parts and trainings show may well be too little, and the more so with heavy tails.
-    observed = values.var(axis=0, ddof=1) * (_CAUTION + np.sqrt(2 / weight) if cautious else 1.0)
-    shown = max(0.0, float(np.mean((observed - answers) / scale(values.mean(axis=0), examples))))
-    return (_ASSUMED * spread**2 + weight * shown) / (_ASSUMED + weight)
+    at, more, figures = scale(known.mean(axis=0), examples), len(known) - 1, known.shape[1]
+    observed = known.var(axis=0, ddof=1) - luck if more else np.zeros(figures)
+    alike = (_ASSUMED * spread**2 + more * (observed / at).sum()) / (_ASSUMED + more * figures)
+    mixed = (_ALIKE * alike * at + more * observed) / (_ALIKE + more)
+    return np.maximum(mixed, np.maximum(alike * at, _ASSUMED / (_ASSUMED + more) * spread**2 * at) / 4)
 
 
-def expected_of_whole(spread: float, of_part: float, parts: int) -> float:
-    """Return the variance between seeds that is expected of the figure over all parts.
+@functools.cache
+def _limits(rate: float, known: float, tails: float) -> Floats:
+    """Return what chance exceeds within a year with a probability, in standard deviations, by :data:`_PARTS`.
+
+    The parts are those of the variance that is the same on every night. Drawn: the largest of a year's nights, what is
+    the same on all of them, and how well the standard deviation is known.
 
     Args:
-        spread: the standard deviation that moves all parts together, by the settings.
-        of_part: the variance of a single part; see :func:`expected_of_parts`.
-        parts: how many there are; if none, only the first counts.
+        rate: the probability.
+        known: the degrees of freedom of the standard deviation.
+        tails: those of a single night.
     """
-    return spread**2 + (of_part * _DEPENDENT / parts if parts else 0.0)
+    random = np.random.default_rng(0)
+    smallest = -np.expm1(np.log((random.permutation(_DRAWS) + 0.5) / _DRAWS) / NIGHTS)
+    largest = -stdtrit(tails, smallest) * math.sqrt((tails - 2) / tails)
+    same, sure = random.standard_normal(_DRAWS), np.sqrt(random.chisquare(known, _DRAWS) / known)
+    drawn = [(math.sqrt(1 - part) * largest + math.sqrt(part) * same) / sure for part in _PARTS]
+    return np.quantile(drawn, 1 - rate, axis=1)
+
+
+def _step(freedom: float) -> float:
+    """Return degrees of freedom rounded down to one of a few values."""
+    return float(2 ** (math.floor(8 * math.log2(freedom)) / 8))

@@ -197,7 +197,7 @@ def show(
         epochs=draws,
     )
     # It imports TensorFlow, which takes seconds, and so does its own module.
-    figure, _ = importlib.import_module("podline.evaluation.sheet").drawn(spec, reporter)
+    figure, *_ = importlib.import_module("podline.evaluation.sheet").drawn(spec, reporter)
     return figure
 
 

@@ -36,7 +36,7 @@ from podline.documents.skeleton import COCO
 from podline.errors import ArtifactError, RefusedError, SettingsError, StoreError, UndecidedError
 from podline.figures import count, metric_text, moment, short_count, size
 from podline.inventory.catalogue import run_of, training_of
-from podline.kinds.table import KINDS, kind_of
+from podline.kinds.table import kind_of, kinds
 from podline.measures import measure_named
 from podline.options import Choices, TrainingGroup
 from podline.plain import plain
@@ -344,7 +344,7 @@ def _figure(store: Store, run: str) -> str:
         found = _metrics(store, run)
     except StoreError:  # runs are deleted to make room, and the history stays
         return "its run is gone"
-    measure = next((kind.measure for kind in KINDS.values() if kind.measure in found), None)
+    measure = next((kind.measure for kind in kinds() if kind.measure in found), None)
     return f"{measure_named(measure).label} {metric_text(measure, found[measure])}" if measure else ""
 
 

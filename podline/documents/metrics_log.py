@@ -52,7 +52,7 @@ class StepsLine(Frozen):
         time: Unix time at the end of the stretch.
         losses: the loss of each step, float32 as it came from the device; the last is step number ``step``.
         measures: of the stages of a pose network, in place of an accuracy: see
-            :func:`podline.training.pose_measures.stage_figures`, and ``<stage>/loss``.
+            :func:`podline.kinds.pose.stage_measures.stage_figures`, and ``<stage>/loss``.
     """
 
     kind: Literal["train"] = "train"

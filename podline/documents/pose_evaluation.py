@@ -9,7 +9,6 @@ from pydantic import Field
 
 from podline.documents.completion import read_artifact
 from podline.documents.metric import Metric
-from podline.documents.noun import Noun
 from podline.documents.pose_figures import JointFigures, SizeFigures, ThresholdFigures
 from podline.documents.ranked_images import Ranked
 from podline.frozen import Frozen, JsonObject
@@ -50,7 +49,7 @@ class PoseFigures(Frozen):
         images: each judged once.
         people: those to be found: with a labelled joint, crowds left out.
         results: how many were thought to be found.
-        metrics: the figures of pycocotools by their names in :class:`podline.evaluation.oks.OksFigures`, each with its
+        metrics: the figures of pycocotools by their names in :class:`podline.kinds.pose.oks.OksFigures`, each with its
             95 % interval by the bootstrap over images. Those of which there is nobody are left out, but ``ap`` and
             ``ar``: of these nothing is known then, 0 within 0…1.
     """
@@ -84,7 +83,7 @@ class PoseEvaluation(Frozen):
     """One trained pose network on one split, every image once.
 
     Attributes:
-        task: tells this document from a classifier's.
+        kind: the kind of task.
         run: the training run.
         dataset: the data set's name.
         fingerprint: the data set's fingerprint.
@@ -109,10 +108,9 @@ class PoseEvaluation(Frozen):
             nobody is labelled.
     """
 
-    kind: ClassVar[str] = "pose"
     measure: ClassVar[str] = "ap"
 
-    task: Literal["pose"] = "pose"
+    kind: Literal["pose"] = "pose"
     run: str
     dataset: str
     fingerprint: str
@@ -141,15 +139,15 @@ class PoseEvaluation(Frozen):
         """The score from which on a result is taken for a person; 0 where none was chosen."""
         return self.threshold.judged.score if self.threshold else 0.0
 
-    def verdict(self, noun: Noun) -> str:
+    def verdict(self) -> str:
         """The sanity check in words."""
         ap, untrained = self.trained.metrics["ap"], self.untrained.metrics["ap"]
         against = (
             f"AP {ap.value:.3f} vs {untrained.value:.3f} of the untrained network and {self.guessing.value:.3f} of "
+            "one and the same pose in every image"
         )
-        against += f"one and the same {noun.one} in every image"
         if not self.trained.people:
-            return f"There is {noun.nobody} to find in the {self.split} split."
+            return f"There is nothing to find in the {self.split} split."
         if self.better_than_guessing:
             return f"The result is better than guessing: {against}."
         if self.learned:

@@ -10,7 +10,6 @@ from matplotlib.figure import Figure
 
 from podline.documents.manifest import read_manifest
 from podline.drawing.picture_sheet import Sheet
-from podline.evaluation.classification import ClassificationTally
 from podline.kinds.table import kind_of
 from podline.progress import Reporter
 from podline.stages.completed import manifest_sha256
@@ -28,19 +27,13 @@ def run(spec: ShowSpec, reporter: Reporter) -> ShowResult:
         ArtifactError: the data set or the weights are not what they were.
     """
     started = time.monotonic()
-    figure, judged = drawn(spec, reporter)
+    figure, examples, correct = drawn(spec, reporter)
     _save(figure, Path(spec.out))
-    figures = judged.figures() if judged else None
-    return ShowResult(
-        seconds=time.monotonic() - started,
-        png=spec.out,
-        examples=figures.examples if figures else 0,
-        correct=figures.correct if figures else 0,
-    )
+    return ShowResult(seconds=time.monotonic() - started, png=spec.out, examples=examples, correct=correct)
 
 
-def drawn(spec: ShowSpec, reporter: Reporter) -> tuple[Sheet, ClassificationTally | None]:
-    """The sheet, and what the run makes of the test split if it names classes; ``spec.out`` is left alone."""
+def drawn(spec: ShowSpec, reporter: Reporter) -> tuple[Sheet, int, int]:
+    """Return the sheet, and how many test examples a classifier's run was asked about and got right."""
     store = open_store(spec.root)
     manifest_sha256(store, spec.dataset_folder)
     manifest = read_manifest(store, spec.dataset_folder)

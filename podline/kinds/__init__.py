@@ -1,1 +1,1 @@
-"""Kinds of task, classification and pose: each is one contract, and no other module asks which of them a run is."""
+"""Kinds of task: what differs between them is one class each, see :class:`podline.kinds.contract.Kind`."""

@@ -1,7 +1,8 @@
-"""The table of kinds, and the kind of a recipe, of an evaluation, of a measure."""
+"""The kinds of task by name, Podline's own and those of installed packages; the kind of a recipe, of an evaluation."""
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter
@@ -10,29 +11,50 @@ from podline.documents.any_evaluation import AnyEvaluation
 from podline.documents.evaluation import EVALUATION
 from podline.errors import ArtifactError
 from podline.frozen import is_object
-from podline.kinds.classification import CLASSIFICATION
-from podline.kinds.kind import Kind
-from podline.kinds.pose import POSE
+from podline.kinds.contract import Kind
+from podline.recipes.parts import Registry
 from podline.store.contract import Store
 
 if TYPE_CHECKING:
     from podline.recipes.settings import Recipe
 
-KINDS = {kind.name: kind for kind in (CLASSIFICATION, POSE)}
+KINDS = Registry(
+    "kind of task",
+    "podline.kinds",
+    {
+        "classification": "podline.kinds.classification.kind:Classification",
+        "pose": "podline.kinds.pose.kind:Pose",
+    },
+)
+
+
+@functools.cache
+def kind_named(name: str) -> Kind:
+    """Return the kind of a name.
+
+    Raises:
+        SettingsError: there is none, or its package cannot be imported.
+    """
+    return KINDS.load(name)()
+
+
+def kinds() -> list[Kind]:
+    """Return all kinds, Podline's own first."""
+    return [kind_named(name) for name in KINDS.names()]
 
 
 def kind_of(judged: Recipe | AnyEvaluation) -> Kind:
-    """The kind of a recipe, or of an evaluation."""
-    return KINDS[judged.kind]
+    """Return the kind of a recipe, or of an evaluation."""
+    return kind_named(judged.kind)
 
 
 def kind_by_measure(measure: str) -> Kind:
-    """The kind whose models are judged by a measure."""
-    return next(kind for kind in KINDS.values() if kind.measure == measure)
+    """Return the kind whose models are judged by a measure."""
+    return next(kind for kind in kinds() if kind.measure == measure)
 
 
 def read_evaluation(store: Store, folder: str) -> AnyEvaluation:
-    """The evaluation in a run's folder, of whichever kind the run is.
+    """Return the evaluation in a run's folder, of whichever kind the run is.
 
     Raises:
         StoreError: there is none, or it cannot be read.
@@ -40,12 +62,12 @@ def read_evaluation(store: Store, folder: str) -> AnyEvaluation:
     """
     name = f"{folder}/{EVALUATION}"
     document = store.read_json(name)
-    # That of a classifier says nothing of it.
-    task = document.get("task") if is_object(document) else None
-    kind = KINDS.get(task or CLASSIFICATION.name)
-    if kind is None:
-        raise ArtifactError(f"{store.where(name)} is of a {task} vs {', '.join(KINDS)}; evaluate the run again")
+    kind = document.get("kind") if is_object(document) else None
+    if kind not in (known := KINDS.names()):
+        raise ArtifactError(
+            f"{store.where(name)}: got kind={kind}, expected {', '.join(known)}; evaluate the run again"
+        )
     try:
-        return TypeAdapter(kind.document).validate_python(document)
+        return TypeAdapter(kind_named(str(kind)).document).validate_python(document)
     except ValueError as error:
         raise ArtifactError(f"{store.where(name)} is not an evaluation ({error}); evaluate the run again") from error

@@ -67,6 +67,17 @@ def same_but_for_seed(before: Mapping[str, Any], after: Mapping[str, Any]) -> bo
     return bool(compared) and all(_same(before[name], after[name]) for name in compared)
 
 
+def trained_alike(one: Origin, other: Origin) -> bool:
+    """Return whether two models had the same recipe, data, code and packages, but for the seed."""
+    data = [origin.data and origin.data.fingerprint for origin in (one, other)]
+    return (
+        data[0] == data[1] is not None
+        and one.code == other.code
+        and one.environment.packages == other.environment.packages
+        and same_but_for_seed(one.settings.get("recipe", {}), other.settings.get("recipe", {}))
+    )
+
+
 def _same(before: Any, after: Any) -> bool:
     if isinstance(before, Mapping) and isinstance(after, Mapping):
         return all(_same(before[name], after[name]) for name in before.keys() & after.keys())

@@ -9,12 +9,10 @@ import keras
 from keras import layers
 
 from podline.documents.model_description import LayerDescription, ModelDescription
-from podline.documents.skeleton import Skeleton
 from podline.models.build import build_model
 from podline.models.calls import Call, calls_of, multiply_adds, stock, total
 from podline.models.micronet import micronet_score
-from podline.models.pose import build_pose_model
-from podline.recipes.settings import ModelSettings, Recipe
+from podline.recipes.settings import ModelSettings
 
 BYTES_PER_PARAMETER = 4  # float32
 CIFAR100_IMAGE, CIFAR100_CLASSES = (32, 32, 3), 100
@@ -33,22 +31,6 @@ def describe(settings: ModelSettings, image_shape: tuple[int, int, int], classes
     """
     channels = image_shape[-1]
     return described(build_model(settings, image_shape, classes, [0.0] * channels, [1.0] * channels))
-
-
-def describe_classifier(
-    recipe: Recipe, image_shape: tuple[int, int, int], classes: int, _skeleton: Skeleton
-) -> ModelDescription:
-    """A classifier's model; see :func:`describe`."""
-    return describe(recipe.model, image_shape, classes)
-
-
-def describe_pose_network(
-    recipe: Recipe, _image_shape: tuple[int, int, int], _classes: int, skeleton: Skeleton
-) -> ModelDescription:
-    """A pose recipe's network, of which the recipe says all itself but for the joints."""
-    poses = recipe.poses
-    no_change = [0.0] * 3, [1.0] * 3
-    return described(build_pose_model(poses.model, poses.side, poses.targets.stride, skeleton, *no_change))
 
 
 def described(model: keras.Model) -> ModelDescription:

@@ -10,18 +10,15 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from podline.documents.promotion import Check
-from podline.noise import MOST_TRAININGS, Noise, Prior, answers_of, expected_of_parts, missed, seeds_of
+from podline.noise import MOST_TRAININGS, Floats, Noise, luck_of, missed, seeds_of
 from podline.recipes.promotion_settings import Margin, PromotionSettings
 
 LEAST_EXAMPLES = 50
 """A class or joint with fewer test examples is no figure of a promotion: only its loss could be seen."""
 
 _DRAWS = 200
-
-Floats = npt.NDArray[np.float64]
 
 
 class ModelCost(NamedTuple):
@@ -35,7 +32,7 @@ class ModelCost(NamedTuple):
 class Pair:
     """A candidate and the known trainings of the reference's recipe, judged on the same examples.
 
-    A classifier's answers are :class:`podline.evaluation.guesses.Guesses`, a pose network's a ``COCOeval``.
+    A classifier's answers are :class:`podline.kinds.classification.guesses.Guesses`, a pose network's a ``COCOeval``.
 
     Attributes:
         kind: ``classification`` or ``pose``.
@@ -136,44 +133,24 @@ def rule(name: str, kind: str = "") -> Callable[[Judge], Rule]:
     return functools.partial(Rule, name, kind)
 
 
-class Shares:
-    """Shares of right answers of known trainings, each among examples of its own."""
+def shares(known: Mapping[str, Floats], now: Mapping[str, Floats], spread: float, margin: Margin) -> Iterator[Figure]:
+    """Yield a figure for each share of right answers, each among examples of its own.
 
-    def __init__(self, known: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Summarise what known trainings answered.
-
-        Args:
-            known: of each share by name, what each training got right of each example, (trainings, examples); at least
-                one share.
-        """
-        self.known = known
-        self._values = np.array([each.mean(axis=1) for each in known.values()]).T
-        self._examples = np.array([each.shape[1] for each in known.values()], float)
-        self._trainings = len(self._values)
-        within = [each.var(axis=0, ddof=1).mean() if self._trainings > 1 else 0.0 for each in known.values()]
-        self._answers = answers_of(self._values.mean(axis=0), self._examples, np.array(within), self._trainings)
-
-    def expected(self, spread: float) -> float:
-        """Return the variance between seeds that is expected of each."""
-        return expected_of_parts(self._values, self._examples, self._answers, spread, cautious=True)
-
-    def noise(self, expected: float, prior: Prior) -> Noise:
-        """Return the noise of all shares, as arrays; see :meth:`expected`."""
-        seeds = seeds_of(self._values, self._examples, self._answers, expected, prior)
-        return Noise(self._values.mean(axis=0), self._examples, self._answers, seeds, self._trainings, prior.freedom)
-
-    def figures(self, now: Mapping[str, Floats], noise: Noise, margin: Margin) -> Iterator[Figure]:
-        """Yield a figure for each share.
-
-        Args:
-            now: what the candidate got right of each example, by the name of the share.
-            noise: see :meth:`noise`.
-            margin: see :class:`Figure`.
-        """
-        for place, (name, known) in enumerate(self.known.items()):
-            by = now[name] - known.mean(axis=0)
-            reference, value, sampled = float(known[0].mean()), float(now[name].mean()), float(by.var()) / len(by)
-            yield Figure(name, "top1", reference, value, sampled, noise.at(place), margin)
+    Args:
+        known: what each known training got right of each example, by the name of the share, (trainings, examples).
+        now: what the candidate got right of them, (examples,).
+        spread: the standard deviation between seeds that is assumed, for a share of one half.
+        margin: see :class:`Figure`.
+    """
+    values = np.array([each.mean(axis=1) for each in known.values()]).T
+    trainings, examples = len(values), np.array([float(each.shape[1]) for each in known.values()])
+    within = [each.var(axis=0, ddof=1).mean() if trainings > 1 else 0.0 for each in known.values()]
+    luck = luck_of(values.mean(axis=0), examples, np.array(within), trainings)
+    seeds = seeds_of(values, examples, luck, spread)
+    for place, (name, before) in enumerate(known.items()):
+        noise = Noise(float(before.mean()), examples[place], float(luck[place]), float(seeds[place]), trainings)
+        sampled = float((now[name] - before.mean(axis=0)).var() / examples[place])
+        yield Figure(name, "top1", float(before[0].mean()), float(now[name].mean()), sampled, noise, margin)
 
 
 def number(
@@ -191,9 +168,9 @@ def number(
     """
     *known, value = values
     # The mean of several trainings has less luck with single answers than the reference alone.
-    sampled, answers = variances[0] * (1 + 1 / len(known)) / 2, variances[1] / 2
-    seeds = float(seeds_of(known, math.inf, answers, spread**2))
-    noise = Noise(fmean(known), math.inf, answers, seeds, len(known))
+    sampled, luck = variances[0] * (1 + 1 / len(known)) / 2, variances[1] / 2
+    [seeds] = seeds_of(np.array([known]).T, math.inf, luck, spread)
+    noise = Noise(fmean(known), math.inf, luck, float(seeds), len(known))
     return Figure(name, measure, known[0], value, sampled, noise, margin)
 
 
@@ -205,7 +182,7 @@ def drawn(
     Args:
         name: in words.
         pair: two classifiers.
-        value: computes it from :class:`podline.evaluation.guesses.Guesses`; more is better.
+        value: computes it from :class:`podline.kinds.classification.guesses.Guesses`; more is better.
         settings: for the spread of seeds and the margin.
         measure: the metric whose unit it has, as ``top1`` for a share; by default it is a plain number.
     """

@@ -18,9 +18,9 @@ from podline import entry_points
 from podline.documents.promotion import Check, ExportedFile
 from podline.errors import PodlineError, SettingsError
 from podline.figures import change_text, value_text
+from podline.kinds.table import kind_named
 from podline.measures import measure_named
-from podline.noise import MEASURED, NIGHTS
-from podline.promotion import class_rules, pose_rules
+from podline.noise import MEASURED
 from podline.promotion.figure import Figure, Pair, Rule, rule
 from podline.recipes.promotion_settings import RULES, PromotionSettings
 
@@ -40,29 +40,16 @@ def operations(pair: Pair, settings: PromotionSettings) -> Iterator[Check]:
     yield _not_larger("operations", "one example", "multiply-adds", before.operations, after.operations, allowed)
 
 
-SHIPPED = (
-    class_rules.accuracy,
-    class_rules.classes,
-    class_rules.calibration,
-    class_rules.guards,
-    pose_rules.average_precision,
-    pose_rules.joints,
-    pose_rules.guards,
-    size,
-    operations,
-)
-
-
 def rules_for(kind: str) -> list[Rule]:
     """Return the rules for models of a kind: those that Podline ships, and those of installed packages.
 
     Raises:
         SettingsError: one cannot be imported, is no rule, or has the name of another.
     """
-    found = [each for each in SHIPPED if each.kind in ("", kind)]
+    found = [*kind_named(kind).rules(), size, operations]
     for point in entry_points.installed(RULES):
         added = entry_points.load_installed(point)
-        if not isinstance(added, Rule) or added.name in {each.name for each in (*SHIPPED, *found)}:
+        if not isinstance(added, Rule) or added.name in {each.name for each in found}:
             got = f"the rule {added.name!r}" if isinstance(added, Rule) else type(added).__name__
             raise SettingsError(
                 f"entry point {point.value}: got {got}, expected a podline.promotion.figure.Rule with a name of its own"
@@ -79,7 +66,7 @@ def checks_of(pair: Pair, settings: PromotionSettings) -> list[Check]:
     """
     said = [each for judge in rules_for(pair.kind) for each in _said(judge, pair, settings)]
     figures = sum(isinstance(each, Figure) for each in said)
-    return [_judged(each, figures, settings.rate / NIGHTS) if isinstance(each, Figure) else each for each in said]
+    return [_judged(each, figures, settings.rate) if isinstance(each, Figure) else each for each in said]
 
 
 def _said(judge: Rule, pair: Pair, settings: PromotionSettings) -> list[Figure | Check]:

@@ -32,7 +32,7 @@ class Text:
     """A paragraph.
 
     Attributes:
-        text: may hold quoted figures.
+        text: of it.
         style: ``note`` is small, ``warning`` stands out.
     """
 
@@ -70,7 +70,7 @@ class Table:
 
     Attributes:
         columns: their names.
-        rows: texts, of which some may be quoted; the first of a row says what the row is about.
+        rows: the first of a row says what the row is about.
         words: how many columns, from the left, hold words; the others hold figures, which are aligned right.
         header: whether the columns' names say anything.
     """

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 from podline.documents.any_evaluation import AnyEvaluation
@@ -36,7 +35,6 @@ from podline.ledger.recording import plain
 from podline.models.descriptions import describe_run
 from podline.progress import Reporter
 from podline.recipes.settings import Recipe
-from podline.reporting.quoted import Quotes
 from podline.reporting.standing import RunStanding, standing_of
 from podline.stages.specs import ReportSpec, TrainResult
 from podline.stages.table import CONVERT, EVALUATE, TRAIN, VALIDATE, stage_named
@@ -91,17 +89,6 @@ class RunFacts:
     origin: Origin | None
     evaluation: Any
     standing: RunStanding
-
-    @cached_property
-    def fig(self) -> Quotes:
-        """The figures of the run's documents, and of its rival's evaluation, for the page."""
-        rival = self.standing.rival
-        return Quotes(
-            evaluation=self.evaluation,
-            training=self.training,
-            data={split.name: split.records for split in self.manifest.splits},
-            rival=rival.evaluation if rival else None,
-        )
 
     @property
     def rejected(self) -> frozenset[int]:

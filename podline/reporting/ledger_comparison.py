@@ -14,12 +14,11 @@ from podline.datasets.census import change_between
 from podline.documents.evaluation import EVALUATION
 from podline.documents.ledger_entry import Entry, Outcome
 from podline.errors import PodlineError, StoreError, one_line
-from podline.evaluation import noise
-from podline.evaluation.noise import CHANCES, Difference
+from podline.evaluation import differences
+from podline.evaluation.differences import CHANCES, Difference
 from podline.frozen import Frozen
 from podline.ledger.differences import AREAS, NONE, NamedDifference, differing
 from podline.measures import measure_named, shown
-from podline.recipes.datasets import noun_in
 from podline.reporting.pairs import Judged, MovedPart, moved_parts, paired
 from podline.reporting.seed_spread import SeedSpread, recent, spread_among
 from podline.store.contract import Store
@@ -104,9 +103,8 @@ def _results(entries: Sequence[Entry]) -> Iterator[tuple[str, tuple[str, ...]]]:
     yield "ended", tuple(figures.moment(entry.ended) for entry in entries)
     yield "state", tuple(f"{entry.state}{f': {entry.cause}' if entry.cause else ''}" for entry in entries)
     outcomes = [entry.outcome for entry in entries]
-    noun = noun_in(next((entry.data.dataset for entry in entries if entry.data), ""))
     for measure in shown(dict.fromkeys(name for outcome in outcomes if outcome for name in outcome.metrics)):
-        yield noun.said(measure.label), tuple(_metric(outcome, measure.name) for outcome in outcomes)
+        yield measure.label, tuple(_metric(outcome, measure.name) for outcome in outcomes)
     yield "parameters", tuple(figures.count(outcome.parameters) if outcome else NONE for outcome in outcomes)
     yield "model", tuple(figures.size(outcome.model_bytes) if outcome else NONE for outcome in outcomes)
     trainings = [entry.training for entry in entries]
@@ -133,7 +131,7 @@ def _verdict(store: Store, first: Entry, entry: Entry) -> AgainstFirst:
         why = ""
     except PodlineError as error:
         seeds = spread.of(after.measure, before.main)
-        difference = noise.unpaired(before.main, after.main, min(before.examples, after.examples), seeds)
+        difference = differences.unpaired(before.main, after.main, min(before.examples, after.examples), seeds)
         parts, why = (), one_line(error)
     words = f"{name}: {in_words(after.measure, difference)}"
     if why:
@@ -178,10 +176,10 @@ def _why_not(before: Outcome | None, after: Outcome | None) -> str:
 
 def _spread(store: Store, first: Entry, entry: Entry) -> SeedSpread:
     """Return what the ledger tells of the spread between seeds of the first run's recipe."""
-    if first.data is None or first.outcome is None:
+    if first.outcome is None:
         return SeedSpread()
     entries = (each for each in recent(store, first.recipe) if each.run != entry.run)
-    return spread_among(entries, first.settings.get("recipe", {}), first.data.fingerprint, first.outcome.measure)
+    return spread_among(entries, first, first.outcome.measure)
 
 
 def _paired(store: Store, first: Entry, entry: Entry, spread: SeedSpread) -> tuple[Difference, tuple[MovedPart, ...]]:

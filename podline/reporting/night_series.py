@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 from podline import figures
 from podline.documents.ledger_entry import Entry, Outcome, PromotionSummary, Waiting
 from podline.documents.metric import Metric
-from podline.evaluation.noise import unpaired
+from podline.evaluation.differences import unpaired
 from podline.ledger.differences import same_but_for_seed
 from podline.ledger.paces import paces_of
 from podline.ledger.slowness import MOST, Pace, slowness
@@ -107,7 +107,7 @@ class Series:
         if outcome.measure != before.measure:
             return Change()
         known = {result.model: result.main for result in earlier if result.measure == outcome.measure}
-        seeds = seeds_among([*known.values()], outcome.measure, PromotionSettings().spread ** 2)
+        [seeds] = seeds_among([[each] for each in known.values()], outcome.measure, PromotionSettings().spread)
         difference = unpaired(before.main, outcome.main, min(before.examples, outcome.examples), seeds)
         word = word_of(outcome.measure, difference) if difference.p_value < ALARM else "noise"
         return Change(figures.change_text(outcome.measure, difference.value), word)

@@ -17,7 +17,6 @@ from podline.documents import champions
 from podline.documents.ledger_entry import Entry, Outcome
 from podline.ledger import ledger
 from podline.measures import measure_named
-from podline.reporting import quoted
 from podline.reporting.night_series import AllSeries, Change, Series, night_of
 from podline.reporting.over_nights import line, ticks
 from podline.reporting.templates import TEMPLATES
@@ -209,7 +208,7 @@ def _settings(entry: Entry) -> str:
 def _row(entry: Entry, change: Change, champion: bool, base: str, slow: str) -> NightRow:
     figure = ""
     if entry.outcome is not None:
-        figure = quoted.with_name(entry.outcome.measure, _main(entry, entry.outcome))
+        figure = figures.with_name(entry.outcome.measure, _main(entry.outcome))
     began = _BEGAN.get(entry.started, "")
     return NightRow(
         ended=figures.short_moment(entry.ended),
@@ -260,7 +259,7 @@ def _reused(entry: Entry) -> str:
     return "all" if everything else ", ".join(found)
 
 
-def _sentence(last: Entry | None) -> Any:
+def _sentence(last: Entry | None) -> str:
     """Of the last night."""
     if last is None:
         return "No run of a schedule has ended in this store yet."
@@ -268,8 +267,8 @@ def _sentence(last: Entry | None) -> Any:
     if last.outcome is None or last.state != "finished":
         return f"{when}, {'was cancelled' if last.state == 'cancelled' else last.state}: {last.cause}"
     label = measure_named(last.outcome.measure).label
-    return quoted.joined(f"{when}, reached {label} ", _main(last, last.outcome), ".")
+    return f"{when}, reached {label} {_main(last.outcome)}."
 
 
-def _main(entry: Entry, outcome: Outcome) -> quoted.Quoted:
-    return quoted.Quotes(**{entry.name: entry}).metric(f"{entry.name}.outcome.metrics.{outcome.measure}")
+def _main(outcome: Outcome) -> str:
+    return figures.metric_text(outcome.measure, outcome.main)

@@ -6,16 +6,12 @@ from collections.abc import Iterable, Iterator
 
 from podline import figures
 from podline.kinds.table import kind_of
-from podline.reporting import charts, class_sections, pose_sections, run_sections, verdict
+from podline.reporting import charts, run_sections, verdict
 from podline.reporting.blocks import Block, Text, html_of, markdown_of
 from podline.reporting.facts import RunFacts
 from podline.reporting.sections import Section, blocks_of, installed, sections_in
 from podline.reporting.templates import MARKDOWN_TEMPLATES, TEMPLATES, Markdown
 from podline.store.contract import INDEX
-
-# Those of installed packages stand between the two.
-RESULTS = [each for module in (verdict, class_sections, pose_sections) for each in sections_in(module)]
-DETAILS = [*sections_in(run_sections)]
 
 
 def pages(run: RunFacts) -> tuple[str, str]:
@@ -43,11 +39,11 @@ def pages(run: RunFacts) -> tuple[str, str]:
 
 def _sections(run: RunFacts) -> Iterator[tuple[str, list[Block]]]:
     """Yield each section's heading and blocks, in the order of the page."""
-    yield from _filled(RESULTS, run)
+    yield from _filled([*sections_in(verdict), *kind_of(run.evaluation).sections()], run)
     yield from _filled(installed(), run)
     for heading, lines in run.stage_sections:
         yield heading, [Text(line) for line in lines]
-    yield from _filled(DETAILS, run)
+    yield from _filled(sections_in(run_sections), run)
 
 
 def _filled(sections: Iterable[Section], run: RunFacts) -> Iterator[tuple[str, list[Block]]]:

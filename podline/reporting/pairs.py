@@ -14,8 +14,7 @@ import numpy.typing as npt
 
 from podline.documents.any_evaluation import AnyEvaluation
 from podline.errors import StoreError
-from podline.evaluation.moved_parts import ShareChange, chances
-from podline.evaluation.noise import PART_LEVEL, Chance, Difference, chance_of
+from podline.evaluation.differences import PART_LEVEL, Chance, Difference, ShareChange, chance_of, chances
 from podline.frozen import Frozen
 from podline.kinds.table import kind_by_measure
 from podline.noise import Seeds
@@ -87,7 +86,7 @@ class MovedPart(Frozen):
 
     @property
     def chance(self) -> Chance:
-        """Whether chance could well have moved it; see :class:`podline.evaluation.noise.Difference`."""
+        """Whether chance could well have moved it; see :class:`podline.evaluation.differences.Difference`."""
         return chance_of(self.p_value, known=self.seeds_known, level=PART_LEVEL)
 
 

@@ -16,7 +16,6 @@ from podline.reporting.blocks import Block, Chart, Code, Column, Fold, Grid, Hea
 from podline.reporting.facts import RunFacts
 from podline.reporting.ledger_lines import code_in_words
 from podline.reporting.over_nights import thinned
-from podline.reporting.quoted import joined
 from podline.reporting.sections import section
 from podline.reporting.tables import in_words
 from podline.tpu.tpu_log import rows
@@ -52,18 +51,15 @@ def training(run: RunFacts) -> Iterator[Block]:
 
 
 def _pace(run: RunFacts) -> str:
-    sizes = dict.fromkeys(figures.count(recipe.batch_size) for _, recipe in run.recipe.by_phase)
-    return joined(
-        run.fig("training.steps"),
-        f" steps of {', then '.join(sizes)} examples, ",
-        run.fig("training.epochs", lambda epochs: f"{epochs:.4g}"),
-        f" epochs, on {run.training.devices}: ",
-        run.fig("training.examples_per_second", figures.rate),
-        " examples/s; ",
-        run.fig("training.waiting_for_input", figures.percent),
-        " of the time went by waiting for input.",
-        f" {run.slow}" if run.slow else "",
+    batches = dict.fromkeys(figures.count(recipe.batch_size) for _, recipe in run.recipe.by_phase)
+    sizes = ", then ".join(batches)
+    trained = run.training
+    pace = (
+        f"{figures.count(trained.steps)} steps of {sizes} examples, {trained.epochs:.4g} epochs, on {trained.devices}: "
+        f"{figures.rate(trained.examples_per_second)} examples/s; "
+        f"{figures.percent(trained.waiting_for_input)} of the time went by waiting for input."
     )
+    return f"{pace} {run.slow}".strip()
 
 
 def _last_measures(steps: Sequence[StepsLine]) -> Table | None:
@@ -142,8 +138,7 @@ def data(run: RunFacts) -> Iterator[Block]:
         which = f"the first {MOST_CLASSES} of {all_classes} classes" if len(classes) < all_classes else "each class"
         counts = [Fold(f"Records of {which}", classes)]
     if manifest.counted:
-        noun = manifest.skeleton.noun
-        rules = [(noun.said(rule), figures.count(times)) for rule, times in manifest.counted.items()]
+        rules = [(rule, figures.count(times)) for rule, times in manifest.counted.items()]
         counts += [Heading("Rules that applied"), Table(["what the conversion met", "times"], rows=rules)]
     yield Grid(Column(_dataset(manifest), _splits(manifest)), Column(*counts))
     for remark in run.remarks:
@@ -193,9 +188,8 @@ def _splits(manifest: Manifest) -> Table:
 
 
 def _class_counts(manifest: Manifest) -> Table:
-    noun = manifest.skeleton.noun
     return Table.of(
-        {"class": noun.said(name)} | {split.name: figures.count(split.class_counts[label]) for split in manifest.splits}
+        {"class": name} | {split.name: figures.count(split.class_counts[label]) for split in manifest.splits}
         for label, name in enumerate(manifest.class_names[:MOST_CLASSES])
     )
 

@@ -5,19 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any
 
 import numpy as np
 
 from podline.documents.ledger_entry import Entry, Outcome
 from podline.documents.metric import Metric
-from podline.evaluation.noise import sampling_variance
+from podline.evaluation.differences import sampling_variance
 from podline.ledger import ledger
-from podline.ledger.differences import same_but_for_seed
-from podline.ledger.recording import plain
+from podline.ledger.differences import trained_alike
 from podline.measures import measure_named
-from podline.noise import Seeds, expected_of_parts, expected_of_whole, scale, seeds_of
+from podline.noise import Seeds, seeds_of
 from podline.recipes.promotion_settings import PromotionSettings
 from podline.stages.specs import TrainSpec
 from podline.store.contract import Store
@@ -50,8 +47,10 @@ class SeedSpread:
         """
         known = [outcome.metrics[measure] for outcome in self.known if measure in outcome.metrics]
         parts = len(self.known[0].parts) if self.known else 0
-        assumed = expected_of_whole(self.settings.spread, self._of_part, parts)
-        return seeds_among(known or [otherwise], measure, assumed)
+        # Classes that move by themselves move the whole as well.
+        spread = math.hypot(self.settings.spread, self.settings.part_spread / math.sqrt(parts) if parts else 0.0)
+        [found] = seeds_among([[each] for each in known or [otherwise]], measure, spread)
+        return found
 
     def of_parts(self, shares: Mapping[str, float]) -> dict[str, Seeds]:
         """Return what a seed does to the share of each class or joint, by name.
@@ -60,60 +59,44 @@ class SeedSpread:
             shares: a model's shares.
         """
         known = [outcome.parts for outcome in self.known if shares.keys() <= outcome.parts.keys()]
-        found = {}
-        for name, share in shares.items():
-            figures = [parts[name] for parts in known] or [Metric(value=share, low=share, high=share)]
-            found[name] = seeds_among(figures, "top1", self._of_part)
-        return found
-
-    @cached_property
-    def _of_part(self) -> float:
-        """The variance between seeds that is expected of a class or joint, for a share of one half."""
-        assumed = self.settings.part_spread
-        if len(self.known) < 2 or not self.known[0].parts:
-            return assumed**2
-        names = [name for name in self.known[0].parts if all(name in outcome.parts for outcome in self.known)]
-        figures = [[outcome.parts[name] for name in names] for outcome in self.known]
-        values = np.array([[each.value for each in row] for row in figures])
-        answers = np.array([[sampling_variance(each) / 2 for each in row] for row in figures]).mean(axis=0)
-        return expected_of_parts(values, np.full(len(names), _MANY), answers, assumed)
+        figures = [[parts[name] for name in shares] for parts in known]
+        figures = figures or [[Metric(value=share, low=share, high=share) for share in shares.values()]]
+        return dict(zip(shares, seeds_among(figures, "top1", self.settings.part_spread), strict=True))
 
 
-def seeds_among(known: Sequence[Metric], measure: str, assumed: float) -> Seeds:
-    """Return what a seed does to a metric, by the figures of at least one training.
+def seeds_among(known: Sequence[Sequence[Metric]], measure: str, spread: float) -> list[Seeds]:
+    """Return what a seed does to each of some figures, by those of at least one training.
 
     Args:
-        known: the figures.
-        measure: the metric's name.
-        assumed: the variance between seeds that is expected, for a share of one half.
+        known: the figures of each training.
+        measure: the name of the metric that they are.
+        spread: the standard deviation that is assumed, for a share of one half.
     """
-    values = np.array([each.value for each in known])
-    answers = float(np.mean([sampling_variance(each) for each in known])) / 2
-    observed = float(values.var(ddof=1)) - answers if len(values) > 1 else 0.0
-    at = float(scale(values.mean(), _MANY)) if measure_named(measure).in_percent else 1.0
-    return Seeds(float(seeds_of(values, math.inf, answers, max(assumed * at, observed))), len(known))
+    values = np.array([[each.value for each in figures] for figures in known])
+    luck = np.array([[sampling_variance(each) / 2 for each in figures] for figures in known]).mean(axis=0)
+    examples = _MANY if measure_named(measure).in_percent else math.inf
+    return [Seeds(float(each), len(known)) for each in seeds_of(values, examples, luck, spread)]
 
 
-def spread_among(entries: Iterable[Entry], recipe: Mapping[str, Any], fingerprint: str, measure: str) -> SeedSpread:
+def spread_among(entries: Iterable[Entry], like: Entry | None, measure: str) -> SeedSpread:
     """Return what entries of the ledger tell; a model that was refused, and a model found again, tell nothing.
 
     Args:
         entries: of finished runs.
-        recipe: the settings of the recipe.
-        fingerprint: of the data set.
+        like: the entry that they are to be like; None if there is none.
         measure: the metric that counts.
     """
+    if like is None:
+        return SeedSpread()
     found = {
         entry.outcome.weights_sha256: entry.outcome
         for entry in entries
         if entry.outcome is not None
         and entry.outcome.measure == measure
-        and entry.data is not None
-        and entry.data.fingerprint == fingerprint
         and not (entry.promotion and entry.promotion.verdict == "refused")
-        and same_but_for_seed(entry.settings.get("recipe", {}), recipe)
+        and trained_alike(entry, like)
     }
-    rules = recipe.get("promotion", {})
+    rules = like.settings.get("recipe", {}).get("promotion", {})
     assumed = {name: rules[name] for name in ("spread", "part_spread") if name in rules}
     return SeedSpread([*found.values()], PromotionSettings(**assumed))
 
@@ -127,8 +110,13 @@ def spread_of(store: Store, training: TrainSpec, measure: str, without: Containe
         measure: the metric that counts.
         without: runs that are compared with it.
     """
-    others = (entry for entry in recent(store, training.recipe.name) if entry.run not in without)
-    return spread_among(others, plain(training.recipe), training.fingerprint, measure)
+    others = [entry for entry in recent(store, training.recipe.name) if entry.run not in without]
+    return spread_among(others, entry_of(others, training.run), measure)
+
+
+def entry_of(entries: Iterable[Entry], run: str) -> Entry | None:
+    """Return the first entry of a run; None if there is none."""
+    return next((entry for entry in entries if entry.run == run), None)
 
 
 def recent(store: Store, recipe: str) -> Iterable[Entry]:

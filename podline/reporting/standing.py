@@ -15,8 +15,7 @@ from podline.documents.any_evaluation import AnyEvaluation
 from podline.documents.ledger_entry import Entry
 from podline.documents.promotion import Promotion, read_promotion
 from podline.errors import ArtifactError, StoreError
-from podline.evaluation.noise import Difference, unpaired
-from podline.inventory.catalogue import training_of
+from podline.evaluation.differences import Difference, unpaired
 from podline.kinds.table import read_evaluation
 from podline.ledger import ledger
 from podline.ledger.differences import same_but_for_seed
@@ -26,7 +25,7 @@ from podline.progress import Reporter
 from podline.recipes.settings import Recipe
 from podline.reporting.drop import Explained, explain
 from podline.reporting.pairs import Pair, judgement, paired
-from podline.reporting.seed_spread import LOOKED_AT, SeedSpread, spread_among
+from podline.reporting.seed_spread import LOOKED_AT, SeedSpread, entry_of, spread_among
 from podline.stages.specs import JUDGED, ReportSpec
 from podline.store.contract import Store
 
@@ -174,7 +173,7 @@ def _rival(
 ) -> Rival | None:
     folder = spec.record_folder.replace(spec.run, run, 1)
     try:
-        other, of = read_evaluation(store, folder), training_of(store, run).recipe
+        other = read_evaluation(store, folder)
     except StoreError:
         # Runs are deleted to make room, and their entries stay; nothing is left to compare with.
         return None
@@ -191,7 +190,7 @@ def _rival(
     except ArtifactError as error:
         reporter.warn(f"{run} is compared by its figures alone: {error}")
         pair = None
-    spread = spread_among(entries, plain(of), other.fingerprint, other.measure)
+    spread = spread_among(entries, entry_of(entries, run), other.measure)
     return Rival(role, run, other, _differences(pair, other, evaluation, spread), pair, spread)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import jinja2
+from markupsafe import Markup, escape
 
 from podline.plain import plain
 
@@ -13,6 +14,9 @@ _MEANS_SOMETHING = re.compile(
     # What makes a bare address a link: the slashes, www., and the @ of mail.
     r"|(?i:(?<=http:)|(?<=https:)|(?<=ftp:))/|(?i:(?<=\bwww))\.|(?<=[\w.+-])@"
 )
+
+
+_INTERVAL = r"\[[-+−]?[\d.]+, [-+−]?[\d.]+\]"
 
 
 class Markdown(str):
@@ -35,11 +39,11 @@ def markdown(text: object) -> Markdown:
 
 
 def unbroken(text: object) -> object:
-    """Keep a figure and its unit on one line of the page, and so the ends of an interval; markup stays as it is."""
+    """Escape a text for the page; keep figure and unit, and intervals, on one line; markup stays as it is."""
     if not isinstance(text, str) or hasattr(text, "__html__"):
         return text
-    text = re.sub(r"(\d) %", "\\1\N{NO-BREAK SPACE}%", text)
-    return re.sub(r"(\[[\d.]+,) ([\d.]+\])", "\\1\N{NO-BREAK SPACE}\\2", text)
+    text = re.sub(r"(\d) %", "\\1\N{NO-BREAK SPACE}%", str(escape(text)))
+    return Markup(re.sub(_INTERVAL, r'<span class="interval">\g<0></span>', text))  # noqa: S704 (escaped above)
 
 
 TEMPLATES = jinja2.Environment(

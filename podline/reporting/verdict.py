@@ -14,7 +14,7 @@ from podline.documents.metric import Metric
 from podline.documents.promotion import Promotion
 from podline.kinds.table import kind_of
 from podline.measures import measure_named
-from podline.reporting import pictures, quoted
+from podline.reporting import pictures
 from podline.reporting.blocks import Block, Heading, Items, Picture, Pictures, Text
 from podline.reporting.charts import Night, nights
 from podline.reporting.drop import Explained
@@ -69,13 +69,13 @@ def content(facts: RunFacts, headline: Headline) -> dict[str, Any]:
     """Return what the page and its Markdown show of it."""
     evaluation, rival = facts.evaluation, facts.standing.rival
     measure = evaluation.measure
-    place = f"evaluation.trained.metrics.{measure}"
-    figure = quoted.with_name(measure, facts.fig.value(place))
+    metric = evaluation.trained.metrics[measure]
+    figure = figures.with_name(measure, figures.value_text(measure, metric.value))
     return {
         "title": f"{facts.recipe.name}: {figure}",
         "split": evaluation.split,
         "figure": figure,
-        "interval": facts.fig.interval(place),
+        "interval": figures.interval_text(measure, metric),
         "sentence": _sentence(facts, headline.about),
         "better_than_guessing": evaluation.better_than_guessing,
         "against_guessing": headline.guessing,
@@ -106,7 +106,7 @@ def charts(facts: RunFacts) -> dict[str, Markup]:
 def metric_tile(facts: RunFacts, name: str) -> Tile:
     """A metric of the trained model, with what became of it."""
     metrics, standing = facts.evaluation.trained.metrics, facts.standing
-    tile = Tile(measure_named(name).label, facts.fig.metric(f"evaluation.trained.metrics.{name}"))
+    tile = Tile(measure_named(name).label, figures.metric_text(name, metrics[name]))
     before = [found[name].value for found in map(_metrics, standing.nights) if name in found]
     if before:
         tile = tile._replace(line=spark(name, [*before, metrics[name].value]))
@@ -126,12 +126,9 @@ def _metrics(entry: Any) -> dict[str, Metric]:
 def _sentence(facts: RunFacts, about: str) -> str:
     """What was trained on what, and what to think of the figure; the figure itself stands before it."""
     guessing = "better than guessing" if facts.evaluation.better_than_guessing else "no better than guessing"
-    return quoted.joined(
-        f"{about} by recipe {facts.recipe.name}, trained for ",
-        facts.fig("training.epochs", lambda epochs: f"{epochs:.4g}"),
-        " epochs on ",
-        facts.fig("data.train"),
-        f" images: {', '.join([guessing, *_compared(facts)])}.",
+    return (
+        f"{about} by recipe {facts.recipe.name}, trained for {facts.training.epochs:.4g} epochs on "
+        f"{figures.count(facts.manifest.split('train').records)} images: {', '.join([guessing, *_compared(facts)])}."
     )
 
 
@@ -168,17 +165,15 @@ def _against_rival(facts: RunFacts, rival: Rival) -> str:
     """The comparison in full."""
     measure, difference = facts.evaluation.measure, rival.difference
     low, high = (figures.change_bound(measure, end) for end in (difference.low, difference.high))
-    other = facts.fig.metric(f"rival.trained.metrics.{measure}")
+    other = figures.metric_text(measure, rival.evaluation.trained.metrics[measure])
     told = f"; {difference.gained} gained, {difference.lost} lost" if difference.gained is not None else ""
     chance = {
         "noise": "chance alone could well have done that",
         "seed": "that may be caused by the seed",
         "beyond": "that is beyond chance",
     }[difference.chance]
-    return quoted.joined(
-        f" [{low}, {high}] against the {rival.role}, {rival.run}, with ",
-        other,
-        f": {chance} ({difference.method}{told}).",
+    return (
+        f" [{low}, {high}] against the {rival.role}, {rival.run}, with {other}: {chance} ({difference.method}{told})."
     )
 
 
@@ -201,9 +196,8 @@ def why_worse(run: RunFacts) -> Iterator[Block]:
     if in_pairs:
         sides = (
             f"On the left, and before the arrow, what {drop.against} finds; on the right what this run finds. "
-            f"{drop.noun.said('People')} that only the first finds are framed; joints that only the first puts in "
-            f"their place are ringed there. {drop.noun.an.capitalize()} is found at OKS 0.5, a joint is close at a "
-            "similarity of 0.5."
+            "Instances that only the first finds are framed; joints that only the first puts in their place are ringed "
+            "there. An instance is found at OKS 0.5, a joint is close at a similarity of 0.5."
         )
     yield Text(sides, "note")
 
@@ -213,7 +207,7 @@ def _lost(worse: Explained, lost: LostExample, images: Sequence[npt.NDArray[np.u
     if not worse.in_pairs:
         shown = [(pictures.data_uri(images[0]), f"Test example {record}, {lost.name}")]
         return Picture(shown, f"{lost.name}: {lost.before} → {lost.after}", [f"record {record}"])
-    of = f"{lost.name[:1].upper()}{lost.name[1:]} with the {drop.noun.many} that"
+    of = f"{lost.name[:1].upper()}{lost.name[1:]} with the instances that"
     alts = (f"{of} {drop.against} finds", f"{of} this run finds")
     shown = [(pictures.photo_uri(image, pictures.LOST_PHOTO), alt) for image, alt in zip(images, alts, strict=True)]
     return Picture(shown, f"{lost.before} → {lost.after}", [f"{lost.name}, record {record}"])
@@ -222,7 +216,7 @@ def _lost(worse: Explained, lost: LostExample, images: Sequence[npt.NDArray[np.u
 def _training_tiles(facts: RunFacts) -> list[Tile]:
     """What training cost."""
     return [
-        Tile("parameters", facts.fig("training.parameters", figures.short_count)),
-        Tile("training", facts.fig("training.seconds", figures.duration)),
-        Tile("examples a second", facts.fig("training.examples_per_second", figures.rate)),
+        Tile("parameters", figures.short_count(facts.training.parameters)),
+        Tile("training", figures.duration(facts.training.seconds)),
+        Tile("examples a second", figures.rate(facts.training.examples_per_second)),
     ]

@@ -12,7 +12,7 @@ from small_dataset import publish_dataset
 
 from podline.data.fitting import fitted
 from podline.data.pictures import picture_of
-from podline.evaluation.predicting_classes import Classes
+from podline.kinds.classification.predicting import Classes
 
 WHITE = np.full((10, 20, 3), 255, np.uint8)
 

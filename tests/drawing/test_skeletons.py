@@ -8,8 +8,8 @@ from podline.data.keypoints import from_annotated, mirrored
 from podline.documents.skeleton import COCO
 from podline.drawing.pose_maps import heatmap_panels, heatmap_picture, paf_panels, paf_picture
 from podline.drawing.skeletons import CENTER, LEFT, RIGHT, limb_colour, poses_of, with_skeletons
-from podline.evaluation.coco_results import people_to_results
-from podline.evaluation.pose_decoding import People
+from podline.kinds.pose.coco_results import people_to_results
+from podline.kinds.pose.decoding import People
 
 SIDE = 400
 # A person who faces the viewer: the person's right is on the picture's left.

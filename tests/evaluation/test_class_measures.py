@@ -20,9 +20,9 @@ from support.guessed import guesses_of
 from podline import measures
 from podline.commands.runs import runs_group
 from podline.errors import SettingsError
-from podline.evaluation.class_measures import figures_of, value_of
-from podline.evaluation.guesses import Guesses
 from podline.intervals import wilson_interval
+from podline.kinds.classification.guesses import Guesses
+from podline.kinds.classification.measures import figures_of, value_of
 from podline.ledger.ledger import publish
 from podline.measures import Measure, measure_named, shown
 from podline.store.opening import open_store

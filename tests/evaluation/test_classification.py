@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from podline.errors import ArtifactError, DivergenceError
-from podline.evaluation.classification import ClassificationTally
+from podline.kinds.classification.tally import ClassificationTally
 
 Batch = tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]
 

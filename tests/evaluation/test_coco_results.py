@@ -9,8 +9,8 @@ from coco_people import CATEGORIES, annotation
 from podline.data.coco_letterbox import LetterBox
 from podline.documents.skeleton import COCO
 from podline.errors import SourceError
-from podline.evaluation.coco_results import check_results, people_to_results, read_truth
-from podline.evaluation.pose_decoding import People
+from podline.kinds.pose.coco_results import check_results, people_to_results, read_truth
+from podline.kinds.pose.decoding import People
 
 GOOD = {"image_id": 1, "category_id": 1, "keypoints": [1] * 51, "score": 0.5}
 PERSON = annotation(3, 1, np.full((17, 3), 2))

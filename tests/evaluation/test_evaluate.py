@@ -11,7 +11,7 @@ from podline.documents.evaluation import Evaluation
 from podline.documents.metrics_log import EvaluationLine, read_metrics
 from podline.errors import ArtifactError, SettingsError, StoreError
 from podline.evaluation.evaluate import evaluate
-from podline.evaluation.guesses import read_guesses
+from podline.kinds.classification.guesses import read_guesses
 from podline.kinds.table import read_evaluation
 from podline.progress import Reporter, silent
 from podline.recipes.settings import Duration, ModelSettings, Recipe, ScheduleSettings

@@ -6,10 +6,11 @@ import numpy as np
 from support.guessed import guesses_of
 
 from podline.documents.skeleton import COCO
-from podline.evaluation.guesses import Guesses
-from podline.evaluation.moved_parts import ShareChange, moved_classes, moved_joints
-from podline.evaluation.noise import sampled_change
-from podline.evaluation.oks import CloseJoints
+from podline.evaluation.differences import ShareChange, sampled_change
+from podline.kinds.classification.guesses import Guesses
+from podline.kinds.classification.pairs import moved_classes
+from podline.kinds.pose.lost_people import moved_joints
+from podline.kinds.pose.oks import CloseJoints
 
 WRIST = COCO.annotated.index("left_wrist")
 

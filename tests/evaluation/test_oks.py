@@ -13,8 +13,8 @@ from pycocotools.cocoeval import COCOeval
 
 from podline.documents import skeleton
 from podline.errors import SourceError
-from podline.evaluation.coco_results import read_truth
-from podline.evaluation.oks import OksFigures, evaluate_results
+from podline.kinds.pose.coco_results import read_truth
+from podline.kinds.pose.oks import OksFigures, evaluate_results
 
 
 def pycocotools_figures(truth, results, folder):

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from coco_people import CATEGORIES, annotation, random_results, random_truth
 
-from podline.evaluation import oks_intervals
-from podline.evaluation.oks import OksFigures, evaluate_results, judged
-from podline.evaluation.oks_intervals import figures_within
+from podline.kinds.pose import oks_intervals
+from podline.kinds.pose.oks import OksFigures, evaluate_results, judged
+from podline.kinds.pose.oks_intervals import figures_within
 
 
 def undrawn(monkeypatch, evaluation):

@@ -5,8 +5,8 @@ import pytest
 
 from podline.data.keypoints import mirrored
 from podline.documents.skeleton import COCO
-from podline.evaluation.pose_decoding import Links, Peaks, assemble, decode_people, find_peaks, with_fragments
 from podline.input.pose_targets import pose_targets
+from podline.kinds.pose.decoding import Links, Peaks, assemble, decode_people, find_peaks, with_fragments
 from podline.recipes.pose_settings import DecodingSettings, PoseTargetSettings
 
 SIDE, STRIDE = 184, 8

@@ -5,8 +5,8 @@ import pytest
 from coco_people import CATEGORIES, annotation
 
 from podline.documents.ranked_images import ImageFigures
-from podline.evaluation.oks import at_threshold, judged
-from podline.evaluation.pose_images import by_image, ranked
+from podline.kinds.pose.images import by_image, ranked
+from podline.kinds.pose.oks import at_threshold, judged
 
 POSE = np.full((17, 3), 2) + np.arange(17)[:, None] * [6, 9, 0]
 

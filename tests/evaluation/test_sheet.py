@@ -14,8 +14,9 @@ from small_dataset import CLASS_NAMES, FINGERPRINT, drawn, publish_dataset
 from podline import notebook
 from podline.data.order import TrainingOrder
 from podline.errors import SettingsError, StoreError
-from podline.evaluation import class_sheet, sheet
+from podline.evaluation import sheet
 from podline.input.augmentation import augment
+from podline.kinds.classification import sheet as class_sheet
 from podline.progress import silent
 from podline.recipes.settings import (
     AugmentationSettings,

@@ -1,19 +1,14 @@
-"""A kind of task is one contract: its code is there, and nobody else asks which kind a run is."""
+"""A kind of task is one class, and no other module asks which kind a run is."""
 
 from __future__ import annotations
 
-import ast
-import dataclasses
-import inspect
 import re
 from pathlib import Path
 
 import pytest
 
-from podline import entry_points
 from podline.errors import ArtifactError, SettingsError
-from podline.kinds.kind import Code
-from podline.kinds.table import KINDS, kind_by_measure, kind_of, read_evaluation
+from podline.kinds.table import kind_by_measure, kind_of, kinds, read_evaluation
 from podline.measures import SHIPPED
 from podline.recipes import registry
 from podline.store.folder import FolderStore
@@ -26,29 +21,7 @@ BRANCHES = re.compile(
     r"|\"(ap|top1)\" (==|!=|if )|if [\w.]*recipe\.pose\b"
 )
 # The kinds' own: a recipe's settings, and what reads a pose network's evaluation.
-OWN = {"podline/recipes/settings.py", "podline/evaluation/poses.py", "podline/reporting/page.py"}
-CODE = [
-    (kind.name, field.name, value.place)
-    for kind in KINDS.values()
-    for field in dataclasses.fields(kind)
-    if isinstance(value := getattr(kind, field.name), Code)
-]
-
-
-@pytest.mark.parametrize(("kind", "part", "place"), CODE, ids=[f"{kind}-{part}" for kind, part, _ in CODE])
-def test_the_code_of_each_part_is_defined_where_it_is_said_to_be(kind: str, part: str, place: str) -> None:
-    module, _, name = place.partition(":")
-    tree = ast.parse((PROJECT / f"{module.replace('.', '/')}.py").read_text())
-    assert name in {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
-
-
-@pytest.mark.parametrize("part", dict.fromkeys(part for _, part, _ in CODE))
-def test_the_code_of_a_part_takes_the_same_of_every_kind(part: str) -> None:
-    """Kinds are below what implements them, so their types cannot say it."""
-    functions = [entry_points.load(place) for _, name, place in CODE if name == part]
-    taken = {len(inspect.signature(function).parameters) for function in functions}
-    assert len(functions) == len(KINDS)
-    assert len(taken) == 1
+OWN = {"podline/recipes/settings.py", "podline/kinds/pose/judging.py", "podline/reporting/page.py"}
 
 
 def test_nobody_else_asks_which_kind_a_run_is() -> None:
@@ -78,10 +51,10 @@ def test_the_search_finds_what_there_once_was(line: str) -> None:
 
 
 def test_each_recipe_has_its_kind_and_each_kind_a_measure_that_is_known() -> None:
-    kinds = {name: kind_of(registry.get(name)).name for name in registry.names()}
-    assert kinds == {name: "pose" if name in ("coco_pose", "keypoints") else "classification" for name in kinds}
-    assert {kind.measure for kind in KINDS.values()} < {measure.name for measure in SHIPPED}
-    assert all(kind_by_measure(kind.measure) is kind for kind in KINDS.values())
+    found = {name: kind_of(registry.get(name)).name for name in registry.names()}
+    assert found == {name: "pose" if name in ("coco_pose", "keypoints") else "classification" for name in found}
+    assert {kind.measure for kind in kinds()} < {measure.name for measure in SHIPPED}
+    assert all(kind_by_measure(kind.measure) is kind for kind in kinds())
 
 
 def test_a_recipe_for_classes_has_no_pose_settings() -> None:
@@ -91,11 +64,11 @@ def test_a_recipe_for_classes_has_no_pose_settings() -> None:
 
 def test_an_evaluation_of_no_known_kind_is_named(tmp_path: Path) -> None:
     store = FolderStore(tmp_path)
-    store.publish_json("runs/r/evaluation.json", {"task": "depth"})
+    store.publish_json("runs/r/evaluation.json", {"kind": "depth"})
     with pytest.raises(
-        ArtifactError, match=r"evaluation\.json is of a depth vs classification, pose; evaluate the run"
+        ArtifactError, match=r"evaluation\.json: got kind=depth, expected classification, pose; evaluate the run"
     ):
         read_evaluation(store, "runs/r")
-    store.publish_json("runs/s/evaluation.json", {"task": "pose"})
+    store.publish_json("runs/s/evaluation.json", {"kind": "pose"})
     with pytest.raises(ArtifactError, match=r"evaluation\.json is not an evaluation"):
         read_evaluation(store, "runs/s")

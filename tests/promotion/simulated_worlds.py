@@ -16,7 +16,7 @@ import numpy.typing as npt
 from support.guessed import guesses_of
 
 from podline.documents.promotion import Check
-from podline.evaluation.guesses import Guesses
+from podline.kinds.classification.guesses import Guesses
 from podline.promotion.figure import ModelCost, Pair
 from podline.promotion.rules import checks_of
 from podline.recipes.promotion_settings import PromotionSettings

@@ -17,7 +17,7 @@ from support.guessed import guesses_of
 
 from podline import entry_points
 from podline.errors import SettingsError
-from podline.evaluation.guesses import Guesses
+from podline.kinds.classification.guesses import Guesses
 from podline.promotion.figure import ModelCost, Pair
 from podline.promotion.rules import checks_of
 from podline.recipes.promotion_settings import PromotionSettings

@@ -15,12 +15,12 @@ from podline.documents.manifest import read_manifest
 from podline.documents.pose_evaluation import PoseEvaluation
 from podline.documents.promotion import Check
 from podline.documents.skeleton import COCO
-from podline.evaluation.oks import judged
+from podline.kinds.pose.answers import PoseAnswers
+from podline.kinds.pose.oks import judged
 from podline.kinds.table import read_evaluation
 from podline.progress import silent
 from podline.promotion.answers import JudgedSplit
 from podline.promotion.figure import ModelCost, Pair
-from podline.promotion.kinds import PoseAnswers
 from podline.promotion.rules import checks_of
 from podline.recipes.promotion_settings import PromotionSettings
 from podline.store.opening import open_store

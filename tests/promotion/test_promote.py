@@ -23,7 +23,7 @@ from podline.documents.metrics_log import read_metrics
 from podline.documents.promotion import Promotion, read_promotion
 from podline.errors import ArtifactError, SettingsError, UndecidedError
 from podline.evaluation.evaluate import evaluate
-from podline.evaluation.guesses import read_guesses
+from podline.kinds.classification.guesses import read_guesses
 from podline.ledger.differences import NamedDifference
 from podline.ledger.recording import recorded
 from podline.progress import silent

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from podline.documents.skeleton import COCO
-from podline.evaluation.pose_images import SHOWN
+from podline.kinds.pose.images import SHOWN
 from podline.reporting.pictures import PHOTO, SMALL_PHOTO, data_uri, photo_uri
 
 NOISE = np.random.default_rng(0).integers(0, 256, (600, 800, 3), np.uint8)

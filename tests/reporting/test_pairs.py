@@ -11,10 +11,10 @@ from small_dataset import drawn, publish_dataset
 from support.guessed import guesses_of
 
 from podline.errors import ArtifactError, StoreError
-from podline.evaluation.guesses import GUESSES
-from podline.evaluation.noise import Difference
+from podline.evaluation.differences import Difference
+from podline.kinds.classification.guesses import GUESSES
+from podline.kinds.classification.pairs import GuessedPair
 from podline.noise import Seeds
-from podline.reporting.class_pairs import GuessedPair
 from podline.reporting.drop import Drop
 from podline.reporting.pairs import Judged, paired
 from podline.store.contract import Store

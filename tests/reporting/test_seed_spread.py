@@ -12,10 +12,10 @@ from scipy.special import ndtri
 from support.guessed import guesses_of
 
 from podline.documents.ledger_entry import Entry, Outcome, PromotionSummary
-from podline.evaluation.guesses import Guesses
-from podline.evaluation.noise import Difference
+from podline.evaluation.differences import Difference
 from podline.intervals import wilson_interval
-from podline.reporting.class_pairs import GuessedPair
+from podline.kinds.classification.guesses import Guesses
+from podline.kinds.classification.pairs import GuessedPair
 from podline.reporting.pairs import moved_parts
 from podline.reporting.seed_spread import SeedSpread, spread_among
 
@@ -83,6 +83,6 @@ def test_what_tells_of_the_spread_is_what_differs_in_the_seed_alone() -> None:
     refused = PromotionSummary(verdict="refused", reason="class cat")
     changed = [{"promotion": refused}, {"data": other_data}, {"settings": longer}, {"outcome": first.outcome}, {}]
     told = [first, *(entry.model_copy(update=each) for entry, each in zip(others, changed, strict=True))]
-    found = spread_among(told, first.settings["recipe"], first.data.fingerprint, "top1")
+    found = spread_among(told, first, "top1")
     assert [each.main.value for each in found.known] == [0.8, 0.805]
     assert found.of("top1", first.outcome.main).trainings == 2 if first.outcome else None

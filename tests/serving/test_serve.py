@@ -27,7 +27,7 @@ from podline.commands.models import _spec as spec_of
 from podline.documents import champions
 from podline.documents.champions import Candidate
 from podline.evaluation.evaluate import evaluate
-from podline.evaluation.guesses import read_guesses
+from podline.kinds.classification.guesses import read_guesses
 from podline.progress import silent
 from podline.promotion.promote import promote
 from podline.recipes.settings import Duration, ModelSettings, Recipe, ScheduleSettings

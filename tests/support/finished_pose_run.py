@@ -13,8 +13,8 @@ from small_coco import publish_people
 
 from podline.documents.ledger_entry import Entry
 from podline.documents.metrics_log import EvaluationLine, EventLine, StepsLine
-from podline.evaluation.poses import judge_answers
 from podline.inventory.catalogue import training_of
+from podline.kinds.pose.judging import judge_answers
 from podline.kinds.table import read_evaluation
 from podline.ledger import ledger
 from podline.ledger.recording import outcome_of, plain

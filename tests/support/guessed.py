@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from podline.evaluation.guesses import Guesses
+from podline.kinds.classification.guesses import Guesses
 
 
 def guesses_of(labels: npt.NDArray[np.int64], predictions: npt.NDArray[np.int64], sure: float = 0.9) -> Guesses:

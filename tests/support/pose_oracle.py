@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from podline.documents.skeleton import COCO
-from podline.evaluation.poses import FIELDS
 from podline.input.pose_targets import pose_targets
+from podline.kinds.pose.judging import FIELDS
 from podline.recipes.pose_settings import PoseModelSettings, PoseSettings, PoseTargetSettings
 from podline.recipes.settings import Recipe
 

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from podline.input.pose_targets import PoseTargets
-from podline.training.pose_losses import stage_losses
+from podline.kinds.pose.losses import stage_losses
 
 CELLS = 4
 

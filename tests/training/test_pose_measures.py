@@ -6,8 +6,8 @@ import tensorflow as tf
 
 from podline.documents.skeleton import COCO
 from podline.input.pose_targets import pose_targets
+from podline.kinds.pose.stage_measures import stage_figures, stage_sums, sum_names
 from podline.recipes.pose_settings import PoseTargetSettings
-from podline.training.pose_measures import stage_figures, stage_sums, sum_names
 
 SIDE, CELLS = 128, 16
 

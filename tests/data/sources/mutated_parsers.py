@@ -30,7 +30,7 @@ from podline.data.sources.coco_records import annotations_of
 from podline.data.sources.coco_truth import truth_of
 from podline.data.sources.opening import open_source
 from podline.documents.skeleton import COCO
-from podline.evaluation.coco_results import read_truth
+from podline.kinds.pose.coco_results import read_truth
 
 _LARGE_SHARE = 0.01
 

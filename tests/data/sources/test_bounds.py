@@ -27,7 +27,7 @@ from podline.data.sources.coco_masks import check_outlines, ignored_mask
 from podline.data.sources.opening import open_source
 from podline.data.sources.pickles import Label, write_batch
 from podline.errors import SourceError
-from podline.evaluation.coco_results import read_truth
+from podline.kinds.pose.coco_results import read_truth
 
 DOCS = Path(__file__).parents[3] / "docs" / "bounds.md"
 CROWD: dict[str, Any] = {"iscrowd": 1, "num_keypoints": 0, "keypoints": [0] * 51}

@@ -1,0 +1,131 @@
+"""A classifier judged on a split, every example once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from podline.data.reader import SplitReader, open_split
+from podline.documents.evaluation import Evaluation
+from podline.evaluation.case import Case, Judgement
+from podline.evaluation.forward import News, answers_of
+from podline.input.pipeline import EvaluationInput
+from podline.intervals import guessing_interval
+from podline.kinds.classification.guesses import GUESSES
+from podline.kinds.classification.tally import ClassificationTally
+from podline.kinds.classification.views import over_views
+from podline.kinds.table import kind_of
+from podline.plurals import plural
+from podline.training.plan import TRAINING_SPLIT, plan_training
+
+# One example alone goes through a kernel for matrix times vector, which adds up in another order than the one for
+# matrices that all larger batches share. In pairs, a logit has the same bits whatever the batch size (seen on CPUs).
+_SMALLEST_BATCH = 2
+# Where nothing was learned, so many times as many steps are suggested, and so many at least.
+_MORE, _LEAST_STEPS = 5, 400
+
+
+def judge(case: Case) -> Judgement:
+    """Judges a run's classifier; beside the document lies what it says of each example.
+
+    Raises:
+        ArtifactError: the data are not what they were, or were changed while they were read.
+    """
+    spec, manifest = case.spec, case.manifest
+    before, after = (logits_of(model, case.strategy) for model in (case.before, case.after))
+    readers = {split: _reader(case, split) for split in (spec.split, TRAINING_SPLIT)}
+    judged = _batches(case, readers[spec.split])
+    seen = _batches(case, readers[TRAINING_SPLIT], plan_training(case.recipe, manifest).order.ids[: judged.count])
+    asked = [(before, judged), (after, judged), (after, seen)]
+    if spec.views > 1:
+        asked.append((logits_of(over_views(case.after, spec.views), case.strategy), judged))
+    news = News(case.reporter, sum(batches.count for _, batches in asked))
+    untrained, trained, remembered, *averaged = (
+        tally(model, batches, len(manifest.class_names), news.done) for model, batches in asked
+    )
+    for reader in readers.values():
+        reader.require_unchanged()
+    figures, guessing = trained.figures(), guessing_interval(manifest.split(spec.split).class_counts)
+    document = Evaluation(
+        run=spec.run,
+        dataset=spec.dataset,
+        fingerprint=spec.fingerprint,
+        weights_sha256=spec.weights_sha256,
+        split=spec.split,
+        class_names=manifest.class_names,
+        trained=figures,
+        untrained=untrained.figures(),
+        seen=remembered.figures(),
+        guessing=guessing,
+        better_than_guessing=figures.metrics["top1"].value > guessing.high,
+        per_class=trained.per_class(manifest.class_names),
+        confusion=trained.confusion(),
+        confused=trained.confused(),
+        calibration=trained.guesses().calibration(),
+        mistakes=trained.mistakes(),
+        views=spec.views,
+        over_views=averaged[0].figures() if averaged else None,
+    )
+    failure = "" if document.better_than_guessing else _failure(case, document)
+    return Judgement(document, {GUESSES: trained.guesses().to_bytes()}, failure=failure)
+
+
+def _reader(case: Case, split: str) -> SplitReader:
+    return open_split(case.store, case.spec.dataset_folder, case.manifest, split, case.reporter)
+
+
+def _batches(case: Case, reader: SplitReader, ids: npt.NDArray[np.int64] | None = None) -> EvaluationInput:
+    return EvaluationInput(
+        reader,
+        case.manifest,
+        kind_of(case.recipe).objective(case.recipe, case.manifest).fields,
+        batch_size=max(_SMALLEST_BATCH * case.strategy.num_replicas_in_sync, case.spec.batch_size),
+        ids=ids,
+    )
+
+
+Logits = Callable[[EvaluationInput], Iterator[tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]]]
+
+
+def logits_of(model: Any, strategy: tf.distribute.Strategy) -> Logits:
+    """A model as a function of an input: for each batch the logits, (n, classes), and labels, (n,), of its examples.
+
+    Args:
+        model: takes uint8 images (n, height, width, channels).
+        strategy: what it was built under; each replica answers its part of a batch.
+    """
+    answers = answers_of(model, strategy)
+    return lambda batches: ((logits, fields["label"]) for logits, fields in answers(batches))
+
+
+def tally(logits: Logits, batches: EvaluationInput, classes: int, news: Callable[[int], None]) -> ClassificationTally:
+    """Every example's logits, judged; ``news`` is told how many examples each batch had."""
+    judged = ClassificationTally(classes)
+    with batches.explained():
+        for answers, labels in logits(batches):
+            judged.add(answers, labels)
+            news(len(labels))
+    return judged
+
+
+def _failure(case: Case, document: Evaluation) -> str:
+    """Say that a classifier cannot be told from guessing, and what helps."""
+    top1, guessing = document.trained.metrics["top1"], document.guessing
+    steps = plan_training(case.recipe, case.manifest).total_steps
+    images = plural(case.manifest.split(TRAINING_SPLIT).records, "training image")
+    helps = [f"more than {images}", "pretrained weights to begin with (--init FILE)"]
+    seen = document.seen.metrics["top1"]
+    if seen.value > guessing.high:
+        found = f"it gets {seen.value:.2%} of training images right, so more steps alone do not help"
+    else:
+        found = f"it gets no more than {seen.value:.2%} of training images right"
+        helps.insert(0, f"more than {plural(steps, 'step')} (--steps {max(_MORE * steps, _LEAST_STEPS)})")
+        helps.append("another learning rate, right labels")
+    return (
+        f"sanity check: {document.run} gets {top1.value:.2%} of {document.trained.examples} {document.split} examples "
+        f"right, and guessing gives up to {guessing.high:.2%}; {found}; what may help: {'; '.join(helps)}"
+    )

@@ -1,0 +1,76 @@
+"""Rules of promotion for classifiers: accuracy, classes, calibration error, guarded measures."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from statistics import fmean
+
+import numpy as np
+
+from podline.errors import SettingsError
+from podline.kinds.classification.guesses import Guesses
+from podline.kinds.classification.measures import value_of
+from podline.measures import Measure, measure_named, of_classifiers
+from podline.noise import Floats, scale
+from podline.promotion.figure import LEAST_EXAMPLES, Figure, Pair, drawn, rule, shares
+from podline.recipes.promotion_settings import PromotionSettings
+
+# Classes do not vary quite independently, so the whole varies more than their mean would.
+_DEPENDENT = 1.5
+
+
+@rule("main")
+def accuracy(pair: Pair, settings: PromotionSettings) -> Iterator[Figure]:
+    """The accuracy must not fall."""
+    now = {"accuracy": _right([pair.candidate])[0]}
+    parts = [each.noise for each in _of_classes(pair, settings)]
+    of_part = [each.seeds / float(scale(each.share, each.examples)) for each in parts] or [0.0]
+    # Classes that move by themselves move the whole as well, and more so if they do not do it quite independently.
+    spread = math.sqrt(settings.spread**2 + _DEPENDENT * fmean(of_part) / len(of_part))
+    yield from shares({"accuracy": _right(pair.known)}, now, spread, settings.margin)
+
+
+@rule("class")
+def classes(pair: Pair, settings: PromotionSettings) -> Iterator[Figure]:
+    """The accuracy of each class with enough test examples must not fall."""
+    yield from _of_classes(pair, settings)
+
+
+@rule("calibration")
+def calibration(pair: Pair, settings: PromotionSettings) -> Iterator[Figure]:
+    """The calibration error must not grow."""
+    yield replace(_measured(pair, measure_named("calibration_error"), settings), margin=settings.calibration)
+
+
+@rule("guard")
+def guards(pair: Pair, settings: PromotionSettings) -> Iterator[Figure]:
+    """The measures that the settings name must not be worse."""
+    measures = {measure.name: measure for measure in of_classifiers()}
+    for name in settings.guards:
+        if name not in measures:
+            raise SettingsError(f"promotion.guards: got {name}, expected a measure of classes: {', '.join(measures)}")
+        yield _measured(pair, measures[name], settings)
+
+
+def _of_classes(pair: Pair, settings: PromotionSettings) -> Iterator[Figure]:
+    now = {name: right[0] for name, right in _by_class(pair, [pair.candidate]).items()}
+    if now:
+        yield from shares(_by_class(pair, pair.known), now, settings.part_spread, settings.part_margin)
+
+
+def _measured(pair: Pair, measure: Measure, settings: PromotionSettings) -> Figure:
+    sign = 1 if measure.higher_is_better else -1
+    return drawn(measure.label, pair, lambda said: sign * value_of(measure, said), settings, measure.name)
+
+
+def _right(said: Sequence[Guesses]) -> Floats:
+    return np.stack([guesses.right for guesses in said]).astype(float)
+
+
+def _by_class(pair: Pair, said: Sequence[Guesses]) -> dict[str, Floats]:
+    """Return what models got right of the examples of each class that has enough of them, by name."""
+    right = _right(said)
+    rows = {name: np.flatnonzero(pair.candidate.labels == label) for label, name in enumerate(pair.class_names)}
+    return {name: right[:, places] for name, places in rows.items() if len(places) >= LEAST_EXAMPLES}

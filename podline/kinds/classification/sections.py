@@ -1,0 +1,207 @@
+"""Sections of a classifier's report, and what its verdict says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from podline import figures
+from podline.data.reader import open_split
+from podline.documents.evaluation import Evaluation
+from podline.documents.metric import Metric
+from podline.measures import shown
+from podline.reporting import charts, verdict
+from podline.reporting.blocks import Block, Chart, Column, Fold, Grid, Heading, Picture, Pictures, Table, Text
+from podline.reporting.facts import RunFacts
+from podline.reporting.pictures import data_uri
+from podline.reporting.run_sections import MOST_CLASSES
+from podline.reporting.sections import section
+
+# Pairs of classes that are listed as the most frequent confusions, and classes that are listed as the weakest.
+_CONFUSIONS = _WEAKEST = 10
+
+
+def headline(run: RunFacts) -> verdict.Headline:
+    """Return what the top of the page says of the accuracy."""
+    evaluation: Evaluation = run.evaluation
+    judged = (
+        ""
+        if evaluation.better_than_guessing
+        else " The result cannot be told from guessing: look for what is wrong before anything else."
+    )
+    return verdict.Headline(
+        about=f"of the {evaluation.split} split of {evaluation.dataset} labelled correctly",
+        guessing=(
+            f"Always naming the most frequent class of the {evaluation.split} split would be right for "
+            f"{_accuracy(evaluation.guessing)}, the same network before training for "
+            f"{_accuracy(evaluation.untrained.metrics['top1'])}.{judged} On {figures.count(evaluation.seen.examples)} "
+            f"examples that it was trained on the model is right for {_accuracy(evaluation.seen.metrics['top1'])}."
+        ),
+        tiles=[
+            verdict.metric_tile(run, measure.name)
+            for measure in shown(evaluation.trained.metrics)
+            if measure.name != evaluation.measure
+        ],
+    )
+
+
+def _accuracy(metric: Metric) -> str:
+    return figures.metric_text("top1", metric)
+
+
+@section("Figures")
+def metrics(run: RunFacts) -> Iterator[Block]:
+    """Show every measure of the trained model, of the untrained one, and on examples that it was trained on."""
+    evaluation: Evaluation = run.evaluation
+    sides = {
+        f"trained, {evaluation.split} split": evaluation.trained,
+        f"untrained, {evaluation.split} split": evaluation.untrained,
+        "trained, examples it has seen": evaluation.seen,
+    }
+    if evaluation.over_views:
+        sides[f"trained, mean over {evaluation.views} views of each image"] = evaluation.over_views
+    rows = [
+        {"": measure.label}
+        | {title: figures.metric_text(measure.name, side.metrics[measure.name]) for title, side in sides.items()}
+        for measure in shown(evaluation.trained.metrics)
+    ]
+    rows.append({"": "right"} | {title: figures.count(side.correct) for title, side in sides.items()})
+    rows.append({"": "examples"} | {title: figures.count(side.examples) for title, side in sides.items()})
+    yield Table.of(rows)
+    yield Text(
+        "Intervals are 95 % intervals: Wilson’s for shares, the normal one for other means, the bootstrap’s for other "
+        "measures. evaluation.json has every figure in full precision.",
+        "note",
+    )
+
+
+@section("Classes")
+def classes(run: RunFacts) -> Iterator[Block]:
+    """Show the confusion matrix and each class's accuracy; of many classes the weakest."""
+    evaluation: Evaluation = run.evaluation
+    count = len(evaluation.class_names)
+    many = count > charts.MANY_CLASSES
+    caption = "A row is a label, a column a prediction; the stronger the colour, the larger the share of the row."
+    if count > charts.MATRIX_ROWS:
+        caption += f" Each stands for {count / charts.MATRIX_ROWS:.3g} classes that follow each other."
+    yield Grid(
+        Chart(charts.confusion(evaluation), "Confusion matrix", caption),
+        Column(
+            Heading("Most frequent confusions"),
+            _confusions(evaluation) or Text("None: every example is labelled correctly."),
+            *([Heading("The weakest classes"), _classes(evaluation, _weakest(evaluation)[:_WEAKEST])] if many else []),
+        ),
+    )
+    if not many:
+        yield Fold("The matrix as a table", _matrix(evaluation))
+    top1 = evaluation.trained.metrics["top1"].value
+    listed = _weakest(evaluation)[:MOST_CLASSES] if count > MOST_CLASSES else range(count)
+    accuracies = Grid(
+        Chart(
+            charts.per_class(evaluation.per_class, top1, MOST_CLASSES),
+            caption="The dashed line is the accuracy over all classes.",
+        ),
+        _classes(evaluation, listed),
+    )
+    if many:
+        which = f"the {MOST_CLASSES} weakest of {count} classes" if count > MOST_CLASSES else f"each of {count} classes"
+        yield Fold(f"Accuracy of {which}", accuracies)
+    else:
+        yield Heading("Accuracy of each class")
+        yield accuracies
+
+
+def _weakest(evaluation: Evaluation) -> list[int]:
+    """Return the classes that have examples, the one with the lowest accuracy first."""
+    found = evaluation.per_class
+    judged = [label for label, scored in enumerate(found) if scored.examples]
+    return sorted(judged, key=lambda label: found[label].accuracy.value)
+
+
+def _classes(evaluation: Evaluation, labels: Iterable[int]) -> Table:
+    """Return how many examples classes have, how many are right, how often each was named, its accuracy."""
+    return Table.of(
+        {
+            "class": found.name,
+            "label": str(label),
+            "examples": figures.count(found.examples),
+            "right": figures.count(found.correct),
+            "named": figures.count(found.predicted),
+            "accuracy": figures.percent(found.accuracy.value),
+            "95 % interval": figures.interval_text("top1", found.accuracy),
+        }
+        for label in labels
+        for found in (evaluation.per_class[label],)
+    )
+
+
+def _matrix(evaluation: Evaluation) -> Table:
+    rows = zip(evaluation.class_names, evaluation.confusion, strict=True)
+    return Table(["label", *evaluation.class_names], [[name, *map(figures.count, row)] for name, row in rows])
+
+
+def _confusions(evaluation: Evaluation) -> Table:
+    names = evaluation.class_names
+    rows = [
+        {
+            "label": names[label],
+            "taken for": names[prediction],
+            "times": figures.count(times),
+            "of its class": figures.percent(times / evaluation.per_class[label].examples),
+        }
+        for label, prediction, times in evaluation.confusions[:_CONFUSIONS]
+    ]
+    return Table.of(rows, words=2)
+
+
+@section("Calibration")
+def calibration(run: RunFacts) -> Iterator[Block]:
+    """Show how often guesses of some confidence are right."""
+    evaluation: Evaluation = run.evaluation
+    bins = Table.of(
+        {
+            "confidence in": f"{100 * entry.low:.0f}–{100 * entry.high:.0f} %",
+            "examples": figures.count(entry.examples),
+            "mean confidence": figures.percent(entry.confidence),
+            "right": figures.percent(entry.accuracy),
+        }
+        for entry in evaluation.calibration
+        if entry.examples
+    )
+    error = evaluation.trained.metrics["calibration_error"].value
+    yield Grid(
+        Chart(charts.calibration(evaluation.calibration, error)),
+        Column(
+            Text(
+                "Of the guesses made with some confidence, how many are right? On the dashed line confidence is what "
+                "it says; below it the model is too sure of itself, above it too modest. A dot’s area is its share of "
+                "the examples."
+            ),
+            Fold("The bins as a table", bins),
+        ),
+    )
+
+
+@section("The most confident mistakes")
+def mistakes(run: RunFacts) -> Iterator[Block]:
+    """Show the images that the model was most confident about and wrong."""
+    evaluation: Evaluation = run.evaluation
+    if not evaluation.mistakes:
+        yield Text("None: every example is labelled correctly.")
+        return
+    reader = open_split(run.store, run.spec.dataset_folder, run.manifest, evaluation.split)
+    records = np.array([mistake.record for mistake in evaluation.mistakes], np.int64)
+    names, found = evaluation.class_names, []
+    for mistake, image in zip(evaluation.mistakes, reader.gather(records, ["image"])["image"], strict=True):
+        label, prediction, record = names[mistake.label], names[mistake.prediction], figures.count(mistake.record)
+        alt = f"Record {record} of the {evaluation.split} split, labelled {label}, taken for {prediction}"
+        given = figures.percent(mistake.label_probability)
+        found.append(
+            Picture(
+                [(data_uri(image), alt)],
+                f"{prediction} {figures.percent(mistake.confidence)}",
+                [f"label: {label} {given}", f"record {record}"],
+            )
+        )
+    yield Pictures(found)

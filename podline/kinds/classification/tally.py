@@ -1,0 +1,130 @@
+"""A classifier's figures from its logits, the same to the last bit however the examples were cut into batches.
+
+Each example is reduced to a few numbers of its own; sums over examples are taken once, at the end, and exactly
+(``math.fsum``). Everything is float64 and NumPy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from podline.documents.evaluation import (
+    ClassFigures,
+    Figures,
+    Guess,
+    Mistake,
+    most_frequent_first,
+)
+from podline.documents.manifest import MANY_CLASSES
+from podline.errors import ArtifactError, DivergenceError
+from podline.intervals import wilson_interval
+from podline.kinds.classification.guesses import Guesses
+from podline.kinds.classification.measures import figures_of
+
+MOST_MISTAKES = 25
+
+
+class ClassificationTally:
+    """Takes logits and labels, batch by batch and in the order of the split, and gives the figures.
+
+    Attributes:
+        classes: how many there are.
+    """
+
+    def __init__(self, classes: int) -> None:
+        self.classes = classes
+        self._judged: list[Guesses] = []
+
+    def add(self, logits: npt.NDArray[np.float32], labels: npt.NDArray[np.integer]) -> None:
+        """Judge some examples; padding must have been cut off.
+
+        Args:
+            logits: float32, shape (n, classes).
+            labels: integers from 0 to classes - 1, shape (n,).
+
+        Raises:
+            ArtifactError: a label that is no class.
+            DivergenceError: logits that are not finite: the weights are not.
+        """
+        if logits.shape != (len(labels), self.classes):
+            raise ValueError(f"logits of shape {logits.shape} vs {len(labels)} labels of {self.classes} classes")
+        first = sum(len(batch.labels) for batch in self._judged)
+        for place in np.flatnonzero((labels < 0) | (labels >= self.classes)):
+            raise ArtifactError(f"record {first + place}: label {labels[place]} vs {self.classes} classes")
+        for place in np.flatnonzero(~np.isfinite(logits).all(axis=1)):
+            raise DivergenceError(f"record {first + place}: the model's logits are not finite; its training diverged")
+        self._judged.append(Guesses.of_logits(logits, labels.astype(np.int64)))
+
+    def guesses(self) -> Guesses:
+        """Return what the model says of every example so far, in the order of the split."""
+        if not self._judged:
+            raise ValueError("no examples were judged")
+        return Guesses.joined(self._judged)
+
+    def figures(self) -> Figures:
+        """Return how many are right, and every measure."""
+        judged = self.guesses()
+        return Figures(
+            examples=len(judged.labels), correct=int(judged.right.sum()), metrics=figures_of(judged, self.classes)
+        )
+
+    def confusion(self) -> tuple[tuple[int, ...], ...]:
+        """Counts of examples: ``confusion[label][prediction]``; empty of more than :data:`MANY_CLASSES`."""
+        if self.classes > MANY_CLASSES:
+            return ()
+        judged = self.guesses()
+        counts = np.bincount(judged.labels * self.classes + judged.predictions, minlength=self.classes**2)
+        return tuple(tuple(row) for row in counts.reshape(self.classes, self.classes).tolist())
+
+    def confused(self) -> tuple[tuple[int, int, int], ...]:
+        """(label, prediction, times) of every mistake, of more than :data:`MANY_CLASSES`; of fewer, none."""
+        if self.classes <= MANY_CLASSES:
+            return ()
+        judged = self.guesses()
+        wrong = ~judged.right
+        pairs = np.stack([judged.labels[wrong], judged.predictions[wrong]])
+        found, times = np.unique(pairs, axis=1, return_counts=True)
+        return most_frequent_first(zip(*found.tolist(), times.tolist(), strict=True))
+
+    def per_class(self, names: Sequence[str]) -> tuple[ClassFigures, ...]:
+        """One entry a class, in the order of the labels."""
+        judged = self.guesses()
+        examples, predicted, correct = (
+            np.bincount(labels, minlength=self.classes)
+            for labels in (judged.labels, judged.predictions, judged.labels[judged.right])
+        )
+        return tuple(
+            ClassFigures(
+                name=name,
+                examples=int(examples[label]),
+                correct=int(correct[label]),
+                predicted=int(predicted[label]),
+                accuracy=wilson_interval(int(correct[label]), int(examples[label])),
+            )
+            for label, name in enumerate(names)
+        )
+
+    def mistakes(self, most: int = MOST_MISTAKES) -> tuple[Mistake, ...]:
+        """The mistakes that the model was most confident of, the worst first; of equals, the first in the split."""
+        judged = self.guesses()
+        wrong = np.flatnonzero(~judged.right)
+        worst = wrong[np.argsort(-judged.confidences[wrong], kind="stable")][:most]
+        return tuple(Mistake(**_guess(judged, record).model_dump()) for record in worst.tolist())
+
+    def first(self, most: int) -> tuple[Guess, ...]:
+        """What the model says of the first examples of the split."""
+        judged = self.guesses()
+        return tuple(_guess(judged, record) for record in range(min(most, len(judged.labels))))
+
+
+def _guess(judged: Guesses, record: int) -> Guess:
+    return Guess(
+        record=record,
+        label=int(judged.labels[record]),
+        prediction=int(judged.predictions[record]),
+        confidence=float(judged.confidences[record]),
+        label_probability=float(judged.label_probabilities[record]),
+    )

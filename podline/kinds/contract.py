@@ -1,0 +1,131 @@
+"""The contract of a kind of task: all that differs between classification and pose."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from podline.documents.any_evaluation import AnyEvaluation
+
+# The contract lies below the layers that call it, and names their types for the type checker alone.
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    import keras  # pyright: ignore[reportMissingTypeStubs]
+
+    from podline.data.reader import SplitReader
+    from podline.documents.manifest import Manifest
+    from podline.documents.metric import Metric
+    from podline.documents.model_description import ModelDescription
+    from podline.documents.skeleton import Skeleton
+    from podline.drawing.picture_sheet import Sheet
+    from podline.evaluation.case import Case, Judgement
+    from podline.evaluation.predicting import PictureReader
+    from podline.progress import Reporter
+    from podline.promotion.answers import Answers
+    from podline.promotion.figure import Rule
+    from podline.recipes.settings import Recipe
+    from podline.reporting.facts import RunFacts
+    from podline.reporting.pairs import Judged, LostExamples, Pair
+    from podline.reporting.sections import Section
+    from podline.reporting.verdict import Headline
+    from podline.stages.specs import TrainSpec
+    from podline.stages.tools import ShowSpec
+    from podline.store.contract import Store
+    from podline.training.objective import Objective
+
+
+class Kind(ABC):
+    """A kind of task. Its methods import their code when they are called: names and measures need no TensorFlow.
+
+    Attributes:
+        name: as recipes and data sets say it.
+        document: the model of its ``evaluation.json``.
+        examples: what is counted of a split, in words.
+        caption: of the chart of the measure that counts.
+        lost: heading of the examples that another run got right; ``shown`` and ``lost`` are filled in.
+        says: what a model does with such an example, in words; its run is filled in.
+        lost_hint: what there is to see in their pictures.
+        own_measures: whether measures of installed packages are computed for it.
+    """
+
+    name: ClassVar[str]
+    document: ClassVar[type[AnyEvaluation]]
+    examples: ClassVar[str]
+    caption: ClassVar[str]
+    lost: ClassVar[str]
+    says: ClassVar[str]
+    lost_hint: ClassVar[str] = ""
+    own_measures: ClassVar[bool] = False
+
+    @property
+    def measure(self) -> str:
+        """The measure that says how good a model is."""
+        return self.document.measure
+
+    @abstractmethod
+    def require_fit(self, recipe: Recipe, manifest: Manifest) -> None:
+        """Raise SettingsError if a recipe does not fit a data set."""
+
+    @abstractmethod
+    def objective(self, recipe: Recipe, manifest: Manifest) -> Objective:
+        """Return what a recipe trains for on a data set."""
+
+    @abstractmethod
+    def model(self, recipe: Recipe, manifest: Manifest) -> keras.Model:
+        """Return a recipe's Keras model with fresh weights."""
+
+    @abstractmethod
+    def description(
+        self, recipe: Recipe, image_shape: tuple[int, int, int], classes: int, skeleton: Skeleton
+    ) -> ModelDescription:
+        """Return the layers and costs of a recipe's model, for a data set of which three facts are given."""
+
+    @abstractmethod
+    def judge(self, case: Case) -> Judgement:
+        """Judge a run's model on a split."""
+
+    @abstractmethod
+    def parts(self, document: Any) -> dict[str, Metric]:
+        """Return figures of the classes or joints of an evaluation, by name."""
+
+    @abstractmethod
+    def reader(
+        self, store: Store, training: TrainSpec, manifest: Manifest, threshold: float | None, reporter: Reporter
+    ) -> PictureReader:
+        """Return what feeds any pictures to a run's model, and says what it answers."""
+
+    @abstractmethod
+    def sheet(self, spec: ShowSpec, store: Store, manifest: Manifest, reporter: Reporter) -> tuple[Sheet, int, int]:
+        """Return a picture sheet; how many examples the run was asked about, how many it got right: 0, 0 if none."""
+
+    @abstractmethod
+    def headline(self, run: RunFacts) -> Headline:
+        """Return what the top of a report says."""
+
+    @abstractmethod
+    def sections(self) -> Iterable[Section]:
+        """Return the sections of a report that runs of other kinds lack, in their order."""
+
+    @abstractmethod
+    def rules(self) -> Sequence[Rule]:
+        """Return the rules of promotion that models of other kinds lack."""
+
+    @abstractmethod
+    def pair(self, store: Store, before: Judged, after: Judged) -> Pair:
+        """Return two runs on the same examples."""
+
+    @abstractmethod
+    def lost_examples(self, pair: Any, reader: SplitReader, before: Any, after: Any) -> LostExamples:
+        """Return what the second of a pair gets wrong and the first got right.
+
+        Args:
+            pair: from :meth:`pair`.
+            reader: of the split that both were judged on.
+            before: the evaluation of the first.
+            after: that of the second.
+        """
+
+    @abstractmethod
+    def answers(self) -> Answers:
+        """Return how the rules of promotion read models' answers, and ask for them."""

@@ -1,0 +1,67 @@
+"""People that pose networks find, for the rules of promotion: read from an evaluation, or asked for now."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import tensorflow as tf
+
+from podline.data.reader import open_split
+from podline.data.records import IMAGE_ID
+from podline.data.sources.coco_truth import read_truth
+from podline.documents.pose_evaluation import PoseEvaluation, read_people
+from podline.evaluation.forward import News
+from podline.input.pipeline import EvaluationInput
+from podline.kinds.pose import oks
+from podline.kinds.pose.judging import FIELDS, find_people, pose_answers
+from podline.kinds.pose.oks_intervals import figures_of
+from podline.promotion.answers import Answers, JudgedSplit
+from podline.stages.specs import TrainSpec
+from podline.store.contract import Store
+
+
+class PoseAnswers(Answers):
+    """People that pose networks find, as COCO results."""
+
+    def left(self, store: Store, folder: str, evaluation: PoseEvaluation) -> Any:
+        """Read the people in an evaluation's folder."""
+        return read_people(store, folder, evaluation.split)
+
+    def again(self, examples: JudgedSplit, training: TrainSpec, model: Any) -> Any:
+        """Ask a network about the examples now."""
+        poses, size = training.recipe.poses, training.recipe.evaluation_batch_size
+        reader = open_split(examples.store, examples.folder, examples.manifest, examples.split)
+        batches = EvaluationInput(reader, examples.manifest, FIELDS, batch_size=size)
+        news = News(examples.reporter, batches.count)
+        people = find_people(pose_answers(model, tf.distribute.get_strategy(), poses), batches, poses, news.done)
+        reader.require_unchanged()
+        # As it would come back from a file.
+        return json.loads(json.dumps(people))
+
+    def part(self, examples: JudgedSplit, said: Any) -> Any:
+        """Return the people in the images that count."""
+        images = {image["id"] for image in _truth(examples)["images"]}
+        return [person for person in said if person["image_id"] in images]
+
+    def judged(self, examples: JudgedSplit, said: Any) -> Any:
+        """Return the people, judged by pycocotools."""
+        return oks.judged(_truth(examples), said)
+
+    def main(self, examples: JudgedSplit, said: Any) -> float:
+        """Return AP."""
+        return figures_of(self.judged(examples, said)).get("ap", 0.0)
+
+
+def _truth(examples: JudgedSplit) -> dict[str, Any]:
+    """Return the annotations of the images that count."""
+    store, folder, manifest, split = examples.store, examples.folder, examples.manifest, examples.split
+    truth = read_truth(store, folder, manifest, split)
+    if examples.places is None:
+        return truth
+    found = open_split(store, folder, manifest, split).gather(examples.places, [IMAGE_ID])
+    images = set(found[IMAGE_ID].reshape(-1).tolist())
+    return truth | {
+        "images": [image for image in truth["images"] if image["id"] in images],
+        "annotations": [person for person in truth["annotations"] if person["image_id"] in images],
+    }

@@ -1,0 +1,293 @@
+"""A pose network judged on a split: network, decoder, COCO's measure; every image once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from podline.data.coco_letterbox import LetterBox
+from podline.data.reader import SplitReader, open_split
+from podline.data.sources.coco_truth import read_truth
+from podline.documents.evaluation import EVALUATION
+from podline.documents.metric import Metric
+from podline.documents.pose_evaluation import MAPS, SEEN, ChosenThreshold, PoseEvaluation, PoseFigures, people_name
+from podline.documents.skeleton import Skeleton
+from podline.drawing.pose_maps import PoseMaps, maps_to_bytes
+from podline.errors import DivergenceError
+from podline.evaluation.case import Case, Judgement
+from podline.evaluation.forward import IMAGE, Answers, News, answers_of
+from podline.input.pipeline import EvaluationInput
+from podline.input.pose_targets import pose_targets
+from podline.kinds.pose.coco_results import Results, Truth, people_to_results
+from podline.kinds.pose.decoding import People, decode_people
+from podline.kinds.pose.images import by_image, ranked
+from podline.kinds.pose.network import stage_names
+from podline.kinds.pose.oks import at_threshold, judged, tables
+from podline.kinds.pose.oks_intervals import figures_within
+from podline.kinds.table import read_evaluation
+from podline.recipes.pose_settings import PoseSettings
+from podline.stages.specs import EvaluateSpec
+from podline.store.contract import Store
+from podline.training.plan import TRAINING_SPLIT, plan_training
+
+ID, SIZE = "image_id", "size"
+FIELDS = (IMAGE, ID, SIZE)
+"""What of a record is read to find people in it."""
+
+_SEEN_AT_LEAST = 200
+_UNKNOWN = Metric(value=0.0, low=0.0, high=1.0)
+
+
+class _Split(NamedTuple):
+    """Records of a split, and the truth about them.
+
+    Attributes:
+        batches: their images.
+        truth: a COCO document of these images.
+        reader: of the whole split.
+        ids: the records, by their positions in it.
+        image_ids: of each of them, COCO's.
+    """
+
+    batches: EvaluationInput
+    truth: Truth
+    reader: SplitReader
+    ids: npt.NDArray[np.int64]
+    image_ids: npt.NDArray[np.int64]
+
+
+def judge(case: Case) -> Judgement:
+    """Finds the people of a split with a run's network, before training and after it, and judges both.
+
+    Beside the document lie the people found, as COCO results, and what the network answers for one image.
+
+    Raises:
+        ArtifactError: the data set has no truth, or is not what it was.
+        DivergenceError: a network's answers are not finite.
+    """
+    poses = case.recipe.poses
+    return judge_answers(case, *(pose_answers(model, case.strategy, poses) for model in (case.before, case.after)))
+
+
+def judge_answers(case: Case, before: Answers, after: Answers) -> Judgement:
+    """The same of what two networks answer; see :func:`pose_answers`."""
+    spec, recipe = case.spec, case.recipe
+    poses = recipe.poses
+    split = _split(case, spec.split, None)
+    trained_on = plan_training(recipe, case.manifest).order.ids
+    seen = _split(case, TRAINING_SPLIT, trained_on[: max(len(split.ids), _SEEN_AT_LEAST)])
+    is_seen = spec.split == TRAINING_SPLIT
+    news = News(case.reporter, 2 * len(split.ids) + (0 if is_seen else len(seen.ids)))
+    untrained, people = (find_people(model, split.batches, poses, news.done) for model in (before, after))
+    if is_seen:
+        wanted = set(seen.image_ids.tolist())
+        seen_people = [person for person in people if person[ID] in wanted]
+    else:
+        seen_people = find_people(after, seen.batches, poses, news.done)
+    guessed = _mean_person_everywhere(seen, split, poses.side)
+    document = _document(spec, split, seen, people, seen_people, untrained, guessed)
+    maps = None if document.maps_of is None else _maps(after, split, document.maps_of, poses)
+    for each in (split, seen):
+        each.reader.require_unchanged()
+    warning = "" if document.better_than_guessing else document.verdict()
+    return Judgement(document, _files(document.split, people, seen_people, maps), warning)
+
+
+def _files(split: str, people: Results, seen_people: Results, maps: PoseMaps | None) -> dict[str, bytes]:
+    """What lies beside the document, by name."""
+    found = {people_name(split): people, people_name(SEEN): seen_people}
+    files = {name: (json.dumps(results) + "\n").encode() for name, results in found.items()}
+    return files | ({MAPS: maps_to_bytes(maps)} if maps else {})
+
+
+def chosen_threshold(store: Store, folder: str) -> float | None:
+    """The score from which on results are people, as the evaluation in a run's folder chose it.
+
+    None where there is no evaluation, or where it found nobody to choose by.
+    """
+    evaluation = read_evaluation(store, folder) if store.exists(f"{folder}/{EVALUATION}") else None
+    chosen = evaluation.threshold if isinstance(evaluation, PoseEvaluation) else None
+    return chosen.judged.score if chosen else None
+
+
+def pose_answers(model: Any, strategy: tf.distribute.Strategy, poses: PoseSettings) -> Answers:
+    """A network as a function of an input that gives what is decoded: its last heatmaps and its last fields."""
+    return answers_of(model, strategy, last_stages(poses))
+
+
+def last_stages(poses: PoseSettings) -> Callable[[Any], Any]:
+    """From all that a network answers to what is decoded: heatmaps and fields."""
+    names = stage_names(poses.model)
+    heatmaps, pafs = (next(name for name in reversed(names) if name.endswith(kind)) for kind in ("heatmap", "paf"))
+    return lambda answer: (answer[heatmaps], answer[pafs])
+
+
+def find_people(
+    answers: Answers, batches: EvaluationInput, poses: PoseSettings, news: Callable[[int], None]
+) -> Results:
+    """The people in each image, as COCO results in the images' own pixels.
+
+    Args:
+        answers: the network, giving heatmaps and fields.
+        batches: with the fields :data:`FIELDS`.
+        poses: how they are decoded.
+        news: told how many images each batch had.
+
+    Raises:
+        DivergenceError: an answer is not finite.
+    """
+    with batches.explained():
+        skeleton = batches.manifest.skeleton
+        return [person for found in _decoded(answers(batches), poses, skeleton, news) for person in found]
+
+
+def _decoded(
+    answered: Iterator[tuple[Any, dict[str, npt.NDArray[Any]]]],
+    poses: PoseSettings,
+    skeleton: Skeleton,
+    news: Callable[[int], None],
+) -> Iterator[Results]:
+    """Batch by batch; one is decoded while the network looks at the next, which leaves Python alone meanwhile."""
+    with ThreadPoolExecutor(1) as decoder:
+        waiting: Future[Results] | None = None
+        for (heatmaps, pafs), fields in answered:
+            following = decoder.submit(_results, heatmaps, pafs, fields[ID][:, 0], fields[SIZE], poses, skeleton)
+            if waiting:
+                yield waiting.result()
+            waiting = following
+            news(len(heatmaps))
+        if waiting:
+            yield waiting.result()
+
+
+def _results(
+    heatmaps: npt.NDArray[np.float32],
+    pafs: npt.NDArray[np.float32],
+    image_ids: npt.NDArray[np.int64],
+    sizes: npt.NDArray[np.int64],
+    poses: PoseSettings,
+    skeleton: Skeleton,
+) -> Results:
+    for image, finite in zip(image_ids, np.isfinite(heatmaps.sum((1, 2, 3)) + pafs.sum((1, 2, 3))), strict=True):
+        if not finite:
+            raise DivergenceError(f"image {image}: the network's answers are not finite; its training diverged")
+    found = decode_people(heatmaps, pafs, poses.targets.stride, poses.decoding, skeleton)
+    return [
+        person
+        for people, image, (width, height) in zip(found, image_ids.tolist(), sizes.tolist(), strict=True)
+        for person in people_to_results(people, image, LetterBox(width, height, poses.side), skeleton)
+    ]
+
+
+def _split(case: Case, name: str, ids: npt.NDArray[np.int64] | None) -> _Split:
+    store, folder, manifest = case.store, case.spec.dataset_folder, case.manifest
+    reader = open_split(store, folder, manifest, name, case.reporter)
+    taken = np.arange(len(reader)) if ids is None else ids
+    image_ids = reader.gather(taken, [ID])[ID][:, 0]
+    truth, known = read_truth(store, folder, manifest, name), set(image_ids.tolist())
+    return _Split(
+        EvaluationInput(reader, manifest, FIELDS, batch_size=case.spec.batch_size, ids=ids),
+        truth
+        | {
+            "images": [image for image in truth["images"] if image["id"] in known],
+            "annotations": [person for person in truth["annotations"] if person[ID] in known],
+        },
+        reader,
+        taken,
+        image_ids,
+    )
+
+
+def _mean_person_everywhere(seen: _Split, split: _Split, side: int) -> Results:
+    """The best guess without looking: in every image one person, the mean of those that were trained on."""
+    skeleton = split.batches.manifest.skeleton
+    joints = len(skeleton.joints)
+    keypoints = seen.reader.gather(seen.ids, ["keypoints"])["keypoints"].reshape(-1, joints, 3)
+    labelled = keypoints[..., 2:] > 0
+    times = labelled.sum(axis=0)
+    pose = np.zeros((1, joints, 3), np.float32)
+    pose[0, :, :2] = np.where(labelled, keypoints[..., :2], 0).sum(axis=0) / np.maximum(times, 1)
+    pose[0, :, 2:] = times > 0
+    people = People(pose, np.ones(1, np.float32))
+    sizes = split.reader.gather(split.ids, [SIZE])[SIZE].tolist()
+    return [
+        person
+        for image, (width, height) in zip(split.image_ids.tolist(), sizes, strict=True)
+        for person in people_to_results(people, image, LetterBox(width, height, side), skeleton)
+    ]
+
+
+def _document(
+    spec: EvaluateSpec,
+    split: _Split,
+    seen: _Split,
+    people: Results,
+    seen_people: Results,
+    untrained: Results,
+    guessed: Results,
+) -> PoseEvaluation:
+    after, before, on_seen = (
+        judged(split.truth, people),
+        judged(split.truth, untrained),
+        judged(seen.truth, seen_people),
+    )
+    trained, baseline, memory = (_figures(evaluation) for evaluation in (after, before, on_seen))
+    guessing = _figures(judged(split.truth, guessed)).metrics["ap"]
+    chance = max(guessing.high, baseline.metrics["ap"].high)
+    found, score = tables(after), tables(on_seen).score_threshold
+    pictures = ranked(by_image(after, score or 0.0))
+    return PoseEvaluation(
+        run=spec.run,
+        dataset=spec.dataset,
+        fingerprint=spec.fingerprint,
+        weights_sha256=spec.weights_sha256,
+        split=spec.split,
+        trained=trained,
+        untrained=baseline,
+        seen=memory,
+        guessing=guessing,
+        better_than_guessing=trained.people > 0 and trained.metrics["ap"].value > chance,
+        learned=memory.people > 0 and memory.metrics["ap"].value > chance,
+        threshold=None
+        if score is None
+        else ChosenThreshold(
+            chosen_on=TRAINING_SPLIT,
+            images=len(seen.ids),
+            seen=at_threshold(on_seen, score),
+            judged=at_threshold(after, score),
+        ),
+        joints=found.joints,
+        sizes=found.sizes,
+        pictures=pictures,
+        seen_pictures=ranked(by_image(on_seen, score or 0.0)),
+        maps_of=next((image.image_id for image in (*pictures.median, *pictures.best)), None),
+    )
+
+
+def _figures(evaluation: Any) -> PoseFigures:
+    found = tables(evaluation)
+    return PoseFigures(
+        images=found.images,
+        people=found.people,
+        results=found.results,
+        metrics={"ap": _UNKNOWN, "ar": _UNKNOWN} | figures_within(evaluation),
+    )
+
+
+def _maps(answers: Answers, split: _Split, image_id: int, poses: PoseSettings) -> PoseMaps:
+    """What the network answers for one image, and what it should."""
+    record = split.ids[split.image_ids == image_id]
+    alone = EvaluationInput(
+        split.reader, split.batches.manifest, FIELDS, batch_size=split.batches.batch_size, ids=record
+    )
+    [((heatmaps, pafs), _)] = answers(alone)
+    fields = split.reader.gather(record, ["keypoints", "ignored"])
+    skeleton = split.batches.manifest.skeleton
+    wanted = pose_targets(fields["keypoints"], fields["ignored"], poses.side, poses.targets, skeleton)
+    return PoseMaps(heatmaps[0], pafs[0], np.asarray(wanted.heatmaps)[0], np.asarray(wanted.pafs)[0])

@@ -1,0 +1,239 @@
+"""People that one pose network finds and another one misses, by image, with pictures of both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+from pycocotools.cocoeval import COCOeval
+
+from podline.data.reader import SplitReader
+from podline.documents.skeleton import Skeleton
+from podline.drawing.skeletons import Image, with_skeletons
+from podline.evaluation.differences import Difference, ShareChange, difference
+from podline.kinds.pose.oks import CloseJoints, close_joints, joint_names, people_in
+from podline.kinds.pose.oks_intervals import DRAWS, drawn_figures, figures_of
+from podline.noise import Seeds
+from podline.reporting.judged_pictures import Scene, records_of, scene
+
+# Pictures are shown at about this size; frames and rings around what was lost, in their pixels.
+_LONGER_SIDE, _LINE, _RADIUS = 480, 2, 11
+_LOST = (224, 62, 45)
+
+
+@dataclass(frozen=True)
+class FoundPair:
+    """Two pose networks.
+
+    Attributes:
+        before: the people that the first found, judged.
+        after: those of the second.
+        skeleton: of the people.
+    """
+
+    before: COCOeval
+    after: COCOeval
+    skeleton: Skeleton
+
+    def differences(self, seeds: Mapping[str, Seeds]) -> dict[str, Difference]:
+        """Return the differences of pycocotools' figures; see :class:`podline.reporting.pairs.Pair`."""
+        return average_precisions(self.before, self.after, seeds)
+
+    @cached_property
+    def people(self) -> tuple[dict[int, CloseJoints], dict[int, CloseJoints]]:
+        """Those in truth, by the annotation's id, as the first network found them, and as the second did."""
+        return close_joints(self.before), close_joints(self.after)
+
+    def moved(self, names: Sequence[str] = ()) -> dict[str, ShareChange]:
+        """How each joint moved, by name."""
+        del names  # joints have theirs in the results
+        return moved_joints(*self.people, joint_names(self.after))
+
+
+def average_precisions(
+    before: COCOeval, after: COCOeval, seeds: Mapping[str, Seeds], draws: int = DRAWS
+) -> dict[str, Difference]:
+    """Return how each of pycocotools' figures of two pose networks on the same images differs, by its name.
+
+    Images are drawn with replacement, the same ones for both.
+
+    Args:
+        before: of the first network, what :func:`podline.kinds.pose.oks.judged` gave.
+        after: of the second.
+        seeds: what a seed does to each figure; others are left out.
+        draws: how many times images are drawn.
+
+    Raises:
+        ValueError: they are not of the same images.
+    """
+    if list(before.params.imgIds) != list(after.params.imgIds):
+        raise ValueError("the two networks were not judged on the same images")
+    values, drawn = zip(*((figures_of(each), drawn_figures(each, draws)) for each in (before, after)), strict=True)
+    images = len(after.params.imgIds)
+    return {
+        name: difference(
+            values[1][name] - values[0][name],
+            float(np.nanvar(drawn[1][name] - drawn[0][name], ddof=1)),
+            seeds[name],
+            images,
+            paired=True,
+        )
+        for name in values[0]
+        if name in values[1] and name in seeds
+    }
+
+
+def moved_joints(
+    before: Mapping[int, CloseJoints], after: Mapping[int, CloseJoints], joints: Sequence[str]
+) -> dict[str, ShareChange]:
+    """Every joint that anybody has, by its name.
+
+    Args:
+        before: the people in truth, by the annotation's id, as the first model found them.
+        after: the same people, as the second did.
+        joints: their names, in the order of annotations.
+    """
+    people = [(before[person], now) for person, now in after.items()]
+    found = {}
+    for place, name in enumerate(joints):
+        having = [(was, now) for was, now in people if now.labelled[place]]
+        if having:
+            was, now = (np.array([person.close[place] for person in side]) for side in zip(*having, strict=True))
+            nets = _nets_by_image((person.image_id for _, person in having), now.astype(int) - was)
+            found[name] = ShareChange.of(was, now, nets)
+    return found
+
+
+def _nets_by_image(images: Iterable[int], nets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return the net of each image, (images,)."""
+    _, places = np.unique([*images], return_inverse=True)
+    return np.bincount(places, nets).astype(np.int64)
+
+
+class Found(NamedTuple):
+    """How an image went: how many of its people were found at OKS 0.5, and how many of their joints are close."""
+
+    people: int
+    joints: int
+
+
+class LostImage(NamedTuple):
+    """An image in which people or joints were lost.
+
+    Attributes:
+        image_id: COCO's.
+        record: its place in the split.
+        there: all of its people, and their labelled joints.
+        before: what the first network finds.
+        after: what the second finds.
+        lost: the annotations of the people whom only the first finds.
+    """
+
+    image_id: int
+    record: int
+    there: Found
+    before: Found
+    after: Found
+    lost: tuple[int, ...]
+
+
+class LostPeople(NamedTuple):
+    """All that was lost and gained.
+
+    Attributes:
+        lost: how many people only the first network finds, at OKS 0.5.
+        gained: how many only the second finds.
+        images: those in which fewer joints are close than before, the most lost first.
+    """
+
+    lost: int
+    gained: int
+    images: tuple[LostImage, ...]
+
+
+def lost_people(pair: FoundPair, reader: SplitReader) -> LostPeople:
+    """What was lost between two networks, and in which images of the split."""
+    before, after = pair.people
+    records, images = records_of(reader), {}
+    for person, now in after.items():
+        images.setdefault(now.image_id, []).append(person)
+    told = [_told(records[image], [(each, before[each], after[each]) for each in who]) for image, who in images.items()]
+    worse = [image for image in told if image.after.joints < image.before.joints]
+    return LostPeople(
+        lost=sum(len(image.lost) for image in told),
+        gained=sum(before[person].result is None and now.result is not None for person, now in after.items()),
+        images=tuple(sorted(worse, key=lambda image: (image.after.joints - image.before.joints, image.image_id))),
+    )
+
+
+def _told(record: int, people: Sequence[tuple[int, CloseJoints, CloseJoints]]) -> LostImage:
+    """An image by its people: the annotation, as the first network found it, and as the second did."""
+
+    def found(sides: Sequence[CloseJoints]) -> Found:
+        return Found(sum(side.result is not None for side in sides), sum(int(side.close.sum()) for side in sides))
+
+    now = [after for _, _, after in people]
+    return LostImage(
+        image_id=now[0].image_id,
+        record=record,
+        there=Found(len(people), sum(int(side.labelled.sum()) for side in now)),
+        before=found([before for _, before, _ in people]),
+        after=found(now),
+        lost=tuple(each for each, before, after in people if before.result is not None and after.result is None),
+    )
+
+
+def drawn(image: LostImage, pair: FoundPair, reader: SplitReader, thresholds: Sequence[float]) -> tuple[Image, Image]:
+    """An image with the people that the first network found, and with those of the second; what was lost is marked.
+
+    People whom only the first finds are framed; of the others, joints that only the first puts in their place have a
+    ring around that place.
+
+    Args:
+        image: which one.
+        pair: the two networks.
+        reader: of the split.
+        thresholds: of each network, the score from which on a result is drawn; those who found somebody always are.
+    """
+    there, truth = scene(reader, image.record, pair.skeleton), people_in(pair.after)
+    scale = _LONGER_SIDE / max(there.image.shape[:2])
+    boxes = there.boxes([truth[person]["bbox"] for person in image.lost]) * scale
+    rings = (_lost_joints(image, pair, there) + 0.5) * scale - 0.5
+    pictures = []
+    for judged, people, threshold in zip((pair.before, pair.after), pair.people, thresholds, strict=True):
+        found = _shown(judged, image.image_id, people, threshold)
+        picture = with_skeletons(there.image, there.poses(found), pair.skeleton, scale)
+        pictures.append(_marked(picture, boxes, rings))
+    return pictures[0], pictures[1]
+
+
+def _shown(judged: COCOeval, image_id: int, people: dict[int, CloseJoints], threshold: float) -> list[dict[str, Any]]:
+    """The results in an image that are taken for people, the surest first."""
+    right = {person.result for person in people.values()}
+    found: Any = judged.cocoDt.imgToAnns[image_id]
+    results = sorted(found, key=lambda result: -result["score"])
+    return [result for result in results if result["score"] >= threshold or result["id"] in right]
+
+
+def _lost_joints(image: LostImage, pair: FoundPair, there: Scene) -> npt.NDArray[np.floating]:
+    """Where the joints are that were lost of people who were not: (n, 2), in pixels of the picture."""
+    (before, after), truth = pair.people, people_in(pair.after)
+    found: list[npt.NDArray[np.floating]] = [np.empty((0, 2))]
+    for person, now in after.items():
+        if now.image_id == image.image_id and person not in image.lost:
+            places = np.reshape(truth[person]["keypoints"], (-1, 3))[:, :2]
+            found.append(there.joints(places[before[person].close & ~now.close]))
+    return np.concatenate(found)
+
+
+def _marked(picture: Image, boxes: npt.NDArray[np.floating], rings: npt.NDArray[np.floating]) -> Image:
+    for left, top, width, height in np.rint(boxes).astype(int).tolist():
+        cv2.rectangle(picture, (left, top), (left + width, top + height), _LOST, _LINE)
+    for x, y in np.rint(rings).astype(int).tolist():
+        cv2.circle(picture, (x, y), _RADIUS, _LOST, _LINE, cv2.LINE_AA)
+    return picture

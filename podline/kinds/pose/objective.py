@@ -1,0 +1,100 @@
+"""What a pose network is trained for: every stage's maps, drawn from the keypoints on the device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from podline.documents.manifest import Manifest
+from podline.documents.skeleton import Skeleton
+from podline.input.pose_targets import PoseTargets, pose_targets
+from podline.kinds.pose.losses import stage_losses
+from podline.kinds.pose.network import stage_names
+from podline.kinds.pose.stage_measures import stage_figures, stage_sums, sum_names
+from podline.recipes.pose_settings import PoseSettings
+from podline.recipes.settings import Recipe
+from podline.training.objective import IMAGE, Arrays, Batch
+
+KEYPOINTS, IGNORED = "keypoints", "ignored"
+
+
+class Pose:
+    """Part affinity fields and heatmaps of all people in an image, from each stage of a network.
+
+    Attributes:
+        settings: the recipe's.
+        skeleton: the data set's.
+        stages: names of the network's stages.
+        measured: each stage's loss, and what :func:`podline.kinds.pose.stage_measures.stage_sums` counts.
+    """
+
+    fields: tuple[str, ...] = (IMAGE, KEYPOINTS, IGNORED)
+
+    def __init__(self, settings: PoseSettings, skeleton: Skeleton) -> None:
+        self.settings, self.skeleton, self.stages = settings, skeleton, stage_names(settings.model)
+        self.measured = (*(_loss_of(stage) for stage in self.stages), *sum_names(self.stages))
+
+    @property
+    def evaluated(self) -> Pose:
+        """The same: nothing is made softer for training."""
+        return self
+
+    def prepared(self, batch: Batch) -> Batch:
+        """The batch with its targets.
+
+        Args:
+            batch: with ``keypoints`` and ``ignored`` as records hold them.
+        """
+        side: Any = batch[IMAGE].shape[1]
+        settings, skeleton = self.settings.targets, self.skeleton
+        return batch | pose_targets(batch[KEYPOINTS], batch[IGNORED], side, settings, skeleton)._asdict()
+
+    def terms(self, batch: Batch, outputs: Mapping[str, Any]) -> Batch:
+        """Each stage's loss, by the stage's name, sorted."""
+        return stage_losses(outputs, _targets(batch), self.settings.emphasis)
+
+    def measures(self, batch: Batch, outputs: Mapping[str, Any]) -> Batch:
+        """See ``measured``."""
+        losses = {_loss_of(stage): loss for stage, loss in self.terms(batch, outputs).items()}
+        return losses | stage_sums(outputs, _targets(batch))
+
+    def figures(self, sums: Mapping[str, float], examples: int) -> dict[str, Any]:
+        """``measures``: each stage's loss and figures by ``<stage>/<name>``, sorted."""
+        losses = {_loss_of(stage): sums[_loss_of(stage)] / examples for stage in self.stages}
+        return {"measures": dict(sorted((losses | self._stage_figures(sums)).items()))}
+
+    def headline(self, sums: Mapping[str, float], examples: int) -> tuple[str, float]:  # noqa: ARG002 (joints count)
+        """The share of the joints where the last stage has a peak."""
+        return "joints found", self._stage_figures(sums)[f"{self.stages[-1]}/island_recall"]
+
+    def _stage_figures(self, sums: Mapping[str, float]) -> dict[str, float]:
+        return stage_figures(sums, self.stages, self.skeleton)
+
+    def refused(self, arrays: Arrays, manifest: Manifest) -> tuple[int, str] | None:  # noqa: ARG002 (all have joints)
+        """The first example with a joint that is no place, or that lies outside of the image."""
+        joints, side = arrays[KEYPOINTS], self.settings.side
+        inside = (joints[..., :2] >= -0.5) & (joints[..., :2] <= side - 0.5)  # not where it is no number
+        wrong = ~inside.all(axis=-1) | ~np.isin(joints[..., 2], (0, 1, 2))
+        if not wrong.any():
+            return None
+        example, person, joint = (int(place) for place in np.argwhere(wrong)[0])
+        x, y, visibility = joints[example, person, joint].tolist()
+        return example, (
+            f"joint {joint} of person {person} is at ({x:g}, {y:g}) with visibility {visibility:g} vs places in an "
+            f"image of {side} pixels and a visibility of 0, 1 or 2"
+        )
+
+
+def _loss_of(stage: str) -> str:
+    return f"{stage}/loss"
+
+
+def pose_objective(recipe: Recipe, manifest: Manifest) -> Pose:
+    """What a pose recipe trains for on a data set."""
+    return Pose(recipe.poses, manifest.skeleton)
+
+
+def _targets(batch: Batch) -> PoseTargets:
+    return PoseTargets(*(batch[name] for name in PoseTargets._fields))

@@ -1,0 +1,157 @@
+"""95 % intervals of pycocotools' figures, by the bootstrap over images.
+
+Efron and Tibshirani: "An Introduction to the Bootstrap", 1993, the percentile interval: as many images as there are,
+drawn with replacement a thousand times, and the figures of each draw. Images are drawn, not people: the people of an
+image are found or missed together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from pycocotools.cocoeval import COCOeval
+
+from podline.documents.metric import Metric
+from podline.kinds.pose.oks import OksFigures
+
+DRAWS = 1000
+_PERCENTILES = (2.5, 97.5)
+# Of pycocotools' ten figures: whether it is a precision or a recall, at which OKS threshold (None is the mean over all)
+# and for which range of areas, all, medium or large.
+_FIGURES: dict[str, tuple[bool, float | None, int]] = {
+    "ap": (True, None, 0),
+    "ap50": (True, 0.5, 0),
+    "ap75": (True, 0.75, 0),
+    "ap_medium": (True, None, 1),
+    "ap_large": (True, None, 2),
+    "ar": (False, None, 0),
+    "ar50": (False, 0.5, 0),
+    "ar75": (False, 0.75, 0),
+    "ar_medium": (False, None, 1),
+    "ar_large": (False, None, 2),
+}
+_AREAS = 3
+
+
+class _Results(NamedTuple):
+    """The results of one category for people of one range of areas, the best score first.
+
+    Attributes:
+        images: of each result, its image's place, (d,).
+        right: at each OKS threshold, (t, d): 1 where a result is a person's, else 0.
+        wrong: likewise, where it is nobody's.
+        people: how many count in each image, (images,).
+    """
+
+    images: npt.NDArray[np.int64]
+    right: npt.NDArray[np.float64]
+    wrong: npt.NDArray[np.float64]
+    people: npt.NDArray[np.int64]
+
+
+def figures_within(evaluation: COCOeval, draws: int = DRAWS, seed: int = 0) -> dict[str, Metric]:
+    """The figures of pycocotools by name, each with its interval; those are left out of which there is nobody.
+
+    Args:
+        evaluation: what :func:`podline.kinds.pose.oks.judged` gave.
+        draws: how many times images are drawn.
+        seed: of the draws: the same gives the same intervals.
+    """
+    drawn = drawn_figures(evaluation, draws, seed)
+    return {name: _metric(value, drawn[name]) for name, value in figures_of(evaluation).items()}
+
+
+def figures_of(evaluation: COCOeval) -> dict[str, float]:
+    """The figures of pycocotools by name; those are left out of which there is nobody."""
+    values = zip(OksFigures.model_fields, evaluation.stats.tolist(), strict=True)
+    return {name: value for name, value in values if value >= 0}
+
+
+def drawn_figures(evaluation: COCOeval, draws: int = DRAWS, seed: int = 0) -> dict[str, npt.NDArray[np.float64]]:
+    """What the figures of pycocotools are for images drawn with replacement, by name, (draws,).
+
+    Two evaluations of the same images give, draw by draw, the figures of the same drawn images. A draw that has nobody
+    of a figure's size has NaN; without images there are no draws.
+
+    Args:
+        evaluation: what :func:`podline.kinds.pose.oks.judged` gave.
+        draws: how many times images are drawn.
+        seed: of the draws.
+    """
+    images, thresholds = len(evaluation.params.imgIds), evaluation.params.iouThrs
+    parts = [list(_by_category(evaluation, area)) for area in range(_AREAS)]
+    rng = np.random.default_rng(seed)
+    drawn = {name: np.full(draws if images else 0, np.nan) for name in OksFigures.model_fields}
+    for draw in range(draws if images else 0):
+        times = np.bincount(rng.integers(images, size=images), minlength=images)
+        measured = [_measured(part, times, evaluation.params.recThrs) for part in parts]
+        for name, (is_precision, threshold, area) in _FIGURES.items():
+            by_threshold = measured[area][0 if is_precision else 1]
+            if by_threshold is not None:
+                chosen = slice(None) if threshold is None else np.isclose(thresholds, threshold)
+                drawn[name][draw] = float(by_threshold[chosen].mean())
+    return drawn
+
+
+def _metric(value: float, drawn: npt.NDArray[np.float64]) -> Metric:
+    low, high = np.percentile(drawn[~np.isnan(drawn)], _PERCENTILES).tolist()
+    return Metric(value=value, low=low, high=high)
+
+
+def _by_category(evaluation: COCOeval, area: int) -> Iterator[_Results]:
+    images, areas = len(evaluation.params.imgIds), len(evaluation.params.areaRng)
+    for category in range(len(evaluation.params.catIds)):
+        first = (category * areas + area) * images
+        by_image = {
+            place: found for place, found in enumerate(evaluation.evalImgs[first : first + images]) if found is not None
+        }
+        people = np.zeros(images, np.int64)
+        for place, found in by_image.items():
+            people[place] = np.count_nonzero(np.asarray(found["gtIgnore"]) == 0)
+        if people.any():
+            yield _results(by_image, people)
+
+
+def _results(by_image: dict[int, Any], people: npt.NDArray[np.int64]) -> _Results:
+    scores = np.concatenate([found["dtScores"] for found in by_image.values()])
+    order = np.argsort(-scores, kind="mergesort")  # as pycocotools does: of equal scores, the first image's
+    matched, ignored = (
+        np.concatenate([found[name] for found in by_image.values()], axis=1)[:, order].astype(bool)
+        for name in ("dtMatches", "dtIgnore")
+    )
+    images = np.repeat(list(by_image), [len(found["dtScores"]) for found in by_image.values()])[order]
+    return _Results(
+        images.astype(np.int64), (matched & ~ignored).astype(float), (~matched & ~ignored).astype(float), people
+    )
+
+
+def _measured(
+    parts: list[_Results], times: npt.NDArray[np.int64], recalls: npt.NDArray[np.float64]
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]] | tuple[None, None]:
+    """Average precision and recall at each OKS threshold, over categories, of images taken so many times each.
+
+    ``COCOeval.accumulate``, with images' weights in place of copies of them; None where there is nobody.
+    """
+    found = [_precision_and_recall(part, times, recalls) for part in parts if times @ part.people]
+    if not found:
+        return None, None
+    precisions, reached = zip(*found, strict=True)
+    return np.mean(precisions, axis=0), np.mean(reached, axis=0)
+
+
+def _precision_and_recall(
+    part: _Results, times: npt.NDArray[np.int64], recalls: npt.NDArray[np.float64]
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    weights = times[part.images]
+    right, wrong = np.cumsum(part.right * weights, axis=1), np.cumsum(part.wrong * weights, axis=1)
+    recall = right / (times @ part.people)
+    precision = right / (right + wrong + np.spacing(1))
+    # The highest precision at this recall or a higher one; 0 at a recall that is never reached.
+    precision = np.maximum.accumulate(precision[:, ::-1], axis=1)[:, ::-1]
+    padded = np.pad(precision, ((0, 0), (0, 1)))
+    places = [np.searchsorted(reached, recalls, side="left") for reached in recall]
+    averages = np.array([row[place].mean() for row, place in zip(padded, places, strict=True)])
+    return averages, recall[:, -1] if recall.shape[1] else np.zeros(len(recall))

@@ -1,0 +1,78 @@
+"""What a pose network says of pictures: people with their joints, drawn as skeletons."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from podline.data.coco_letterbox import LetterBox
+from podline.documents.manifest import Manifest
+from podline.documents.skeleton import Skeleton
+from podline.drawing.skeletons import poses_of, with_skeletons
+from podline.evaluation.predicting import Image, Predicted
+from podline.kinds.pose.coco_results import people_to_results
+from podline.kinds.pose.decoding import decode_people
+from podline.kinds.pose.judging import chosen_threshold, last_stages
+from podline.progress import Reporter
+from podline.recipes.pose_settings import PoseSettings
+from podline.stages.specs import TrainSpec
+from podline.stages.tools import PicturePrediction
+from podline.store.contract import Store
+
+# A smaller picture is enlarged before skeletons are drawn on it, so that they can be seen.
+_LEAST_SIDE = 640
+
+
+@dataclass(frozen=True)
+class PeopleReader:
+    """See :class:`podline.evaluation.predicting.PictureReader`."""
+
+    poses: PoseSettings
+    threshold: float
+    skeleton: Skeleton
+
+    def fed(self, pixels: Image) -> Image:
+        """The picture, letter-boxed."""
+        return LetterBox(pixels.shape[1], pixels.shape[0], self.poses.side).place(pixels)
+
+    def answers(self, outputs: Any) -> Any:
+        """The last stages' heatmaps and fields."""
+        return last_stages(self.poses)(outputs)
+
+    def say(self, name: str, place: int, pixels: Image, answer: tuple[Any, Any]) -> Predicted:
+        """The people with a score from the threshold on."""
+        heatmaps, pafs = answer
+        stride, decoding = self.poses.targets.stride, self.poses.decoding
+        [people] = decode_people(heatmaps[None], pafs[None], stride, decoding, self.skeleton)
+        height, width = pixels.shape[:2]
+        letterbox = LetterBox(width, height, self.poses.side)
+        results = people_to_results(people, _image_id(name, place), letterbox, self.skeleton)
+        kept = [{**person, "file_name": Path(name).name} for person in results if person["score"] >= self.threshold]
+        prediction = PicturePrediction(file=name, width=width, height=height, people=tuple(kept))
+        scale = max(1.0, _LEAST_SIDE / max(width, height))
+        return Predicted(prediction, with_skeletons(pixels, poses_of(kept, self.skeleton), self.skeleton, scale))
+
+
+def reader(
+    store: Store, training: TrainSpec, manifest: Manifest, given: float | None, reporter: Reporter
+) -> PeopleReader:
+    """A run's; the threshold is the one that its evaluation chose, if none is given."""
+    threshold = _threshold(store, training.folder, reporter) if given is None else given
+    return PeopleReader(training.recipe.poses, threshold, manifest.skeleton)
+
+
+def _threshold(store: Store, folder: str, reporter: Reporter) -> float:
+    chosen = chosen_threshold(store, folder)
+    if chosen is None:
+        reporter.warn(
+            "every instance is drawn, however low the score: no evaluation chose a threshold; give --threshold"
+        )
+    return chosen or 0.0
+
+
+def _image_id(name: str, place: int) -> int:
+    """COCO's id where the file is called as COCO's are, else the picture's place, from 1."""
+    numbered = re.fullmatch(r"(?:COCO_\w+_)?(\d{12})", Path(name).stem)
+    return int(numbered[1]) if numbered else place

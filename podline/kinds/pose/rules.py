@@ -1,0 +1,64 @@
+"""Rules of promotion for pose networks: AP, and each joint's share of close ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+from pycocotools.cocoeval import COCOeval
+
+from podline.errors import SettingsError
+from podline.kinds.pose.oks import CloseJoints, close_joints, joint_names
+from podline.kinds.pose.oks_intervals import drawn_figures, figures_of
+from podline.noise import Floats
+from podline.promotion.figure import LEAST_EXAMPLES, Figure, Pair, number, rule, shares
+from podline.recipes.promotion_settings import PromotionSettings
+
+
+@rule("main")
+def average_precision(pair: Pair, settings: PromotionSettings) -> Iterator[Figure]:
+    """AP must not fall."""
+    values = [figures_of(each).get("ap", 0.0) for each in (*pair.known, pair.candidate)]
+    before, after = (drawn_figures(each).get("ap", np.zeros(2)) for each in (pair.known[0], pair.candidate))
+    variances = float(np.nanvar(after - before, ddof=1)), float(np.nanvar(before, ddof=1))
+    yield number("AP", "ap", values, variances, settings.spread, settings.margin)
+
+
+@rule("joint")
+def joints(pair: Pair, settings: PromotionSettings) -> Iterator[Figure]:
+    """The share of close ones of each joint with enough test examples must not fall."""
+    people, now = [close_joints(each) for each in pair.known], close_joints(pair.candidate)
+    places = _judged_joints(pair.candidate, now)
+    if not places:
+        return
+    known = {name: np.stack([_by_image(place, now, each) for each in people]) for name, place in places.items()}
+    candidate = {name: _by_image(place, now, now) for name, place in places.items()}
+    yield from shares(known, candidate, settings.part_spread, settings.part_margin)
+
+
+@rule("guard")
+def guards(_pair: Pair, settings: PromotionSettings) -> Sequence[Figure]:
+    """Installed measures are of classes."""
+    if settings.guards:
+        raise SettingsError(
+            f"promotion.guards: got {settings.guards[0]}, expected none: installed measures are of classes"
+        )
+    return ()
+
+
+def _judged_joints(evaluation: COCOeval, people: Mapping[int, CloseJoints]) -> dict[str, int]:
+    """Return the places of the joints with enough test examples, by name."""
+    counts = np.sum([person.labelled for person in people.values()], axis=0) if people else np.zeros(0)
+    names = zip(joint_names(evaluation), counts, strict=False)
+    return {name: place for place, (name, count) in enumerate(names) if count >= LEAST_EXAMPLES}
+
+
+def _by_image(joint: int, truth: Mapping[int, CloseJoints], people: Mapping[int, CloseJoints]) -> Floats:
+    """Return the close joints of each image, scaled so that their mean is the share of close ones, (images,).
+
+    People of one image are found or missed together.
+    """
+    having = [person for person, joints in truth.items() if joints.labelled[joint]]
+    images, places = np.unique([people[person].image_id for person in having], return_inverse=True)
+    close = np.array([people[person].close[joint] for person in having], float)
+    return np.bincount(places, close, len(images)) * len(images) / len(having)

@@ -1,0 +1,216 @@
+"""Sections of a pose network's report, and what its verdict says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from podline.documents.any_evaluation import Scored
+from podline.documents.pose_evaluation import PoseEvaluation
+from podline.documents.skeleton import Skeleton
+from podline.drawing.pose_maps import heatmap_panels, heatmap_picture, paf_panels, paf_picture
+from podline.drawing.skeletons import CENTER, LEFT, RIGHT, with_skeletons
+from podline.figures import count, metric_text, percent
+from podline.ledger.differences import NONE
+from podline.measures import shown
+from podline.reporting import charts, verdict
+from podline.reporting.blocks import Block, Chart, Fold, Grid, Heading, Key, Picture, Pictures, Table, Text
+from podline.reporting.facts import RunFacts
+from podline.reporting.judged_pictures import TRAINING_SPLIT, JudgedPicture, judged_pictures, maps_of_image
+from podline.reporting.pictures import SMALL_PHOTO, photo_uri
+from podline.reporting.sections import section
+
+# Pictures are shown at about this size; twice as many pixels are sharp on a screen of high resolution as well.
+_LONGER_SIDE = 560
+_KEY = Key({"its own left": LEFT, "right": RIGHT, "between": CENTER})
+_RANKS = {"best": "The best", "median": "In the middle", "worst": "The worst"}
+
+
+def headline(run: RunFacts) -> verdict.Headline:
+    """Return what the top of the page says of the AP."""
+    evaluation: PoseEvaluation = run.evaluation
+    known = evaluation.trained.metrics
+    return verdict.Headline(
+        about=f"for {_keypoints(run)} on the {evaluation.split} split of {evaluation.dataset}",
+        guessing=evaluation.verdict(),
+        tiles=[
+            *(verdict.metric_tile(run, name) for name in ("ap50", "ap75", "ar") if name in known),
+            verdict.Tile("images", count(evaluation.trained.images)),
+            verdict.Tile("instances", count(evaluation.trained.people)),
+        ],
+    )
+
+
+def _keypoints(run: RunFacts) -> str:
+    return f"{run.manifest.skeleton.category} keypoints".strip()
+
+
+@section("Pictures")
+def pictures(run: RunFacts) -> Iterator[Block]:
+    """Show the images that went best, middling and worst, as found and as labelled."""
+    yield _KEY
+    yield Text(
+        f"Images of the {run.evaluation.split} split. An image’s quality is the OKS of the instances that "
+        "were found, added up, as a share of all labelled instances and false alarms.",
+        "note",
+    )
+    gallery = list(_gallery(run, seen=False))
+    nothing = f"There are none: no instance in the {run.evaluation.split} split has a labelled joint."
+    yield from gallery or [Text(nothing)]
+
+
+@section("Pictures that it was trained on")
+def seen_pictures(run: RunFacts) -> Iterator[Block]:
+    """Show how well the network fits what it has seen, beside how well it does on what it has not."""
+    gallery = list(_gallery(run, seen=True))
+    if run.evaluation.split != TRAINING_SPLIT and gallery:
+        yield _KEY
+        yield from gallery
+
+
+def _gallery(run: RunFacts, *, seen: bool) -> Iterator[Block]:
+    judged = judged_pictures(run.store, run.spec, run.manifest, run.evaluation, seen=seen)
+    for rank, name in _RANKS.items():
+        if judged[rank]:
+            yield Heading(name)
+            yield Pictures([_pair(picture, run.manifest.skeleton) for picture in judged[rank]], "pairs")
+
+
+def _pair(picture: JudgedPicture, skeleton: Skeleton) -> Picture:
+    scale, of = _LONGER_SIDE / max(picture.image.shape[:2]), picture.figures
+    plural = "s" if of.false_alarms > 1 else ""
+    alarms = f", {count(of.false_alarms)} false alarm{plural}" if of.false_alarms else ""
+    about = f"{of.found} of {of.people} found{alarms}, quality {of.quality:.2f}"
+    found, wanted = (
+        photo_uri(with_skeletons(picture.image, poses, skeleton, scale)) for poses in (picture.found, picture.wanted)
+    )
+    return Picture(
+        [
+            (found, f"Image {of.image_id} with the instances that were found: {about}"),
+            (wanted, f"Image {of.image_id} with the instances that are labelled"),
+        ],
+        about,
+        [f"image {of.image_id}; left: found, right: labelled"],
+    )
+
+
+@section("What the network answers")
+def maps(run: RunFacts) -> Iterator[Block]:
+    """Show heatmaps and fields of one image, beside what they should be."""
+    of_image = maps_of_image(run.store, run.spec, run.manifest, run.evaluation)
+    if of_image is None:
+        return
+    image, found, skeleton = of_image.image, of_image.maps, run.manifest.skeleton
+    yield Text(
+        f"For image {of_image.image_id}: all heatmaps at once, each joint in its skeleton’s colour; of the part "
+        "affinity fields the strongest in each cell, its direction as a hue. On the right what the answers should have "
+        "been."
+    )
+    heatmaps = [heatmap_picture(image, each, skeleton) for each in (found.heatmaps, found.wanted_heatmaps)]
+    fields = [paf_picture(image, each) for each in (found.pafs, found.wanted_pafs)]
+    for name, (answered, wanted) in {"Heatmaps": heatmaps, "Part affinity fields": fields}.items():
+        yield Heading(name)
+        sides = [
+            (photo_uri(answered), f"{name} as the network answers them"),
+            (photo_uri(wanted), f"{name} as they should be"),
+        ]
+        yield Pictures([Picture(sides)], "pairs")
+    panels = {
+        ("Each joint’s heatmap", "Heatmap"): heatmap_panels(image, found.heatmaps, skeleton),
+        ("The strength of each limb’s field", "Strength of the field"): paf_panels(image, found.pafs, skeleton),
+    }
+    for (title, what), named in panels.items():
+        shown_panels = [Picture([(photo_uri(panel, SMALL_PHOTO), f"{what}: {name}")], name) for name, panel in named]
+        yield Fold(title, Pictures(shown_panels, "panels"))
+
+
+@section("Figures")
+def metrics(run: RunFacts) -> Iterator[Block]:
+    """Show every metric, of the trained network, the untrained one, and on images that it was trained on."""
+    evaluation: PoseEvaluation = run.evaluation
+    sides = {
+        f"trained, {evaluation.split} split": evaluation.trained,
+        f"untrained, {evaluation.split} split": evaluation.untrained,
+        "trained, images it has seen": evaluation.seen,
+    }
+    known = {name for side in sides.values() for name in side.metrics}
+    rows = [
+        {"": measure.label} | {title: _metric(side, measure.name) for title, side in sides.items()}
+        for measure in shown(known)
+    ]
+    guessing = {next(iter(sides)): metric_text("ap", evaluation.guessing)}
+    rows.insert(1, {"": "AP of one and the same pose in every image"} | guessing)
+    rows += [
+        {"": name} | {title: count(getattr(side, what)) for title, side in sides.items()}
+        for name, what in (("images", "images"), ("instances", "people"), ("results", "results"))
+    ]
+    yield Table.of(rows)
+    yield Text(
+        "By pycocotools; each image counts once. Intervals are 95 % intervals of the bootstrap over images. Medium "
+        "instances have an area of 32² to 96² pixels of their image. evaluation.json has every figure in full "
+        f"precision, people-{evaluation.split}.json the instances found, as COCO results.",
+        "note",
+    )
+    yield Text(_threshold(evaluation))
+    yield Heading("By size")
+    yield _sizes(evaluation)
+    yield Heading("By joint")
+    caption = "A joint is close if its own similarity is at least 0.5."
+    yield Grid(Chart(charts.joints(evaluation.joints), caption=caption), _joints(evaluation))
+
+
+def _metric(side: Scored, name: str) -> str:
+    return metric_text(name, side.metrics[name]) if name in side.metrics else NONE
+
+
+def _threshold(evaluation: PoseEvaluation) -> str:
+    """Return what became of the score threshold, in words."""
+    chosen = evaluation.threshold
+    if chosen is None:
+        return "No score threshold could be chosen: no instance was found on images that the network was trained on."
+    judged = chosen.judged
+    return (
+        f"Instances are drawn and counted from a score of {judged.score:.3f} on. This threshold has the "
+        f"best F1 measure on {count(chosen.images)} images of the {chosen.chosen_on} split; what is judged had "
+        f"no part in choosing it. With it, on the {evaluation.split} split {count(judged.right)} of "
+        f"{count(judged.people)} instances are found at OKS 0.5 (recall {percent(judged.recall)}), "
+        f"and {count(judged.kept - judged.right)} of {count(judged.kept)} results are false alarms "
+        f"(precision {percent(judged.precision)}). AP itself needs no threshold."
+    )
+
+
+def _sizes(evaluation: PoseEvaluation) -> Table:
+    entries = evaluation.sizes
+    rows = [
+        {
+            "root of the area": f"{size.low:g}–{size.high:g} px"
+            if size is not entries[-1]
+            else f"from {size.low:g} px",
+            "instances": count(size.people),
+            "found at OKS 0.5": count(size.found),
+            "AP": _share(size.ap) if size.ap >= 0 else NONE,
+            "AR": _share(size.ar) if size.ar >= 0 else NONE,
+        }
+        for size in entries
+    ]
+    return Table.of(rows)
+
+
+def _joints(evaluation: PoseEvaluation) -> Table:
+    """Return each joint: how often it is labelled, in people that were found, and how near it is then."""
+    rows = [
+        {
+            "joint": joint.joint.replace("_", " "),
+            "labelled": count(joint.labelled),
+            "in instances found": count(joint.in_found),
+            "close": count(joint.close),
+            "of those found": percent(joint.close / joint.in_found) if joint.in_found else NONE,
+            "mean OKS": _share(joint.similarity) if joint.in_found else NONE,
+            "median distance": NONE if joint.distance is None else _share(joint.distance),
+        }
+        for joint in evaluation.joints
+    ]
+    return Table.of(rows)
+
+
+def _share(value: float) -> str:
+    return f"{value:.3f}"
