@@ -38,13 +38,13 @@ from podline.data.sources.source import RawData, Remarks
 from podline.data.tfds import tfds_files, tfds_names
 from podline.datasets.draft import class_names_of, manifest_of
 from podline.datasets.fingerprint import fingerprint, memory_of, source_of
-from podline.documents.completion import Artifact
 from podline.documents.manifest import (
     MANIFEST,
     SHARD_RECORDS,
     FileInfo,
     Quarantined,
     dataset_folder,
+    listed_files,
     publish_manifest,
     read_manifest,
     shard_record,
@@ -57,7 +57,7 @@ from podline.recipes import datasets
 from podline.stages.completed import complete
 from podline.stages.specs import ConvertResult, ConvertSpec
 from podline.store import digests
-from podline.store.contract import Listed, Store
+from podline.store.contract import Store
 from podline.store.folder import FolderStore
 from podline.store.opening import open_store
 from podline.store.prefetch import in_order
@@ -219,11 +219,12 @@ def _job_folder(store: Store, spec: ConvertSpec) -> Iterator[str]:
     """
     ours = digests.of_json([spec.digest(), spec.source, __version__])[:16]
     name = f"{_JOBS}/{ours}-{uuid.uuid4().hex}"
-    for job, files in _jobs(store):
+    for job, files in itertools.groupby(store.listing(_JOBS), lambda file: "/".join(file.name.split("/")[:2])):
+        newest = max(file.published for file in files)
         if job.startswith(f"{_JOBS}/{ours}-"):
             name = job
-        elif time.time() - max(file.published for file in files) > _OLD_JOB_SECONDS:
-            _delete(store, files)
+        elif time.time() - newest > _OLD_JOB_SECONDS:
+            _delete(store, job)
     goes_on = True
     try:
         with store.using([ours]):
@@ -235,17 +236,11 @@ def _job_folder(store: Store, spec: ConvertSpec) -> Iterator[str]:
     finally:
         with contextlib.suppress(PodlineError), store.alone(ours) as free:
             if free and not goes_on:
-                _delete(store, store.listing(name))
+                _delete(store, name)
 
 
-def _jobs(store: Store) -> Iterator[tuple[str, list[Listed]]]:
-    """Yield the folder and the files of each job that is in a store."""
-    for folder, files in itertools.groupby(store.listing(_JOBS), lambda file: file.name.split("/")[1]):
-        yield f"{_JOBS}/{folder}", list(files)
-
-
-def _delete(store: Store, files: Sequence[Listed]) -> None:
-    deque(in_order(store.delete, [file.name for file in files], store.parallel), maxlen=0)
+def _delete(store: Store, folder: str) -> None:
+    deque(in_order(store.delete, (file.name for file in store.listing(folder)), store.parallel), maxlen=0)
 
 
 class _Shards:
@@ -254,22 +249,25 @@ class _Shards:
     def __init__(self, store: Store, folder: str, plans: ShardPlans) -> None:
         self._plans, self._store = plans, store
         self._folder = f"{folder}/{SHARD_RECORDS}"
-        self._before = self._versions()
+        self._before = set(self._versions())
 
     def look(self) -> tuple[int, float]:
         """Return how many shards are there, and how many records were written, about."""
-        now = self._versions()
-        return len(now), self._new(now) * sum(split.records for split in self._plans.splits) / len(self._plans)
+        there, written = self._counted()
+        return there, written * sum(split.records for split in self._plans.splits) / len(self._plans)
 
     def written(self) -> int:
         """Return how many shards were written."""
-        return self._new(self._versions())
+        return self._counted()[1]
 
-    def _new(self, now: Mapping[str, str]) -> int:
-        return sum(self._before.get(name) != version for name, version in now.items())
+    def _counted(self) -> tuple[int, int]:
+        there = written = 0
+        for version in self._versions():
+            there, written = there + 1, written + (version not in self._before)
+        return there, written
 
-    def _versions(self) -> dict[str, str]:
-        return {found.name: found.version for found in self._store.listing(self._folder)}
+    def _versions(self) -> Iterator[int]:
+        return (hash(found.version) for found in self._store.listing(self._folder))  # a number takes less memory
 
 
 def _publish(
@@ -318,15 +316,9 @@ def _finish(
         official=remarks.official,
         contradicting=dict(remarks.contradicting),
     )
-    there = {found.name: found for found in store.listing(folder)}
-    store.flush(there)
-    files = [(f"{folder}/{item.file}", item) for item in manifest.files]
-    written = [
-        Artifact(name=name, bytes=item.bytes, sha256=item.sha256, modified=there[name].published)
-        for name, item in files
-    ]
-    records = [found for name, found in there.items() if name.startswith(f"{folder}/{SHARD_RECORDS}/")]
-    complete(store, folder, spec, result, [*written, *beside], records)
+    store.flush(found.name for found in store.listing(folder))
+    published = (found.published if found else 0.0 for _, found in listed_files(store, manifest))
+    complete(store, folder, spec, result, beside, published=published)
     return result
 
 

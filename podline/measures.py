@@ -23,7 +23,7 @@ class Measure:
 
     Attributes:
         name: its key in ``evaluation.json`` and in the ledger.
-        label: what people read; ``people`` in it are whatever a data set has, see :class:`podline.documents.noun.Noun`.
+        label: what people read.
         in_percent: a share, written as 82.3 %; any other has three decimals.
         higher_is_better: else lower is.
         compute: gives the figure of a classifier: a number, or a value for each example, of which the figure is the
@@ -58,13 +58,13 @@ SHIPPED = (
     Measure("ap", "AP"),
     Measure("ap50", "AP50"),
     Measure("ap75", "AP75"),
-    Measure("ap_medium", "AP, medium people"),
-    Measure("ap_large", "AP, large people"),
+    Measure("ap_medium", "AP, medium"),
+    Measure("ap_large", "AP, large"),
     Measure("ar", "AR"),
     Measure("ar50", "AR50"),
     Measure("ar75", "AR75"),
-    Measure("ar_medium", "AR, medium people"),
-    Measure("ar_large", "AR, large people"),
+    Measure("ar_medium", "AR, medium"),
+    Measure("ar_large", "AR, large"),
 )
 
 

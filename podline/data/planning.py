@@ -57,7 +57,8 @@ class ShardPlans:
     def _plan(self, split: SplitPlan, index: int) -> ShardPlan:
         """Return a shard; within a split their sizes differ by at most one record, and none is empty."""
         first, end = (split.records * edge // split.shards for edge in (index, index + 1))
-        file = f"{self.dataset}-{split.name}.tfrecord-{index:05d}-of-{split.shards:05d}"
+        digits = max(5, len(str(split.shards)))  # as TFDS names them: in the order of their numbers
+        file = f"{self.dataset}-{split.name}.tfrecord-{index:0{digits}d}-of-{split.shards:0{digits}d}"
         return ShardPlan(split.name, file, first, end - first)
 
 

@@ -18,8 +18,8 @@ from podline.data.planning import ShardPlan, shard_order
 from podline.data.records import IMAGE, LABEL, EncodedLayout, RecordLayout
 from podline.data.rows import SourceSplit
 from podline.data.tfrecord import Bytes
-from podline.documents.manifest import MANY_CLASSES, FileInfo, ShardInfo
-from podline.documents.shard_table import MANY_COUNTS, index_file
+from podline.documents.manifest import MANY_CLASSES, FileInfo
+from podline.documents.shard_table import MANY_COUNTS, ShardInfo, index_file
 from podline.frozen import Frozen
 from podline.store.contract import explained
 

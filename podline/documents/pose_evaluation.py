@@ -9,7 +9,6 @@ from pydantic import Field
 
 from podline.documents.completion import read_artifact
 from podline.documents.metric import Metric
-from podline.documents.noun import Noun
 from podline.documents.pose_figures import JointFigures, SizeFigures, ThresholdFigures
 from podline.documents.ranked_images import Ranked
 from podline.frozen import Frozen, JsonObject
@@ -140,15 +139,15 @@ class PoseEvaluation(Frozen):
         """The score from which on a result is taken for a person; 0 where none was chosen."""
         return self.threshold.judged.score if self.threshold else 0.0
 
-    def verdict(self, noun: Noun) -> str:
+    def verdict(self) -> str:
         """The sanity check in words."""
         ap, untrained = self.trained.metrics["ap"], self.untrained.metrics["ap"]
         against = (
             f"AP {ap.value:.3f} vs {untrained.value:.3f} of the untrained network and {self.guessing.value:.3f} of "
+            "one and the same pose in every image"
         )
-        against += f"one and the same {noun.one} in every image"
         if not self.trained.people:
-            return f"There is {noun.nobody} to find in the {self.split} split."
+            return f"There is nothing to find in the {self.split} split."
         if self.better_than_guessing:
             return f"The result is better than guessing: {against}."
         if self.learned:

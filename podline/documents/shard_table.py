@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import functools
+import re
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from podline.frozen import Frozen, Json, JsonObject, is_object
 
 MANY_COUNTS = 1_000_000
 """Shards × classes; with more, a table has no class counts of each shard."""
-_FIRST = "-00000-of-"
+_FIRST = re.compile("-(0{5,})-of-")
 
 
 class FileInfo(Frozen):
@@ -158,7 +159,7 @@ def _values(shard: ShardInfo) -> tuple[Any, ...]:
 
 
 def _numbered(first: str, number: int) -> str:
-    return first.replace(_FIRST, f"-{number:05d}-of-")
+    return _FIRST.sub(lambda zeros: f"-{number:0{len(zeros[1])}d}-of-", first)
 
 
 def _checked(value: Json) -> ShardTable:

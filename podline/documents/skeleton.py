@@ -14,7 +14,6 @@ from collections.abc import Iterable
 
 from pydantic import Field, model_validator
 
-from podline.documents.noun import PERSON, Noun, noun_of
 from podline.frozen import Frozen
 
 Pair = tuple[str, str]
@@ -68,11 +67,6 @@ class Skeleton(Frozen):
                 f"sigmas {list(self.sigmas)} vs a finite one above 0 for each of {len(self.annotated)} joints"
             )
         return self
-
-    @property
-    def noun(self) -> Noun:
-        """What the skeletons belong to, in words."""
-        return noun_of(self.category)
 
     @property
     def index(self) -> dict[str, int]:
@@ -181,6 +175,6 @@ COCO = Skeleton(
     # COCO's people have no neck (https://cocodataset.org/#format-data); here it joins the face to the body.
     midpoints={"neck": ("right_shoulder", "left_shoulder")},
     mirrored=tuple((f"right_{name}", f"left_{name}") for name in _SIDED),
-    category=PERSON,
+    category="person",
 )
 """COCO's people: 17 joints and the neck, 20 limbs."""

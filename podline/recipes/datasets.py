@@ -17,7 +17,6 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, ValidationError
 
 from podline import entry_points
-from podline.documents.noun import PERSON, Noun, noun_of
 from podline.errors import SettingsError
 from podline.frozen import Frozen
 from podline.settings import nearest
@@ -229,12 +228,6 @@ def known(name: str) -> DataSet | None:
         return find(name)
     except SettingsError:
         return None
-
-
-def noun_in(name: str) -> Noun:
-    """What poses of a data set are of, as far as its name says: people, or whatever one's own annotations hold."""
-    dataset = known(name)
-    return noun_of("" if dataset and dataset.several else PERSON)
 
 
 def settings_of(name: str, given: Mapping[str, Any]) -> ConverterSettings:

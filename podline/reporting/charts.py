@@ -221,13 +221,8 @@ def calibration(bins: Sequence[CalibrationBin], error: float) -> Markup:
     return drawing.svg
 
 
-def joints(entries: Sequence[JointFigures], many: str) -> Markup:
-    """Draw the share of each joint's labelled places that is found, and that is close.
-
-    Args:
-        entries: each joint.
-        many: what a skeleton belongs to, in the plural.
-    """
+def joints(entries: Sequence[JointFigures]) -> Markup:
+    """Draw the share of each joint's labelled places that is found, and that is close."""
     shares = [joint.close / joint.labelled if joint.labelled else 0.0 for joint in entries]
     found = [joint.in_found / joint.labelled if joint.labelled else 0.0 for joint in entries]
     names = [joint.joint.replace("_", " ") for joint in entries]
@@ -237,7 +232,7 @@ def joints(entries: Sequence[JointFigures], many: str) -> Markup:
     with chart("joints", f"{alt}.", height=0.6 + 0.22 * len(names)) as drawing:
         (axes,) = drawing.axes()
         places = range(len(names))
-        axes.barh(places, found, 0.62, color=MUTED, alpha=0.35, linewidth=0, label=f"in {many} found")
+        axes.barh(places, found, 0.62, color=MUTED, alpha=0.35, linewidth=0, label="in instances found")
         axes.barh(places, shares, 0.62, color=ACCENT, linewidth=0, label="and close")
         axes.set_yticks(places, names)
         words_on_the_left(axes)

@@ -24,12 +24,10 @@ from podline.documents.metrics_log import (
     StepsLine,
     read_metrics,
 )
-from podline.documents.noun import PEOPLE, Noun
 from podline.drawing.drawing import chart, png
 from podline.inventory.catalogue import StoredRun, training_of
 from podline.ledger.differences import NONE, rows
 from podline.measures import shown
-from podline.recipes.datasets import noun_in
 from podline.reporting import tables
 from podline.reporting.charts import COLOURS
 from podline.reporting.templates import TEMPLATES
@@ -55,7 +53,6 @@ class Compared:
         lines: its ``metrics.jsonl``.
         metrics: the final evaluation's; empty if there is none yet.
         seconds: what training took; None if it is not finished.
-        noun: of what its data set's poses are of.
     """
 
     name: str
@@ -63,7 +60,6 @@ class Compared:
     lines: Sequence[MetricsLine]
     metrics: Mapping[str, Metric]
     seconds: float | None
-    noun: Noun = PEOPLE
 
     @property
     def steps(self) -> list[StepsLine]:
@@ -111,7 +107,6 @@ def _gather(store: Store, run: StoredRun) -> Compared:
         lines=read_metrics(local_artifact(store, run.folder, "train", f"{run.folder}/{METRICS}")),
         metrics={key: Metric.model_validate(score) for key, score in scores.items()},
         seconds=trained.result["seconds"] if trained else None,
-        noun=noun_in(spec.recipe.dataset),
     )
 
 
@@ -160,7 +155,7 @@ def _page(runs: Sequence[Compared]) -> str:
 def _results(runs: Sequence[Compared]) -> dict[str, list[str]]:
     """The figures: by what they are, each run's."""
     results = {
-        f"{runs[0].noun.said(measure.label)}, final": [
+        f"{measure.label}, final": [
             figures.metric_text(measure.name, run.metrics[measure.name]) if measure.name in run.metrics else NONE
             for run in runs
         ]

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field
 
 from podline.data.reader import open_split
 from podline.datasets.census import change_between
@@ -20,7 +19,6 @@ from podline.documents.any_evaluation import AnyEvaluation
 from podline.documents.completion import local_artifact
 from podline.documents.manifest import Manifest, read_manifest
 from podline.documents.metrics_log import METRICS, EvaluationLine, MetricsLine, StepsLine, read_metrics
-from podline.documents.noun import PERSON, Noun, noun_of
 from podline.documents.origins import ORIGIN, read_origin
 from podline.documents.promotion import read_promotion
 from podline.evaluation.differences import Chance, Difference
@@ -70,7 +68,6 @@ class Drop(Frozen):
         examples: some of those lost: those that the other was surest of; the images that lost the most joints.
         gaps: of the training curves.
         differences: in what produced the two: settings, data, code, environment; None where one run does not tell.
-        category: what a pose network finds instead of people; empty for several categories.
     """
 
     run: str
@@ -83,7 +80,6 @@ class Drop(Frozen):
     examples: tuple[LostExample, ...]
     gaps: tuple[Gap, ...]
     differences: tuple[NamedDifference, ...] | None
-    category: str = Field(default=PERSON, exclude_if=lambda category: category == PERSON)
 
     @property
     def worse(self) -> Chance:
@@ -96,16 +92,10 @@ class Drop(Frozen):
     def _kind(self) -> Kind:
         return kind_by_measure(self.measure)
 
-    @property
-    def noun(self) -> Noun:
-        """What a pose network finds, in words."""
-        return noun_of(self.category)
-
     def about_pictures(self) -> str:
         """What the pictures of examples show, in words."""
-        kind = self._kind
-        says, hint = self.noun.said(kind.says), self.noun.said(kind.lost_hint)
-        return f"✓ {says.format(self.against)}, ✗ {says.format(self.run)}{hint}"
+        says = self._kind.says
+        return f"✓ {says.format(self.against)}, ✗ {says.format(self.run)}{self._kind.lost_hint}"
 
     def headline(self) -> str:
         """The drop in a sentence."""
@@ -118,7 +108,7 @@ class Drop(Frozen):
             "seed": "which may be caused by the seed, as its spread is not known",
             "beyond": "which is more than noise",
         }[self.difference.chance]
-        what = self.noun.said(self._kind.examples)
+        what = self._kind.examples
         return (
             f"{self.run} has {held} {self.against}, {chance} "
             f"(p = {self.difference.p_value:.2g}): {count(self.lost)} {what} lost, {count(self.gained)} gained."
@@ -243,7 +233,6 @@ def explain(
         examples=tuple(found.examples),
         gaps=tuple(_gaps(*(_lines(store, each.training) for each in (before, after)))),
         differences=_differences(store, before, after),
-        category=after.manifest.skeleton.category,
     )
     return Explained(drop, tuple(found.pictures))
 

@@ -19,7 +19,6 @@ from podline.evaluation.differences import CHANCES, Difference
 from podline.frozen import Frozen
 from podline.ledger.differences import AREAS, NONE, NamedDifference, differing
 from podline.measures import measure_named, shown
-from podline.recipes.datasets import noun_in
 from podline.reporting.pairs import Judged, MovedPart, moved_parts, paired
 from podline.reporting.seed_spread import SeedSpread, recent, spread_among
 from podline.store.contract import Store
@@ -104,9 +103,8 @@ def _results(entries: Sequence[Entry]) -> Iterator[tuple[str, tuple[str, ...]]]:
     yield "ended", tuple(figures.moment(entry.ended) for entry in entries)
     yield "state", tuple(f"{entry.state}{f': {entry.cause}' if entry.cause else ''}" for entry in entries)
     outcomes = [entry.outcome for entry in entries]
-    noun = noun_in(next((entry.data.dataset for entry in entries if entry.data), ""))
     for measure in shown(dict.fromkeys(name for outcome in outcomes if outcome for name in outcome.metrics)):
-        yield noun.said(measure.label), tuple(_metric(outcome, measure.name) for outcome in outcomes)
+        yield measure.label, tuple(_metric(outcome, measure.name) for outcome in outcomes)
     yield "parameters", tuple(figures.count(outcome.parameters) if outcome else NONE for outcome in outcomes)
     yield "model", tuple(figures.size(outcome.model_bytes) if outcome else NONE for outcome in outcomes)
     trainings = [entry.training for entry in entries]

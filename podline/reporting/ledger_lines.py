@@ -6,11 +6,9 @@ from collections.abc import Iterator
 
 from podline.datasets.census import in_words
 from podline.documents.ledger_entry import CodeVersion, Data, Entry, Outcome, Training, Waiting
-from podline.documents.noun import Noun
 from podline.figures import count, duration, metric_text, moment, percent, rate, size
 from podline.measures import shown
 from podline.plurals import plural
-from podline.recipes.datasets import noun_in
 from podline.store.contract import Store
 
 _WIDTH = 18
@@ -36,7 +34,7 @@ def _told(store: Store, entry: Entry) -> Iterator[tuple[str, str]]:
     if entry.run:
         yield "run", store.where(f"runs/{entry.run}")
     if entry.outcome:
-        yield from _outcome(entry.outcome, noun_in(entry.data.dataset if entry.data else ""))
+        yield from _outcome(entry.outcome)
     if entry.training:
         yield from _training(entry.training)
     yield "overridden", ", ".join(f"{path}={value}" for path, value in entry.overridden.items()) or "nothing"
@@ -57,9 +55,9 @@ def _told(store: Store, entry: Entry) -> Iterator[tuple[str, str]]:
         yield "page", store.where(entry.report)
 
 
-def _outcome(outcome: Outcome, noun: Noun) -> Iterator[tuple[str, str]]:
+def _outcome(outcome: Outcome) -> Iterator[tuple[str, str]]:
     for measure in shown(outcome.metrics):
-        yield noun.said(measure.label), metric_text(measure.name, outcome.metrics[measure.name])
+        yield measure.label, metric_text(measure.name, outcome.metrics[measure.name])
     worst = sorted(outcome.parts, key=lambda part: outcome.parts[part].value)[:_WORST]
     yield "least good", ", ".join(f"{part} {percent(outcome.parts[part].value)}" for part in worst)
     yield "model", f"{count(outcome.parameters)} parameters, {size(outcome.model_bytes)}"

@@ -137,8 +137,7 @@ def data(run: RunFacts) -> Iterator[Block]:
         which = f"the first {MOST_CLASSES} of {all_classes} classes" if len(classes) < all_classes else "each class"
         counts = [Fold(f"Records of {which}", classes)]
     if manifest.counted:
-        noun = manifest.skeleton.noun
-        rules = [(noun.said(rule), figures.count(times)) for rule, times in manifest.counted.items()]
+        rules = [(rule, figures.count(times)) for rule, times in manifest.counted.items()]
         counts += [Heading("Rules that applied"), Table(["what the conversion met", "times"], rows=rules)]
     yield Grid(Column(_dataset(manifest), _splits(manifest)), Column(*counts))
     for remark in run.remarks:
@@ -188,9 +187,8 @@ def _splits(manifest: Manifest) -> Table:
 
 
 def _class_counts(manifest: Manifest) -> Table:
-    noun = manifest.skeleton.noun
     return Table.of(
-        {"class": noun.said(name)} | {split.name: figures.count(split.class_counts[label]) for split in manifest.splits}
+        {"class": name} | {split.name: figures.count(split.class_counts[label]) for split in manifest.splits}
         for label, name in enumerate(manifest.class_names[:MOST_CLASSES])
     )
 

@@ -196,9 +196,8 @@ def why_worse(run: RunFacts) -> Iterator[Block]:
     if in_pairs:
         sides = (
             f"On the left, and before the arrow, what {drop.against} finds; on the right what this run finds. "
-            f"{drop.noun.said('People')} that only the first finds are framed; joints that only the first puts in "
-            f"their place are ringed there. {drop.noun.an.capitalize()} is found at OKS 0.5, a joint is close at a "
-            "similarity of 0.5."
+            "Instances that only the first finds are framed; joints that only the first puts in their place are ringed "
+            "there. An instance is found at OKS 0.5, a joint is close at a similarity of 0.5."
         )
     yield Text(sides, "note")
 
@@ -208,7 +207,7 @@ def _lost(worse: Explained, lost: LostExample, images: Sequence[npt.NDArray[np.u
     if not worse.in_pairs:
         shown = [(pictures.data_uri(images[0]), f"Test example {record}, {lost.name}")]
         return Picture(shown, f"{lost.name}: {lost.before} → {lost.after}", [f"record {record}"])
-    of = f"{lost.name[:1].upper()}{lost.name[1:]} with the {drop.noun.many} that"
+    of = f"{lost.name[:1].upper()}{lost.name[1:]} with the instances that"
     alts = (f"{of} {drop.against} finds", f"{of} this run finds")
     shown = [(pictures.photo_uri(image, pictures.LOST_PHOTO), alt) for image, alt in zip(images, alts, strict=True)]
     return Picture(shown, f"{lost.before} → {lost.after}", [f"{lost.name}, record {record}"])

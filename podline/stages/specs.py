@@ -21,7 +21,7 @@ from podline.frozen import Frozen, JsonObject, is_object
 from podline.measures import measure_named, shown
 from podline.options import LEFT_OUT
 from podline.plurals import plural
-from podline.recipes.datasets import ConverterSettings, DatasetName, noun_in, settings_of
+from podline.recipes.datasets import ConverterSettings, DatasetName, settings_of
 from podline.recipes.promotion_settings import PromotionSettings
 from podline.recipes.settings import Recipe, Views
 from podline.settings import cluster
@@ -361,13 +361,13 @@ class EvaluateResult(Result):
 
     def lines(self, _where: Where = str, /) -> list[str]:
         """Return each figure, and that of the untrained model."""
-        noun, untrained = noun_in(self.dataset), Metric(value=self.untrained, low=self.untrained, high=self.untrained)
+        untrained = Metric(value=self.untrained, low=self.untrained, high=self.untrained)
         first = f"{plural(self.examples, 'example')}, untrained {metric_text(self.measure, untrained)}"
         figures = [f"{each.label} {metric_text(each.name, self.metrics[each.name])}" for each in shown(self.metrics)]
         if self.over_views:
             averaged = metric_text(self.measure, self.over_views[self.measure])
             figures.append(f"{measure_named(self.measure).label} over {self.views} views {averaged}")
-        return [f"{self.run}: {first}", *map(noun.said, figures)]
+        return [f"{self.run}: {first}", *figures]
 
 
 class PromoteSpec(RunSpec):

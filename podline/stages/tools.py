@@ -10,7 +10,6 @@ import html
 
 from pydantic import Field, model_validator
 
-from podline.documents.noun import PERSON, noun_of
 from podline.errors import SettingsError
 from podline.figures import count, duration, percent, rate, size
 from podline.frozen import Frozen, JsonObject
@@ -300,19 +299,13 @@ class PicturePrediction(Frozen):
     classes: tuple[ClassShare, ...] | None = Field(
         default=None, description="every class, the likeliest first; None where the model finds people"
     )
-    category: str = Field(
-        default=PERSON,
-        exclude_if=lambda category: category == PERSON,
-        description="what it finds instead of people; empty for several categories",
-    )
 
     def line(self) -> str:
         """Return what the model says of the picture."""
         if self.classes is not None:
             named = (f"{share.name} {100 * share.probability:.1f} %" for share in self.classes[:_NAMED])
             return f"{self.file}: {', '.join(named)}"
-        noun = noun_of(self.category)
-        return f"{self.file}: {plural(len(self.people or ()), noun.one, noun.many)} → {self.picture}"
+        return f"{self.file}: {plural(len(self.people or ()), 'instance')} → {self.picture}"
 
 
 class PredictResult(Result):

@@ -190,7 +190,7 @@ class BucketStore(Store):
         if (found := _written(checksum)) != there.crc32c:
             raise DataCorruption(None, f"got crc32c {found}, expected {there.crc32c}")
 
-    def listing(self, prefix: str = "", *, delimiter: str | None = None) -> list[Listed]:
+    def listing(self, prefix: str = "", *, delimiter: str | None = None) -> Iterator[Listed]:
         """See :meth:`Store.listing`; with the delimiter ``/``, without what is in folders below."""
         top = f"{self._prefix}{prefix.rstrip('/')}/" if prefix else self._prefix
         with self._explained("list", self.where(prefix) if prefix else self.uri):
@@ -198,7 +198,7 @@ class BucketStore(Store):
                 prefix=top, delimiter=delimiter, fields=_LISTED_FIELDS, page_size=1000, **self._options
             )
             # A name that ends in a slash is a folder that some console made.
-            return sorted(self._listed(blob) for blob in blobs if not blob.name.endswith("/"))
+            yield from (self._listed(blob) for blob in blobs if not blob.name.endswith("/"))
 
     def now(self) -> float:
         """Publish an object and delete it; see :meth:`Store.now`."""

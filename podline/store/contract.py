@@ -140,8 +140,8 @@ class Store(ABC):
         """
 
     @abstractmethod
-    def listing(self, prefix: str = "") -> list[Listed]:
-        """Return all published names below a folder, sorted by name."""
+    def listing(self, prefix: str = "") -> Iterator[Listed]:
+        """Yield all published names below a folder in their order, as strings are sorted; memory is flat."""
 
     @abstractmethod
     def now(self) -> float:

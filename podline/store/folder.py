@@ -20,11 +20,6 @@ from podline.store.contract import SCRATCH, Listed, Store, explained
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 
 
-def _unless_gone(error: OSError) -> None:
-    if not isinstance(error, FileNotFoundError | NotADirectoryError):
-        raise error
-
-
 class FolderStore(Store):
     """A folder as the store: a name is published by a rename on the same file system."""
 
@@ -78,19 +73,22 @@ class FolderStore(Store):
             stream.seek(start)
             yield from itertools.takewhile(bool, map(stream.read, lengths))
 
-    def listing(self, prefix: str = "") -> list[Listed]:
+    def listing(self, prefix: str = "") -> Iterator[Listed]:
         """See :meth:`Store.listing`."""
-        top = self.local(prefix) if prefix else self.root
-        with explained("list", top):
-            found = [self.find(name) for name in sorted(self._names(top))]
-        return [facts for facts in found if facts is not None]
+        found = map(self.find, self._names(f"{prefix.rstrip('/')}/" if prefix else ""))
+        return (facts for facts in found if facts is not None)
 
-    def _names(self, top: Path) -> Iterator[str]:
-        """Yield the files below a folder without the scratch folder; folders may come and go meanwhile."""
-        for folder, folders, files in os.walk(top, onerror=_unless_gone):
-            here = Path(folder).relative_to(self.root)
-            folders[:] = [each for each in folders if here / each != Path(SCRATCH)]
-            yield from ((here / file).as_posix() for file in files)
+    def _names(self, folder: str) -> Iterator[str]:
+        """Yield the names below a folder without the scratch folder; folders may come and go meanwhile."""
+        path, names = self.local(folder), list[str]()
+        gone = contextlib.suppress(FileNotFoundError, NotADirectoryError)
+        with explained("list", path), gone, os.scandir(path) as entries:
+            names = sorted(each.name + "/" * each.is_dir(follow_symlinks=False) for each in entries)
+        for name in (f"{folder}{name}" for name in names):
+            if not name.endswith("/"):
+                yield name
+            elif name != f"{SCRATCH}/":
+                yield from self._names(name)
 
     def now(self) -> float:
         """Make a temporary folder and look at its time; see :meth:`Store.now`."""
@@ -123,10 +121,14 @@ class FolderStore(Store):
 
     def flush(self, names: Iterable[str]) -> None:
         """See :meth:`Store.flush`."""
-        paths = [self.local(name) for name in names]
-        for path in [*paths, *{path.parent for path in paths}]:
+        folders = set[Path]()
+        for path in map(self.local, names):
+            folders.add(path.parent)
             with explained("write", path):
                 _sync(path)
+        for folder in folders:
+            with explained("write", folder):
+                _sync(folder)
 
     def delete(self, name: str) -> None:
         """See :meth:`Store.delete`."""

@@ -51,6 +51,12 @@ def test_names_and_order() -> None:
     ]
 
 
+def test_names_of_many_shards_are_in_the_order_of_their_numbers() -> None:
+    names = [plan.file for plan in ShardPlans("x", (SplitPlan("train", 100_000, 100_000),))]
+    assert names == sorted(names)
+    assert names[77] == "x-train.tfrecord-000077-of-100000"
+
+
 @settings(deadline=None)  # a busy machine is no bug
 @given(
     records=st.integers(1, 3_000),

@@ -15,12 +15,11 @@ from podline.documents.manifest import (
     FieldInfo,
     FileInfo,
     Manifest,
-    ShardInfo,
     SplitInfo,
     publish_manifest,
     read_manifest,
 )
-from podline.documents.shard_table import ShardTable
+from podline.documents.shard_table import ShardInfo, ShardTable
 from podline.store.opening import open_store
 
 MANY = 1_000_000
@@ -72,7 +71,7 @@ def test_a_million_shards_are_shown_at_once(tmp_path: Path) -> None:
     train = SplitInfo(
         name="train",
         records=1000 * MANY,
-        shards=ShardTable(f"sample-train.tfrecord-00000-of-{MANY:05d}", 0, False, rows.tobytes()),
+        shards=ShardTable(f"sample-train.tfrecord-0000000-of-{MANY}", 0, False, rows.tobytes()),
         class_counts=(1000 * MANY,),
         mean=(1.0,),
         std=(1.0,),
@@ -97,7 +96,7 @@ def test_a_million_shards_are_shown_at_once(tmp_path: Path) -> None:
     assert found.bytes < 100_000_000
     again = read_manifest(store, manifest.folder).split("train").shards
     assert again == train.shards
-    assert again[MANY - 1].file == f"sample-train.tfrecord-999999-of-{MANY}"
+    assert again[MANY - 1].file == f"sample-train.tfrecord-0999999-of-{MANY}"
     started = time.monotonic()
     shown = CliRunner().invoke(cli, ["data", "show", "sample", "--root", str(tmp_path)], catch_exceptions=False)
     seconds = time.monotonic() - started

@@ -13,7 +13,6 @@ from small_coco import publish_people
 from podline.data.reader import open_split
 from podline.data.sources.coco_truth import read_truth
 from podline.documents.manifest import dataset_folder
-from podline.documents.noun import PEOPLE
 from podline.documents.pose_evaluation import MAPS, SEEN, people_name
 from podline.documents.skeleton import COCO
 from podline.drawing.pose_maps import maps_from_bytes
@@ -109,7 +108,7 @@ def test_better_than_an_untrained_network_and_than_guessing(verdict):
     assert 0 <= document.guessing.value < 0.2
     assert document.better_than_guessing
     assert document.learned
-    assert document.verdict(PEOPLE).startswith("The result is better than guessing: AP 0.")
+    assert document.verdict().startswith("The result is better than guessing: AP 0.")
 
 
 def test_the_threshold_is_chosen_on_images_that_were_trained_on(dataset, verdict):
@@ -138,7 +137,7 @@ def test_nobody_found_is_said_and_crashes_nothing(dataset):
     assert (document.trained.metrics["ap"].value, document.trained.results, document.threshold) == (0, 0, None)
     assert not document.better_than_guessing
     assert not document.learned
-    assert "not even on images that it was trained on" in document.verdict(PEOPLE)
+    assert "not even on images that it was trained on" in document.verdict()
 
 
 def test_fitting_what_was_seen_and_nothing_else_is_said_as_well(dataset):
@@ -153,7 +152,7 @@ def test_fitting_what_was_seen_and_nothing_else_is_said_as_well(dataset):
     document = judged(dataset, nothing, memory).document
     assert document.learned
     assert not document.better_than_guessing
-    assert "it has seen too few" in document.verdict(PEOPLE)
+    assert "it has seen too few" in document.verdict()
 
 
 def test_the_training_split_can_be_judged_and_is_looked_at_once(dataset):

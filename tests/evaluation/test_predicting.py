@@ -91,7 +91,7 @@ def test_people_on_pictures_of_any_size(network, tmp_path):
     reporter = Reporter("predict", told.append)
     result = run(spec_of(network, tmp_path / "out", *files), reporter)
     assert result.threshold == 0
-    assert "everybody is drawn, however low the score: no evaluation chose a threshold" in told[0]["message"]
+    assert "every instance is drawn, however low the score: no evaluation chose a threshold" in told[0]["message"]
     assert told[-1]["done"] == told[-1]["total"] == len(files)
     assert [Path(found.picture).name for found in result.pictures] == [
         "wide.png", "tall.png", "wide-2.png", "000000000785.png",
@@ -116,7 +116,7 @@ def test_a_threshold_leaves_people_out(network, tmp_path):
         run(spec_of(network, tmp_path / "out", file, threshold=threshold), silent()) for threshold in (0.0, 1.0)
     )
     assert nobody.pictures[0].people == ()
-    assert nobody.pictures[0].line() == f"{file}: 0 people → {tmp_path / 'out' / 'a.png'}"
+    assert nobody.pictures[0].line() == f"{file}: 0 instances → {tmp_path / 'out' / 'a.png'}"
     assert len(everybody.pictures[0].people) >= len(nobody.pictures[0].people)
 
 

@@ -154,8 +154,8 @@ class World:
             moment = at * self.seconds
             if writing:
                 store = open_store(root)
-                before = store.listing()
-                while process.poll() is None and store.listing() == before:
+                before = [*store.listing()]
+                while process.poll() is None and [*store.listing()] == before:
                     time.sleep(_POLL)
                 moment = time.monotonic() - started + at * self.seconds / 2
             with contextlib.suppress(subprocess.TimeoutExpired):

@@ -10,7 +10,6 @@ from finished_pose_run import entered, finished_pose_run, shaken
 from pose_oracle import nothing, perfect
 
 from podline.cli import cli
-from podline.documents.noun import PEOPLE
 from podline.errors import ArtifactError
 from podline.kinds.pose.lost_people import _LOST
 from podline.progress import silent
@@ -47,13 +46,13 @@ def test_figures_are_those_of_the_evaluation(spec, page):
     text = store.read_bytes(report(spec, silent()).markdown).decode()
     ap = evaluation.trained.metrics["ap"]
     for shown in (re.sub(r"<[^>]+>", "", page), text):
-        assert f"AP {ap.value:.3f} [{ap.low:.3f}, {ap.high:.3f}] for people" in shown
+        assert f"AP {ap.value:.3f} [{ap.low:.3f}, {ap.high:.3f}] for person keypoints" in shown
         assert "left ankle" in shown
         assert "from 192 px" in shown
-        assert evaluation.verdict(PEOPLE) in shown.replace("&#39;", "'")
+        assert evaluation.verdict() in shown.replace("&#39;", "'")
         assert f"score of {evaluation.threshold.judged.score:.3f}" in shown
         assert "truncated" in shown  # the drawn sample has a file that is, in quarantine
-        assert "images without people" in shown  # and rules that were applied to what is written
+        assert "images without instances" in shown  # and rules that were applied to what is written
     assert "stage3 heatmap" in text
 
 
@@ -64,8 +63,8 @@ def test_pictures_of_found_and_labelled_people_side_by_side(spec, page):
     )
     judged = [picture for pictures in found.values() for picture in pictures]
     assert len({picture.figures.image_id for picture in judged}) == len(judged) >= 2
-    assert page.count("with the people that were found") == page.count("with the people that are labelled")
-    assert page.count("with the people that were found") == len(judged) + sum(map(len, seen.values()))
+    assert page.count("with the instances that were found") == page.count("with the instances that are labelled")
+    assert page.count("with the instances that were found") == len(judged) + sum(map(len, seen.values()))
     for picture in judged:
         height, width, _ = picture.image.shape
         assert max(height, width) == 128
@@ -119,7 +118,7 @@ def test_where_nothing_was_lost_that_is_said_and_no_picture_is_written(tmp_path)
 
 
 def _numbers(text):
-    found = re.fullmatch(r"(\d+) of (\d+) people, (\d+) of (\d+) joints", text)
+    found = re.fullmatch(r"(\d+) of (\d+) instances?, (\d+) of (\d+) joints", text)
     assert found
     return [int(number) for number in found.groups()]
 
@@ -149,5 +148,5 @@ def test_a_run_is_held_against_the_night_before_as_runs_compare_holds_it_on_the_
     page = store.read_bytes(report(now, silent()).html).decode()
     shown = page[page.index("What differs") : page.index("<h2>Pictures</h2>")]
     assert f"the {len(drop.examples)} images that lost the most joints" in shown
-    assert shown.count(f"with the people that {before.run} finds") == len(drop.examples)
-    assert shown.count("with the people that this run finds") == len(drop.examples)
+    assert shown.count(f"with the instances that {before.run} finds") == len(drop.examples)
+    assert shown.count("with the instances that this run finds") == len(drop.examples)

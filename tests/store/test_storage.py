@@ -84,6 +84,13 @@ def test_a_name_may_hold_any_letter(store: Store, name: str) -> None:
     assert not store.exists(name)
 
 
+def test_a_listing_is_in_the_order_of_names(store: Store) -> None:
+    names = ["a-b/x", "a.x", "a/b/x", "a/b0", "a0"]
+    for name in reversed(names):
+        store.publish_bytes(name, b"")
+    assert store.list() == names == sorted(names)
+
+
 def test_a_folder_whose_name_begins_like_another_is_another(store: Store) -> None:
     store.publish_bytes("run/x", b"1")
     store.publish_bytes("run2/x", b"2")
@@ -97,7 +104,7 @@ def test_size_time_and_checksum_are_known_by_name(store: Store) -> None:
     assert found is not None
     assert found.bytes == 7
     assert found.published > 1_600_000_000
-    assert store.listing() == [found]
+    assert [*store.listing()] == [found]
     assert store.sha256("name") == digests.of_bytes(b"content")
     assert store.find("nothing") is None
     for ask in (store.sha256, store.read_bytes):

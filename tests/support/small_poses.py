@@ -13,7 +13,7 @@ from podline.recipes.pose_settings import PoseAugmentationSettings, PoseModelSet
 from podline.recipes.settings import Duration, OptimizerSettings, Recipe, ScheduleSettings
 
 SIDE, PEOPLE = 64, 3
-CLASS_NAMES = ("nobody", "unlabelled_people", "people")
+CLASS_NAMES = ("empty", "unlabelled", "labelled")
 
 POSE = PoseSettings(
     side=SIDE,

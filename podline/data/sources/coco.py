@@ -36,7 +36,7 @@ from podline.recipes.datasets import DataSet
 from podline.sandbox import Sandbox
 from podline.store.contract import Store
 
-CLASS_NAMES = ("nobody", "unlabelled_people", "people")
+CLASS_NAMES = ("empty", "unlabelled", "labelled")
 """What a record's label says of its image: the last has at least one person with a labelled joint."""
 
 TEST_SHARE = 0.2
@@ -160,7 +160,7 @@ def open_listed(
         SourceError: nothing can be converted.
         StoreError: the cache folder cannot be written.
     """
-    parts, files, rows = [_Part(one, skeleton, settings.max_people) for one in listed], [], []
+    parts, files, rows = [_Part(one, settings.max_people) for one in listed], [], []
     for number, part in enumerate(parts):
         found = decoded(part.listed, settings.side, work)
         files += [part.listed.file, part.decide(number, found.looks)]
@@ -190,10 +190,10 @@ def open_listed(
 class _Part:
     """The outcome for one file of annotations."""
 
-    def __init__(self, listed: Listed, skeleton: Skeleton, max_people: int) -> None:
-        self.listed, self._max_people, self._noun = listed, max_people, skeleton.noun
+    def __init__(self, listed: Listed, max_people: int) -> None:
+        self.listed, self._max_people = listed, max_people
         self.records = LeftOut(f"records of {listed.place.name}")
-        self.people = LeftOut(f"{self._noun.many} of {listed.place.name}")
+        self.people = LeftOut(f"instances of {listed.place.name}")
         self.images: list[CocoImage] = []
         self.quarantined: list[Quarantined] = []
         self.counted: Counter[str] = Counter()
@@ -230,8 +230,8 @@ class _Part:
         self.people.add("of another category_id", listed.strays)
         if not self.people.read:
             self.people.read = annotations
-            self.people.add(f"{self._noun.nobody} has a joint that is labelled", annotations)
-        self.counted["annotations of other things than people"] += listed.others
+            self.people.add("no instance has a joint that is labelled", annotations)
+        self.counted["annotations of other categories"] += listed.others
         self.counted["image files that no entry lists"] += max(0, listed.image_files - there)
         images = listed.place.images  # beside the annotations they have no folder that others would call the same
         folder = "" if images == listed.place.path.parent else f"{images.name.removesuffix('.zip')}/"
@@ -259,7 +259,7 @@ class _Part:
 def _unusual(entry: ImageEntry, look: Look, size: tuple[int, int]) -> Iterator[str]:
     """Yield the rules that an image's kind meets; its orientation is that of :func:`coco_pixels.decode`."""
     if not entry.annotations:
-        yield "images without people"
+        yield "images without instances"
     if look.components in _COLOURS:
         yield _COLOURS[look.components]
     if look.orientation != 1:

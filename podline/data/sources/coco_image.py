@@ -13,7 +13,7 @@ from podline.data.sources.coco_files import ImagePlace
 MASK_STRIDE = 4
 """Pixels of the square to a cell of the mask of ignored people."""
 
-BEYOND = "people beyond the places of a record"
+BEYOND = "instances beyond the places of a record"
 """The rule by which people are ignored since others have all places."""
 
 _NOWHERE = (0, 0, 0)
@@ -90,7 +90,7 @@ def people_of(
         if person is not None:
             people.append(person)
             continue
-        counted["crowds" if annotation["iscrowd"] else "people without a labelled joint"] += 1
+        counted["crowds" if annotation["iscrowd"] else "instances without a labelled joint"] += 1
         ignored.append(annotation)
     people.sort(key=lambda person: (-person.area, person.id))
     for person in people[max_people:]:
@@ -106,7 +106,7 @@ def _person(annotation: Mapping[str, Any], size: tuple[int, int], counted: Count
     # In plain Python: for so few numbers NumPy takes three times as long.
     labelled = len(values) // 3 - values[2::3].count(0)
     if labelled != annotation["num_keypoints"]:
-        counted["people whose num_keypoints is wrong"] += 1
+        counted["instances whose num_keypoints is wrong"] += 1
     joints = [
         (x, y, seen) if seen > 0 and 0 <= x < width and 0 <= y < height else _NOWHERE
         for x, y, seen in zip(values[0::3], values[1::3], values[2::3], strict=True)

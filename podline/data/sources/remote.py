@@ -50,7 +50,7 @@ def objects_of(uri: str) -> tuple[Store, list[Listed]]:
         if file is not None:
             return beside, [file]
     store = open_store(uri, _OPTION)
-    files = store.listing()
+    files = [*store.listing()]
     if not files:
         raise SourceError(f"{uri}: there is no object of that name, and none below it")
     return store, files

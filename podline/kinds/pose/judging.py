@@ -95,7 +95,7 @@ def judge_answers(case: Case, before: Answers, after: Answers) -> Judgement:
     maps = None if document.maps_of is None else _maps(after, split, document.maps_of, poses)
     for each in (split, seen):
         each.reader.require_unchanged()
-    warning = "" if document.better_than_guessing else document.verdict(case.manifest.skeleton.noun)
+    warning = "" if document.better_than_guessing else document.verdict()
     return Judgement(document, _files(document.split, people, seen_people, maps), warning)
 
 

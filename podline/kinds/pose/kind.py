@@ -43,9 +43,9 @@ class Pose(Kind):
     examples = "people"
     caption = "COCO’s AP over OKS 0.50…0.95, by pycocotools; bars are 95 % intervals (bootstrap over images)."
     lost = "Found before, not now: the {shown} images that lost the most joints"
-    says = "whom {} finds"
+    says = "what {} finds"
     large_pictures = True
-    lost_hint = "; people that only the first finds are framed, joints are ringed"
+    lost_hint = "; instances that only the first finds are framed, joints are ringed"
 
     def require_fit(self, recipe: Recipe, manifest: Manifest) -> None:
         """Refuse another side or skeleton than the data set's; see :meth:`Kind.require_fit`."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from podline.data.reader import SplitReader
 from podline.data.sources.coco_truth import read_truth
 from podline.documents.manifest import dataset_folder, read_manifest
-from podline.documents.noun import Noun
 from podline.documents.pose_evaluation import PoseEvaluation, read_people
 from podline.errors import StoreError
 from podline.kinds.pose.lost_people import Found, FoundPair, drawn, lost_people
@@ -51,8 +50,8 @@ def lost_examples(pair: FoundPair, reader: SplitReader, before: PoseEvaluation, 
             LostExample(
                 record=image.record,
                 name=f"image {image.image_id}",
-                before=_of_all(image.before, image.there, pair.skeleton.noun),
-                after=_of_all(image.after, image.there, pair.skeleton.noun),
+                before=_of_all(image.before, image.there),
+                after=_of_all(image.after, image.there),
             )
             for image in shown
         ],
@@ -60,6 +59,6 @@ def lost_examples(pair: FoundPair, reader: SplitReader, before: PoseEvaluation, 
     )
 
 
-def _of_all(found: Found, there: Found, noun: Noun) -> str:
-    people, joints = plural(there.people, noun.one, noun.many), plural(there.joints, "joint")
+def _of_all(found: Found, there: Found) -> str:
+    people, joints = plural(there.people, "instance"), plural(there.joints, "joint")
     return f"{found.people} of {people}, {found.joints} of {joints}"

@@ -9,7 +9,6 @@ from typing import Any
 
 from podline.data.coco_letterbox import LetterBox
 from podline.documents.manifest import Manifest
-from podline.documents.noun import Noun
 from podline.documents.skeleton import Skeleton
 from podline.drawing.skeletons import poses_of, with_skeletons
 from podline.evaluation.predicting import Image, Predicted
@@ -51,9 +50,7 @@ class PeopleReader:
         letterbox = LetterBox(width, height, self.poses.side)
         results = people_to_results(people, _image_id(name, place), letterbox, self.skeleton)
         kept = [{**person, "file_name": Path(name).name} for person in results if person["score"] >= self.threshold]
-        prediction = PicturePrediction(
-            file=name, width=width, height=height, people=tuple(kept), category=self.skeleton.category
-        )
+        prediction = PicturePrediction(file=name, width=width, height=height, people=tuple(kept))
         scale = max(1.0, _LEAST_SIDE / max(width, height))
         return Predicted(prediction, with_skeletons(pixels, poses_of(kept, self.skeleton), self.skeleton, scale))
 
@@ -62,15 +59,15 @@ def reader(
     store: Store, training: TrainSpec, manifest: Manifest, given: float | None, reporter: Reporter
 ) -> PeopleReader:
     """A run's; the threshold is the one that its evaluation chose, if none is given."""
-    threshold = _threshold(store, training.folder, manifest.skeleton.noun, reporter) if given is None else given
+    threshold = _threshold(store, training.folder, reporter) if given is None else given
     return PeopleReader(training.recipe.poses, threshold, manifest.skeleton)
 
 
-def _threshold(store: Store, folder: str, noun: Noun, reporter: Reporter) -> float:
+def _threshold(store: Store, folder: str, reporter: Reporter) -> float:
     chosen = chosen_threshold(store, folder)
     if chosen is None:
         reporter.warn(
-            f"{noun.everybody} is drawn, however low the score: no evaluation chose a threshold; give --threshold"
+            "every instance is drawn, however low the score: no evaluation chose a threshold; give --threshold"
         )
     return chosen or 0.0
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from podline.documents.any_evaluation import Scored
-from podline.documents.noun import Noun
 from podline.documents.pose_evaluation import PoseEvaluation
 from podline.documents.skeleton import Skeleton
 from podline.drawing.pose_maps import heatmap_panels, heatmap_picture, paf_panels, paf_picture
@@ -22,37 +21,40 @@ from podline.reporting.sections import section
 
 # Pictures are shown at about this size; twice as many pixels are sharp on a screen of high resolution as well.
 _LONGER_SIDE = 560
+_KEY = Key({"its own left": LEFT, "right": RIGHT, "between": CENTER})
 _RANKS = {"best": "The best", "median": "In the middle", "worst": "The worst"}
 
 
 def headline(run: RunFacts) -> verdict.Headline:
     """Return what the top of the page says of the AP."""
     evaluation: PoseEvaluation = run.evaluation
-    noun = run.manifest.skeleton.noun
     known = evaluation.trained.metrics
     return verdict.Headline(
-        about=f"for {noun.keypoints} on the {evaluation.split} split of {evaluation.dataset}",
-        guessing=evaluation.verdict(noun),
+        about=f"for {_keypoints(run)} on the {evaluation.split} split of {evaluation.dataset}",
+        guessing=evaluation.verdict(),
         tiles=[
             *(verdict.metric_tile(run, name) for name in ("ap50", "ap75", "ar") if name in known),
             verdict.Tile("images", count(evaluation.trained.images)),
-            verdict.Tile(noun.many, count(evaluation.trained.people)),
+            verdict.Tile("instances", count(evaluation.trained.people)),
         ],
     )
+
+
+def _keypoints(run: RunFacts) -> str:
+    return f"{run.manifest.skeleton.category} keypoints".strip()
 
 
 @section("Pictures")
 def pictures(run: RunFacts) -> Iterator[Block]:
     """Show the images that went best, middling and worst, as found and as labelled."""
-    noun = run.manifest.skeleton.noun
-    yield _key(noun)
+    yield _KEY
     yield Text(
-        f"Images of the {run.evaluation.split} split. An image’s quality is the OKS of those {noun.who} were found, "
-        f"added up, as a share of all labelled {noun.many} and false alarms.",
+        f"Images of the {run.evaluation.split} split. An image’s quality is the OKS of the instances that "
+        "were found, added up, as a share of all labelled instances and false alarms.",
         "note",
     )
     gallery = list(_gallery(run, seen=False))
-    nothing = f"There are none: {noun.nobody} in the {run.evaluation.split} split has a labelled joint."
+    nothing = f"There are none: no instance in the {run.evaluation.split} split has a labelled joint."
     yield from gallery or [Text(nothing)]
 
 
@@ -61,12 +63,8 @@ def seen_pictures(run: RunFacts) -> Iterator[Block]:
     """Show how well the network fits what it has seen, beside how well it does on what it has not."""
     gallery = list(_gallery(run, seen=True))
     if run.evaluation.split != TRAINING_SPLIT and gallery:
-        yield _key(run.manifest.skeleton.noun)
+        yield _KEY
         yield from gallery
-
-
-def _key(noun: Noun) -> Key:
-    return Key({f"the {noun.one}’s left": LEFT, "right": RIGHT, "between": CENTER})
 
 
 def _gallery(run: RunFacts, *, seen: bool) -> Iterator[Block]:
@@ -78,7 +76,7 @@ def _gallery(run: RunFacts, *, seen: bool) -> Iterator[Block]:
 
 
 def _pair(picture: JudgedPicture, skeleton: Skeleton) -> Picture:
-    scale, of, many = _LONGER_SIDE / max(picture.image.shape[:2]), picture.figures, skeleton.noun.many
+    scale, of = _LONGER_SIDE / max(picture.image.shape[:2]), picture.figures
     plural = "s" if of.false_alarms > 1 else ""
     alarms = f", {count(of.false_alarms)} false alarm{plural}" if of.false_alarms else ""
     about = f"{of.found} of {of.people} found{alarms}, quality {of.quality:.2f}"
@@ -87,8 +85,8 @@ def _pair(picture: JudgedPicture, skeleton: Skeleton) -> Picture:
     )
     return Picture(
         [
-            (found, f"Image {of.image_id} with the {many} that were found: {about}"),
-            (wanted, f"Image {of.image_id} with the {many} that are labelled"),
+            (found, f"Image {of.image_id} with the instances that were found: {about}"),
+            (wanted, f"Image {of.image_id} with the instances that are labelled"),
         ],
         about,
         [f"image {of.image_id}; left: found, right: labelled"],
@@ -129,7 +127,6 @@ def maps(run: RunFacts) -> Iterator[Block]:
 def metrics(run: RunFacts) -> Iterator[Block]:
     """Show every metric, of the trained network, the untrained one, and on images that it was trained on."""
     evaluation: PoseEvaluation = run.evaluation
-    noun = run.manifest.skeleton.noun
     sides = {
         f"trained, {evaluation.split} split": evaluation.trained,
         f"untrained, {evaluation.split} split": evaluation.untrained,
@@ -137,58 +134,58 @@ def metrics(run: RunFacts) -> Iterator[Block]:
     }
     known = {name for side in sides.values() for name in side.metrics}
     rows = [
-        {"": noun.said(measure.label)} | {title: _metric(side, measure.name) for title, side in sides.items()}
+        {"": measure.label} | {title: _metric(side, measure.name) for title, side in sides.items()}
         for measure in shown(known)
     ]
     guessing = {next(iter(sides)): metric_text("ap", evaluation.guessing)}
-    rows.insert(1, {"": f"AP of one and the same {noun.one} in every image"} | guessing)
+    rows.insert(1, {"": "AP of one and the same pose in every image"} | guessing)
     rows += [
         {"": name} | {title: count(getattr(side, what)) for title, side in sides.items()}
-        for name, what in (("images", "images"), (noun.many, "people"), ("results", "results"))
+        for name, what in (("images", "images"), ("instances", "people"), ("results", "results"))
     ]
     yield Table.of(rows)
     yield Text(
         "By pycocotools; each image counts once. Intervals are 95 % intervals of the bootstrap over images. Medium "
-        f"{noun.many} have an area of 32² to 96² pixels of their image. evaluation.json has every figure in full "
-        f"precision, people-{evaluation.split}.json the {noun.many} found, as COCO results.",
+        "instances have an area of 32² to 96² pixels of their image. evaluation.json has every figure in full "
+        f"precision, people-{evaluation.split}.json the instances found, as COCO results.",
         "note",
     )
-    yield Text(_threshold(evaluation, noun))
+    yield Text(_threshold(evaluation))
     yield Heading("By size")
-    yield _sizes(evaluation, noun)
+    yield _sizes(evaluation)
     yield Heading("By joint")
     caption = "A joint is close if its own similarity is at least 0.5."
-    yield Grid(Chart(charts.joints(evaluation.joints, noun.many), caption=caption), _joints(evaluation, noun))
+    yield Grid(Chart(charts.joints(evaluation.joints), caption=caption), _joints(evaluation))
 
 
 def _metric(side: Scored, name: str) -> str:
     return metric_text(name, side.metrics[name]) if name in side.metrics else NONE
 
 
-def _threshold(evaluation: PoseEvaluation, noun: Noun) -> str:
+def _threshold(evaluation: PoseEvaluation) -> str:
     """Return what became of the score threshold, in words."""
     chosen = evaluation.threshold
     if chosen is None:
-        return f"No score threshold could be chosen: {noun.nobody} was found on images that the network was trained on."
+        return "No score threshold could be chosen: no instance was found on images that the network was trained on."
     judged = chosen.judged
     return (
-        f"{noun.said('People')} are drawn and counted from a score of {judged.score:.3f} on. This threshold has the "
+        f"Instances are drawn and counted from a score of {judged.score:.3f} on. This threshold has the "
         f"best F1 measure on {count(chosen.images)} images of the {chosen.chosen_on} split; what is judged had "
         f"no part in choosing it. With it, on the {evaluation.split} split {count(judged.right)} of "
-        f"{count(judged.people)} {noun.many} are found at OKS 0.5 (recall {percent(judged.recall)}), "
-        f"and {count(judged.kept - judged.right)} of {count(judged.kept)} results are {noun.nobody} "
+        f"{count(judged.people)} instances are found at OKS 0.5 (recall {percent(judged.recall)}), "
+        f"and {count(judged.kept - judged.right)} of {count(judged.kept)} results are false alarms "
         f"(precision {percent(judged.precision)}). AP itself needs no threshold."
     )
 
 
-def _sizes(evaluation: PoseEvaluation, noun: Noun) -> Table:
+def _sizes(evaluation: PoseEvaluation) -> Table:
     entries = evaluation.sizes
     rows = [
         {
             "root of the area": f"{size.low:g}–{size.high:g} px"
             if size is not entries[-1]
             else f"from {size.low:g} px",
-            noun.many: count(size.people),
+            "instances": count(size.people),
             "found at OKS 0.5": count(size.found),
             "AP": _share(size.ap) if size.ap >= 0 else NONE,
             "AR": _share(size.ar) if size.ar >= 0 else NONE,
@@ -198,13 +195,13 @@ def _sizes(evaluation: PoseEvaluation, noun: Noun) -> Table:
     return Table.of(rows)
 
 
-def _joints(evaluation: PoseEvaluation, noun: Noun) -> Table:
+def _joints(evaluation: PoseEvaluation) -> Table:
     """Return each joint: how often it is labelled, in people that were found, and how near it is then."""
     rows = [
         {
             "joint": joint.joint.replace("_", " "),
             "labelled": count(joint.labelled),
-            f"in {noun.many} found": count(joint.in_found),
+            "in instances found": count(joint.in_found),
             "close": count(joint.close),
             "of those found": percent(joint.close / joint.in_found) if joint.in_found else NONE,
             "mean OKS": _share(joint.similarity) if joint.in_found else NONE,

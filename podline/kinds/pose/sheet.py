@@ -18,6 +18,7 @@ from podline.drawing.skeletons import poses_of, with_skeletons
 from podline.evaluation.forward import News
 from podline.input.pipeline import EvaluationInput
 from podline.kinds.pose.judging import FIELDS, chosen_threshold, find_people, pose_answers
+from podline.plurals import plural
 from podline.progress import Reporter
 from podline.stages.tools import ShowSpec
 from podline.store.contract import Store
@@ -38,7 +39,7 @@ def drawn(records: Mapping[str, npt.NDArray[Any]], manifest: Manifest) -> list[P
 
 def _picture(image: Image, poses: npt.NDArray[np.float32], skeleton: Skeleton) -> Picture:
     # Drawn on at twice its size, skeletons are thin enough for what is below them to be seen.
-    return Picture(with_skeletons(image, poses, skeleton, 2.0), skeleton.noun.counted(len(poses)))
+    return Picture(with_skeletons(image, poses, skeleton, 2.0), plural(len(poses), "instance"))
 
 
 def asked(spec: ShowSpec, model: Any, store: Store, manifest: Manifest, reporter: Reporter) -> tuple[Block, int, int]:
@@ -61,7 +62,5 @@ def asked(spec: ShowSpec, model: Any, store: Store, manifest: Manifest, reporter
         mine[..., :2] = np.where(mine[..., 2:] > 0, letterbox.joints_to_network(mine[..., :2]), 0)
         pictures.append(_picture(image, mine, manifest.skeleton))
     rows = [PictureRow("found", pictures), PictureRow("labelled", drawn(records, manifest))]
-    noun = manifest.skeleton.noun
-    about = f"the first test images with {noun.many}; those with a score from {threshold:.3f} on are drawn"
-    block = Block(f"{noun.said('Whom')} {spec.run} finds", about, rows if len(ids) else [])
-    return block, 0, 0
+    about = f"the first test images with instances; those with a score from {threshold:.3f} on are drawn"
+    return Block(f"What {spec.run} finds", about, rows if len(ids) else []), 0, 0

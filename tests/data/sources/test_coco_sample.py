@@ -43,10 +43,10 @@ def test_it_has_the_cases_of_real_data(drawn: Path) -> None:
     assert len(reasons) == 3
     for part in ("the file is truncated", "has no such file", "there is no image 33"):
         assert sum(part in reason for reason in reasons) == 1
-    for rule in ("crowds", "grey images", "images without people", "people without a labelled joint"):
+    for rule in ("crowds", "grey images", "images without instances", "instances without a labelled joint"):
         assert source.counted[rule] > 0
     assert source.counted["images with an EXIF rotation, left as stored"] == 1
-    assert "people whose num_keypoints is wrong" not in source.counted
+    assert "instances whose num_keypoints is wrong" not in source.counted
     assert "labelled joints outside the image" not in source.counted
 
 

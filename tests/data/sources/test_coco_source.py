@@ -273,7 +273,7 @@ def test_annotations_without_an_image_are_in_quarantine(tmp_path: Path) -> None:
         "annotations[8]": "there is no image 9",
         "annotations[9]": "there is no image 'nothing'",
     }
-    assert source.counted == {"annotations of other things than people": 1}
+    assert source.counted == {"annotations of other categories": 1}
 
 
 def test_what_is_written_all_the_same_is_counted(tmp_path: Path) -> None:
@@ -306,11 +306,11 @@ def test_what_is_written_all_the_same_is_counted(tmp_path: Path) -> None:
         "grey images": 1,
         "image files that no entry lists": 1,
         "images with an EXIF rotation, left as stored": 1,
-        "images without people": 1,
+        "images without instances": 1,
         "labelled joints outside the image": 19,
-        "people beyond the places of a record": 2,
-        "people whose num_keypoints is wrong": 1,
-        "people without a labelled joint": 2,
+        "instances beyond the places of a record": 2,
+        "instances whose num_keypoints is wrong": 1,
+        "instances without a labelled joint": 2,
     }
     (third, _), (fourth, _), (seventh, beyond) = (
         people_of(image_of(source, number).annotations, WIDTH, HEIGHT, 2, Counter()) for number in (3, 4, 7)

