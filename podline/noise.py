@@ -27,9 +27,9 @@ MEASURED = 4
 """From this many trainings on, the spread between seeds is known; of fewer it is assumed."""
 
 # The spread that is assumed weighs as much as this many trainings, and so does what all classes together show of one.
-_ASSUMED, _ALIKE = 3, 6
+_ASSUMED, _ALIKE = 3, 5
 # Student's degrees of freedom of what a seed does: its tails may be this heavy.
-_TAILS = 5.0
+_TAILS = 7.0
 # The shares of equally good models that may miss the margin of the metric that counts, and any other margin.
 _MISSED, _OTHERS_MISSED = 0.06, 0.05
 # Pseudo-examples that keep a share away from 0 and 1.
@@ -115,20 +115,13 @@ class Noise:
         return (self.luck + self.seeds) / self.trainings + np.maximum(sampled - luck, 0.0)
 
     def _limit(self, rate: float, own: Any, every_night: Any) -> Any:
-        # Only the seeds' part of the variance is uncertain: Satterthwaite's degrees of freedom.
-        known = min((_ALIKE + self.trainings - 1) / self._part**2, 1000.0)
-        limits = _limits(rate, _step(known), _step(self._tails))
+        limits = _limits(rate, _ALIKE + self.trainings - 1, _step(self._tails))
         return np.interp(every_night / (own + every_night), _PARTS, limits) * np.sqrt(own + every_night)
-
-    @property
-    def _part(self) -> float:
-        """The seeds' part of the variance between trainings."""
-        return max(self.seeds / max(self.luck + self.seeds, 1e-300), 1e-3)
 
     @property
     def _tails(self) -> float:
         """Student's degrees of freedom of the difference; the luck of answers has light tails."""
-        return _TAILS / self._part
+        return _TAILS * min((self.luck + self.seeds) / max(self.seeds, 1e-300), 1000.0)
 
 
 class Seeds(NamedTuple):
@@ -216,7 +209,7 @@ def seeds_of(known: Floats, examples: Any, luck: Any, spread: float) -> Floats:
 
 
 @functools.cache
-def _limits(rate: float, known: float, tails: float) -> Floats:
+def _limits(rate: float, known: int, tails: float) -> Floats:
     """Return what chance exceeds within a year with a probability, in standard deviations, by :data:`_PARTS`.
 
     The parts are those of the variance that is the same on every night. Drawn: the largest of a year's nights, what is
