@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from benchmarks.child import measure
@@ -30,9 +29,6 @@ class Sizes(Frozen):
         batch_size: of these.
         train_batch_size: of a training step.
         steps: training steps in a stretch.
-        store_examples: CIFAR-sized images of the data set in a bucket.
-        store_shard_bytes: of its shards, at most.
-        store_object_bytes: of the smaller one of two objects whose memory is compared.
         repetitions: of each side of what takes a second or so.
         long_repetitions: of each side of what takes a process of its own.
     """
@@ -46,9 +42,6 @@ class Sizes(Frozen):
     batch_size: int = 1_024
     train_batch_size: int = 128
     steps: int = 10
-    store_examples: int = 200_000
-    store_shard_bytes: int = 20_000_000
-    store_object_bytes: int = 50_000_000
     repetitions: int = 7
     long_repetitions: int = 3
 
@@ -64,9 +57,6 @@ QUICK = Sizes(
     batch_size=64,
     train_batch_size=8,
     steps=1,
-    store_examples=3_000,
-    store_shard_bytes=1_000_000,
-    store_object_bytes=1_000_000,
     repetitions=1,
     long_repetitions=1,
 )
@@ -206,34 +196,9 @@ def _first_step(sizes: Sizes, work: Path) -> list[BenchmarkRow]:
     return [cost_row("first-step", ours=ours, other=other, unit="s", note=note)]
 
 
-def _flow(sizes: Sizes, work: Path) -> list[BenchmarkRow]:
-    # By name, as a child process is told: the library does not import what is above it.
-    found = measure(
-        work,
-        "benchmarks.flow_overhead:overhead",
-        work=str(work),
-        steps=_FLOW_STEPS,
-        repetitions=sizes.long_repetitions,
-    )
-    ours, other = median(found["flow"]), median(found["commands"])
-    note = (
-        f"convert, validate, train {_FLOW_STEPS} steps, evaluate, report, on the drawn sample, from Run to Completed, "
-        f"server and worker are up; the same as five commands: {ours - other:+.1f} s, {_FLOW_COST} s + 2 % are allowed"
-    )
-    retry = "from Retry to the first line of the stage that is not done; the most that it may take"
-    return [
-        cost_row("flow", ours=[ours], other=[other], unit="s", note=note),
-        cost_row("flow-retry", ours=found["retry"], other=[_RETRY_COST], unit="s", note=retry),
-    ]
-
-
 _CONVERSION = "benchmarks.conversion"
 _COCO = "benchmarks.coco"
 _TRAINING = "benchmarks.training"
-# Seconds that Prefect may cost, and that a Retry may take to be at work again.
-_FLOW_COST, _RETRY_COST = 10, 20
-# As few as let the drawn sample be told from guessing, which the evaluation asks for.
-_FLOW_STEPS = 60
 
 BENCHMARKS = {
     benchmark.name: benchmark
@@ -247,7 +212,6 @@ BENCHMARKS = {
         ),
         Benchmark("train-step", "a warm training step against keras.Model.fit", _train_step),
         Benchmark("first-step", "the first training step against keras.Model.fit", _first_step),
-        Benchmark("flow", "a run under Prefect against its stages as commands, and how soon a Retry is at work", _flow),
     )
 }
 

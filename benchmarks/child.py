@@ -12,7 +12,6 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +23,12 @@ from podline.supervision import processes
 _SHOWN_LINES = 15
 
 
-def measure(work: Path, entry_point: str, variables: Mapping[str, str] | None = None, /, **arguments: Any) -> Any:
+def measure(work: Path, entry_point: str, /, **arguments: Any) -> Any:
     """Call ``module:function`` in a fresh process.
 
     Args:
         work: a folder where libraries may keep their caches, and leave what they should have removed.
         entry_point: the function; it takes and returns what JSON can hold.
-        variables: of the process's environment, besides the usual ones.
         **arguments: its keyword arguments.
 
     Raises:
@@ -40,7 +38,7 @@ def measure(work: Path, entry_point: str, variables: Mapping[str, str] | None = 
     scratch = work / "tmp"
     scratch.mkdir(exist_ok=True)
     ours = {"TMPDIR": str(scratch), "PYTHONPATH": str(Path(__file__).resolve().parents[1])}
-    environment = child_environment(work / "caches") | ours | dict(variables or {})
+    environment = child_environment(work / "caches") | ours
     with tempfile.TemporaryFile() as errors:
         with subprocess.Popen(  # noqa: S603 (our own module, in our own interpreter)
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, env=environment

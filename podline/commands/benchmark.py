@@ -13,12 +13,11 @@ import click
 
 import podline
 from podline.commands import display, pages
-from podline.commands.options import answer, json_option, load_settings, store_options
+from podline.commands.options import answer, json_option
 from podline.errors import SettingsError
 from podline.progress import Listener
 
 _STAGE = "benchmark"
-_STORE = "store"
 
 
 @click.command(_STAGE, cls=pages.Command)
@@ -30,49 +29,36 @@ _STORE = "store"
     "--work", type=click.Path(path_type=Path), help="Where temporary files go.  [default: the system's folder]"
 )
 @click.option("--quick", is_flag=True, help="Sizes so small that the figures mean nothing: to see that it works.")
-@store_options
 @json_option
-def benchmark(
-    names: tuple[str, ...], examples: int | None, work: Path | None, quick: bool, as_json: bool, **options: Any
-) -> None:
+def benchmark(names: tuple[str, ...], examples: int | None, work: Path | None, quick: bool, as_json: bool) -> None:
     """Measure our way beside the plain way, in turns in one run; a ratio above 1 means that ours is better.
 
       podline benchmark
       podline benchmark shuffled-batches train-step
       podline benchmark convert-job --examples 50000 --json
-      podline benchmark store --root gs://my-bucket/podline
 
     Without names, all of them: write-shard, convert-job, convert-coco, pose-input, shuffled-batches, train-step,
-    first-step, flow.
-
-    store holds a bucket as the store against a bare download of the same objects. A data set of 600 MB is made under a
-    prefix of its own below the root, and deleted in the end. store-staging: 1 is as fast as the bare download;
-    store-memory: 1 is memory that does not grow with an object. STORAGE_EMULATOR_HOST leads it to an emulator. Measure
-    where you train: the network is most of it.
+    first-step.
     """
-    if names == (_STORE,):
-        running, root = _measuring(_STORE), load_settings(options).root
-        _show(lambda listener: running.run_store(root, listener, quick=quick, work=work), as_json)
-        return
-    running = _measuring("running")
+    running = _running()
     _show(lambda listener: running.run(names or None, listener, examples=examples, quick=quick, work=work), as_json)
 
 
-def _measuring(module: str) -> Any:
-    """Return a module of ``benchmarks/``, which is no part of the package.
+def _running() -> Any:
+    """Return ``benchmarks.running``, which is no part of the package.
 
     Raises:
         SettingsError: this is no checkout.
     """
     checkout = Path(podline.__file__).resolve().parents[1]
-    if not (checkout / "benchmarks" / f"{module}.py").is_file():
+    if not (checkout / "benchmarks" / "running.py").is_file():
         raise SettingsError(
             f"{checkout / 'benchmarks'} is not there: what measures Podline beside the plain way is in its "
             "repository and not in the installed package; `podline tune input` measures your own input"
         )
     if str(checkout) not in sys.path:
         sys.path.append(str(checkout))
-    return importlib.import_module(f"benchmarks.{module}")
+    return importlib.import_module("benchmarks.running")
 
 
 def _show(measured: Callable[[Listener], list[Any]], as_json: bool) -> None:

@@ -7,7 +7,7 @@ same records give the same document.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -88,6 +88,7 @@ class Evaluation(Frozen):
     """One trained model on one split, every example once.
 
     Attributes:
+        kind: the kind of task.
         run: the training run.
         dataset: the data set's name.
         fingerprint: the data set's fingerprint.
@@ -112,9 +113,9 @@ class Evaluation(Frozen):
         over_views: the trained model's figures on the split, averaged so; nothing else in this document is.
     """
 
-    kind: ClassVar[str] = "classification"
     measure: ClassVar[str] = "top1"
 
+    kind: Literal["classification"] = "classification"
     run: str
     dataset: str
     fingerprint: str

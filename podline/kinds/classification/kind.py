@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 class Classification(Kind):
     """One class for each image."""
 
-    name = Evaluation.kind
+    name = "classification"
     document = Evaluation
     examples = "examples"
     caption = "Accuracy; bars are 95 % intervals (Wilson)."

@@ -50,7 +50,7 @@ def class_sheet(spec: ShowSpec, store: Store, manifest: Manifest, reporter: Repo
 
 def _fed(spec: ShowSpec, store: Store, manifest: Manifest) -> Block:
     """The first examples of the first batch, as stored and as each of the first epochs augments them."""
-    plan = plan_training(spec.recipe.at_first, manifest)
+    plan = plan_training(spec.recipe, manifest)
     reader = open_split(store, spec.dataset_folder, manifest, TRAINING_SPLIT)
     augmentation = spec.recipe.augmentation
     source = TrainingInput(reader, manifest, _FIELDS, order=plan.order, augmentation=augmentation)

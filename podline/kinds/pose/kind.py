@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 class Pose(Kind):
     """People and their joints."""
 
-    name = PoseEvaluation.kind
+    name = "pose"
     document = PoseEvaluation
     examples = "people"
     caption = "COCO’s AP over OKS 0.50…0.95, by pycocotools; bars are 95 % intervals (bootstrap over images)."

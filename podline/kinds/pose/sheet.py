@@ -51,7 +51,7 @@ def pose_sheet(spec: ShowSpec, store: Store, manifest: Manifest, reporter: Repor
 def _fed(spec: ShowSpec, store: Store, manifest: Manifest) -> Block:
     """The first examples of the first batch, as stored and as each of the first epochs augments them."""
     reader = open_split(store, spec.dataset_folder, manifest, TRAINING_SPLIT)
-    order = plan_training(spec.recipe.at_first, manifest).order
+    order = plan_training(spec.recipe, manifest).order
     fields, augmentation = kind_of(spec.recipe).objective(spec.recipe, manifest).fields, spec.recipe.image_augmentation
     source = TrainingInput(reader, manifest, fields, order=order, augmentation=augmentation)
     _, ids, stored = source.read(0)
