@@ -38,13 +38,13 @@ from podline.data.sources.source import RawData, Remarks
 from podline.data.tfds import tfds_files, tfds_names
 from podline.datasets.draft import class_names_of, manifest_of
 from podline.datasets.fingerprint import fingerprint, memory_of, source_of
-from podline.documents.completion import Artifact
 from podline.documents.manifest import (
     MANIFEST,
     SHARD_RECORDS,
     FileInfo,
     Quarantined,
     dataset_folder,
+    listed_files,
     publish_manifest,
     read_manifest,
     shard_record,
@@ -316,15 +316,9 @@ def _finish(
         official=remarks.official,
         contradicting=dict(remarks.contradicting),
     )
-    there = {found.name: found for found in store.listing(folder)}
-    store.flush(there)
-    files = [(f"{folder}/{item.file}", item) for item in manifest.files]
-    written = [
-        Artifact(name=name, bytes=item.bytes, sha256=item.sha256, modified=there[name].published)
-        for name, item in files
-    ]
-    records = [found for name, found in there.items() if name.startswith(f"{folder}/{SHARD_RECORDS}/")]
-    complete(store, folder, spec, result, [*written, *beside], records)
+    store.flush(found.name for found in store.listing(folder))
+    published = (found.published if found else 0.0 for _, found in listed_files(store, manifest))
+    complete(store, folder, spec, result, beside, published=published)
     return result
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import itertools
 import math
+from array import array
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -26,8 +29,9 @@ from podline.data.tfrecord import (
     masked_crcs,
     require_sound,
 )
-from podline.documents.completion import recorded_artifacts
-from podline.documents.manifest import FieldInfo, FileInfo, Manifest, ShardInfo
+from podline.documents.completion import completion_name, read_completion
+from podline.documents.manifest import MANIFEST, FieldInfo, FileInfo, Manifest, listed_files
+from podline.documents.shard_table import ShardInfo
 from podline.errors import ArtifactError
 from podline.progress import Reporter, silent
 from podline.store.contract import Listed, Store, explained
@@ -211,29 +215,40 @@ def open_split(
         ArtifactError: no such split, or a shard is gone or not what the manifest says.
         StoreError: a shard cannot be read.
     """
-    infos = [file for shard in manifest.split(split).shards for file in shard.files]
+    wanted = {file.file for shard in manifest.split(split).shards for file in shard.files}
     news = reporter or silent()
-    there = {found.name: found for found in store.listing(folder)}
-    written = recorded_artifacts(store, folder, "convert")
     here = isinstance(store, FolderStore)
 
-    def ready(info: FileInfo) -> Path:
+    def ready(listed: tuple[FileInfo, Listed | None], written: float | None) -> tuple[str, Path]:
+        info, found = listed
         name = f"{folder}/{info.file}"
-        found, artifact = there.get(name), written.get(name)
-        if found is None or artifact is None or artifact.sha256 != info.sha256 or not artifact.is_unchanged(found):
+        if found is None or (found.bytes, found.published) != (info.bytes, written):
             require_content(store, name, found, info)
-        return store.local(name, found)
+        return info.file, store.local(name, found)
 
+    files = zip(listed_files(store, manifest), _published(store, folder), strict=False)
+    asked = (file for file in files if file[0][0].file in wanted)
     paths: dict[str, Path] = {}
-    for info, path in zip(infos, in_order(ready, infos, HASHED_AT_ONCE if here else store.parallel), strict=True):
-        paths[info.file] = path
+    for file, path in in_order(lambda one: ready(*one), asked, HASHED_AT_ONCE if here else store.parallel):
+        paths[file] = path
         if not here:
-            news.progress(len(paths), len(infos), "files downloaded")
+            news.progress(len(paths), len(wanted), "files downloaded")
     return SplitReader(paths.__getitem__, manifest, split, watched=here)
 
 
-def require_content(store: Store, name: str, found: Listed | None, info: FileInfo) -> None:
-    """Check the size and sha256 of a data set's file, as the store lists it.
+def _published(store: Store, folder: str) -> Iterator[float | None]:
+    """Yield when each file of a data set was published, as its conversion noted; None where it is not known."""
+    name, written = f"{folder}/{MANIFEST}", array("d")
+    if store.exists(completion_name(folder, "convert")):
+        with contextlib.suppress(ArtifactError):
+            record = read_completion(store, folder, "convert")
+            sums = {artifact.name: artifact.sha256 for artifact in record.artifacts}
+            written = record.times if sums.get(name) == store.sha256(name) else written
+    return itertools.chain(written, itertools.repeat(None))
+
+
+def require_content(store: Store, name: str, found: Listed | None, info: FileInfo) -> Listed:
+    """Check the size and sha256 of a data set's file, as the store lists it; return this.
 
     Raises:
         ArtifactError: it is gone or another one.
@@ -249,6 +264,7 @@ def require_content(store: Store, name: str, found: Listed | None, info: FileInf
             f"{store.where(name)} has sha256 {sha256[:12]}… vs {info.sha256[:12]}… in the manifest: it was changed "
             f"since it was written; {REMEDY}"
         )
+    return found
 
 
 def _sign(path: Path) -> tuple[int, int] | None:

@@ -13,8 +13,8 @@ from podline.data.records import LABEL, stored_layout
 from podline.data.shards import WrittenShard
 from podline.data.sources.source import RawData
 from podline.datasets.fingerprint import converter_settings, fingerprint
-from podline.documents.manifest import FileInfo, Manifest, ShardInfo, SplitInfo
-from podline.documents.shard_table import ShardTable
+from podline.documents.manifest import FileInfo, Manifest, SplitInfo
+from podline.documents.shard_table import ShardInfo, ShardTable
 from podline.stages.specs import ConvertSpec
 
 

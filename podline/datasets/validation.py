@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from array import array
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,13 +22,20 @@ from podline.data.records import IMAGE, IMAGE_ID, LABEL, stored_layout
 from podline.data.sources.coco_truth import read_truth, truth_name
 from podline.data.tfrecord import count_records
 from podline.datasets.census import hashes_of
-from podline.documents.completion import Artifact
-from podline.documents.manifest import MANIFEST, FileInfo, Manifest, ShardInfo, SplitInfo, read_manifest
+from podline.documents.manifest import (
+    MANIFEST,
+    FileInfo,
+    Manifest,
+    SplitInfo,
+    listed_files,
+    read_manifest,
+)
+from podline.documents.shard_table import ShardInfo
 from podline.errors import ArtifactError
 from podline.progress import Reporter
 from podline.stages.completed import complete, manifest_sha256
 from podline.stages.specs import ValidateResult, ValidateSpec
-from podline.store.contract import Store
+from podline.store.contract import Listed, Store
 from podline.store.opening import open_store
 from podline.store.prefetch import in_order
 
@@ -50,7 +58,7 @@ def validate(spec: ValidateSpec, reporter: Reporter) -> ValidateResult:
             f"converted; {REMEDY}"
         )
     manifest = read_manifest(store, spec.folder)
-    files = check_files(store, spec.folder, manifest, reporter)
+    published = check_files(store, manifest, reporter)
     duplicates = check_records(store, spec.folder, manifest, reporter) if spec.deep else None
     result = ValidateResult(
         seconds=time.monotonic() - started,
@@ -58,36 +66,33 @@ def validate(spec: ValidateSpec, reporter: Reporter) -> ValidateResult:
         shards=sum(len(split.shards) for split in manifest.splits),
         duplicates_within=duplicates,
     )
-    complete(store, spec.folder, spec, result, [*files, f"{spec.folder}/{MANIFEST}"])
+    complete(store, spec.folder, spec, result, [f"{spec.folder}/{MANIFEST}"], published=published)
     return result
 
 
-def check_files(store: Store, folder: str, manifest: Manifest, reporter: Reporter) -> list[Artifact]:
-    """Check the sha256 of a data set's shards and of what lies beside them; return these files.
+def check_files(store: Store, manifest: Manifest, reporter: Reporter) -> array[float]:
+    """Check the sha256 of a data set's shards and of what lies beside them; return when each was published.
 
     Raises:
         ArtifactError: with the file, the record and both values.
         StoreError: a file cannot be read.
     """
-    there = {found.name: found for found in store.listing(folder)}
-    infos = manifest.files
 
-    def checked(info: FileInfo) -> Artifact:
-        name = f"{folder}/{info.file}"
-        found = there.get(name)
+    def checked(listed: tuple[FileInfo, Listed | None]) -> float:
+        info, found = listed
+        name = f"{manifest.folder}/{info.file}"
         try:
-            require_content(store, name, found, info)
+            return require_content(store, name, found, info).published
         except ArtifactError:
             if found and isinstance(info, ShardInfo):
                 count_records(store.local(name, found))  # names the record that is damaged
             raise
-        return Artifact(name=name, bytes=info.bytes, sha256=info.sha256, modified=found.published if found else 0.0)
 
-    files = []
-    for file in in_order(checked, infos, max(store.parallel, HASHED_AT_ONCE)):
-        files.append(file)
-        reporter.progress(len(files), len(infos), "files")
-    return files
+    published, total = array("d"), sum(1 for _ in manifest.files)
+    for time_of_file in in_order(checked, listed_files(store, manifest), max(store.parallel, HASHED_AT_ONCE)):
+        published.append(time_of_file)
+        reporter.progress(len(published), total, "files")
+    return published
 
 
 def check_records(store: Store, folder: str, manifest: Manifest, reporter: Reporter) -> int:

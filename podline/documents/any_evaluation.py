@@ -21,12 +21,15 @@ class AnyEvaluation(Protocol):
     """``evaluation.json`` of a run of any kind.
 
     Attributes:
-        kind: the name of the kind of task.
         measure: which of the metrics says how good the model is.
     """
 
-    kind: ClassVar[str]
     measure: ClassVar[str]
+
+    @property
+    def kind(self) -> str:
+        """The name of the kind of task."""
+        ...
 
     @property
     def run(self) -> str:

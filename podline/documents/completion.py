@@ -1,13 +1,19 @@
 """Completion records: a stage is done, with size and sha256 of every file that it left.
 
+Of the files of a data set the manifest has these, and the record their times.
+
 A record lies in ``<folder>/stages/<stage>.json`` and is published last. It is what a later call knows by that the work
 is done and whole, what ``podline store verify`` holds a folder against, and what a file is verified by when it is read.
 """
 
 from __future__ import annotations
 
+import base64
+from array import array
 from collections.abc import Callable, Iterable
 from pathlib import Path
+
+from pydantic import Field
 
 from podline.errors import ArtifactError, StoreError
 from podline.frozen import Frozen, JsonObject
@@ -47,6 +53,8 @@ class Completion(Frozen):
         result: what it answered.
         artifacts: what it wrote; the stage runs again if one of them is damaged.
         beside: what else it left, which only ``podline store verify`` looks at.
+        published: if it wrote or checked a data set, when each of the manifest's files was published: Unix times,
+            float64 in base64, in the order of their names. So a million shards take 11 MB.
     """
 
     stage: str
@@ -54,6 +62,17 @@ class Completion(Frozen):
     result: JsonObject
     artifacts: tuple[Artifact, ...]
     beside: tuple[Artifact, ...] = ()
+    published: str = Field(default="", exclude_if=lambda published: not published)
+
+    @property
+    def times(self) -> array[float]:
+        """The times of :attr:`published`."""
+        return array("d", base64.b64decode(self.published))
+
+
+def packed(times: Iterable[float]) -> str:
+    """Return times as :attr:`Completion.published` has them."""
+    return base64.b64encode(array("d", times)).decode()
 
 
 def completion_name(folder: str, stage: str) -> str:
@@ -80,16 +99,6 @@ def read_completion(store: Store, folder: str, stage: str) -> Completion:
         return Completion.model_validate(store.read_json(name))
     except ValueError as error:
         raise ArtifactError(f"{store.where(name)} is no completion record ({error}); run {stage} again") from error
-
-
-def recorded_artifacts(store: Store, folder: str, stage: str) -> dict[str, Artifact]:
-    """Return what a stage wrote, by name; nothing where there is no completion record, or a damaged one."""
-    if not store.exists(completion_name(folder, stage)):
-        return {}
-    try:
-        return {artifact.name: artifact for artifact in read_completion(store, folder, stage).artifacts}
-    except ArtifactError:
-        return {}
 
 
 def artifact_of(store: Store, name: str) -> Artifact:

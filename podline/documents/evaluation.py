@@ -7,7 +7,7 @@ same records give the same document.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -88,6 +88,7 @@ class Evaluation(Frozen):
     """One trained model on one split, every example once.
 
     Attributes:
+        kind: the kind of task.
         run: the training run.
         dataset: the data set's name.
         fingerprint: the data set's fingerprint.
@@ -107,14 +108,13 @@ class Evaluation(Frozen):
         confused: of this many, in its place: (label, prediction, times) of every mistake, the most frequent first.
         calibration: bins of equal width over 0…1.
         mistakes: the most confident mistakes, the most confident first, at most 25.
-        views: how many views of each image ``over_views`` is averaged over; :mod:`podline.kinds.classification.views`
-            has them.
+        views: how many views of each image ``over_views`` is averaged over; see docs/training.md.
         over_views: the trained model's figures on the split, averaged so; nothing else in this document is.
     """
 
-    kind: ClassVar[str] = "classification"
     measure: ClassVar[str] = "top1"
 
+    kind: Literal["classification"] = "classification"
     run: str
     dataset: str
     fingerprint: str

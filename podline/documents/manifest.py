@@ -5,17 +5,19 @@ It depends on the source's bytes and the converter's settings alone, so any numb
 
 from __future__ import annotations
 
+import heapq
 import json
+from collections.abc import Iterator
 from typing import Literal
 
 from pydantic import Field, model_validator
 
-from podline.documents.shard_table import FileInfo, ShardInfo, Shards
+from podline.documents.shard_table import FileInfo, Shards
 from podline.documents.skeleton import COCO, Skeleton
 from podline.errors import ArtifactError
 from podline.frozen import Frozen, is_object
 from podline.store import digests
-from podline.store.contract import Store
+from podline.store.contract import Listed, Store
 
 LAYOUT_VERSION = 1
 MANIFEST = "manifest.json"
@@ -155,20 +157,16 @@ class Manifest(Frozen):
         return dataset_folder(self.dataset, self.fingerprint)
 
     @property
-    def shards(self) -> tuple[ShardInfo, ...]:
-        """The shards of all splits, in order."""
-        return tuple(shard for split in self.splits for shard in split.shards)
-
-    @property
     def bytes(self) -> int:
         """Return the size of all shards, in bytes."""
         return sum(split.shards.bytes for split in self.splits)
 
     @property
-    def files(self) -> tuple[FileInfo, ...]:
-        """The files of all splits: shards, their indexes, and what people are judged by."""
-        truths = [split.truth for split in self.splits if split.truth]
-        return (*(file for shard in self.shards for file in shard.files), *truths)
+    def files(self) -> Iterator[FileInfo]:
+        """Yield the files of all splits by name: shards, their indexes, and what people are judged by."""
+        of_splits = ((file for shard in split.shards for file in shard.files) for split in self.splits)
+        truths = ([split.truth] for split in self.splits if split.truth)
+        return heapq.merge(*of_splits, *truths, key=lambda file: file.file)
 
     @property
     def image_shape(self) -> tuple[int, ...]:
@@ -200,6 +198,21 @@ def publish_manifest(store: Store, manifest: Manifest) -> str:
     name = f"{manifest.folder}/{MANIFEST}"
     store.publish_bytes(name, manifest.to_bytes(), replace=True)
     return name
+
+
+def listed_files(store: Store, manifest: Manifest) -> Iterator[tuple[FileInfo, Listed | None]]:
+    """Yield the files of a data set by name, each as the store has it now; None is one that is gone.
+
+    Raises:
+        StoreError: the store cannot be listed.
+    """
+    listing = store.listing(manifest.folder)
+    there = next(listing, None)
+    for file in manifest.files:
+        name = f"{manifest.folder}/{file.file}"
+        while there and there.name < name:
+            there = next(listing, None)
+        yield file, there if there and there.name == name else None
 
 
 def read_manifest(store: Store, folder: str, digest: str = "") -> Manifest:

@@ -83,7 +83,7 @@ class PoseEvaluation(Frozen):
     """One trained pose network on one split, every image once.
 
     Attributes:
-        task: tells this document from a classifier's.
+        kind: the kind of task.
         run: the training run.
         dataset: the data set's name.
         fingerprint: the data set's fingerprint.
@@ -108,10 +108,9 @@ class PoseEvaluation(Frozen):
             nobody is labelled.
     """
 
-    kind: ClassVar[str] = "pose"
     measure: ClassVar[str] = "ap"
 
-    task: Literal["pose"] = "pose"
+    kind: Literal["pose"] = "pose"
     run: str
     dataset: str
     fingerprint: str

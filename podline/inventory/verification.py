@@ -16,7 +16,7 @@ from podline.data.sources.coco_truth import truth_name
 from podline.data.tfds import tfds_names
 from podline.documents import champions
 from podline.documents.completion import Artifact, Completion, completion_name, damage
-from podline.documents.manifest import MANIFEST, Manifest, shard_record
+from podline.documents.manifest import MANIFEST, SHARD_RECORDS, Manifest, shard_record
 from podline.documents.origins import ORIGIN
 from podline.errors import PodlineError
 from podline.ledger import ledger
@@ -113,6 +113,8 @@ class _Verification:
     def _stands_alone(self, name: str) -> bool:
         """Whether a document is verified by its own digest alone."""
         listed = name in self.named or _is_manifest(name) or _RECORD.fullmatch(name)
+        # A bucket's listing has the sha256 of what is as its writer left it.
+        listed = listed or (self.there[name].sha256 and name.split("/")[3:4] == [SHARD_RECORDS])
         return name.startswith(tuple(f"{top}/" for top in _KNOWN)) and name.endswith(".json") and not listed
 
     def _take(self, name: str, document: Any) -> None:
@@ -161,7 +163,8 @@ class _Verification:
         if whole and whole not in names:
             self._problem(folder, f"{self.store.where(folder)} is not finished: {plural(len(names), 'object')}")
             return
-        if kind == "datasets" and (record := completion_name(folder, "convert")) not in names:
+        record = completion_name(folder, "convert")
+        if kind == "datasets" and record not in names:
             where = self.store.where(record)
             self._problem(record, f"{where} is gone, or its conversion was broken off; convert again")
         records = {name for name in names if _RECORD.fullmatch(name)}
@@ -169,7 +172,12 @@ class _Verification:
             return  # what a damaged record names is not known
         expected = records | self.named.keys() | {f"{folder}/{name}" for name in _OF_FLOWS if kind == "runs"}
         if kind == "datasets":
-            expected |= {f"{folder}/{name}" for name in _known(self.manifests[f"{folder}/{MANIFEST}"])}
+            manifest = self.manifests[f"{folder}/{MANIFEST}"]
+            of_shards = {f"{folder}/{shard_record(shard.file)}" for split in manifest.splits for shard in split.shards}
+            remedy = f"put it back, or delete {self.store.where(record)} and run convert again"
+            for name in sorted(of_shards - set(names)):
+                self._problem(name, f"{self.store.where(name)} is gone; {remedy}")
+            expected |= of_shards | {f"{folder}/{name}" for name in _known(manifest)}
         for name in sorted(set(names) - expected):
             self._orphan(name, folder)
 
@@ -222,10 +230,8 @@ def _of_manifest(name: str, manifest: Manifest) -> Iterator[Artifact]:
 
 
 def _known(manifest: Manifest) -> Iterator[str]:
-    """Yield what lies in a data set's folder, but for completion records."""
+    """Yield what lies in a data set's folder, but for completion records and shards' records."""
     yield MANIFEST
     yield from tfds_names(field.name for field in manifest.fields)
     for split in manifest.splits:
         yield truth_name(split.name)
-        for shard in split.shards:
-            yield from (*(file.file for file in shard.files), shard_record(shard.file))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pydantic import TypeAdapter
 
 from podline.documents.any_evaluation import AnyEvaluation
-from podline.documents.evaluation import EVALUATION, Evaluation
+from podline.documents.evaluation import EVALUATION
 from podline.errors import ArtifactError
 from podline.frozen import is_object
 from podline.kinds.contract import Kind
@@ -62,11 +62,12 @@ def read_evaluation(store: Store, folder: str) -> AnyEvaluation:
     """
     name = f"{folder}/{EVALUATION}"
     document = store.read_json(name)
-    # That of a classifier says nothing of it.
-    task = str(document.get("task", Evaluation.kind)) if is_object(document) else Evaluation.kind
-    if task not in (known := KINDS.names()):
-        raise ArtifactError(f"{store.where(name)} is of a {task} vs {', '.join(known)}; evaluate the run again")
+    kind = document.get("kind") if is_object(document) else None
+    if kind not in (known := KINDS.names()):
+        raise ArtifactError(
+            f"{store.where(name)}: got kind={kind}, expected {', '.join(known)}; evaluate the run again"
+        )
     try:
-        return TypeAdapter(kind_named(task).document).validate_python(document)
+        return TypeAdapter(kind_named(str(kind)).document).validate_python(document)
     except ValueError as error:
         raise ArtifactError(f"{store.where(name)} is not an evaluation ({error}); evaluate the run again") from error

@@ -52,7 +52,8 @@ def training(run: RunFacts) -> Iterator[Block]:
 
 
 def _pace(run: RunFacts) -> str:
-    sizes = ", then ".join(figures.count(size) for size in run.recipe.batch_sizes)
+    batches = dict.fromkeys(figures.count(recipe.batch_size) for _, recipe in run.recipe.by_phase)
+    sizes = ", then ".join(batches)
     trained = run.training
     pace = (
         f"{figures.count(trained.steps)} steps of {sizes} examples, {trained.epochs:.4g} epochs, on {trained.devices}: "

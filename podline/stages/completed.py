@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from podline.documents.completion import (
@@ -12,9 +12,10 @@ from podline.documents.completion import (
     completion_name,
     damage,
     listed_artifact,
+    packed,
     read_completion,
 )
-from podline.documents.manifest import MANIFEST
+from podline.documents.manifest import MANIFEST, listed_files, read_manifest
 from podline.errors import ArtifactError, StoreError
 from podline.progress import Reporter
 from podline.stages.specs import Result, Spec
@@ -28,8 +29,9 @@ def complete(
     folder: str,
     spec: Spec,
     result: Result,
-    names: Iterable[str | Artifact],
+    names: Iterable[str],
     beside: Iterable[Listed] = (),
+    published: Iterable[float] = (),
 ) -> None:
     """Write a stage's completion record; the last thing that it does.
 
@@ -38,16 +40,18 @@ def complete(
         folder: the data set's or the run's folder.
         spec: what the stage was given.
         result: what it answers.
-        names: every artifact that it wrote, as names in the store; one whose checksum is known, with it.
+        names: every artifact that it wrote, as names in the store.
         beside: what else it left, see :class:`podline.documents.completion.Completion`.
+        published: the times of the data set's files, likewise.
     """
     stage = stage_of(spec)
     record = Completion(
         stage=stage.name,
         spec_digest=spec.digest(),
         result=result.model_dump(mode="json"),
-        artifacts=tuple(name if isinstance(name, Artifact) else artifact_of(store, name) for name in names),
+        artifacts=tuple(artifact_of(store, name) for name in names),
         beside=tuple(listed_artifact(store, found) for found in beside),
+        published=packed(published),
     )
     store.publish_json(completion_name(folder, stage.name), record.model_dump(mode="json"), replace=True)
 
@@ -78,17 +82,35 @@ def find(spec: Spec, reporter: Reporter, folder: str = "") -> Any | None:
         return None
     if record.spec_digest != spec.digest():
         return None
-    for artifact in record.artifacts:
-        found = store.find(artifact.name)
-        if found is not None and artifact.is_unchanged(found):
-            continue
-        problem = damage(store, artifact, found)
-        if problem:
-            reporter.warn(f"{problem}; this stage runs again")
-            return None
+    if problem := _damage(store, folder, record):
+        reporter.warn(f"{problem}; this stage runs again")
+        return None
     if code := getattr(getattr(spec, "recipe", None), "code", None):
         reporter.log(f"unchanged: data, settings, and the code of {', '.join(code)}")
     return result.model_copy(update={"reused": True})
+
+
+def _damage(store: Store, folder: str, record: Completion) -> str | None:
+    """Return what is wrong with the first damaged file of a stage; None if all are whole."""
+    try:
+        for artifact, found in _written(store, folder, record):
+            unchanged = found is not None and artifact.is_unchanged(found)
+            if not unchanged and (problem := damage(store, artifact, found)):
+                return problem
+    except ArtifactError as error:
+        return str(error)
+    return None
+
+
+def _written(store: Store, folder: str, record: Completion) -> Iterator[tuple[Artifact, Listed | None]]:
+    """Yield what a stage wrote or checked, each as it was then and as it is now; the manifest before its files."""
+    for artifact in record.artifacts:
+        yield artifact, store.find(artifact.name)
+    if record.published:
+        there = listed_files(store, read_manifest(store, folder))
+        for (file, found), published in zip(there, record.times, strict=False):
+            name = f"{folder}/{file.file}"
+            yield Artifact(name=name, bytes=file.bytes, sha256=file.sha256, modified=published), found
 
 
 def manifest_sha256(store: Store, folder: str) -> str:

@@ -196,7 +196,7 @@ def test_what_is_damaged_in_kept_files_is_named(tmp_path: Path, raw: Path) -> No
     (folder / file).write_bytes(content[: byte + 900] + b"?" + content[byte + 901 :])
     said = rf"{file}: record 1, at byte {byte}, has the masked CRC-32C"
     with pytest.raises(ArtifactError, match=said):
-        check_files(store, result.folder, manifest, silent())
+        check_files(store, manifest, silent())
     with pytest.raises(ArtifactError, match=said):
         SplitReader(folder.joinpath, manifest, "train").gather(np.array([1]))
     for damaged in (content[:-1], content + b"more"):
@@ -224,10 +224,10 @@ def test_an_index_says_where_records_begin_and_is_written_again_when_it_is_damag
         damage()
         for look in (
             check_files,
-            lambda _store, _folder, manifest, _reporter: SplitReader(folder.joinpath, manifest, "train"),
+            lambda _store, manifest, _reporter: SplitReader(folder.joinpath, manifest, "train"),
         ):
             with pytest.raises(ArtifactError, match=rf"{index.name} (is gone|has .*sha256).*convert"):
-                look(store, result.folder, manifest, silent())
+                look(store, manifest, silent())
         again = convert(spec, silent())
         assert (again.shards_written, again.shards_reused) == (1, 1)
         assert index.read_bytes() == content

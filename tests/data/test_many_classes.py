@@ -50,7 +50,7 @@ def test_class_counts_are_of_all_classes(tmp_path: Path) -> None:
     manifest = publish(tmp_path)
     for name, columns in SPLITS.items():
         assert manifest.split(name).class_counts == tuple(np.bincount(columns["label"], minlength=300).tolist())
-    assert {shard.class_counts for shard in manifest.shards} == {()}
+    assert {shard.class_counts for split in manifest.splits for shard in split.shards} == {()}
 
 
 def test_a_label_that_cannot_be_is_found(tmp_path: Path) -> None:

@@ -15,12 +15,11 @@ from podline.documents.manifest import (
     FieldInfo,
     FileInfo,
     Manifest,
-    ShardInfo,
     SplitInfo,
     publish_manifest,
     read_manifest,
 )
-from podline.documents.shard_table import ShardTable
+from podline.documents.shard_table import ShardInfo, ShardTable
 from podline.store.opening import open_store
 
 MANY = 1_000_000

@@ -30,6 +30,7 @@ _TIMES = {
     "root",
     "document_sha256",
     "modified",
+    "published",
 }
 _STARTS = {"resumed_from", "shards_written", "shards_reused", "reused", "traces"}
 # Artifacts of completion records whose own bytes hold such: their digests differ, and `store verify` checks them.

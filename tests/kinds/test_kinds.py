@@ -64,11 +64,11 @@ def test_a_recipe_for_classes_has_no_pose_settings() -> None:
 
 def test_an_evaluation_of_no_known_kind_is_named(tmp_path: Path) -> None:
     store = FolderStore(tmp_path)
-    store.publish_json("runs/r/evaluation.json", {"task": "depth"})
+    store.publish_json("runs/r/evaluation.json", {"kind": "depth"})
     with pytest.raises(
-        ArtifactError, match=r"evaluation\.json is of a depth vs classification, pose; evaluate the run"
+        ArtifactError, match=r"evaluation\.json: got kind=depth, expected classification, pose; evaluate the run"
     ):
         read_evaluation(store, "runs/r")
-    store.publish_json("runs/s/evaluation.json", {"task": "pose"})
+    store.publish_json("runs/s/evaluation.json", {"kind": "pose"})
     with pytest.raises(ArtifactError, match=r"evaluation\.json is not an evaluation"):
         read_evaluation(store, "runs/s")

@@ -14,7 +14,6 @@ from podline.documents.ledger_entry import CodeVersion, Environment, Origin
 from podline.documents.manifest import (
     Manifest,
     Quarantined,
-    ShardInfo,
     SourceFile,
     SplitInfo,
     dataset_folder,
@@ -23,7 +22,7 @@ from podline.documents.manifest import (
 from podline.documents.metric import Metric
 from podline.documents.metrics_log import EvaluationLine, EventLine, FindingLine, StepsLine
 from podline.documents.origins import keep_origin
-from podline.documents.shard_table import ShardTable
+from podline.documents.shard_table import ShardInfo, ShardTable
 from podline.ledger.recording import data_of, plain
 from podline.recipes.settings import AugmentationSettings, ModelSettings, Recipe
 from podline.stages.completed import complete, manifest_sha256

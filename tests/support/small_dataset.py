@@ -11,9 +11,17 @@ from podline.data import tfrecord
 from podline.data.planning import plan_shards
 from podline.data.records import LABEL, Feature, RecordLayout, label_feature, layout_of
 from podline.data.shards import Fill, write_shard
-from podline.documents.completion import Completion, artifact_of, completion_name
-from podline.documents.manifest import MANIFEST, Manifest, ShardInfo, SplitInfo, dataset_folder, read_manifest
-from podline.documents.shard_table import ShardTable
+from podline.documents.completion import Completion, artifact_of, completion_name, packed
+from podline.documents.manifest import (
+    MANIFEST,
+    Manifest,
+    SplitInfo,
+    dataset_folder,
+    listed_files,
+    read_manifest,
+    shard_record,
+)
+from podline.documents.shard_table import ShardInfo, ShardTable
 from podline.stages.specs import ConvertResult
 from podline.store.contract import Store
 from podline.store.opening import open_store
@@ -105,6 +113,7 @@ def publish(
         with store.workspace("dataset") as work:
             shard = write_shard(work / plan.file, plan, layout, len(class_names), filled_from(layout, read))
             store.publish_file(work / plan.file, f"{folder}/{plan.file}", replace=True)
+        store.publish_json(f"{folder}/{shard_record(plan.file)}", shard.model_dump(mode="json"), replace=True)
         written[plan.split].append(shard)
     manifest = Manifest(
         dataset=dataset,
@@ -147,7 +156,7 @@ def seal(root: Path | str, dataset: str = "sample") -> Manifest:
 
 def record_conversion(store: Store, folder: str, manifest: Manifest) -> None:
     """Leaves the completion record of a conversion that wrote what is there."""
-    names = [f"{folder}/{file}" for file in (MANIFEST, *(shard.file for shard in manifest.shards))]
+    shards = [shard for split in manifest.splits for shard in split.shards]
     result = ConvertResult(
         seconds=0.0,
         dataset=manifest.dataset,
@@ -157,13 +166,16 @@ def record_conversion(store: Store, folder: str, manifest: Manifest) -> None:
         written=manifest.written,
         quarantined=len(manifest.quarantined),
         splits={split.name: split.records for split in manifest.splits},
-        bytes=sum(shard.bytes for shard in manifest.shards),
-        shards_written=len(manifest.shards),
+        bytes=sum(shard.bytes for shard in shards),
+        shards_written=len(shards),
         shards_reused=0,
     )
-    artifacts = tuple(artifact_of(store, name) for name in names)
     record = Completion(
-        stage="convert", spec_digest="", result=result.model_dump(mode="json"), artifacts=artifacts, beside=()
+        stage="convert",
+        spec_digest="",
+        result=result.model_dump(mode="json"),
+        artifacts=(artifact_of(store, f"{folder}/{MANIFEST}"),),
+        published=packed(found.published for _, found in listed_files(store, manifest) if found),
     )
     store.publish_json(completion_name(folder, "convert"), record.model_dump(mode="json"), replace=True)
 
