@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,12 +24,13 @@ from scipy.special import ndtri
 from podline.kinds.classification import rules as class_rules
 from podline.kinds.classification.guesses import Guesses
 from podline.noise import NIGHTS
-from podline.promotion.figure import Figure, ModelCost, Pair
+from podline.promotion.figure import Figure, ModelCost, Pair, number
 from podline.recipes.promotion_settings import PromotionSettings
 
 RULES = PromotionSettings()
 # The spread of difficulty; the luck of a single answer has 1. Two trainings then agree about most examples.
 _DIFFICULTY = 2.0
+_AT_ONCE = 4_000_000
 _SLOPE = float(np.hypot(1, _DIFFICULTY))
 
 Floats = npt.NDArray[np.float64]
@@ -77,6 +78,30 @@ class World:
         """Draw how easy each example is, (classes, distinct examples)."""
         drawn = random.standard_normal((self.classes, self.examples // self.copies), np.float32)
         return (_DIFFICULTY * drawn).astype(np.float64)
+
+    def line(self, random: Random, trainings: int, worse: str, nights: int) -> tuple[int, tuple[float, float]]:
+        """Return how many of a line's candidates are promoted, and the margins of the accuracy and of a class.
+
+        Args:
+            random: the source of chance.
+            trainings: how many are known.
+            worse: ``nothing``, ``class``, ``whole``, or ``better``.
+            nights: candidates, each with a seed of its own.
+        """
+        difficulty = self.difficulty(random)
+        reference = reference_of(self.answers(random, difficulty, self.shifts(random, trainings)))
+        whole, *parts = reference.margins
+        by = {
+            "nothing": 0.0,
+            "whole": -whole,
+            "better": whole,
+            "class": np.where(np.arange(self.classes) == 0, -parts[0], 0),
+        }
+        promoted, at_once = 0, max(1, _AT_ONCE // (self.classes * self.examples))
+        for start in range(0, nights, at_once):
+            shifts = self.shifts(random, min(at_once, nights - start)) + by[worse]
+            promoted += int(reference.promoted(self.answers(random, difficulty, shifts)).sum())
+        return promoted, (whole, float(np.mean(parts)))
 
     def _drawn(self, random: Random, *shape: int) -> Floats:
         if np.isinf(self.tails):
@@ -128,7 +153,39 @@ def guesses_of(labels: npt.NDArray[np.int64], right: npt.NDArray[np.bool_]) -> G
     return Guesses(labels, labels + wrong, wrong, none, none, np.zeros((len(labels), 0), np.float16))
 
 
-WORLDS = {
+@dataclass(frozen=True)
+class Poses:
+    """A pose task: AP is simplified to the mean of how well a network does on each image.
+
+    Attributes:
+        images: of the test split.
+        times: the spread between seeds, as a multiple of what the settings assume.
+    """
+
+    images: int = 1000
+    times: float = 1.0
+
+    def line(self, random: Random, trainings: int, worse: str, nights: int) -> tuple[int, tuple[float, float]]:
+        """Return how many of a line's candidates are promoted, and the margin twice; see :meth:`World.line`."""
+        easy = random.beta(2, 1, self.images)
+        known = self._scores(random, easy, np.zeros(trainings))
+        margin = self._figure(known, known[0]).allowed(1, RULES.rate)
+        shift = {"nothing": 0.0, "better": margin}.get(worse, -margin)
+        found = [self._figure(known, each) for each in self._scores(random, easy, np.full(nights, shift))]
+        return sum(each.low(RULES.rate) >= -margin for each in found), (margin, margin)
+
+    def _scores(self, random: Random, easy: Floats, shifts: Floats) -> Floats:
+        """Draw how well networks do on each image, (networks, images)."""
+        moved = shifts + self.times * RULES.spread * random.standard_normal(len(shifts))
+        return easy + moved[:, None] + 0.2 * random.standard_normal((len(shifts), self.images))
+
+    def _figure(self, known: Floats, candidate: Floats) -> Figure:
+        variances = float((candidate - known[0]).var() / self.images), float(known[0].var() / self.images)
+        values = [*known.mean(axis=1).tolist(), float(candidate.mean())]
+        return replace(number("AP", "ap", values, variances, RULES.spread, "auto"), rule="main")
+
+
+WORLDS: dict[str, World | Poses] = {
     "10 classes of 1,000": World(),
     "10 classes of 100": World(examples=100),
     "2 classes of 200": World(classes=2, examples=200),
@@ -139,44 +196,19 @@ WORLDS = {
     "heavy tails": World(tails=4),
     "dependent classes": World(shared=0.8),
     "each example twice": World(copies=2),
+    "AP of 1,000 images": Poses(),
+    "AP, twice the spread": Poses(times=2),
 }
 TRAININGS = (1, 3, 8)
-_AT_ONCE = 4_000_000
 
 
-def line(random: Random, world: World, trainings: int, worse: str, nights: int) -> tuple[int, tuple[float, float]]:
-    """Return how many of a line's candidates are promoted, and the margins of the accuracy and of a class.
-
-    Args:
-        random: the source of chance.
-        world: the task.
-        trainings: how many are known.
-        worse: ``nothing``, ``class``, ``whole``, or ``better``.
-        nights: candidates, each with a seed of its own.
-    """
-    difficulty = world.difficulty(random)
-    reference = reference_of(world.answers(random, difficulty, world.shifts(random, trainings)))
-    whole, *parts = reference.margins
-    by = {
-        "nothing": 0.0,
-        "whole": -whole,
-        "better": whole,
-        "class": np.where(np.arange(world.classes) == 0, -parts[0], 0),
-    }
-    promoted, at_once = 0, max(1, _AT_ONCE // (world.classes * world.examples))
-    for start in range(0, nights, at_once):
-        shifts = world.shifts(random, min(at_once, nights - start)) + by[worse]
-        promoted += int(reference.promoted(world.answers(random, difficulty, shifts)).sum())
-    return promoted, (whole, float(np.mean(parts)))
-
-
-def row(world: World, trainings: int, lines: int, seed: int = 0) -> dict[str, float]:
+def row(world: World | Poses, trainings: int, lines: int, seed: int = 0) -> dict[str, float]:
     """Return the rates of a world by the name of the column."""
     random = np.random.default_rng([seed, trainings])
-    equal = [line(random, world, trainings, "nothing", 5) for _ in range(4 * lines)]
-    better = [line(random, world, trainings, "better", 1)[0] for _ in range(8 * lines)]
+    equal = [world.line(random, trainings, "nothing", 5) for _ in range(4 * lines)]
+    better = [world.line(random, trainings, "better", 1)[0] for _ in range(8 * lines)]
     years = {
-        worse: [line(random, world, trainings, worse, NIGHTS)[0] > 0 for _ in range(lines)]
+        worse: [world.line(random, trainings, worse, NIGHTS)[0] > 0 for _ in range(lines)]
         for worse in ("class", "whole")
     }
     return {

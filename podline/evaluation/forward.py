@@ -1,4 +1,4 @@
-"""Runs a model over a split: batches of answers beside the records' fields, without padding."""
+"""Models over splits: a finished run's model, and batches of its answers beside the records' fields."""
 
 from __future__ import annotations
 
@@ -12,8 +12,14 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from podline.documents.completion import completion_name
+from podline.errors import StoreError
 from podline.input.pipeline import MASK, EvaluationInput
+from podline.inventory.catalogue import run_of
 from podline.progress import Reporter
+from podline.stages.table import TRAIN
+from podline.store.contract import Store
+from podline.training.export import load_model
 
 IMAGE = "image"
 _NEWS_SECONDS = 1.0
@@ -48,6 +54,19 @@ def answers_of(
             yield tf.nest.map_structure(operator.itemgetter(examples), (found, fields))
 
     return over
+
+
+def finished_model(store: Store, run: str) -> Any:
+    """Load the model of a finished run.
+
+    Raises:
+        StoreError: there is no such finished run.
+        ArtifactError: its weights are not what they were.
+    """
+    folder = f"runs/{run}"
+    if not store.exists(completion_name(folder, TRAIN.name)):
+        raise StoreError(f"{store.uri}: run {run} is not finished; `podline train` goes on with it")
+    return load_model(store, folder, run_of(store, run).stages[TRAIN.name].result["weights_sha256"])
 
 
 class News:

@@ -20,15 +20,13 @@ import tensorflow as tf
 
 from podline.data.picture_sandbox import PictureSandboxes, read_picture_file
 from podline.documents.manifest import read_manifest
-from podline.errors import StoreError
-from podline.inventory.catalogue import run_of, training_of
+from podline.evaluation.forward import finished_model
+from podline.inventory.catalogue import training_of
 from podline.kinds.table import kind_of
 from podline.progress import Reporter
-from podline.stages.table import TRAIN
 from podline.stages.tools import PREDICTIONS, PicturePrediction, PredictResult, PredictSpec
 from podline.store.contract import Store, explained
 from podline.store.opening import open_store
-from podline.training.export import load_model
 
 Image = npt.NDArray[np.uint8]
 
@@ -100,10 +98,7 @@ class Predictor:
             ArtifactError: its weights are not what they were.
         """
         training = training_of(store, run)
-        finished = run_of(store, run).stages.get(TRAIN.name)
-        if finished is None:
-            raise StoreError(f"{store.uri}: run {run} is not finished; `podline train` goes on with it")
-        model: Any = load_model(store, training.folder, finished.result["weights_sha256"])
+        model = finished_model(store, run)
         manifest = read_manifest(store, training.dataset_folder)
         self._reader = kind_of(training.recipe).reader(store, training, manifest, threshold, reporter)
         self._answers: Callable[[Any], Any] = tf.function(
