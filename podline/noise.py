@@ -29,9 +29,9 @@ MEASURED = 4
 # The spread that is assumed weighs as much as this many trainings, and so does what all classes together show of one.
 _ASSUMED, _ALIKE = 3, 5
 # Student's degrees of freedom of what a seed does: its tails may be this heavy.
-_TAILS = 7.0
+_TAILS = 5.0
 # The shares of equally good models that may miss the margin of the metric that counts, and any other margin.
-_MISSED, _OTHERS_MISSED = 0.06, 0.05
+_MISSED, _OTHERS_MISSED = 0.065, 0.05
 # Pseudo-examples that keep a share away from 0 and 1.
 _PRIOR_EXAMPLES = 10.0
 _DRAWS = 20_000
@@ -98,7 +98,7 @@ class Noise:
             missed: that share; see :func:`missed`.
             rate: see :meth:`room`.
         """
-        quantile, fall = -float(stdtrit(self._tails, missed)), 0.0
+        quantile, fall = -float(stdtrit(_TAILS / self._uncertain, missed)), 0.0
         for _ in range(3):
             fall = quantile * math.sqrt(self.equal * self._scale(fall))
         luck = self.luck * (1 + 1 / self.trainings)
@@ -115,13 +115,14 @@ class Noise:
         return (self.luck + self.seeds) / self.trainings + np.maximum(sampled - luck, 0.0)
 
     def _limit(self, rate: float, own: Any, every_night: Any) -> Any:
-        limits = _limits(rate, _ALIKE + self.trainings - 1, _step(self._tails))
+        known = (_ALIKE + self.trainings - 1) / self._uncertain
+        limits = _limits(rate, _step(known), _step(_TAILS / self._uncertain))
         return np.interp(every_night / (own + every_night), _PARTS, limits) * np.sqrt(own + every_night)
 
     @property
-    def _tails(self) -> float:
-        """Student's degrees of freedom of the difference; the luck of answers has light tails."""
-        return _TAILS * min((self.luck + self.seeds) / max(self.seeds, 1e-300), 1000.0)
+    def _uncertain(self) -> float:
+        """The part of the variance that is estimated, and may have heavy tails: that of the seed."""
+        return max(self.seeds / max(self.luck + self.seeds, 1e-300), 1e-2)
 
 
 class Seeds(NamedTuple):
@@ -209,7 +210,7 @@ def seeds_of(known: Floats, examples: Any, luck: Any, spread: float) -> Floats:
 
 
 @functools.cache
-def _limits(rate: float, known: int, tails: float) -> Floats:
+def _limits(rate: float, known: float, tails: float) -> Floats:
     """Return what chance exceeds within a year with a probability, in standard deviations, by :data:`_PARTS`.
 
     The parts are those of the variance that is the same on every night. Drawn: the largest of a year's nights, what is

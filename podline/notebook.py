@@ -114,8 +114,7 @@ def batch(recipe: str | Recipe, root: str, step: int = 0, *, fingerprint: str | 
         manifest,
         kind_of(recipe).objective(recipe, manifest).fields,
         order=plan.order,
-        augmentation=recipe.image_augmentation,
-        later=recipe.changing.augmentation,
+        augmentation=plan.phase(step).recipe.image_augmentation,
     )
     epoch, ids, stored = batches.read(step)
     return TrainingBatch(step, plan.total_steps, epoch, ids, stored, batches.augmented(epoch, ids, stored))

@@ -124,10 +124,12 @@ def tables_of_places(splits: Iterable[SourceSplit], folder: Path) -> Iterator[Pa
     """
     for split in splits:
         path = folder / f"{split.name}.npy"
-        with explained("write", path):
-            table = np.lib.format.open_memmap(path, "w+", _places(split, np.arange(0)).dtype, (len(split),))
+        with explained("write", path), path.open("wb") as stream:
+            dtype = np.lib.format.dtype_to_descr(_places(split, np.arange(0)).dtype)
+            head = {"descr": dtype, "fortran_order": False, "shape": (len(split),)}
+            np.lib.format.write_array_header_1_0(stream, head)
             for first in range(0, len(split), _ROWS):
-                table[first : first + _ROWS] = _places(split, np.arange(first, min(first + _ROWS, len(split))))
+                _places(split, np.arange(first, min(first + _ROWS, len(split)))).tofile(stream)
         yield path
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import cv2
 import numpy as np
 import numpy.typing as npt
 
@@ -35,7 +36,7 @@ _BLOCK = 128
 def augment(
     images: Images, ids: Ids, settings: AugmentationSettings, seed: int, epoch: int, fill: npt.NDArray[np.uint8]
 ) -> Images:
-    """Crop, flip, cut out, and what installed packages add, each as the settings say.
+    """Crop, flip, cut out, what installed packages add, and resize, each as the settings say.
 
     Args:
         images: uint8, (n, height, width, channels); not changed.
@@ -50,7 +51,7 @@ def augment(
             there, or that fails.
     """
     _require_room(settings, images.shape)
-    augmented = np.empty_like(images)
+    augmented = np.empty((len(images), *_shape(images.shape[1:], settings.image_size)), np.uint8)
     for start in range(0, len(images), _BLOCK):
         block = slice(start, start + _BLOCK)
         chance = Chance(seed, epoch, ids[block])
@@ -61,8 +62,27 @@ def augment(
             _cut_out(part, settings.cutout, fill, chance)
         for name in sorted(settings.also):
             part = _also(name, part, settings.also[name], replace(chance, prefix=f"{name}/"))
-        augmented[block] = part
+        augmented[block] = resized(part, augmented.shape[1:])
     return augmented
+
+
+def _shape(shape: tuple[int, ...], longer: int) -> tuple[int, ...]:
+    """Return an image shape whose longer side has ``longer`` pixels; 0 leaves the shape as it is."""
+    height, width, channels = shape
+    factor = longer / max(height, width) if longer else 1
+    return max(round(factor * height), 1), max(round(factor * width), 1), channels
+
+
+def resized(images: Images, shape: tuple[int, ...]) -> Images:
+    """Resize images (n, height, width, …) to another shape: by means of pixels, or linearly to a larger one."""
+    if images.shape[1:] == tuple(shape):
+        return images
+    height, width = shape[:2]
+    how = cv2.INTER_AREA if height < images.shape[1] else cv2.INTER_LINEAR
+    made = np.empty((len(images), *shape), images.dtype)
+    for image, target in zip(images, made, strict=True):
+        target[:] = cv2.resize(image, (width, height), interpolation=how).reshape(shape)
+    return made
 
 
 def augmented(
@@ -81,9 +101,7 @@ def require_room(recipe: Recipe, manifest: Manifest) -> None:
         SettingsError: see :func:`augment`.
     """
     blank = np.zeros((1, *manifest.image_shape), np.uint8)
-    later = recipe.changing.augmentation
-    for settings in (recipe.augmentation, *(settings for _, settings in (later.at if later else ()))):
-        augment(blank, np.zeros(1, np.int64), settings, recipe.seed, 0, np.zeros(blank.shape[-1], np.uint8))
+    augment(blank, np.zeros(1, np.int64), recipe.augmentation, recipe.seed, 0, np.zeros(blank.shape[-1], np.uint8))
 
 
 @dataclass(frozen=True)

@@ -29,9 +29,9 @@ import tensorflow as tf
 from podline import entry_points
 from podline.data.order import TrainingOrder
 from podline.data.reader import SplitReader
+from podline.data.records import IMAGE
 from podline.documents.manifest import Manifest
 from podline.recipes.augmentations import Augmentation
-from podline.recipes.changes import ByEpoch
 
 Arrays = dict[str, npt.NDArray[Any]]
 Spec = Mapping[str, tf.TensorSpec]
@@ -63,10 +63,6 @@ class _Batches:
             if self.failures:
                 raise self.failures[-1] from error
             raise
-
-    def _spec(self, batch_size: int) -> dict[str, tf.TensorSpec]:
-        infos = [self.manifest.field(name) for name in self.fields]
-        return {info.name: tf.TensorSpec((batch_size, *info.shape), info.dtype) for info in infos}
 
     def _dataset(
         self,
@@ -123,12 +119,10 @@ class TrainingInput(_Batches):
         fields: the fields that the model and the loss need; ``image`` is what is augmented.
         order: which examples make which batch.
         augmentation: what chance does to them; to images alone, or to people as well.
-        later: how that changes by epoch, counted from the run's beginning.
     """
 
     order: TrainingOrder
     augmentation: Augmentation
-    later: ByEpoch[Any] | None = None
 
     def read(self, step: int, replica: int = 0, replicas: int = 1) -> tuple[int, npt.NDArray[np.int64], Arrays]:
         """Read the epoch, the ids and the records of a batch, or of a replica's part of it, as they are stored."""
@@ -139,15 +133,21 @@ class TrainingInput(_Batches):
 
     def augmented(self, epoch: int, ids: npt.NDArray[np.int64], arrays: Arrays) -> Arrays:
         """Augment a batch."""
-        settings, seed = self._settings(epoch), self.order.seed
+        settings, seed = self.augmentation, self.order.seed
         if settings == type(settings)():
             return arrays
         return entry_points.load(settings.applied_by)(arrays, ids, settings, seed, epoch, self.manifest)
 
-    def _settings(self, epoch: int) -> Augmentation:
-        if self.later is None:
-            return self.augmentation
-        return self.later.value(self.augmentation, epoch - self.order.first_epoch)
+    @property
+    def image_shape(self) -> tuple[int, ...]:
+        """Height, width and channels of the images in a batch."""
+        return self._blank()[IMAGE].shape[1:]
+
+    def _blank(self) -> Arrays:
+        """Return what augmentation makes of a blank example."""
+        infos = [self.manifest.field(name) for name in self.fields]
+        blank = {info.name: np.zeros((1, *info.shape), info.dtype) for info in infos}
+        return self.augmented(0, np.zeros(1, np.int64), blank)
 
     def batch(self, step: int, replica: int = 0, replicas: int = 1) -> Arrays:
         """Batch number ``step`` (from 0) of the run, shape (batch_size, …) each field, or a replica's part of it."""
@@ -165,9 +165,10 @@ class TrainingInput(_Batches):
         With more replicas than one, elements are the parts of those of this host, in turn; the number of replicas
         divides the batch. ``part`` gives other arrays than :meth:`batch` does, to measure what these cost.
         """
-        augments = self.later or self.augmentation != type(self.augmentation)()
+        augments = self.augmentation != type(self.augmentation)()
         calls = _AUGMENTING_CALLS if augments else _GATHERING_CALLS
-        spec = self._spec(self.order.epochs.place(first).batch_size // context.num_replicas_in_sync)
+        share, blank = self.order.epochs.place(first).batch_size // context.num_replicas_in_sync, self._blank()
+        spec = {name: tf.TensorSpec((share, *blank[name].shape[1:]), blank[name].dtype) for name in self.fields}
         return self._dataset(part or self.batch, spec, first, end, calls, context)
 
 
@@ -204,7 +205,9 @@ class EvaluationInput(_Batches):
         """All batches as dictionaries of host tensors of static shape; parts of them, in turn, for several replicas."""
         replicas = context.num_replicas_in_sync
         share = self._share(replicas)
-        spec = self._spec(share) | {MASK: tf.TensorSpec((share,), tf.float32)}
+        infos = [self.manifest.field(name) for name in self.fields]
+        spec = {info.name: tf.TensorSpec((share, *info.shape), info.dtype) for info in infos}
+        spec[MASK] = tf.TensorSpec((share,), tf.float32)
         return self._dataset(self.batch, spec, 0, self.batches(replicas), _GATHERING_CALLS, context)
 
     def _share(self, replicas: int) -> int:

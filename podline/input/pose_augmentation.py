@@ -19,7 +19,7 @@ import numpy.typing as npt
 from podline.documents.manifest import Manifest
 from podline.documents.skeleton import Skeleton
 from podline.errors import SettingsError
-from podline.input.augmentation import Chance
+from podline.input.augmentation import Chance, resized
 from podline.recipes.pose_settings import PoseAugmentationSettings
 from podline.recipes.settings import Recipe
 
@@ -57,6 +57,23 @@ def augmented(
             changed["boxes"] = moved_boxes(arrays["boxes"], maps, side)
     elif colours is not None:
         changed["image"] = recoloured(arrays["image"], colours)
+    return scaled(changed, settings.image_size) if settings.image_size else changed
+
+
+def scaled(arrays: Mapping[str, npt.NDArray[Any]], side: int) -> dict[str, npt.NDArray[Any]]:
+    """Scale images to another side, and people and masks with them; a mask keeps its values per pixel."""
+    factor = side / arrays["image"].shape[1]
+    cells = round(factor * arrays["ignored"].shape[1])
+    keypoints = arrays["keypoints"].copy()
+    keypoints[..., :2] = ((keypoints[..., :2] + 0.5) * factor - 0.5) * (keypoints[..., 2:] > 0)
+    changed = {
+        **arrays,
+        "image": resized(arrays["image"], (side, side, 3)),
+        "keypoints": keypoints,
+        "ignored": resized(arrays["ignored"], (cells, cells)),
+    }
+    if "boxes" in arrays:
+        changed["boxes"] = arrays["boxes"] * np.float32(factor)
     return changed
 
 
@@ -186,6 +203,11 @@ def require_fit(recipe: Recipe, manifest: Manifest) -> None:
             f"pose.augmentation.flip=true vs joints of {manifest.dataset}/{manifest.fingerprint} whose names do not "
             "say left and right: train with `--set pose.augmentation.flip=false`, or convert with "
             '`--set \'conversion.mirrored=[["A","B"]]\'`, [] if a mirror image needs no other names'
+        )
+    size, stride = recipe.poses.augmentation.image_size, recipe.poses.targets.stride
+    if size % stride:
+        raise SettingsError(
+            f"pose.augmentation.image_size={size} vs pose.targets.stride={stride}: images must be whole cells"
         )
     side, found = recipe.poses.side, manifest.image_shape[0]
     if found != side:

@@ -53,10 +53,10 @@ def datasets(store: Store, name: str | None = None) -> list[Dataset]:
         store: the store.
         name: only those of this data set.
     """
-    there = [
-        (facts.name.split("/"), facts.published) for facts in store.listing(f"datasets/{name}" if name else "datasets")
-    ]
-    found = [Dataset(parts[1], parts[2], published) for parts, published in there if parts[3:] == [MANIFEST]]
+    of_names = [f"datasets/{name}"] if name else store.folders("datasets")
+    manifests = [store.find(f"{folder}/{MANIFEST}") for each in of_names for folder in store.folders(each)]
+    there = [(facts.name.split("/"), facts.published) for facts in manifests if facts]
+    found = [Dataset(parts[1], parts[2], published) for parts, published in there]
     return sorted(found, key=lambda dataset: (-dataset.published, dataset.name, dataset.fingerprint))
 
 

@@ -167,10 +167,12 @@ def number(
         margin: see :class:`Figure`.
     """
     *known, value = values
-    # The mean of several trainings has less luck with single answers than the reference alone.
-    sampled, luck = variances[0] * (1 + 1 / len(known)) / 2, variances[1] / 2
+    # The luck of single answers is a guess here: it counts as what the seed does, which is estimated.
+    luck, more = variances[1] / 2, 1 + 1 / len(known)
     [seeds] = seeds_of(np.array([known]).T, math.inf, luck, spread)
-    noise = Noise(fmean(known), math.inf, luck, float(seeds), len(known))
+    noise = Noise(fmean(known), math.inf, 0.0, luck + float(seeds), len(known))
+    # The mean of several trainings has less luck than the reference alone.
+    sampled = max(0.0, variances[0] * more / 2 - luck * more)
     return Figure(name, measure, known[0], value, sampled, noise, margin)
 
 

@@ -93,15 +93,12 @@ def of_modules(names: Iterable[str], distribution: Distribution | None = None) -
 
 def _of_parts(recipe: Recipe) -> dict[str, str]:
     """What of a recipe's training is installed → its digest."""
-    augmented = [recipe.augmentation, *(value for _, value in _later(recipe))]
+    phases = [phase for _, phase in recipe.by_phase]
+    optimizers = {phase.optimizer.kind for phase in phases}
     used = [
         (MODELS.what, MODELS.group, [] if recipe.model.kind in MODELS.shipped else [recipe.model.kind]),
-        (
-            OPTIMIZERS.what,
-            OPTIMIZERS.group,
-            [] if recipe.optimizer.kind in OPTIMIZERS.shipped else [recipe.optimizer.kind],
-        ),
-        ("augmentation", AUGMENTATIONS, sorted({name for settings in augmented for name in settings.also})),
+        (OPTIMIZERS.what, OPTIMIZERS.group, sorted(optimizers - OPTIMIZERS.shipped.keys())),
+        ("augmentation", AUGMENTATIONS, sorted({name for phase in phases for name in phase.augmentation.also})),
         ("hook", HOOKS, recipe.hooks),
     ]
     return {
@@ -109,11 +106,6 @@ def _of_parts(recipe: Recipe) -> dict[str, str]:
         for what, group, names in used
         for name in names
     }
-
-
-def _later(recipe: Recipe) -> Iterable[Any]:
-    changes = recipe.changing.augmentation
-    return changes.at if changes else ()
 
 
 class _Own:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import ClassVar
 
 from pydantic import Field, model_validator
@@ -70,6 +71,7 @@ class PoseAugmentationSettings(Augmentation):
         brightness: add up to this share of the full range to all channels, or take it away.
         contrast: multiply differences from middle grey by up to this much more or less than 1.
         saturation: multiply differences from a pixel's own grey by up to this much more or less than 1.
+        image_size: side of the images that are trained on, in pixels; 0 keeps the size of the records.
     """
 
     applied_by: ClassVar[str] = "podline.input.pose_augmentation:augmented"
@@ -82,6 +84,7 @@ class PoseAugmentationSettings(Augmentation):
     brightness: float = Field(default=0.0, ge=0, le=1)
     contrast: float = Field(default=0.0, ge=0, lt=1)
     saturation: float = Field(default=0.0, ge=0, le=1)
+    image_size: int = Field(default=0, ge=0, le=4096, exclude_if=operator.not_)
 
     @model_validator(mode="after")
     def _ordered(self) -> PoseAugmentationSettings:

@@ -242,7 +242,7 @@ def override(recipe: Recipe, changes: Mapping[str, Any]) -> Recipe:
         raise SettingsError(f"recipe {recipe.name}: {value}: {problem['msg']}") from None
     datasets.settings_of(changed.dataset, changed.conversion)
     # What a run was trained with stays readable when its package is gone.
-    if (changed.model, changed.optimizer) != (recipe.model, recipe.optimizer):
+    if (changed.model, changed.optimizer, changed.phases) != (recipe.model, recipe.optimizer, recipe.phases):
         try:
             _require_parts(changed)
         except SettingsError as error:
@@ -272,7 +272,8 @@ def _of_known_parts(recipe: Recipe) -> Recipe:
 
 def _require_parts(recipe: Recipe) -> None:
     MODELS.require(recipe.model)
-    OPTIMIZERS.require(recipe.optimizer)
+    for _, phase in recipe.by_phase:
+        OPTIMIZERS.require(phase.optimizer)
 
 
 def _is_duration(place: Mapping[str, Any]) -> bool:

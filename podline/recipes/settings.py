@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from podline.errors import SettingsError
 from podline.frozen import Frozen, Json
 from podline.recipes import datasets
 from podline.recipes.augmentations import Augmentation
-from podline.recipes.changes import ByEpoch
 from podline.recipes.datasets import DatasetName, Kind
 from podline.recipes.epochs import Epochs
+from podline.recipes.phases import PhaseSettings, with_changes
 from podline.recipes.pose_settings import PoseSettings
 from podline.recipes.promotion_settings import PromotionSettings
 
@@ -225,6 +226,8 @@ class AugmentationSettings(Augmentation):
         alternate: mirror by chance in the first pass over the data only, and then in every other one; with ``flip``.
         cutout: side of a square that is filled with the mean grey; 0 is off.
         also: augmentations of installed packages, name → amount; after all of these, in the order of their names.
+        image_size: longer side of the images that are trained on, in pixels; 0 keeps the size of the records. Last of
+            all, images are resized to it; evaluation always sees the records' size.
     """
 
     applied_by: ClassVar[str] = "podline.input.augmentation:augmented"
@@ -234,37 +237,12 @@ class AugmentationSettings(Augmentation):
     alternate: bool = Field(default=False, exclude_if=operator.not_)
     cutout: int = Field(default=0, ge=0, le=256)
     also: dict[str, Json] = Field(default_factory=dict, exclude_if=operator.not_)
+    image_size: int = Field(default=0, ge=0, le=4096, exclude_if=operator.not_)
 
     @model_validator(mode="after")
     def _alternates_what_it_flips(self) -> AugmentationSettings:
         if self.alternate and not self.flip:
             raise ValueError("alternate=true vs flip=false: it says when images are mirrored; give flip=true too")
-        return self
-
-
-class ByEpochSettings(Frozen):
-    """What changes by epoch; None stays what the recipe says.
-
-    Epochs are counted from the beginning of the run. A batch of another size, or other layers that train, are another
-    graph, which takes some seconds to make.
-
-    Attributes:
-        learning_rate: the peak of the schedule, in ``steps`` or ``linear``.
-        batch_size: examples in a step, in ``steps``.
-        augmentation: all of it, in ``steps`` or, each of its numbers, ``linear``; constant within an epoch.
-        trainable_layers: which layers train, in ``steps``.
-    """
-
-    learning_rate: ByEpoch[Annotated[float, Field(gt=0)]] | None = None
-    batch_size: ByEpoch[Annotated[int, Field(ge=1)]] | None = None
-    augmentation: ByEpoch[AugmentationSettings] | None = None
-    trainable_layers: ByEpoch[tuple[str, ...]] | None = None
-
-    @model_validator(mode="after")
-    def _some_change_in_steps(self) -> ByEpochSettings:
-        for name, changes in (("batch_size", self.batch_size), ("trainable_layers", self.trainable_layers)):
-            if changes and changes.between != "steps":
-                raise ValueError(f"{name} changes in steps; give between=steps")
         return self
 
 
@@ -324,7 +302,7 @@ class Recipe(Frozen):
         annealing: accepts or rejects the state after each evaluation; None is off.
         trainable_layers: the layers whose names start with one of these train, and the others stay as they are, the
             moving statistics of batch norm included; an empty beginning fits all.
-        by_epoch: what of this changes by epoch; None is nothing.
+        phases: values that change from an epoch on, in the order of the epochs.
         ema_decay: average of weights per step that evaluation uses; 0 is off.
         validation_share: this share of the training split is held out, never trained on and evaluated during training;
             0 is none, and then the test split is. What decides by an evaluation needs one.
@@ -364,7 +342,7 @@ class Recipe(Frozen):
     augmentation: AugmentationSettings = AugmentationSettings()
     label_smoothing: float = Field(default=0.0, ge=0, lt=1)
     trainable_layers: tuple[str, ...] = Field(default=("",), exclude_if=lambda value: value == ("",))
-    by_epoch: ByEpochSettings | None = Field(default=None, exclude_if=lambda value: value is None)
+    phases: tuple[PhaseSettings, ...] = Field(default=(), exclude_if=operator.not_)
     ema_decay: float = Field(default=0.0, ge=0, lt=1)
     validation_share: float = Field(default=0.0, ge=0, lt=1, exclude_if=lambda value: not value)
     evaluate_every: Duration | None = Duration(epochs=1)
@@ -411,13 +389,27 @@ class Recipe(Frozen):
         for name, path in _FOR_CLASSES.items():
             if getattr(self, name) != type(self).model_fields[name].default:
                 raise ValueError(f"{name} is for classes, and dataset={self.dataset} holds poses; {path}")
-        if self.changing.augmentation:
-            raise ValueError(f"by_epoch.augmentation is for classes, and dataset={self.dataset} holds poses")
         errors = self.schedule.plateau and self.schedule.plateau.metric, self.annealing and self.annealing.energy
         if "error" in errors:
             raise ValueError(
                 f"error is 1 - accuracy, and dataset={self.dataset} has poses in place of classes; use loss"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _phases_fit(self) -> Recipe:
+        for (epoch, _), (later, recipe) in itertools.pairwise(self.by_phase):
+            if later <= epoch:
+                raise ValueError(f"phases: epoch {epoch} is followed by epoch {later}; give them in order")
+            if recipe.schedule.plateau != self.schedule.plateau:
+                raise ValueError(
+                    f"phases: from epoch {later}: a plateau is for the whole run; set schedule.plateau once"
+                )
+            if self.annealing and recipe.optimizer != self.optimizer:
+                raise ValueError(
+                    f"phases: from epoch {later}: annealing goes back to earlier states, so the optimizer stays the "
+                    "same; leave one of them out"
+                )
         return self
 
     @property
@@ -447,20 +439,19 @@ class Recipe(Frozen):
         return self.pose.augmentation if self.pose else self.augmentation
 
     @property
-    def at_first(self) -> Recipe:
-        """The recipe as it is in the first epoch, and stays."""
-        return self.model_copy(update={"by_epoch": None})
-
-    @property
-    def changing(self) -> ByEpochSettings:
-        """What changes by epoch, be it nothing."""
-        return self.by_epoch or ByEpochSettings()
-
-    @property
-    def batch_sizes(self) -> tuple[int, ...]:
-        """Every batch size that there is, the first one first."""
-        later = self.changing.batch_size
-        return (self.batch_size, *(size for _, size in (later.at if later else ())))
+    def by_phase(self) -> tuple[tuple[int, Recipe], ...]:
+        """The epoch at which each phase begins, and the recipe as it is then, without phases; the first is epoch 0."""
+        recipe: Recipe = self.model_copy(update={"phases": ()})
+        found: list[tuple[int, Recipe]] = [(0, recipe)]
+        for phase in self.phases:
+            try:
+                recipe = Recipe.model_validate(with_changes(recipe.model_dump(), phase.changes))
+            except ValidationError as error:
+                problem = error.errors()[0]
+                where = "".join(f"{part}." for part in problem["loc"])[:-1] or "recipe"
+                raise ValueError(f"phases: from epoch {phase.from_epoch}: {where}: {problem['msg']}") from None
+            found.append((phase.from_epoch, recipe))
+        return tuple(found)
 
     @property
     def decides_by(self) -> str:

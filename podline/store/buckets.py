@@ -20,7 +20,7 @@ import functools
 import hashlib
 import re
 import uuid
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -199,6 +199,14 @@ class BucketStore(Store):
             )
             # A name that ends in a slash is a folder that some console made.
             yield from (self._listed(blob) for blob in blobs if not blob.name.endswith("/"))
+
+    def folders(self, prefix: str) -> list[str]:
+        """See :meth:`Store.folders`."""
+        top = self._name(f"{prefix}/")
+        with self._explained("list", self.where(prefix)):
+            blobs = self._bucket.list_blobs(prefix=top, delimiter="/", fields="prefixes,nextPageToken", **self._options)
+            deque(blobs, maxlen=0)  # which pages have been fetched is known at the end
+            return sorted(each.removeprefix(self._prefix).rstrip("/") for each in blobs.prefixes)
 
     def now(self) -> float:
         """Publish an object and delete it; see :meth:`Store.now`."""

@@ -144,6 +144,10 @@ class Store(ABC):
         """Yield all published names below a folder in their order, as strings are sorted; memory is flat."""
 
     @abstractmethod
+    def folders(self, prefix: str) -> list[str]:
+        """Return the names of the folders in a folder, sorted; what lies in them is not listed."""
+
+    @abstractmethod
     def now(self) -> float:
         """Return the Unix time by the clock that dates what is published; something is written to find out."""
 

@@ -80,15 +80,23 @@ class FolderStore(Store):
 
     def _names(self, folder: str) -> Iterator[str]:
         """Yield the names below a folder without the scratch folder; folders may come and go meanwhile."""
-        path, names = self.local(folder), list[str]()
-        gone = contextlib.suppress(FileNotFoundError, NotADirectoryError)
-        with explained("list", path), gone, os.scandir(path) as entries:
-            names = sorted(each.name + "/" * each.is_dir(follow_symlinks=False) for each in entries)
-        for name in (f"{folder}{name}" for name in names):
+        for name in self._entries(folder):
             if not name.endswith("/"):
                 yield name
             elif name != f"{SCRATCH}/":
                 yield from self._names(name)
+
+    def _entries(self, folder: str) -> list[str]:
+        """Return the names that lie in a folder itself, sorted; those of folders end in a slash."""
+        path = self.local(folder)
+        gone = contextlib.suppress(FileNotFoundError, NotADirectoryError)
+        with explained("list", path), gone, os.scandir(path) as entries:
+            return sorted(folder + each.name + "/" * each.is_dir(follow_symlinks=False) for each in entries)
+        return []
+
+    def folders(self, prefix: str) -> list[str]:
+        """See :meth:`Store.folders`."""
+        return [name.rstrip("/") for name in self._entries(f"{prefix}/") if name.endswith("/")]
 
     def now(self) -> float:
         """Make a temporary folder and look at its time; see :meth:`Store.now`."""

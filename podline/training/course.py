@@ -26,16 +26,14 @@ from podline.ledger.slowness import EARLY_FACTOR, Pace, Slowness
 from podline.recipes.parts import HOOKS
 from podline.stages.tools import Preflight
 from podline.training import devices
-from podline.training.annealing import Annealing
 from podline.training.checkpoints import TimeSpent
+from podline.training.decisions import Annealing, Plateau
 from podline.training.divergence import StopOnDivergence
-from podline.training.findings import Findings, JudgeStretches, judge_pace, judge_probe, judge_stages
+from podline.training.findings import Findings, JudgePace, JudgeStretches, judge_probe, judge_stages
 from podline.training.hooks import Evaluate, RunClock, SaveCheckpoints, WriteMetrics
 from podline.training.loop import Hook, StepsDone, require_keys, run_loop
 from podline.training.objective import IMAGE
-from podline.training.pace import Watched
 from podline.training.plan import EVALUATION_SPLIT, VALIDATION
-from podline.training.plateau import Plateau
 from podline.training.probe import Probe
 from podline.training.rehearsal import rehearse
 from podline.training.run import Run, few
@@ -91,9 +89,7 @@ def rehearsed(run: Run) -> Preflight:
     """
     between = _between(run, (), run.log.write, RunClock(TimeSpent(), time.monotonic()))
     require_keys(between.hooks, provided(run.objective))
-    batches = run.batches()
-    with batches.explained():
-        return rehearse(run, 0, batches, run.steps(batches, 0), between.hooks)
+    return rehearse(run, 0, run.steps(0), between.hooks)
 
 
 def _between(run: Run, lines: Sequence[MetricsLine], write: Callable[[MetricsLine], None], clock: RunClock) -> Between:
@@ -105,7 +101,7 @@ def _between(run: Run, lines: Sequence[MetricsLine], write: Callable[[MetricsLin
 
     def judge(line: EvaluationLine) -> None:
         judge_probe(findings, line.step, probe.figures())
-        judge_stages(findings, line, plan.schedule.warmup)
+        judge_stages(findings, line, plan.phases[0].schedule.warmup)
 
     evaluate = Evaluate(scoring.line, write, plan, scoring.rehearse, (judge, plateau.decide, annealing.decide))
     before = [line for line in lines if isinstance(line, StepsLine)]
@@ -160,34 +156,28 @@ def _slowness(run: Run, seconds: float, waiting: float, traces: int, load: Load 
 def _loop(run: Run, step: int, between: Between) -> int:
     hooks, _, factor, findings = between
     require_keys(hooks, provided(run.objective))
-    batches = run.batches()
-    with batches.explained():
-        steps = run.steps(batches, step, factor)
-        if run.spec.preflight:
-            for line in rehearse(run, step, batches, steps, hooks).lines():
-                run.reporter.log(line)
-            steps.rewind(step)
-        meter = LoadMeter()
+    steps = run.steps(step, factor)
+    if run.spec.preflight:
+        for line in rehearse(run, step, steps, hooks).lines():
+            run.reporter.log(line)
+        steps.rewind(step)
+    meter = LoadMeter()
 
-        def judge(taken: int, seconds: float, waiting: float) -> None:
-            judge_pace(findings, taken, _slowness(run, seconds, waiting, steps.traces, meter.load()))
-
-        watched = Watched(
-            steps.advance,
-            step,
-            lambda taken: run.plan.phase(taken).batch_size,
-            judge,
-        )
-        run_loop(
-            watched.advance,
-            step,
-            run.plan.total_steps,
-            hooks=hooks,
-            news=lambda done, part: _news(run, done, part, factor()),
-            asked_to_stop=run.asked_to_stop,
-            agreed=run.agreement.of_chief,
-        )
-        return steps.traces
+    pace = JudgePace(
+        findings,
+        lambda taken: run.plan.phase(taken).recipe.batch_size,
+        lambda seconds, waiting: _slowness(run, seconds, waiting, steps.traces, meter.load()),
+    )
+    run_loop(
+        steps.advance,
+        step,
+        run.plan.total_steps,
+        hooks=[pace, *hooks],  # what it finds is in the log before the last of them saves a checkpoint
+        news=lambda done, part: _news(run, done, part, factor()),
+        asked_to_stop=run.asked_to_stop,
+        agreed=run.agreement.of_chief,
+    )
+    return steps.traces
 
 
 def _probe(run: Run) -> Probe:
@@ -199,7 +189,7 @@ def _probe(run: Run) -> Probe:
 
 
 def _news(run: Run, step: int, part: StepsDone, factor: float) -> None:
-    examples = part.steps * run.plan.phase(step - 1).batch_size
+    examples = part.steps * run.plan.phase(step - 1).recipe.batch_size
     name, share = run.objective.headline(part.sums(run.objective.measured), examples)
     run.reporter.progress(
         step,
@@ -209,7 +199,7 @@ def _news(run: Run, step: int, part: StepsDone, factor: float) -> None:
             "loss": float(np.mean(part.series["loss"])),
             name: share,
             "examples/s": examples / part.seconds,
-            "learning_rate": run.plan.schedule.at(step - 1) * factor,
+            "learning_rate": run.plan.rate(step - 1) * factor,
             "waiting": part.waiting / part.seconds,
         },
     )

@@ -28,7 +28,6 @@ from podline.training.optimizers import build_optimizer
 from podline.training.rate_chart import rate_chart
 from podline.training.rate_search import Suggestion, explodes_at, suggest
 from podline.training.run import Trainer, build_trainer, prepared
-from podline.training.state import TrainingState
 
 DOCUMENT, CHART = "finder.json", "chart.png"
 # Between two looks at the loss: the rate grows by a few percent a step, so not much is lost by a late look.
@@ -55,24 +54,25 @@ def find_learning_rate(spec: LearningRateSpec, reporter: Reporter) -> LearningRa
     manifest_sha256(store, spec.dataset_folder)
     manifest = read_manifest(store, spec.dataset_folder, spec.manifest_digest)
     strategy = prepared(spec.recipe, spec.strategy)
-    trainer = build_trainer(store, spec.dataset_folder, spec.recipe.at_first, manifest, strategy, reporter)
+    trainer = build_trainer(store, spec.dataset_folder, spec.recipe, manifest, strategy, reporter)
     if spec.run:
-        _restore(spec, store, trainer.state)
+        _restore(spec, store, trainer)
     elif taken := trainer.begin():
         reporter.log(f"weights begin with those of {taken}")
     elif trainer.base:
         reporter.log(trainer.base.in_words)
     first = trainer.state.step
-    optimizers = [build_optimizer(spec.recipe.optimizer) for _ in range(2)]
+    trainer = trainer.in_phase_of(first)
+    optimizers = [build_optimizer(trainer.recipe.optimizer) for _ in range(2)]
     require_obedient(optimizers, spec.low, spec.high, trainer.state.steps_before + first + spec.steps)
     rates = np.geomspace(spec.low, spec.high, spec.steps).tolist()
     losses = _losses(trainer, first, rates, reporter)
     rates = rates[: len(losses)]
-    found = suggest(rates, losses, spec.recipe.schedule)
+    found = suggest(rates, losses, trainer.recipe.schedule)
     return _finish(spec, store, rates, losses, found, time.monotonic() - started)
 
 
-def _restore(spec: LearningRateSpec, store: Store, state: TrainingState) -> None:
+def _restore(spec: LearningRateSpec, store: Store, trainer: Trainer) -> None:
     training = training_of(store, spec.run)
     folder = CheckpointFolder(store, training.folder, training.digest())
     checkpoint = folder.describe(spec.checkpoint_step)
@@ -82,7 +82,7 @@ def _restore(spec: LearningRateSpec, store: Store, state: TrainingState) -> None
             f"{spec.checkpoint_sha256[:12]}… that was asked for; give the command again"
         )
     try:
-        state.restore(folder.arrays(checkpoint))
+        trainer.restore(folder.arrays(checkpoint))
     except ArtifactError as error:
         raise ArtifactError(
             f"run {spec.run}: the checkpoint of step {spec.checkpoint_step} cannot be begun from: {error}; "
@@ -124,13 +124,14 @@ def _step_size(optimizer: Any, rate: float, steps: int) -> float:
 
 def _losses(trainer: Trainer, first: int, rates: Sequence[float], reporter: Reporter) -> list[float]:
     """Return the loss of each step, from step ``first`` on, until they explode."""
-    total, batches = len(rates), trainer.batches()
+    [phase] = trainer.plan.phases
+    total, batches = len(rates), trainer.batches(phase)
     losses: list[float] = []
     with batches.explained():
         parts = trainer.strategy.distribute_datasets_from_function(
             lambda context: batches.dataset(first, first + total, context=context)
         )
-        steps = trainer.training_steps(parts, trainer.plan.phase(0), lambda step: rates[step - first])
+        steps = trainer.training_steps(parts, phase, lambda step: rates[step - first])
         while len(losses) < total:
             part = steps.advance(min(_STEPS_AT_ONCE, total - len(losses)))
             losses += part.series["loss"].tolist()
@@ -164,7 +165,6 @@ def _finish(
         learning_rate=found.learning_rate,
         recipe_rate=spec.recipe.schedule.learning_rate,
         floor=found.floor,
-        steepest=found.steepest,
         blow_up=found.blow_up,
         steps=len(losses),
         reasons=found.reasons,

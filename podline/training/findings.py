@@ -28,6 +28,8 @@ WAITING_SHARE, WAITING_SECONDS, WAITING_STRETCHES = 0.2, 2.0, 5
 VANISHING_GRADIENT = 1e-6
 # A stretch's gradient against the largest of any stretch before, once there were so many.
 EXPLODING_GRADIENT, USUAL_STRETCHES = 100.0, 5
+# The pace is compared with that of earlier runs when steps took so long and were so many, after the first stretch.
+PACE_SECONDS, PACE_STEPS = 3.0, 5
 
 # A stage's answers against its targets, and against those of the stage before it.
 COLLAPSED_VARIATION, COPIED_CHANGE = 0.05, 0.01
@@ -215,18 +217,53 @@ def _of_stage(stage: str, measure: str, value: float) -> Iterable[Finding]:
         )
 
 
-def judge_pace(findings: Findings, step: int, found: Slowness | None) -> None:
-    """Notes a training that is slower than it should be; looked at once, soon after each start."""
-    figures = {"factor": found.factor} if found else {}
-    slow = Finding(
-        "slow",
-        "pace",
-        figures,
-        f"training is {found}",
-        "end it and mend the cause, and the same command goes on from the last checkpoint; docs/diagnosis.md has the "
-        "rule",
-    )
-    findings.judged(("slow",), step, [slow] if found else [])
+class JudgePace(Hook):
+    """Compares the pace of a training with that of earlier runs, once, soon after each start."""
+
+    def __init__(
+        self,
+        findings: Findings,
+        batch_size: Callable[[int], int],
+        compare: Callable[[float, float], Slowness | None],
+    ) -> None:
+        """Watch a start.
+
+        Args:
+            findings: the run's.
+            batch_size: examples in a step, by its number.
+            compare: what is slow, given the seconds that an example took, and the share of them that was waiting for
+                input.
+        """
+        self._findings, self._batch_size, self._compare = findings, batch_size, compare
+        self._steps, self._examples, self._seconds, self._waiting = 0, 0, 0.0, 0.0
+        self._is_first, self._judged = True, False
+
+    def after(self, stretch: Stretch) -> None:
+        """Compare when enough steps were taken; those of the first stretch wait for the input to begin."""
+        if not self._is_first and not self._judged:
+            self._add(stretch)
+            if self._seconds >= PACE_SECONDS and self._steps >= PACE_STEPS:
+                self._judged = True
+                self._note(stretch.step)
+        self._is_first = False
+
+    def rehearse(self, stretch: Stretch) -> None:
+        """Do nothing: one step has no pace."""
+
+    def _add(self, stretch: Stretch) -> None:
+        self._steps += stretch.steps
+        self._examples += stretch.steps * self._batch_size(stretch.first)
+        self._seconds += stretch.seconds
+        self._waiting += stretch.waiting
+
+    def _note(self, step: int) -> None:
+        found = self._compare(self._seconds / self._examples, self._waiting / self._seconds)
+        remedy = (
+            "end it and mend the cause, and the same command goes on from the last checkpoint; docs/diagnosis.md has "
+            "the rule"
+        )
+        slow = [Finding("slow", "pace", {"factor": found.factor}, f"training is {found}", remedy)] if found else []
+        self._findings.judged(("slow",), step, slow)
 
 
 class JudgeStretches(Hook):

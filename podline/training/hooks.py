@@ -98,12 +98,12 @@ class WriteMetrics(Hook):
 
     def _line(self, stretch: Stretch) -> StepsLine:
         losses, phase = stretch.series["loss"], self._plan.phase(stretch.first)
-        examples = stretch.steps * phase.batch_size
+        examples = stretch.steps * phase.recipe.batch_size
         return StepsLine(
             step=stretch.step,
             epoch=self._plan.epoch(stretch.step),
             loss=_mean(losses),
-            learning_rate=self._plan.schedule.at(stretch.step - 1) * self._factor(),
+            learning_rate=self._plan.rate(stretch.step - 1) * self._factor(),
             gradient_norm=_mean(stretch.series["gradient_norm"]),
             gradient_norms={
                 name.removeprefix(_BLOCK): _mean(values)

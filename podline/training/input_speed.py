@@ -113,9 +113,9 @@ def run(spec: InputSpeedSpec, reporter: Reporter) -> InputSpeed:
     names = [f"{spec.dataset_folder}/{shard.file}" for shard in manifest.split(TRAINING_SPLIT).shards]
     # The input of one device, the first GPU if there is one.
     strategy = tf.distribute.get_strategy()
-    trainer = build_trainer(store, spec.dataset_folder, spec.recipe.at_first, manifest, strategy, reporter)
+    trainer = build_trainer(store, spec.dataset_folder, spec.recipe, manifest, strategy, reporter)
     trainer.begin()
-    source = trainer.batches()
+    source = trainer.batches(trainer.plan.phases[0])
     with source.explained():
         return _measured(spec, reporter, trainer, store.locals(names), stages_of(source, strategy))
 
@@ -232,7 +232,7 @@ class _Beside:
     def __init__(self, trainer: Trainer, stages: Stages, held: Arrays, batches: int) -> None:
         self._stages, self._held, self._batches = stages, held, batches
         self._with_input = False
-        self._steps = trainer.training_steps(stages.batch(self._take), trainer.plan.phase(0))
+        self._steps = trainer.training_steps(stages.batch(self._take), trainer.plan.phases[0])
 
     def _take(self, number: int) -> Arrays:
         return self._stages.made(number % self._batches) if self._with_input else self._held

@@ -25,19 +25,19 @@ VALIDATION = "validation"
 
 
 class Phase(NamedTuple):
-    """Steps in which nothing changes that makes another graph.
+    """Steps in which no value of the recipe changes.
 
     Attributes:
         first: the first step, from 0.
         end: the step after the last.
-        batch_size: examples in a step, over all replicas.
-        trainable_layers: beginnings of the names of the layers that train.
+        recipe: as it is in this phase, without phases.
+        schedule: the learning rate.
     """
 
     first: int
     end: int
-    batch_size: int
-    trainable_layers: tuple[str, ...]
+    recipe: Recipe
+    schedule: Schedule
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,6 @@ class Plan:
         order: which examples make which batch.
         total_steps: the length of the run.
         evaluations: the steps after which there is an evaluation, in order; the last is the end.
-        schedule: the learning rate.
         validation: ids of the training split that are evaluated and not trained on, int64 (n,); if there are none, the
             test split is evaluated.
         phases: all of the run, in order.
@@ -57,7 +56,6 @@ class Plan:
     order: TrainingOrder
     total_steps: int
     evaluations: tuple[int, ...]
-    schedule: Schedule
     validation: npt.NDArray[np.int64]
     phases: tuple[Phase, ...]
 
@@ -66,8 +64,12 @@ class Plan:
         return self.order.epochs.epoch_at(step)
 
     def phase(self, step: int) -> Phase:
-        """The phase of a step, counted from 0."""
+        """Return the phase of a step, counted from 0."""
         return next(phase for phase in self.phases if phase.first <= step < phase.end)
+
+    def rate(self, step: int) -> float:
+        """Return the learning rate of a step, counted from 0."""
+        return self.phase(step).schedule.at(step)
 
 
 def plan_training(recipe: Recipe, manifest: Manifest, first_epoch: int = 0) -> Plan:
@@ -92,27 +94,30 @@ def plan_training(recipe: Recipe, manifest: Manifest, first_epoch: int = 0) -> P
             f"{manifest.dataset}: that is not one example; give a larger share"
         )
     left = examples - len(validation)
-    if max(recipe.batch_sizes) > left:
-        without = f" ({len(validation)} are held out for validation)" if len(validation) else ""
-        raise SettingsError(
-            f"batch_size={max(recipe.batch_sizes)} vs {plural(left, 'example')} in the training split of "
-            f"{manifest.dataset}{without}: a batch cannot be larger than the split; choose a smaller batch_size"
-        )
-    kind_of(recipe).require_fit(recipe, manifest)
-    changing = recipe.changing
-    sizes = changing.batch_size.at if changing.batch_size else ()
+    for _, phase in recipe.by_phase:
+        if phase.batch_size > left:
+            without = f" ({len(validation)} are held out for validation)" if len(validation) else ""
+            raise SettingsError(
+                f"batch_size={phase.batch_size} vs {plural(left, 'example')} in the training split of "
+                f"{manifest.dataset}{without}: a batch cannot be larger than the split; choose a smaller batch_size"
+            )
+        kind_of(phase).require_fit(phase, manifest)
+    sizes = [
+        (epoch, phase.batch_size)
+        for (_, before), (epoch, phase) in itertools.pairwise(recipe.by_phase)
+        if phase.batch_size != before.batch_size
+    ]
     order = TrainingOrder(examples, recipe.batch_size, recipe.seed, validation, first_epoch, sizes)
     total = recipe.duration.in_steps(order.epochs)
     if not total:
         raise SettingsError("a duration of 0 steps trains nothing; give at least one step")
-    schedule = build_schedule(recipe.schedule, total, order.epochs, changing.learning_rate)
     evaluations = _evaluations(recipe.evaluate_every, total, order.epochs)
     if recipe.decides_by and not _happens(recipe.evaluate_every):
         raise SettingsError(
             f"{recipe.decides_by} vs evaluate_every of none: it decides by evaluations during training; "
             "give evaluate_every.epochs=1"
         )
-    return Plan(order, total, evaluations, schedule, validation, _phases(recipe, total, order.epochs))
+    return Plan(order, total, evaluations, validation, _phases(recipe, total, order.epochs))
 
 
 def _happens(every: Duration | None) -> bool:
@@ -143,18 +148,13 @@ def _evaluations(every: Duration | None, total: int, epochs: Epochs) -> tuple[in
 
 
 def _phases(recipe: Recipe, total: int, epochs: Epochs) -> tuple[Phase, ...]:
-    sizes, layers = recipe.changing.batch_size, recipe.changing.trainable_layers
-    changes = {0, *(epoch for values in (sizes, layers) if values for epoch, _ in values.at)}
-    starts = {round(epochs.step_at(epoch)): epoch for epoch in sorted(changes)}
-    edges = [*(step for step in starts if step < total), total]
+    """Return the phases that a run of ``total`` steps comes to."""
+    starts = [(round(epochs.step_at(epoch)), phase) for epoch, phase in recipe.by_phase]
+    begun = [(first, phase) for first, phase in starts if first < total]
+    ends = [*(first for first, _ in begun[1:]), total]
     return tuple(
-        Phase(
-            first,
-            end,
-            sizes.value(recipe.batch_size, starts[first]) if sizes else recipe.batch_size,
-            layers.value(recipe.trainable_layers, starts[first]) if layers else recipe.trainable_layers,
-        )
-        for first, end in itertools.pairwise(edges)
+        Phase(first, end, phase, build_schedule(phase.schedule, total, epochs))
+        for (first, phase), end in zip(begun, ends, strict=True)
     )
 
 

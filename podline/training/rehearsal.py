@@ -22,15 +22,13 @@ import tensorflow as tf
 
 from podline.errors import ArtifactError, SettingsError
 from podline.figures import size
-from podline.input.pipeline import TrainingInput
 from podline.stages.tools import Preflight
 from podline.training import devices
 from podline.training.first_step import permanent
 from podline.training.hooks import Evaluate, SaveCheckpoints
 from podline.training.loop import Hook, Stretch
 from podline.training.objective import IMAGE
-from podline.training.phases import PhasedSteps
-from podline.training.run import Run
+from podline.training.run import PhasedSteps, Run
 
 _TIMED_STEPS = 3
 # How many examples are looked at one by one (all of a small data set, a random sample of a large one), and of how many
@@ -41,13 +39,12 @@ _CGROUP = Path("/sys/fs/cgroup")
 _KEPT_OUTPUTS = (keras.layers.Conv2D, keras.layers.DepthwiseConv2D, keras.layers.Dense)
 
 
-def rehearse(run: Run, step: int, batches: TrainingInput, steps: PhasedSteps, hooks: Sequence[Hook]) -> Preflight:
+def rehearse(run: Run, step: int, steps: PhasedSteps, hooks: Sequence[Hook]) -> Preflight:
     """Does everything once, and leaves the state, the logs and the folder of the run as they were.
 
     Args:
         run: what is to be trained.
         step: how many of its steps are done.
-        batches: its input.
         steps: its steps on the device; a batch of theirs is used up.
         hooks: what happens between them.
 
@@ -60,10 +57,12 @@ def rehearse(run: Run, step: int, batches: TrainingInput, steps: PhasedSteps, ho
     started = time.monotonic()
     run.reporter.log("first everything once: a step, a batch of the evaluation, a checkpoint, every hook")
     if devices.describe(run.strategy).endswith("cpu"):
-        require_memory(run.state.model, max(run.recipe.batch_sizes) // run.agreement.processes, available_memory())
-    _look_at_examples(run, batches)
+        shape = run.manifest.image_shape
+        sizes = [phase.recipe.batch_size for phase in run.plan.phases if run.batches(phase).image_shape == shape]
+        require_memory(run.state.model, max(sizes, default=0) // run.agreement.processes, available_memory())
+    _look_at_examples(run)
     before = run.state.snapshot()
-    with permanent(run.spec), batches.explained():
+    with permanent(run.spec):
         first = steps.advance(1)
         for hook in hooks:
             hook.rehearse(Stretch(first.series, first.seconds, first.waiting, step=step + 1, last=False))
@@ -100,12 +99,12 @@ def _estimate(run: Run, step: int, first_step: float, seconds: float, hooks: Seq
     )
 
 
-def _look_at_examples(run: Run, batches: TrainingInput) -> None:
+def _look_at_examples(run: Run) -> None:
     """Looks for examples that the objective cannot learn from, without their pictures."""
     fields = tuple(name for name in run.objective.fields if name != IMAGE)
-    count = min(len(batches.reader), max(_LOOKED_AT, run.recipe.batch_size))
-    ids = np.linspace(0, len(batches.reader), count, endpoint=False).astype(np.int64)
     reader = run.training_reader
+    count = min(len(reader), max(_LOOKED_AT, run.recipe.batch_size))
+    ids = np.linspace(0, len(reader), count, endpoint=False).astype(np.int64)
     for start in range(0, count, _AT_ONCE):
         part = ids[start : start + _AT_ONCE]
         found = run.objective.refused(reader.gather(part, fields), run.manifest)

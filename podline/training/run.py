@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable
+import statistics
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
 import keras
+import numpy.typing as npt
 import tensorflow as tf
 
 from podline.data.reader import SplitReader, open_split
@@ -18,6 +21,7 @@ from podline.documents.metrics_log import (
     EventLog,
     MetricsLog,
 )
+from podline.errors import SettingsError
 from podline.input.pipeline import TrainingInput
 from podline.kinds.table import kind_of
 from podline.progress import Reporter
@@ -30,16 +34,17 @@ from podline.training.checkpoints import CheckpointFolder
 from podline.training.first_step import permanent
 from podline.training.further import Finished, finished
 from podline.training.initial_weights import take_weights
+from podline.training.loop import StepsDone
 from podline.training.objective import Objective
-from podline.training.optimizers import build_optimizer
-from podline.training.phases import PhasedSteps, let_train
 from podline.training.plan import TRAINING_SPLIT, Phase, Plan, plan_training
-from podline.training.state import TrainingState
+from podline.training.state import STEPS, TrainingState
 from podline.training.steps import TrainingSteps
 
 # How many images a model is looked at with, and how many pixels, as the output of all layers may be in memory
 # at once.
 _FEW, _FEW_PIXELS = 64, 2**19
+# The pace is the median of this many calls: one slow call does not move it, and a change does within a minute.
+_PARTS = 31
 
 
 def prepared(recipe: Recipe, strategy: str = "auto") -> tf.distribute.Strategy:
@@ -61,11 +66,11 @@ def initial_state(
     Raises:
         SettingsError: the batch cannot be shared equally.
     """
-    for batch_size in recipe.batch_sizes:
-        devices.require_divisible(batch_size, strategy)
+    for _, phase in recipe.by_phase:
+        devices.require_divisible(phase.batch_size, strategy)
     with strategy.scope():
         model = kind_of(recipe).model(recipe, manifest)
-        return TrainingState(model, build_optimizer(recipe.optimizer), recipe.ema_decay, steps_before)
+        return TrainingState(model, recipe.optimizer, recipe.ema_decay, steps_before)
 
 
 def few(reader: SplitReader, manifest: Manifest) -> int:
@@ -112,6 +117,12 @@ class Trainer:
             self.base.restore(self.state)
         return take_weights(self.state, self.recipe.init) if self.recipe.init else None
 
+    def in_phase_of(self, step: int) -> Self:
+        """Return a trainer with the same state for the recipe as it is at a step, or was in the last one."""
+        recipe = self.plan.phase(min(step, self.plan.total_steps - 1)).recipe
+        plan = plan_training(recipe, self.manifest, self.plan.order.first_epoch)
+        return dataclasses.replace(self, recipe=recipe, plan=plan)
+
     def begun_again(self) -> Self:
         """The same with a new state, as training begins with it."""
         state = initial_state(self.recipe, self.manifest, self.strategy, self.state.steps_before)
@@ -119,21 +130,35 @@ class Trainer:
         again.begin()
         return again
 
-    def batches(self) -> TrainingInput:
-        """The input of the training."""
+    def restore(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Set the state to a snapshot of any phase.
+
+        Raises:
+            ArtifactError: it is a snapshot of another model or optimizer.
+        """
+        step = int(arrays.get(STEPS, 0)) - self.state.steps_before
+        with self.strategy.scope():
+            self.state.use_optimizer(self.plan.phase(min(max(step, 1), self.plan.total_steps) - 1).recipe.optimizer)
+        self.state.restore(arrays)
+
+    def objective_of(self, phase: Phase) -> Objective:
+        """Return what is trained for in a phase."""
+        return kind_of(phase.recipe).objective(phase.recipe, self.manifest)
+
+    def batches(self, phase: Phase) -> TrainingInput:
+        """Return the input of a phase."""
         return TrainingInput(
             self.training_reader,
             self.manifest,
             self.objective.fields,
             order=self.plan.order,
-            augmentation=self.recipe.image_augmentation,
-            later=self.recipe.changing.augmentation,
+            augmentation=phase.recipe.image_augmentation,
         )
 
     def training_steps(
         self, parts: Iterable[Any], phase: Phase, rate: Callable[[int], float] | None = None
     ) -> TrainingSteps:
-        """Build the step of a phase, in which the phase's layers train and no other.
+        """Build the step of a phase from the phase's recipe.
 
         Args:
             parts: the batches, each replica's part of them.
@@ -143,10 +168,14 @@ class Trainer:
         Raises:
             SettingsError: the model has no such layers.
         """
-        let_train(self.state.model, phase.trainable_layers)
-        return TrainingSteps(
-            self.strategy, self.state, rate or self.plan.schedule.at, self.objective, parts, phase.batch_size
-        )
+        recipe = phase.recipe
+        let_train(self.state.model, recipe.trainable_layers)
+        with self.strategy.scope():
+            self.state.use_optimizer(recipe.optimizer)
+        objective = self.objective_of(phase)
+        network = for_images(self.state.model, self.batches(phase).image_shape)
+        rate = rate or phase.schedule.at
+        return TrainingSteps(self.strategy, self.state, rate, objective, parts, recipe.batch_size, network)
 
 
 def build_trainer(
@@ -218,7 +247,7 @@ class Run(Trainer):
         self.test_reader.require_unchanged()
 
     def go_back_to(self, step: int) -> None:
-        """Sets the state to that of an earlier step, but for the number of steps done."""
+        """Set the state to that of an earlier step, but for the number of steps done."""
         self.state.go_back(self.checkpoints.arrays(self.checkpoints.describe(step)))
 
     def tell(self, event: EventKind, step: int, message: str) -> None:
@@ -226,37 +255,136 @@ class Run(Trainer):
         self.events.write(event, step, message)
         self.reporter.log(message)
 
-    def on_cpu(self, model: keras.Model) -> keras.Model:
-        """A copy of the run's model, or of its average, as it is, which nothing else uses."""
+    def on_cpu(self, model: keras.Model, phase: Phase | None = None) -> keras.Model:
+        """Return a copy of the run's model, or of its average, which nothing else uses.
+
+        Args:
+            model: what is copied.
+            phase: whose images the copy is for; by default it is for those of the data set.
+        """
         with tf.device("CPU:0"):
             copy = kind_of(self.recipe).model(self.recipe, self.manifest)
+            if phase:
+                shape = self.batches(phase).image_shape
+                copy = keras.models.clone_model(copy, keras.Input(shape, dtype=copy.inputs[0].dtype))
             copy.set_weights(model.get_weights())
         return copy
 
-    def steps(self, batches: TrainingInput, step: int, factor: Callable[[], float] = lambda: 1.0) -> PhasedSteps:
-        """The run's steps on the device, from ``step`` on; ``factor`` is what the schedule's rate is multiplied by."""
+    def steps(self, step: int, factor: Callable[[], float] = lambda: 1.0) -> PhasedSteps:
+        """Return the run's steps from ``step`` on; ``factor`` is what the schedule's rate is multiplied by.
 
-        def begin(phase: Phase, parts: Iterable[Any]) -> TrainingSteps:
-            return self._steps_of(phase, parts, factor)
+        Raises:
+            SettingsError: the model does not fit one of the phases; see :meth:`training_steps`.
+        """
+        for phase in self.plan.phases:  # what is wrong with a later one is an error now
+            let_train(self.state.model, phase.recipe.trainable_layers)
+            for_images(self.state.model, self.batches(phase).image_shape)
+        return PhasedSteps(self, step, factor)
 
-        def parts(phase: Phase, first: int) -> Iterable[Any]:
-            return self.strategy.distribute_datasets_from_function(
-                lambda context: batches.dataset(first, phase.end, context=context)
-            )
 
-        for phase in self.plan.phases:  # what is wrong with a later one is told now
-            let_train(self.state.model, phase.trainable_layers)
-        return PhasedSteps(self.plan, step, begin, parts, self.reporter.pace)
+class PhasedSteps:
+    """Training steps of a run. Where a phase begins, the step is built from the phase's recipe.
 
-    def _steps_of(self, phase: Phase, parts: Iterable[Any], factor: Callable[[], float]) -> TrainingSteps:
-        strategy = self.strategy
-        advice = devices.batch_advice(
-            phase.batch_size, strategy.num_replicas_in_sync, tpu=devices.describe(strategy).endswith("tpu")
+    Where that is depends on the step alone, so a run that goes on in the middle of a phase is in it at once.
+    """
+
+    def __init__(self, run: Run, step: int, factor: Callable[[], float]) -> None:
+        """Build the step of the phase that ``step`` is in.
+
+        Args:
+            run: what is trained.
+            step: how many steps are done.
+            factor: what the schedule's rate is multiplied by.
+        """
+        self._run, self._factor, self._traces_before = run, factor, 0
+        self._enter(step)
+
+    def advance(self, count: int) -> StepsDone:
+        """Take ``count`` steps, all of one phase; the supervising process learns how long they should take.
+
+        What comes between the steps (evaluation, checkpoints, the graph of the first step) has no pace.
+        """
+        if self._step == self._phase.end:
+            self._traces_before = self.traces
+            self._enter(self._step)
+        self._run.reporter.pace(count * statistics.median(self._seconds) if self._seconds else None)
+        with self._batches.explained():
+            done = self._steps.advance(count)
+        self._run.reporter.pace(None)
+        self._seconds.append(done.seconds / count)
+        self._step += count
+        return done
+
+    def rewind(self, step: int) -> None:
+        """Go on from another step of the phase; the graph stays."""
+        self._step = step
+        self._steps.rewind(self._parts())
+
+    @property
+    def tracing_seconds(self) -> float:
+        """Seconds that turning the phase's step into a graph took."""
+        return self._steps.tracing_seconds
+
+    @property
+    def traces(self) -> int:
+        """How often the step was turned into a graph, in all phases so far."""
+        return self._traces_before + self._steps.traces
+
+    def _enter(self, step: int) -> None:
+        run = self._run
+        self._step, self._phase = step, run.plan.phase(step)
+        self._batches = run.batches(self._phase)
+        self._seconds: deque[float] = deque(maxlen=_PARTS)
+        devices.warn_of_padding("batch_size", self._phase.recipe.batch_size, run.strategy, run.reporter)
+        run.reporter.log("turning the training step into a graph")
+        schedule, factor = self._phase.schedule, self._factor
+        with permanent(run.spec), self._batches.explained():
+            self._steps = run.training_steps(self._parts(), self._phase, lambda step: schedule.at(step) * factor())
+        run.reporter.log(f"that took {self._steps.tracing_seconds:.1f} s; the first step comes now")
+
+    def _parts(self) -> Iterable[Any]:
+        first, end, batches = self._step, self._phase.end, self._batches
+        return self._run.strategy.distribute_datasets_from_function(
+            lambda context: batches.dataset(first, end, context=context)
         )
-        if advice:
-            self.reporter.warn(advice)
-        self.reporter.log("turning the training step into a graph")
-        with permanent(self.spec):
-            steps = self.training_steps(parts, phase, lambda step: self.plan.schedule.at(step) * factor())
-        self.reporter.log(f"that took {steps.tracing_seconds:.1f} s; the first step comes now")
-        return steps
+
+
+def let_train(model: keras.Model, beginnings: Sequence[str]) -> None:
+    """Let the layers train whose names start with one of some beginnings, and no other.
+
+    Batch norm that does not train normalises by its moving statistics and leaves them as they are.
+
+    Raises:
+        SettingsError: a beginning fits no layer with weights, or no variable would train.
+    """
+    weighted = [layer for layer in model.layers if layer.weights]
+    for beginning in beginnings:
+        if not any(layer.name.startswith(beginning) for layer in weighted):
+            raise SettingsError(
+                f"trainable_layers: no layer with weights starts with {beginning!r}; "
+                f"there are: {', '.join(layer.name for layer in weighted)}"
+            )
+    for layer in model.layers:
+        layer.trainable = layer.name.startswith(tuple(beginnings))
+    if not model.trainable_variables:
+        raise SettingsError(f"trainable_layers={list(beginnings)}: no variable would train; name a layer that has one")
+
+
+def for_images(model: keras.Model, shape: tuple[int, ...]) -> keras.Model:
+    """Return a model of the same layers for images of another shape.
+
+    Raises:
+        SettingsError: a layer needs images of the model's own shape.
+    """
+    [images] = model.inputs
+    if shape == tuple(images.shape[1:]):
+        return model
+    try:
+        return keras.models.clone_model(
+            model, keras.Input(shape, dtype=images.dtype), clone_function=lambda layer: layer
+        )
+    except ValueError as error:
+        raise SettingsError(
+            f"augmentation gives images of {shape}, and the model needs {tuple(images.shape[1:])} "
+            f"({next(iter(str(error).splitlines()))}); leave augmentation.image_size out, or choose another model"
+        ) from error

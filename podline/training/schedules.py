@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from dataclasses import dataclass
 from typing import Literal
 
 from podline.errors import SettingsError
-from podline.recipes.changes import ByEpoch
 from podline.recipes.epochs import Epochs
 from podline.recipes.settings import ScheduleSettings
 
@@ -21,15 +19,12 @@ class Schedule:
     p = s / (``total`` - ``warmup``), at most 1, it is ``peak`` times
 
     - ``constant``, ``plateau``: 1 (what ``plateau`` lowers the rate by is no function of the step; see
-      :mod:`podline.training.plateau`)
+      :mod:`podline.training.decisions`)
     - ``exponential``: ``decay`` to the power of the whole times that ``decay_every`` fits into s
     - ``cosine``: from 1 to ``final`` along half a cosine, Loshchilov, Hutter: "SGDR", ICLR 2017
     - ``one_cycle``: from 1 to ``final`` along a line, after Smith, Topin: "Super-Convergence", 2018
 
     so that ``final`` is reached at step ``total``, which is the first one that is not trained.
-
-    A peak that changes by epoch is given by ``changes``: (step, peak from then on); with ``linear`` it moves on a line
-    from one to the next, beginning with ``peak`` at step 0.
     """
 
     kind: Literal["constant", "exponential", "cosine", "one_cycle", "plateau"]
@@ -39,22 +34,11 @@ class Schedule:
     final: float
     decay: float
     decay_every: int
-    changes: tuple[tuple[float, float], ...] = ()
-    linear: bool = False
 
     def at(self, step: int) -> float:
         """Return the learning rate of a step."""
         rise = min(step, self.warmup) / self.warmup if self.warmup else 1.0
-        return rise * self._peak(step) * self._after_warmup(max(step - self.warmup, 0))
-
-    def _peak(self, step: int) -> float:
-        value = self.peak
-        for (start, before), (end, after) in itertools.pairwise(((0.0, self.peak), *self.changes)):
-            if self.linear and step >= start:
-                value = before + (after - before) * min((step - start) / (end - start), 1.0)
-            elif step >= end:
-                value = after
-        return value
+        return rise * self.peak * self._after_warmup(max(step - self.warmup, 0))
 
     def _after_warmup(self, elapsed: int) -> float:
         """Return the share of the peak, ``elapsed`` steps after the warm-up."""
@@ -73,16 +57,13 @@ class Schedule:
                 return self.final + (1 - self.final) * left
 
 
-def build_schedule(
-    settings: ScheduleSettings, total_steps: int, epochs: Epochs, peaks: ByEpoch[float] | None = None
-) -> Schedule:
+def build_schedule(settings: ScheduleSettings, total_steps: int, epochs: Epochs) -> Schedule:
     """A recipe's schedule with its durations in steps.
 
     Args:
         settings: the recipe's.
         total_steps: the whole training.
         epochs: to turn epochs and examples into steps.
-        peaks: how the peak changes by epoch.
 
     Raises:
         SettingsError: the warm-up is not shorter than the training, ``decay_every`` is nothing, or it is given in
@@ -108,13 +89,4 @@ def build_schedule(
         final=settings.final,
         decay=settings.decay,
         decay_every=decay_every,
-        changes=_in_steps(settings.learning_rate, peaks, epochs) if peaks else (),
-        linear=peaks is not None and peaks.between == "linear",
     )
-
-
-def _in_steps(first: float, peaks: ByEpoch[float], epochs: Epochs) -> tuple[tuple[float, float], ...]:
-    """The peaks by step; a line over epochs bends where the epochs' length in steps changes."""
-    last = peaks.at[-1][0]
-    bends = {epoch for epoch in epochs.changes if 0 < epoch < last}
-    return tuple((epochs.step_at(epoch), peaks.value(first, epoch)) for epoch in sorted({*dict(peaks.at), *bends}))

@@ -10,9 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from podline.errors import ArtifactError
+from podline.recipes.settings import OptimizerSettings
+from podline.training.optimizers import build_optimizer
 
-# Of a snapshot: how many steps the state has seen.
-_STEPS = "steps"
+STEPS = "steps"
+"""The name in a snapshot of the number of steps that the state has seen."""
+
 Arrays = dict[str, npt.NDArray[Any]]
 
 
@@ -32,15 +35,41 @@ class TrainingState:
     """
 
     def __init__(
-        self, model: keras.Model, optimizer: keras.optimizers.Optimizer, average_decay: float, steps_before: int = 0
+        self, model: keras.Model, settings: OptimizerSettings, average_decay: float, steps_before: int = 0
     ) -> None:
         self.steps_before = self.seen = steps_before
-        self.model, self.optimizer, self.average_decay = model, optimizer, average_decay
-        optimizer.build(model.trainable_variables)
+        self.model, self.average_decay = model, average_decay
+        # All of them, whichever train now: so layers can begin to train later.
+        self._trained = model.trainable_variables
+        self._settings, self.optimizer = settings, self._built(settings)
         self.average: keras.Model | None = None
         if average_decay:
             self.average = keras.models.clone_model(model)
             self.average.set_weights(model.get_weights())
+
+    def _built(self, settings: OptimizerSettings) -> keras.optimizers.Optimizer:
+        optimizer = build_optimizer(settings)
+        optimizer.build(self._trained)
+        return optimizer
+
+    def use_optimizer(self, settings: OptimizerSettings) -> None:
+        """Go on with the optimizer of some settings; to be called in the strategy's scope.
+
+        One with the same variables takes over their values, any other begins fresh.
+        """
+        if settings == self._settings:
+            return
+        before = self._optimizer_variables()
+        self._settings, self.optimizer = settings, self._built(settings)
+        now = self._optimizer_variables()
+        if now.keys() == before.keys():
+            for name, variable in now.items():
+                variable.assign(before[name].numpy())
+
+    def _optimizer_variables(self) -> dict[str, Any]:
+        """Return the optimizer's variables; their paths begin with a name that Keras numbers."""
+        kind = type(self.optimizer).__name__
+        return {f"{kind}/{variable.path.partition('/')[2]}": variable for variable in self.optimizer.variables}
 
     @property
     def evaluated(self) -> keras.Model:
@@ -72,7 +101,7 @@ class TrainingState:
     def snapshot(self) -> Arrays:
         """Copy everything, by name."""
         arrays = {name: variable.numpy() for name, variable in self._variables().items()}
-        return arrays | {_STEPS: np.array(self.seen)}
+        return arrays | {STEPS: np.array(self.seen)}
 
     def restore(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
         """Set everything to a snapshot.
@@ -81,7 +110,7 @@ class TrainingState:
             ArtifactError: it is a snapshot of something else.
         """
         variables = self._variables()
-        differing = sorted({*variables, _STEPS} ^ arrays.keys())
+        differing = sorted({*variables, STEPS} ^ arrays.keys())
         if differing:
             raise ArtifactError(
                 f"it holds {len(arrays)} arrays vs {len(variables) + 1} of this model; first difference: {differing[0]}"
@@ -93,7 +122,7 @@ class TrainingState:
                 raise ArtifactError(f"its {name} is {found} vs {needed} in this model")
         for name, variable in variables.items():
             variable.assign(arrays[name])
-        self.seen = int(arrays[_STEPS])
+        self.seen = int(arrays[STEPS])
 
     def go_back(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
         """Set everything to an earlier snapshot but the number of steps done: time goes on, and so does the order.
@@ -101,13 +130,12 @@ class TrainingState:
         Raises:
             ArtifactError: it is a snapshot of something else.
         """
-        self.restore({**arrays, _STEPS: np.array(self.seen)})
+        self.restore({**arrays, STEPS: np.array(self.seen)})
 
     def _variables(self) -> dict[str, Any]:
-        groups = {"model": self.model.variables, "optimizer": self.optimizer.variables}
-        if self.average is not None:
-            groups["average"] = averaged(self.average)
+        groups = {"model": self.model.variables, "average": averaged(self.average) if self.average else []}
         named = [(f"{group}/{variable.path}", variable) for group, members in groups.items() for variable in members]
+        named += [(f"optimizer/{name}", variable) for name, variable in self._optimizer_variables().items()]
         variables = dict(named)
         if len(variables) != len(named):
             names = [name for name, _ in named]

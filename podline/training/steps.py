@@ -55,6 +55,7 @@ class TrainingSteps:
         objective: Objective,
         batches: Iterable[Any],
         batch_size: int,
+        network: keras.Model | None = None,
     ) -> None:
         """Turn the step into a graph.
 
@@ -66,8 +67,10 @@ class TrainingSteps:
             batches: what it trains on, from ``strategy.distribute_datasets_from_function``: each replica's part of each
                 batch.
             batch_size: examples in a step, over all replicas.
+            network: the layers of the state's model for the images of these batches, if they have another shape.
         """
         self._strategy, self._state, self._rate = strategy, state, rate
+        self._network = network or state.model
         self._objective, self._batch_size = objective, batch_size
         self._norms = self.norms(state.model.trainable_variables)
         # TensorFlow refuses its own clock where operations must be deterministic; Python's costs some 50 µs more.
@@ -149,11 +152,11 @@ class TrainingSteps:
         model, replicas = self._state.model, self._strategy.num_replicas_in_sync
         batch = self._objective.prepared(batch)
         with tf.GradientTape() as tape:
-            outputs = model(batch[IMAGE], training=True)
+            outputs = self._network(batch[IMAGE], training=True)
             terms = self._objective.terms(batch, outputs)
             loss = tf.add_n([tf.reduce_sum(term) for term in terms.values()]) / self._batch_size
-            if model.losses:
-                loss += tf.add_n(model.losses) / replicas
+            if self._network.losses:
+                loss += tf.add_n(self._network.losses) / replicas
         gradients = tape.gradient(loss, [variable.value for variable in model.trainable_variables])
         # Summed before the optimizer sees them, so that a bound on their norm is on that of the whole batch's gradient.
         gradients = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, gradients)

@@ -86,7 +86,7 @@ def _restored(run: Run, step: int) -> int | None:
     for there in run.checkpoints.steps():
         if there <= step:
             try:
-                run.state.restore(run.checkpoints.arrays(run.checkpoints.describe(there)))
+                run.restore(run.checkpoints.arrays(run.checkpoints.describe(there)))
             except (ArtifactError, StoreError) as error:
                 run.reporter.warn(f"the checkpoint of step {there} is passed over: {error}")
                 continue
@@ -99,8 +99,7 @@ class _Search:
 
     def __init__(self, run: Run, failure: Failure, start: int) -> None:
         self._run, self._failure, self._start = run, failure, start
-        self._input = run.batches()
-        self._earlier = BatchCheck(run.on_cpu(run.state.model), run.objective)
+        self._earlier = self._check(failure.step)
 
     def cause(self) -> str:
         """See :func:`explain`."""
@@ -122,7 +121,7 @@ class _Search:
     def _with_weights_of(self, step: int) -> str:
         """The cause with the weights just before a step that failed again."""
         ids, batch = self._batch(step)
-        check = BatchCheck(self._run.on_cpu(self._run.state.model), self._run.objective)
+        check = self._check(step)
         fault = check.fault(batch)
         if fault is None:
             return self._exploded(check, ids, batch)
@@ -204,8 +203,14 @@ class _Search:
         return f"{_place_of(self._run.training_reader, number)}{values}"
 
     def _batch(self, step: int) -> tuple[Ids, Arrays]:
-        epoch, ids, arrays = self._input.read(step)
-        return ids, self._input.augmented(epoch, ids, arrays)
+        batches = self._run.batches(self._run.plan.phase(step))
+        epoch, ids, arrays = batches.read(step)
+        return ids, batches.augmented(epoch, ids, arrays)
+
+    def _check(self, step: int) -> BatchCheck:
+        """Return a check of the state as it is now, for the batch of a step."""
+        run, phase = self._run, self._run.plan.phase(step)
+        return BatchCheck(run.on_cpu(run.state.model, phase), run.objective_of(phase))
 
     def _culprits(self, check: BatchCheck, batch: Arrays) -> Culprits:
         def fails(places: Sequence[int]) -> bool:
@@ -222,7 +227,7 @@ class _Search:
         factors = {line.step: line.factor for line in lines if isinstance(line, PlateauLine)}
         factor = next((factors[step] for step in sorted(factors, reverse=True) if step <= self._start), 1.0)
         rejected = {line.step: line.state for line in lines if isinstance(line, AnnealingLine) and not line.accepted}
-        steps = run.steps(self._input, self._start, lambda: factor)
+        steps = run.steps(self._start, lambda: factor)
         for step in range(self._start, end):
             if run.asked_to_stop():
                 return None

@@ -198,7 +198,7 @@ def _go_on(run: Run) -> tuple[int, TimeSpent]:
         run.reporter.warn(message)
         run.events.write("checkpoint_damaged", step, message)
 
-    checkpoint = restore_newest(run.checkpoints, run.log, run.state.restore, passed_over)
+    checkpoint = restore_newest(run.checkpoints, run.log, run.restore, passed_over)
     total = run.plan.total_steps
     if checkpoint is None:
         parameters, where = run.state.model.count_params(), devices.describe(run.strategy)

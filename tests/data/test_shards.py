@@ -119,7 +119,7 @@ def test_what_travels_is_small_whatever_the_number_of_records_and_shards(tmp_pat
     source = open_source("cifar10", str(write_raw_cifar(tmp_path / "raw", train=2000)), tmp_path / "cache")
     plans = plan_shards("x", {"train": 10**9}, 3126, shard_bytes=3_126_000, min_shards=1)
     assert len(plans) == 10**6
-    assert plans[999_999] == ShardPlan("train", "x-train.tfrecord-999999-of-1000000", 999_999_000, 1000)
+    assert plans[999_999] == ShardPlan("train", "x-train.tfrecord-0999999-of-1000000", 999_999_000, 1000)
     filler, tables = source.shard_tables(plans, 0, tmp_path, elsewhere=False)
     assert len(pickle.dumps((filler, plans))) < 3_000  # six files' names, above all
     assert max(table.stat().st_size for table in tables) < 2000 * 9 + 500

@@ -111,6 +111,14 @@ def test_alternating_mirrors_each_image_in_every_other_pass_and_half_of_them_in_
     np.testing.assert_array_equal(passes[2:], passes[:2])
 
 
+@pytest.mark.parametrize(("size", "shape"), [(4, (2, 4, 3)), (16, (8, 16, 3)), (0, (4, 8, 3))])
+def test_images_are_resized_last_and_keep_their_form(size: int, shape: tuple[int, ...]) -> None:
+    given = np.tile(np.arange(8, dtype=np.uint8)[:, None] * 30, (3, 4, 1, 3))
+    made = augment(given, np.arange(3), AugmentationSettings(image_size=size), 0, 0, np.zeros(3, np.uint8))
+    assert made.shape[1:] == shape
+    assert made.mean() == pytest.approx(given.mean(), abs=1)
+
+
 def test_alternating_without_mirroring_is_refused() -> None:
     with pytest.raises(ValueError, match=r"alternate=true vs flip=false"):
         AugmentationSettings(alternate=True)

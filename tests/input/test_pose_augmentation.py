@@ -214,6 +214,18 @@ def test_flips_do_not_shift_when_other_draws_are_switched_on():
     assert alone.tolist() == draw_maps(Chance(0, 0, ids), STRONG, SIDE)[1].tolist()
 
 
+def test_a_smaller_image_has_its_people_and_masks_in_the_same_places():
+    given = batch()
+    made = augmented(given, np.arange(6), PoseAugmentationSettings(image_size=32), 0, 0, MANIFEST)
+    assert [made[name].shape[1:3] for name in ("image", "ignored")] == [(32, 32), (8, 8)]
+    np.testing.assert_allclose(made["image"], given["image"].reshape(6, 32, 2, 32, 2, 3).mean((2, 4)), atol=0.51)
+    labelled = given["keypoints"][..., 2] > 0
+    places = [2 * (made["keypoints"][..., :2] + 0.5), given["keypoints"][..., :2] + 0.5]
+    np.testing.assert_allclose(places[0][labelled], places[1][labelled], atol=1e-4)
+    assert not made["keypoints"][~labelled].any()
+    np.testing.assert_allclose(made["boxes"], given["boxes"] / 2)
+
+
 def test_colours():
     grey = np.full((3, 4, 4, 3), 100, np.uint8)
     colours = draw_colours(CHANCE, PoseAugmentationSettings(brightness=0.2))

@@ -13,7 +13,7 @@ from podline.models.applications import PIXELS, named_as_first
 from podline.models.batch_layers import BatchDropout
 from podline.models.build import build_model, exportable
 from podline.models.counts import described
-from podline.recipes.settings import InitSettings, ModelSettings
+from podline.recipes.settings import InitSettings, ModelSettings, OptimizerSettings
 from podline.stages.from_recipe import weights_sha256
 from podline.training import devices
 from podline.training.initial_weights import take_weights
@@ -61,7 +61,7 @@ def _variables_of(model: keras.Model) -> tf.Module:
 def test_with_the_weights_of_a_file_features_are_those_of_keras(published, file):
     kind, keras_model, folder = published
     model = network(kind)
-    state = TrainingState(model, keras.optimizers.SGD(0.1), average_decay=0.9)
+    state = TrainingState(model, OptimizerSettings(kind="sgd", momentum=0.0), average_decay=0.9)
     taken = take_weights(state, InitSettings(file=str(folder / file), sha256=weights_sha256(folder / file)))
     assert (taken.missing, taken.other_shape, taken.unused) == (("classifier",), (), ())
     images = np.random.default_rng(1).integers(0, 256, (3, *SHAPE), dtype=np.uint8)

@@ -101,7 +101,10 @@ POSES = {"name": "x", "dataset": "coco", "pose": {"side": 64}}
         ({"model": {"kind": "mobilenetv2"}}, "model is for classes, .*the network is pose.model"),
         ({"augmentation": {"flip": True}}, "augmentation is for classes, .*there is pose.augmentation"),
         ({"label_smoothing": 0.1}, "label_smoothing is for classes"),
-        ({"by_epoch": {"augmentation": {"at": [[1, {"flip": True}]]}}}, "by_epoch.augmentation is for classes"),
+        (
+            {"phases": [{"from_epoch": 1, "changes": {"augmentation.flip": True}}]},
+            "from epoch 1: recipe: Value error, augmentation is for classes",
+        ),
         ({"annealing": {"energy": "error"}, "validation_share": 0.1}, "error is 1 - accuracy"),
         ({"pose": {"side": 72, "targets": {"stride": 16}}}, "side=72 vs targets.stride=16"),
     ],

@@ -89,6 +89,7 @@ def test_a_listing_is_in_the_order_of_names(store: Store) -> None:
     for name in reversed(names):
         store.publish_bytes(name, b"")
     assert store.list() == names == sorted(names)
+    assert (store.folders("a"), store.folders("nothing")) == (["a/b"], [])
 
 
 def test_a_folder_whose_name_begins_like_another_is_another(store: Store) -> None:

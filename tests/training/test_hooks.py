@@ -52,7 +52,7 @@ def test_a_line_of_metrics_says_what_the_stretch_was(plan):
     assert (line.step, line.epoch, line.losses, line.loss) == (9, 1.5, (1.0, 2.0, 6.0), 3.0)
     assert line.accuracy == 6 / 24
     assert (line.gradient_norm, line.gradient_norms) == (5.0, {"stem": 3.0, "classifier": 4.0}), "means of 0, 1 and 2"
-    assert line.learning_rate == plan.schedule.at(8), "the rate that the last step was taken with"
+    assert line.learning_rate == plan.rate(8), "the rate that the last step was taken with"
     assert line.examples_per_second == pytest.approx(24 / 1.5)
     assert line.waiting == pytest.approx(0.2)
     assert line.seconds == pytest.approx(11.5)

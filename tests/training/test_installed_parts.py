@@ -17,7 +17,6 @@ from podline import entry_points
 from podline.errors import SettingsError
 from podline.input import augmentation
 from podline.input.augmentation import augment
-from podline.recipes.changes import ByEpoch
 from podline.recipes.settings import AugmentationSettings
 from podline.training import course
 
@@ -68,11 +67,6 @@ def test_what_gives_other_arrays_or_fails_or_is_not_there_is_one_line(monkeypatc
     monkeypatch.setattr(augmentation, "_installed", lambda _name: lambda images, _chance, _amount: images[:, :4])
     with pytest.raises(SettingsError, match=r"gives uint8 \(3, 4, 8, 3\) vs uint8 \(3, 8, 8, 3\): it must keep both"):
         augment(images(3), ids, SETTINGS, 1, 0, fill)
-
-
-def test_its_amount_changes_by_epoch_on_a_line() -> None:
-    later = ByEpoch[AugmentationSettings](at=((10, AugmentationSettings(also={"brightness": 0})),), between="linear")
-    assert later.value(SETTINGS, 5).also == {"brightness": 15}
 
 
 def test_a_recipe_without_one_says_nothing_of_it() -> None:

@@ -22,10 +22,9 @@ from podline.ledger.provenance import environment
 from podline.ledger.slowness import slowness
 from podline.models.build import build_model
 from podline.progress import silent
-from podline.recipes.changes import ByEpoch
+from podline.recipes.phases import PhaseSettings
 from podline.recipes.settings import (
     AugmentationSettings,
-    ByEpochSettings,
     Duration,
     ModelSettings,
     Recipe,
@@ -33,12 +32,13 @@ from podline.recipes.settings import (
 )
 from podline.stages.specs import TrainResult, TrainSpec
 from podline.training import loop
-from podline.training.phases import let_train
-from podline.training.plan import Phase, plan_training
+from podline.training.plan import plan_training
+from podline.training.run import let_train
 from podline.training.steps import TrainingSteps
 from podline.training.train import train
 
-# 96 examples: an epoch of 12 steps, one of 6 and one of 12; at first the classifier alone trains.
+# 96 examples of 8 × 8 pixels: an epoch of 12 steps, one of 6 and one of 12. At first the classifier alone trains, on
+# small images; then everything, with another loss; at last Adam trains it.
 RECIPE = Recipe(
     name="t",
     dataset="sample",
@@ -47,13 +47,22 @@ RECIPE = Recipe(
     evaluation_batch_size=16,
     duration=Duration(epochs=3),
     schedule=ScheduleSettings(kind="constant", learning_rate=0.01),
-    augmentation=AugmentationSettings(flip=True),
+    augmentation=AugmentationSettings(flip=True, image_size=6),
     trainable_layers=("classifier",),
-    by_epoch=ByEpochSettings(
-        learning_rate=ByEpoch[float](at=((2, 0.002),), between="linear"),
-        batch_size=ByEpoch[int](at=((1, 16), (2, 8))),
-        augmentation=ByEpoch[AugmentationSettings](at=((1, AugmentationSettings(pad=1)),)),
-        trainable_layers=ByEpoch[tuple[str, ...]](at=((1, ("",)),)),
+    phases=(
+        PhaseSettings(
+            from_epoch=1,
+            changes={
+                "batch_size": 16,
+                "augmentation": {"pad": 1},
+                "trainable_layers": [""],
+                "label_smoothing": 0.2,
+                "optimizer.momentum": 0.5,
+            },
+        ),
+        PhaseSettings(
+            from_epoch=2, changes={"batch_size": 8, "optimizer.kind": "adam", "schedule.learning_rate": 0.002}
+        ),
     ),
     ema_decay=0.9,
     evaluate_every=Duration(epochs=1),
@@ -86,16 +95,21 @@ def manifest(tmp_path_factory) -> Manifest:
     return publish_dataset(tmp_path_factory.mktemp("data"))
 
 
-def test_the_plan_cuts_the_run_where_a_batch_or_the_layers_change(manifest):
+def test_the_plan_cuts_the_run_where_a_phase_begins(manifest):
     plan = plan_training(RECIPE, manifest)
-    assert plan.phases == (
-        Phase(0, 12, 8, ("classifier",)),
-        Phase(12, 18, 16, ("",)),
-        Phase(18, 30, 8, ("",)),
-    )
+    assert [(phase.first, phase.end, phase.recipe.batch_size) for phase in plan.phases] == [
+        (0, 12, 8),
+        (12, 18, 16),
+        (18, 30, 8),
+    ]
     assert (plan.total_steps, plan.evaluations) == (30, (12, 18, 30))
     assert [plan.epoch(step) for step in (6, 12, 15, 18, 30)] == [0.5, 1, 1.5, 2, 3]
-    assert plan.schedule.at(15) == pytest.approx(0.01 - 0.75 * 0.008)
+    assert [plan.rate(step) for step in (0, 17, 18, 29)] == [0.01, 0.01, 0.002, 0.002]
+
+
+def test_phases_after_the_end_of_a_short_run_do_not_come(manifest):
+    short = RECIPE.model_copy(update={"duration": Duration(epochs=2)})
+    assert [phase.end for phase in plan_training(short, manifest).phases] == [12, 18]
 
 
 @pytest.mark.parametrize(
@@ -112,13 +126,24 @@ def test_evaluations_come_after_so_many_epochs_or_examples_whatever_the_batch(ma
     assert plan_training(RECIPE.model_copy(update={"evaluate_every": every}), manifest).evaluations == due
 
 
-def test_a_later_batch_or_augmentation_that_does_not_fit_is_refused_before_the_first_step(manifest):
-    large = RECIPE.model_copy(update={"by_epoch": ByEpochSettings(batch_size=ByEpoch[int](at=((2, 97),)))})
-    with pytest.raises(SettingsError, match="batch_size=97 vs 96 examples"):
-        plan_training(large, manifest)
-    wide = ByEpoch[AugmentationSettings](at=((2, AugmentationSettings(cutout=8)),))
-    with pytest.raises(SettingsError, match="cutout=8 vs images of 8 × 8"):
-        plan_training(RECIPE.model_copy(update={"by_epoch": ByEpochSettings(augmentation=wide)}), manifest)
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"batch_size": 97}, "batch_size=97 vs 96 examples"),
+        ({"augmentation.cutout": 8}, "cutout=8 vs images of 8 × 8"),
+        ({"trainable_layers": ["stage9"]}, "no layer with weights starts with 'stage9'; there are: .*classifier"),
+    ],
+)
+def test_a_later_phase_that_cannot_be_is_refused_before_the_first_step(tmp_path, changes, words):
+    with pytest.raises(SettingsError, match=words):
+        train(spec_of(tmp_path, phases=(PhaseSettings(from_epoch=2, changes=changes),)), silent())
+
+
+def test_a_model_that_needs_its_own_image_size_refuses_another(tmp_path):
+    phases = (PhaseSettings(from_epoch=1, changes={"augmentation.image_size": 4}),)
+    linear = spec_of(tmp_path, model=ModelSettings(kind="linear"), phases=phases, augmentation=AugmentationSettings())
+    with pytest.raises(SettingsError, match=r"images of \(4, 4, 3\), and the model needs \(8, 8, 3\)"):
+        train(linear, silent())
 
 
 def test_lines_of_metrics_are_about_batches_of_one_size(unbroken):
@@ -137,22 +162,33 @@ def test_layers_that_do_not_train_stay_as_they_are_and_then_move(tmp_path, unbro
     """Batch norm's moving statistics included; the optimizer has slots for all layers from the start."""
     _, folder = unbroken
     spec = spec_of(tmp_path, checkpoint_steps=6)
-    killed_at(spec, 13)
-    checkpoints = tmp_path / spec.folder / "checkpoints"
-    with np.load(checkpoints / "step-00000006.npz") as at_6, np.load(checkpoints / "step-00000012.npz") as at_12:
-        moved = {name for name in at_6.files if at_6[name].tobytes() != at_12[name].tobytes()}
-        weights = {name.removeprefix("model/") for name in moved if name.startswith("model/")}
-        assert weights
-        assert all(name.startswith(("classifier", "seed", "dropout")) for name in weights), weights
-        with np.load(folder / "checkpoints" / "step-00000030.npz") as last:
-            assert sorted(last.files) == sorted(at_12.files)
-            still = [
-                name for name in last.files if name.startswith("model/") and np.array_equal(last[name], at_6[name])
-            ]
-    assert still == []
+    killed_at(spec, 19)
+    at_6, at_12, at_18 = (read(tmp_path / spec.folder, step) for step in (6, 12, 18))
+    moved = {name for name in at_6 if at_6[name].tobytes() != at_12[name].tobytes()}
+    weights = {name.removeprefix("model/") for name in moved if name.startswith("model/")}
+    assert weights
+    assert all(name.startswith(("classifier", "seed", "dropout")) for name in weights), weights
+    assert at_18.keys() == at_12.keys() == at_6.keys()
+    last = read(folder, 30)
+    assert [name for name in last if name.startswith("model/") and np.array_equal(last[name], at_6[name])] == []
 
 
-@pytest.mark.parametrize("steps", [(3, 13), (12,), (16, 20)])
+def test_the_same_optimizer_keeps_its_state_and_another_one_begins_fresh(tmp_path, unbroken):
+    _, folder = unbroken
+    spec = spec_of(tmp_path, checkpoint_steps=6)
+    killed_at(spec, 19)
+    sgd, adam = read(tmp_path / spec.folder, 18), read(folder, 30)
+    assert (sgd["optimizer/SGD/iteration"], sgd["steps"]) == (18, 18)
+    assert (adam["optimizer/Adam/iteration"], adam["steps"]) == (12, 30)
+    assert not any(name.startswith("optimizer/SGD") for name in adam)
+
+
+def read(folder: Path, step: int) -> dict[str, np.ndarray]:
+    with np.load(folder / "checkpoints" / f"step-{step:08d}.npz") as arrays:
+        return dict(arrays)
+
+
+@pytest.mark.parametrize("steps", [(3, 13), (12,), (16, 20), (18, 29)])
 def test_a_run_killed_in_the_middle_of_a_phase_ends_with_the_same_bits(unbroken, tmp_path, steps):
     expected, folder = unbroken
     spec = spec_of(tmp_path)
@@ -167,30 +203,19 @@ def test_what_is_exported_trains_as_a_whole(unbroken):
     assert all(layer.trainable for layer in model.layers)
 
 
-def test_augmentation_changes_with_the_epochs_of_the_run(tmp_path):
+def test_augmentation_changes_with_the_phase(tmp_path):
     manifest = publish_dataset(tmp_path)
     plan = plan_training(RECIPE, manifest, first_epoch=5)
     reader = SplitReader((tmp_path / "datasets" / "sample" / FINGERPRINT).joinpath, manifest, "train")
-    source = TrainingInput(
-        reader,
-        manifest,
-        ("image",),
-        order=plan.order,
-        augmentation=RECIPE.augmentation,
-        later=RECIPE.changing.augmentation,
-    )
     fill = np.zeros(3, np.uint8)
-    for step, settings in ((0, RECIPE.augmentation), (12, AugmentationSettings(pad=1))):
+    for step, shape in ((0, (6, 6, 3)), (12, (8, 8, 3))):
+        settings = plan.phase(step).recipe.augmentation
+        source = TrainingInput(reader, manifest, ("image",), order=plan.order, augmentation=settings)
         epoch, ids, stored = source.read(step)
         assert epoch == 5 + plan.epoch(step)
         expected = augment(stored["image"], ids, settings, RECIPE.seed, epoch, fill)
         assert np.array_equal(source.batch(step)["image"], expected)
-
-
-def test_a_beginning_that_fits_no_layer_is_refused_before_the_first_step(tmp_path):
-    later = ByEpochSettings(trainable_layers=ByEpoch[tuple[str, ...]](at=((1, ("stage9",)),)))
-    with pytest.raises(SettingsError, match=r"no layer with weights starts with 'stage9'; there are: .*classifier"):
-        train(spec_of(tmp_path, by_epoch=later), silent())
+        assert source.image_shape == expected.shape[1:] == shape
 
 
 def test_a_layer_that_trains_again_has_gradients_again():

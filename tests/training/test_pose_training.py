@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from dying_runs import finished_after
 from small_dataset import FINGERPRINT
 from small_poses import RECIPE, drawn, publish_poses
 
@@ -18,6 +19,7 @@ from podline.documents.manifest import dataset_folder, read_manifest
 from podline.documents.metrics_log import EvaluationLine, StepsLine, read_metrics
 from podline.errors import ArtifactError, DivergenceError, SettingsError
 from podline.progress import Reporter, silent
+from podline.recipes.phases import PhaseSettings
 from podline.recipes.settings import Duration
 from podline.stages.specs import TrainResult, TrainSpec
 from podline.stages.tools import PreflightSpec
@@ -108,6 +110,29 @@ def test_a_killed_run_goes_on_to_the_same_bits(unbroken, tmp_path):
     assert resumed.resumed_from == (4,)
     assert resumed.weights_sha256 == result.weights_sha256
     assert bare(tmp_path / again.folder) == bare(folder)
+
+
+@pytest.mark.slow
+def test_a_run_killed_in_any_phase_ends_with_the_same_bits(tmp_path):
+    """At first small images, then the records' own, with another loss, batch and optimizer."""
+    assert RECIPE.pose
+    augmentation = RECIPE.pose.augmentation.model_copy(update={"image_size": 32})
+    model = RECIPE.pose.model.model_copy(update={"paf_stages": 1})
+    later = {"pose.augmentation.image_size": 0, "pose.emphasis": 2.0, "batch_size": 6, "optimizer": {"kind": "sgd"}}
+    values = {
+        "pose": RECIPE.pose.model_copy(update={"augmentation": augmentation, "model": model}),
+        "preflight": False,
+        "duration": Duration(epochs=2),
+        "evaluate_every": None,
+        "checkpoint_steps": 2,
+        "phases": (PhaseSettings(from_epoch=1, changes=later),),
+    }
+    results = []
+    for name, steps in (("unbroken", ()), ("killed", (3, 6))):
+        publish_poses(tmp_path / name)
+        results.append(finished_after(spec_of(tmp_path / name, **values), *steps))
+    assert results[0].steps == 4 + 3
+    assert results[1].weights_sha256 == results[0].weights_sha256
 
 
 def test_what_is_published_gives_the_maps_of_what_was_trained(unbroken):

@@ -7,7 +7,6 @@ import sys
 import pytest
 
 from podline.errors import SettingsError
-from podline.recipes.changes import ByEpoch
 from podline.recipes.epochs import Epochs
 from podline.recipes.settings import Part, ScheduleSettings
 from podline.training.schedules import Schedule, build_schedule
@@ -78,29 +77,6 @@ def test_a_warmup_as_long_as_the_training_is_refused() -> None:
 def test_a_decay_without_a_distance_is_refused() -> None:
     with pytest.raises(SettingsError, match="decay_every"):
         schedule(kind="exponential", decay_every=Part(steps=0))
-
-
-def peaks(at: list[tuple[int, float]], between: str = "steps") -> ByEpoch[float]:
-    return ByEpoch[float].model_validate({"at": at, "between": between})
-
-
-def changing(epochs: Epochs, changes: ByEpoch[float], **settings: object) -> Schedule:
-    return build_schedule(ScheduleSettings.model_validate(settings), 300, epochs, changes)
-
-
-def test_a_peak_that_changes_by_epoch() -> None:
-    stairs = changing(EPOCHS, peaks([(1, 0.5), (3, 0.1)]), kind="constant", learning_rate=1.0, warmup={"steps": 10})
-    points = {5: 0.5, 10: 1.0, 49: 1.0, 50: 0.5, 149: 0.5, 150: 0.1, 299: 0.1}
-    assert {step: stairs.at(step) for step in points} == pytest.approx(points)
-    line = changing(EPOCHS, peaks([(2, 0.5), (4, 0.0001)], "linear"), kind="constant", learning_rate=1.0)
-    points = {0: 1.0, 50: 0.75, 100: 0.5, 150: 0.25005, 200: 0.0001, 299: 0.0001}
-    assert {step: line.at(step) for step in points} == pytest.approx(points)
-
-
-def test_a_line_over_epochs_bends_where_they_become_shorter() -> None:
-    line = changing(Epochs(1000, 20, [(1, 40)]), peaks([(2, 0.5)], "linear"), kind="constant", learning_rate=1.0)
-    points = {0: 1.0, 25: 0.875, 50: 0.75, 62: 0.75 - 12 * 0.01, 75: 0.5, 200: 0.5}
-    assert {step: line.at(step) for step in points} == pytest.approx(points)
 
 
 def test_a_decay_by_epochs_that_change_in_length_is_refused() -> None:

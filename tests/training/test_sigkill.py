@@ -13,11 +13,10 @@ import pytest
 from small_dataset import FINGERPRINT, publish_dataset
 
 from podline.documents.metrics_log import AnnealingLine, PlateauLine, StepsLine, read_events, read_metrics
-from podline.recipes.changes import ByEpoch
+from podline.recipes.phases import PhaseSettings
 from podline.recipes.settings import (
     AnnealingSettings,
     AugmentationSettings,
-    ByEpochSettings,
     Duration,
     ModelSettings,
     OptimizerSettings,
@@ -67,7 +66,7 @@ def spec_of(root: Path) -> TrainSpec:
         precision="auto",
         annealing=AnnealingSettings(temperature=0.01),
         validation_share=0.25,
-        by_epoch=ByEpochSettings(batch_size=ByEpoch[int](at=((10, 8),))),
+        phases=(PhaseSettings(from_epoch=10, changes={"batch_size": 8, "augmentation.image_size": 12}),),
         augmentation=AugmentationSettings(flip=True, alternate=True),
         ema_decay=0.9,
         evaluate_every=Duration(steps=40),

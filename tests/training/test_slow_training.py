@@ -21,7 +21,7 @@ from podline.stages.specs import EvaluateSpec, ReportSpec, TrainSpec
 from podline.store.contract import Store
 from podline.store.opening import open_store
 from podline.strategies import accelerators
-from podline.training import devices, pace
+from podline.training import devices, findings
 from podline.training.train import train
 
 
@@ -74,7 +74,7 @@ def reported(store: Store, spec: TrainSpec) -> str:
 
 
 def test_an_input_that_is_slow_is_named_while_training_runs_and_in_the_report(tmp_path, monkeypatch):
-    monkeypatch.setattr(pace, "JUDGED_SECONDS", 0.0)
+    monkeypatch.setattr(findings, "PACE_SECONDS", 0.0)
     publish_dataset(tmp_path, train=256, test=40)
     store = open_store(tmp_path)
     for seed in range(5):

@@ -16,7 +16,6 @@ from podline.recipes.settings import ModelSettings, OptimizerSettings, Part, Rec
 from podline.training import devices
 from podline.training.losses import cross_entropy
 from podline.training.objective import Classification
-from podline.training.optimizers import build_optimizer
 from podline.training.schedules import Schedule, build_schedule
 from podline.training.state import TrainingState, set_weights, weights
 from podline.training.steps import ScoringSteps, TrainingSteps
@@ -72,7 +71,7 @@ def fresh_state(settings: ModelSettings = RECIPE.model, decay: float = RECIPE.em
     keras.utils.clear_session()
     keras.utils.set_random_seed(0)
     model = build_model(settings, (8, 8, 3), CLASSES, [120.0] * 3, [60.0] * 3)
-    return TrainingState(model, build_optimizer(RECIPE.optimizer), decay)
+    return TrainingState(model, RECIPE.optimizer, decay)
 
 
 def steps_of(state: TrainingState, first: int = 0) -> TrainingSteps:

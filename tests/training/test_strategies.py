@@ -31,7 +31,6 @@ from podline.recipes.settings import (
 from podline.stages.specs import TrainSpec
 from podline.training import devices, loop
 from podline.training.objective import Classification
-from podline.training.optimizers import build_optimizer
 from podline.training.schedules import build_schedule
 from podline.training.state import TrainingState
 from podline.training.steps import ScoringSteps, TrainingSteps
@@ -86,7 +85,7 @@ def trained(
     made = replicas(strategy)
     with made.scope():
         model = build_model(recipe.model, (8, 8, 3), 3, [120.0] * 3, [60.0] * 3)
-        state = TrainingState(model, build_optimizer(recipe.optimizer), recipe.ema_decay)
+        state = TrainingState(model, recipe.optimizer, recipe.ema_decay)
     reader = SplitReader((root / "datasets" / "sample" / FINGERPRINT).joinpath, manifest, "train")
     order = TrainingOrder(len(reader), recipe.batch_size, 0)
     batches = TrainingInput(reader, manifest, ("image", "label"), order=order, augmentation=recipe.augmentation)

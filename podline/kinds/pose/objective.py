@@ -47,8 +47,9 @@ class Pose:
         Args:
             batch: with ``keypoints`` and ``ignored`` as records hold them.
         """
-        side, targets = self.settings.side, self.settings.targets
-        return batch | pose_targets(batch[KEYPOINTS], batch[IGNORED], side, targets, self.skeleton)._asdict()
+        side: Any = batch[IMAGE].shape[1]
+        settings, skeleton = self.settings.targets, self.skeleton
+        return batch | pose_targets(batch[KEYPOINTS], batch[IGNORED], side, settings, skeleton)._asdict()
 
     def terms(self, batch: Batch, outputs: Batch) -> Batch:
         """Each stage's loss, by the stage's name, sorted."""

@@ -1,0 +1,140 @@
+"""Converting 1,000,000,000 records to 1,000,000 shards, which exist in name alone: what the driver needs for it."""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import pytest
+from apache_beam.runners.runner import PipelineResult, PipelineRunner, PipelineState
+from raw_cifar import convert_spec, write_raw_cifar
+
+from podline.beam_jobs.conversion import _Conversion
+from podline.beam_jobs.steps import Home
+from podline.data.pixels import PixelSums
+from podline.data.planning import ShardPlans
+from podline.data.rows import RowBlock
+from podline.data.shards import RowsByPlace, WrittenShard
+from podline.data.sources.opening import open_source
+from podline.data.sources.source import Remarks, ShardTables, Source
+from podline.documents.manifest import SHARD_RECORDS
+from podline.documents.shard_table import ShardInfo
+from podline.progress import silent
+from podline.store.contract import Listed
+from podline.store.folder import FolderStore
+
+RECORDS, SHARDS = 500_000_000, 500_000  # of each of two splits
+
+
+class ManySplits(Source):
+    """A source with more records than its files hold, of which nothing is read."""
+
+    def looked_at(self) -> tuple[Source, Remarks]:
+        """Leave nothing out."""
+        return self, Remarks()
+
+    def shard_tables(self, plans: ShardPlans, seed: int, folder: Path, elsewhere: bool) -> ShardTables:
+        """Make no tables."""
+        del plans, folder, elsewhere
+        return RowsByPlace({}, seed), iter(())
+
+
+class ManyShards(FolderStore):
+    """A folder with the shards of two splits, and their records, as if an engine had written them."""
+
+    def listing(self, prefix: str = "") -> Iterator[Listed]:
+        """Yield what is listed of a data set's folder."""
+        if not prefix.startswith("datasets/"):
+            return super().listing(prefix)
+        of_records = prefix.endswith(SHARD_RECORDS)
+        names = (
+            f"{prefix}/cifar10-{split}.tfrecord-{number:06d}-of-{SHARDS}{'.json' * of_records}"
+            for split in ("test", "train")
+            for number in range(SHARDS)
+        )
+        return (Listed(name, 3_089_000, 1.8e9 + at, f"{at}.1") for at, name in enumerate(names))
+
+    def read_json(self, name: str, remedy: str = "") -> Any:
+        """Return a shard's record."""
+        file, sha256 = name.rpartition("/")[2].removesuffix(".json"), f"{hash(name) % 2**64:064x}"
+        counts = (100,) * 10
+        info = ShardInfo(file=file, records=1000, bytes=3_089_000, sha256=sha256, class_counts=counts)
+        pixels = PixelSums(count=1_024_000, sums=(9, 9, 9), squares=(99, 99, 99))
+        return WrittenShard(split=file.split("-")[1].split(".")[0], info=info, pixels=pixels).model_dump(mode="json")
+
+    def flush(self, names: Iterable[str]) -> None:
+        """Take the names alone."""
+        assert sum(1 for _ in names) == 2 * SHARDS
+
+
+class Done(PipelineResult):
+    """A job that is done."""
+
+    def wait_until_finish(self, duration: int | None = None) -> Any:
+        """Return its state."""
+        return self.state
+
+
+class Weighing(PipelineRunner):
+    """An engine that takes a job's description and is done."""
+
+    bytes = 0
+
+    def run_pipeline(self, pipeline: beam.Pipeline, options: Any) -> PipelineResult:
+        """Weigh the description."""
+        self.bytes = pipeline.to_runner_api().ByteSize()
+        return Done(PipelineState.DONE)
+
+
+class Conversion(_Conversion):
+    """The conversion of many records."""
+
+    def _opened(self) -> Any:
+        source = open_source("cifar10", self.spec.source, self.store.scratch)
+        block, labels = RowBlock("many", "", RECORDS), {"label": np.broadcast_to(np.uint8(1), RECORDS)}
+        splits = [replace(split, blocks=(block,), labels=labels, kept=None) for split in source.splits]
+        return ManySplits("cifar10", source.class_names, source.files, tuple(splits))
+
+
+def convert_many(work: Path) -> dict[str, float]:
+    """Convert; return the bytes and seconds that were needed."""
+    spec = convert_spec(work / "root", write_raw_cifar(work / "raw"), shard_bytes=1000 * 3126, min_shards=1)
+    engine, before = Weighing(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    home, started = Home(spec.root, "jobs/many", "prism"), time.monotonic()
+    store = ManyShards(Path(spec.root))
+    result = Conversion(spec, silent(), store, lambda _name: beam.Pipeline(runner=engine), home).result()
+    manifest = store.find(f"{result.folder}/manifest.json")
+    assert (result.written, result.shards_reused, manifest is not None) == (2 * RECORDS, 2 * SHARDS, True)
+    return {
+        "seconds": time.monotonic() - started,
+        "job": engine.bytes,
+        "manifest": manifest.bytes if manifest else 0,
+        "record": len(store.read_bytes(f"{result.folder}/stages/convert.json")),
+        "memory before": before * 1024,
+        "memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+    }
+
+
+@pytest.mark.long
+def test_a_million_shards_need_less_than_a_gigabyte(tmp_path: Path) -> None:
+    paths = [path for path in sys.path if path]
+    code = f"import sys; sys.path[:0] = {paths!r}; import test_many_shards as it; print(it.main({str(tmp_path)!r}))"
+    said = subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parent, check=True, stdout=subprocess.PIPE)
+    found = json.loads(said.stdout.splitlines()[-1])
+    assert found["job"] < 1e6
+    assert found["manifest"] < 1e8
+    assert found["memory"] < 1e9
+
+
+def main(work: str) -> str:
+    """Return what :func:`convert_many` does, as JSON."""
+    return json.dumps(convert_many(Path(work)))

@@ -1,0 +1,63 @@
+"""Values of a recipe that change from an epoch on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from podline.errors import SettingsError
+from podline.recipes import registry
+from podline.recipes.settings import Recipe
+
+PHASES = [
+    {"from_epoch": 1, "changes": {"batch_size": 256, "optimizer": {"kind": "adam"}, "trainable_layers": [""]}},
+    {"from_epoch": 3, "changes": {"schedule.learning_rate": 0.01, "augmentation.also.fog": 0.5}},
+]
+
+
+def test_a_phase_adds_its_changes_to_those_before_it() -> None:
+    first = registry.override(registry.get("mnist"), {"trainable_layers": ["classifier"]})
+    recipe = registry.override(first, {"phases": PHASES})
+    (zero, start), (one, second), (three, third) = recipe.by_phase
+    assert (zero, one, three) == (0, 1, 3)
+    assert start == first
+    assert (second.batch_size, second.optimizer.kind, second.trainable_layers) == (256, "adam", ("",))
+    assert second.schedule == first.schedule
+    assert (third.batch_size, third.schedule.learning_rate) == (256, 0.01)
+    assert third.schedule.kind == first.schedule.kind
+    assert third.augmentation.also == {"fog": 0.5}
+
+
+def test_a_spec_keeps_the_phases_and_a_recipe_without_them_says_nothing_of_them() -> None:
+    document = registry.override(registry.get("mnist"), {"phases": PHASES}).model_dump(mode="json")
+    assert document["phases"] == PHASES
+    assert Recipe.model_validate(document).model_dump(mode="json") == document
+    assert not {"phases", "trainable_layers", "annealing"} & registry.get("mnist").model_dump(mode="json").keys()
+
+
+@pytest.mark.parametrize(
+    ("phases", "words"),
+    [
+        ([(0, {"batch_size": 8})], "greater than or equal to 1"),
+        ([(1, {})], "at least 1 item"),
+        ([(3, {"batch_size": 8}), (3, {"batch_size": 9})], "epoch 3 is followed by epoch 3"),
+        ([(3, {"batch_size": 0})], "from epoch 3: batch_size: Input should be greater than or equal to 1"),
+        ([(3, {"seed": 1})], "seed cannot change during a run; these can: augmentation, batch_size"),
+        ([(3, {"model.dropout": 0.1})], "model.dropout cannot change"),
+        ([(3, {"optimizer.speed": 1})], "from epoch 3: optimizer.speed: Extra inputs are not permitted"),
+        ([(3, {"schedule.kind": "plateau"})], "a plateau is for the whole run"),
+        ([(3, {"pose.emphasis": 3})], "from epoch 3: recipe: Value error, dataset=mnist vs pose=given"),
+        ([(3, {"optimizer.kind": "lionn"})], "there is no optimizer 'lionn'"),
+    ],
+)
+def test_what_cannot_be_is_refused_where_it_is_written(phases: list[tuple[int, dict[str, Any]]], words: str) -> None:
+    given = [{"from_epoch": epoch, "changes": changes} for epoch, changes in phases]
+    with pytest.raises(SettingsError, match=words):
+        registry.override(registry.get("mnist"), {"phases": given, "validation_share": 0.1})
+
+
+def test_annealing_goes_back_to_earlier_states_so_the_optimizer_stays() -> None:
+    given = {"phases": PHASES[:1], "annealing": {}, "validation_share": 0.1}
+    with pytest.raises(SettingsError, match="from epoch 1: annealing goes back to earlier states"):
+        registry.override(registry.get("mnist"), given)
