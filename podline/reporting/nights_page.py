@@ -164,7 +164,7 @@ class _RunsTable:
     def blocks(self, note: str) -> Iterator[Block]:
         """Yield how many rows are left out, the table, and a note."""
         if (older := self.count - len(self._rows)) > 0:
-            newest = f"The newest {len(self._rows)}; {figures.count(older)} older ones are listed by “podline runs list”."
+            newest = f"The newest {len(self._rows)}; {figures.count(older)} older ones: “podline runs list”."
             yield Text(newest, "note")
         yield self
         yield Text(note, "note")
