@@ -286,7 +286,6 @@ def find_learning_rate(spec: LearningRateSpec, reporter: Reporter) -> LearningRa
         learning_rate=0.1,
         recipe_rate=spec.recipe.schedule.learning_rate,
         floor=(0.05, 0.2),
-        steepest=0.02,
         blow_up=None,
         steps=spec.steps,
         reasons=("because",),
