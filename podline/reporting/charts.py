@@ -71,40 +71,34 @@ def verdict(evaluation: AnyEvaluation) -> Svg:
     return drawing.svg
 
 
-def loss(steps: Sequence[StepsLine], evaluations: Sequence[EvaluationLine], rejected: Set[int] = frozenset()) -> Svg:
-    """The loss in training and on what is held out over the steps; a cross marks the steps that were rejected."""
-    last = f" Last training loss {steps[-1].loss:.3f}." if steps else ""
-    with chart("loss", f"Loss over training steps.{last}") as drawing:
-        (axes,) = drawing.axes()
-        axes.plot([line.step for line in steps], [line.loss for line in steps], color=ACCENT, label="training")
-        _evaluations(axes, evaluations, [line.loss for line in evaluations], rejected)
-        axes.set_ylim(bottom=0)
-        steps_axis(axes)
-    return drawing.svg
-
-
-def accuracy(
-    steps: Sequence[StepsLine], evaluations: Sequence[EvaluationLine], rejected: Set[int] = frozenset()
+def curve(
+    title: str,
+    figure: str,
+    steps: Sequence[StepsLine],
+    evaluations: Sequence[EvaluationLine] = (),
+    rejected: Set[int] = frozenset(),
 ) -> Svg:
-    """The accuracy on augmented training batches and on what is held out over the steps; crosses as in the loss."""
-    last = f" Last accuracy on the held-out split {100 * evaluations[-1].accuracy:.1f} %." if evaluations else ""
-    with chart("accuracy", f"Accuracy over training steps.{last}") as drawing:
-        (axes,) = drawing.axes()
-        axes.plot([line.step for line in steps], [line.accuracy for line in steps], color=ACCENT, label="training")
-        _evaluations(axes, evaluations, [line.accuracy for line in evaluations], rejected)
-        percent_axis(axes, "y")
-        axes.set_ylim(0, 1.02)
-        steps_axis(axes)
-    return drawing.svg
+    """Draw a figure over the training steps: in training, and of what is held out.
 
-
-def learning_rate(steps: Sequence[StepsLine]) -> Svg:
-    """The learning rate over the steps."""
-    peak = max((line.learning_rate for line in steps), default=0.0)
-    with chart("learning-rate", f"Learning rate over training steps; its peak is {peak:.4g}.") as drawing:
+    Args:
+        title: what the figure is called.
+        figure: its name in the lines.
+        steps: of the training.
+        evaluations: of what is held out.
+        rejected: steps that get a cross.
+    """
+    ends = {"in training": steps[-1:], "on the held-out split": evaluations[-1:]}
+    last = ", ".join(f"{getattr(line, figure):.3g} {where}" for where, lines in ends.items() for line in lines)
+    with chart(figure, f"{title} over training steps. Last: {last}.") as drawing:
         (axes,) = drawing.axes()
-        axes.plot([line.step for line in steps], [line.learning_rate for line in steps], color=ACCENT)
+        axes.plot(
+            [line.step for line in steps], [getattr(line, figure) for line in steps], color=ACCENT, label="training"
+        )
+        _evaluations(axes, evaluations, [getattr(line, figure) for line in evaluations], rejected)
         axes.set_ylim(bottom=0)
+        if figure == "accuracy":
+            percent_axis(axes, "y")
+            axes.set_ylim(top=1.02)
         steps_axis(axes)
     return drawing.svg
 

@@ -16,6 +16,7 @@ from podline.documents.ledger_entry import Entry, Outcome
 from podline.errors import PodlineError, StoreError, one_line
 from podline.evaluation import differences
 from podline.evaluation.differences import CHANCES, Difference
+from podline.figures import change_bound, change_text
 from podline.frozen import Frozen
 from podline.ledger.differences import AREAS, NONE, NamedDifference, differing
 from podline.measures import measure_named, shown
@@ -137,32 +138,20 @@ def _verdict(store: Store, first: Entry, entry: Entry) -> AgainstFirst:
     if why:
         words += f"; {why}"
     for chance, what in (("beyond", "Beyond noise by themselves"), ("seed", "Perhaps moved by the seed")):
-        moved = ", ".join(f"{part.name} {_points(part.change)}" for part in parts if part.chance == chance)
+        moved = ", ".join(f"{part.name} {change_text('top1', part.change)}" for part in parts if part.chance == chance)
         words += f". {what}: {moved}" if moved else ""
     return AgainstFirst(run=entry.name, difference=difference, why_unpaired=why, parts=parts, words=words)
 
 
 def in_words(measure: str, difference: Difference) -> str:
-    """A difference in a sentence: ``accuracy is better by 0.30 points [-0.10, 0.70]: could be noise (p = 0.14, …)``."""
-    what = measure_named(measure).label
-    if difference.value == 0:
-        how = "is the same"
-    else:
-        unit = " points" if measure_named(measure).in_percent else ""
-        how = f"is {'better' if difference.value > 0 else 'worse'} by {_size(measure, abs(difference.value))}{unit}"
-    interval = f"[{_size(measure, difference.low)}, {_size(measure, difference.high)}]"
+    """A difference in a sentence: ``accuracy is better by 0.3 points [−0.1, +0.7]: could be noise (p = 0.14, …)``."""
+    way = "is better by" if difference.value > 0 else "is worse by"
+    by = change_text(measure, abs(difference.value)).removeprefix("+")
+    how = f"{way} {by}" if difference.value else "is the same"
+    interval = f"[{change_bound(measure, difference.low)}, {change_bound(measure, difference.high)}]"
     counts = "" if difference.gained is None else f"; {difference.gained} more right, {difference.lost} more wrong"
     chance = f"{CHANCES[difference.chance]} (p = {difference.p_value:.2g}, {difference.method}{counts})"
-    return f"{what} {how} {interval}: {chance}"
-
-
-def _size(measure: str, value: float) -> str:
-    text = f"{100 * value:.2f}" if measure_named(measure).in_percent else f"{value:.4f}"
-    return text.replace("-", "−")
-
-
-def _points(share: float) -> str:
-    return f"{100 * share:+.1f} points".replace("-", "−")
+    return f"{measure_named(measure).label} {how} {interval}: {chance}"
 
 
 def _why_not(before: Outcome | None, after: Outcome | None) -> str:

@@ -33,10 +33,11 @@ _PACKAGES = ("tensorflow", "tensorflow-tpu", "keras", "apache-beam", "prefect", 
 def training(run: RunFacts) -> Iterator[Block]:
     """Show the curves, the pace and what the evaluations decided."""
     steps = thinned(run.steps)
-    drawn = [Chart(charts.loss(steps, run.evaluations, run.rejected), "Loss")]
+    held_out = (run.evaluations, run.rejected)
+    drawn = [Chart(charts.curve("Loss", "loss", steps, *held_out), "Loss")]
     if not all(math.isnan(line.accuracy) for line in steps):
-        drawn.append(Chart(charts.accuracy(steps, run.evaluations, run.rejected), "Accuracy"))
-    drawn.append(Chart(charts.learning_rate(steps), "Learning rate"))
+        drawn.append(Chart(charts.curve("Accuracy", "accuracy", steps, *held_out), "Accuracy"))
+    drawn.append(Chart(charts.curve("Learning rate", "learning_rate", steps), "Learning rate"))
     drawn += [Chart(svg, title) for title, svg in charts.stage_measures(steps).items()]
     yield Grid(*drawn, Chart(charts.throughput(steps), "Throughput"))
     yield Text(_pace(run))

@@ -67,7 +67,7 @@ def test_the_same_examples_are_tested_in_pairs_and_a_class_that_fell_is_named(st
     assert (verdict.difference.gained, verdict.difference.lost) == (0, 50)
     assert verdict.difference.chance == "beyond"
     assert [(part.name, round(part.change, 3)) for part in verdict.parts] == [("cat", -0.5)]
-    assert "worse by 5.00 points" in verdict.words
+    assert "worse by 5.0 points" in verdict.words
     assert "more than noise" in verdict.words
     assert "cat −50.0 points" in verdict.words
     assert found.differences == ()
@@ -76,7 +76,7 @@ def test_the_same_examples_are_tested_in_pairs_and_a_class_that_fell_is_named(st
 def test_a_small_difference_could_be_noise(store):
     before, after = judged(store, 1, right_but(np.arange(100))), judged(store, 2, right_but(np.arange(3, 100)))
     [verdict] = compare(store, [before, after]).verdicts
-    assert "accuracy is better by 0.30 points" in verdict.words
+    assert "accuracy is better by 0.3 points" in verdict.words
     assert verdict.words.endswith(
         ": could be noise (p = 0.54, on the same examples; the spread between seeds is assumed; 3 more right, 0 more "
         "wrong)"
