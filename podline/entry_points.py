@@ -28,33 +28,6 @@ def installed(group: str) -> list[EntryPoint]:
     return list(importlib.metadata.entry_points(group=group))
 
 
-def point(group: str, name: str, what: str) -> EntryPoint:
-    """Return the entry point by which an installed package adds something to a group.
-
-    Args:
-        group: as ``podline.hooks``.
-        name: the entry point's.
-        what: what it is, for a person: ``hook``.
-
-    Raises:
-        SettingsError: none has this name.
-    """
-    points = {found.name: found for found in installed(group)}
-    if name not in points:
-        known = f"installed: {', '.join(points)}" if points else f"no package is installed that adds one ({group})"
-        raise SettingsError(f"there is no {what} {name!r}; {known}")
-    return points[name]
-
-
-def named(group: str, name: str, what: str) -> Any:
-    """Return what an entry point of :func:`point` stands for.
-
-    Raises:
-        SettingsError: none has this name, or it cannot be imported.
-    """
-    return load_installed(point(group, name, what))
-
-
 def load_installed(named: EntryPoint) -> Any:
     """Import and return what an installed package's entry point stands for.
 

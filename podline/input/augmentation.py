@@ -127,7 +127,7 @@ class Chance:
 
 @functools.cache
 def _installed(name: str) -> Callable[[Images, Chance, Json], Images]:
-    return entry_points.named(AUGMENTATIONS, name, "augmentation")
+    return AUGMENTATIONS.load(name)
 
 
 def _also(name: str, images: Images, amount: Json, chance: Chance) -> Images:

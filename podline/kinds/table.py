@@ -18,7 +18,7 @@ from podline.store.contract import Store
 if TYPE_CHECKING:
     from podline.recipes.settings import Recipe
 
-KINDS = Registry(
+KINDS: Registry[type[Kind]] = Registry(
     "kind of task",
     "podline.kinds",
     {

@@ -19,6 +19,7 @@ from pydantic import ConfigDict, Field, ValidationError
 from podline import entry_points
 from podline.errors import SettingsError
 from podline.frozen import Frozen
+from podline.recipes.parts import Registry
 from podline.settings import nearest
 
 ENTRY_POINTS = "podline.datasets"
@@ -191,13 +192,16 @@ SHIPPED = {
 }
 
 
+DATASETS: Registry[DataSet] = Registry("data set", ENTRY_POINTS, SHIPPED)
+
+
 def names() -> tuple[str, ...]:
     """The names of all data sets, shipped and installed.
 
     Raises:
         SettingsError: two have one name.
     """
-    return (*SHIPPED, *_installed())
+    return (*SHIPPED, *DATASETS.points())
 
 
 def find(name: str) -> DataSet:
@@ -208,7 +212,7 @@ def find(name: str) -> DataSet:
     """
     if name in SHIPPED:
         return SHIPPED[name]
-    points = _installed()
+    points = DATASETS.points()
     if name in points:
         return _checked(points[name])
     base, _, own = name.partition(OWN)
@@ -238,15 +242,6 @@ def settings_of(name: str, given: Mapping[str, Any]) -> ConverterSettings:
     """
     dataset = known(name)
     return UnknownSettings.model_validate(dict(given)) if dataset is None else dataset.settings_of(given)
-
-
-def _installed() -> dict[str, EntryPoint]:
-    found: dict[str, EntryPoint] = {}
-    for point in entry_points.installed(ENTRY_POINTS):
-        if point.name in SHIPPED or point.name in found:
-            raise SettingsError(f"entry point {point.value}: another data set is named {point.name!r}")
-        found[point.name] = point
-    return found
 
 
 def _checked(point: EntryPoint) -> DataSet:

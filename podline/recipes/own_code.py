@@ -18,7 +18,6 @@ from importlib.metadata import Distribution, EntryPoint
 from pathlib import Path
 from typing import Any
 
-from podline import entry_points
 from podline.errors import SettingsError
 from podline.recipes import datasets
 from podline.recipes.datasets import DataSet
@@ -59,7 +58,7 @@ def require_unchanged(recipe: Recipe) -> None:
 
 def of_dataset(dataset: DataSet) -> str:
     """Return the digest of the code that reads a data set; empty for Podline's own."""
-    points = {point.name: point for point in entry_points.installed(datasets.ENTRY_POINTS)}
+    points = datasets.DATASETS.points()
     modules = [place.partition(":")[0] for place in (dataset.open, dataset.settings)]
     return of_modules(modules, points[dataset.base].dist if dataset.base in points else None)
 
@@ -96,15 +95,13 @@ def _of_parts(recipe: Recipe) -> dict[str, str]:
     phases = [phase for _, phase in recipe.by_phase]
     optimizers = {phase.optimizer.kind for phase in phases}
     used = [
-        (MODELS.what, MODELS.group, [] if recipe.model.kind in MODELS.shipped else [recipe.model.kind]),
-        (OPTIMIZERS.what, OPTIMIZERS.group, sorted(optimizers - OPTIMIZERS.shipped.keys())),
-        ("augmentation", AUGMENTATIONS, sorted({name for phase in phases for name in phase.augmentation.also})),
-        ("hook", HOOKS, recipe.hooks),
+        (MODELS, {recipe.model.kind} - MODELS.shipped.keys()),
+        (OPTIMIZERS, optimizers - OPTIMIZERS.shipped.keys()),
+        (AUGMENTATIONS, {name for phase in phases for name in phase.augmentation.also}),
+        (HOOKS, recipe.hooks),
     ]
     return {
-        f"{what} {name}": of_point(entry_points.point(group, name, what))
-        for what, group, names in used
-        for name in names
+        f"{registry.what} {name}": of_point(registry.point(name)) for registry, names in used for name in sorted(names)
     }
 
 

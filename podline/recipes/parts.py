@@ -1,4 +1,4 @@
-"""Models, optimizers and layouts of images by name: those that Podline ships, and those of installed packages.
+"""What is found by name: what Podline ships, and what installed packages add.
 
 A package adds one by an entry point, a function; docs/extending.md has an example of each. Their names are known
 without importing any of them.
@@ -7,14 +7,16 @@ without importing any of them.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 from podline import entry_points
 from podline.errors import PodlineError, SettingsError
 from podline.settings import nearest
+
+T = TypeVar("T")
 
 
 class PartSettings(Protocol):
@@ -32,71 +34,40 @@ class PartSettings(Protocol):
 
 
 @dataclass(frozen=True)
-class Registry:
-    """Functions by name.
+class Registry(Generic[T]):
+    """What Podline ships and what installed packages add, by name; a thing is imported when it is asked for.
 
     Attributes:
         what: one of them is, in words.
         group: the entry points by which installed packages add some.
-        shipped: name → ``module:function`` of Podline's own.
+        shipped: name → Podline's own, or ``module:name`` of it.
     """
 
     what: str
     group: str
-    shipped: Mapping[str, str]
+    shipped: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def names(self) -> tuple[str, ...]:
-        """The names of all, shipped and installed."""
+        """Return the names of all, shipped and installed."""
         return tuple(dict.fromkeys((*self.shipped, *(point.name for point in entry_points.installed(self.group)))))
 
-    def require(self, settings: PartSettings) -> None:
-        """Refuses a name that there is not, and options of a part that has none.
-
-        Raises:
-            SettingsError: so.
-        """
-        if settings.kind not in self.shipped and settings.kind not in (known := self.names()):
-            raise SettingsError(f"there is no {self.what} {settings.kind!r}; {nearest(settings.kind, known)}")
-        if settings.options and settings.kind in self.shipped:
-            raise SettingsError(f"{self.what} {settings.kind} has no options vs {', '.join(settings.options)}")
-
-    def make(self, settings: PartSettings, *arguments: Any) -> Any:
-        """What the function of a name gives for these arguments.
-
-        Raises:
-            SettingsError: there is no such name, or two of it; the function cannot be imported, or fails.
-        """
-        self.require(settings)
-        function = self.load(settings.kind)
-        if settings.kind in self.shipped:
-            return function(*arguments)
-        try:
-            return function(*arguments)
-        except PodlineError:
-            raise
-        except Exception as error:
-            raise SettingsError(f"{self.what} {settings.kind}: {entry_points.reason(error)}") from error
-
-    def load(self, name: str) -> Any:
+    def load(self, name: str) -> T:
         """Return what a name stands for.
 
         Raises:
             SettingsError: there is no such name, or two of it; or it cannot be imported.
         """
-        if name in self.shipped:
-            return entry_points.load(self.shipped[name])
-        installed = self._installed()
-        if name not in installed:
-            raise SettingsError(f"there is no {self.what} {name!r}; {nearest(name, self.names())}")
-        return entry_points.load_installed(installed[name])
+        if name not in self.shipped:
+            return entry_points.load_installed(self.point(name))
+        found = self.shipped[name]
+        return entry_points.load(found) if isinstance(found, str) else found
 
-    def import_installed(self) -> None:
-        """Imports the modules of all that is installed, but for those that cannot be."""
-        for point in entry_points.installed(self.group):
-            with contextlib.suppress(SettingsError):
-                entry_points.load_installed(point)
+    def points(self) -> dict[str, EntryPoint]:
+        """Return the entry points of installed packages by name.
 
-    def _installed(self) -> dict[str, EntryPoint]:
+        Raises:
+            SettingsError: two have one name, or one has that of Podline's own.
+        """
         found: dict[str, EntryPoint] = {}
         for point in entry_points.installed(self.group):
             if point.name in self.shipped or point.name in found:
@@ -104,10 +75,64 @@ class Registry:
             found[point.name] = point
         return found
 
+    def point(self, name: str) -> EntryPoint:
+        """Return the entry point of a name.
 
-AUGMENTATIONS = "podline.augmentations"
-HOOKS = "podline.hooks"
-MODELS = Registry(
+        Raises:
+            SettingsError: no installed package has it, or two have.
+        """
+        if found := self.points().get(name):
+            return found
+        known = self.names()
+        there = nearest(name, known) if known else f"no package is installed that adds one ({self.group})"
+        raise SettingsError(f"there is no {self.what} {name!r}; {there}")
+
+    def call(self, name: str, *arguments: Any) -> Any:
+        """Call what a name stands for.
+
+        Raises:
+            SettingsError: see :meth:`load`; or that of an installed package fails.
+        """
+        function: Any = self.load(name)
+        if name in self.shipped:
+            return function(*arguments)
+        try:
+            return function(*arguments)
+        except PodlineError:
+            raise
+        except Exception as error:
+            raise SettingsError(f"{self.what} {name}: {entry_points.reason(error)}") from error
+
+    def require(self, settings: PartSettings) -> None:
+        """Refuse a name that there is not, and options of a part that has none.
+
+        Raises:
+            SettingsError: so.
+        """
+        if settings.kind not in self.shipped:
+            self.point(settings.kind)
+        elif settings.options:
+            raise SettingsError(f"{self.what} {settings.kind} has no options vs {', '.join(settings.options)}")
+
+    def make(self, settings: PartSettings, *arguments: Any) -> Any:
+        """Return what the function of a recipe's part gives for these arguments.
+
+        Raises:
+            SettingsError: see :meth:`require` and :meth:`call`.
+        """
+        self.require(settings)
+        return self.call(settings.kind, *arguments)
+
+    def import_installed(self) -> None:
+        """Import the modules of all that is installed, but for those that cannot be."""
+        for point in entry_points.installed(self.group):
+            with contextlib.suppress(SettingsError):
+                entry_points.load_installed(point)
+
+
+AUGMENTATIONS: Registry[Callable[..., Any]] = Registry("augmentation", "podline.augmentations")
+HOOKS: Registry[Callable[..., Any]] = Registry("hook", "podline.hooks")
+MODELS: Registry[Callable[..., Any]] = Registry(
     "model",
     "podline.models",
     {
@@ -120,7 +145,7 @@ MODELS = Registry(
         "convnext-tiny": "podline.models.applications:convnext_tiny",
     },
 )
-OPTIMIZERS = Registry(
+OPTIMIZERS: Registry[Callable[..., Any]] = Registry(
     "optimizer",
     "podline.optimizers",
     {
@@ -132,7 +157,7 @@ OPTIMIZERS = Registry(
         "muon": "podline.training.muon:muon",
     },
 )
-LAYOUTS = Registry(
+LAYOUTS: Registry[Any] = Registry(
     "layout",
     "podline.layouts",
     {

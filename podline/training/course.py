@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from podline import entry_points
 from podline.documents.ledger_entry import Load
 from podline.documents.metrics_log import (
     EvaluationLine,
@@ -16,7 +15,7 @@ from podline.documents.metrics_log import (
     StepsLine,
     read_metrics,
 )
-from podline.errors import DivergenceError, PodlineError, PreemptedError, SettingsError
+from podline.errors import DivergenceError, PodlineError, PreemptedError
 from podline.input.pipeline import EvaluationInput
 from podline.ledger import provenance
 from podline.ledger.load import LoadMeter
@@ -111,7 +110,7 @@ def _between(run: Run, lines: Sequence[MetricsLine], write: Callable[[MetricsLin
         WriteMetrics(write, plan, recipe.summary_steps, clock, run.objective, plateau.factor),
         JudgeStretches(findings, before),
         evaluate,
-        *(_installed_hook(name, run) for name in recipe.hooks),
+        *(HOOKS.call(name, run) for name in recipe.hooks),
         SaveCheckpoints(
             run.checkpoints,
             run.state.snapshot,
@@ -125,21 +124,6 @@ def _between(run: Run, lines: Sequence[MetricsLine], write: Callable[[MetricsLin
         ),
     ]
     return Between(hooks, evaluate, plateau.factor, findings)
-
-
-def _installed_hook(name: str, run: Run) -> Hook:
-    """An installed package's hook.
-
-    Raises:
-        SettingsError: there is none of this name, or making it fails.
-    """
-    make = entry_points.named(HOOKS, name, "hook")
-    try:
-        return make(run)
-    except PodlineError:
-        raise
-    except Exception as error:
-        raise SettingsError(f"hook {name}: {entry_points.reason(error)}") from error
 
 
 def _slowness(run: Run, seconds: float, waiting: float, traces: int, load: Load | None) -> Slowness | None:

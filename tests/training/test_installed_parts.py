@@ -13,12 +13,11 @@ import numpy as np
 import pytest
 from support.extending import code_of, install
 
-from podline import entry_points
 from podline.errors import SettingsError
 from podline.input import augmentation
 from podline.input.augmentation import augment
+from podline.recipes.parts import HOOKS, Registry
 from podline.recipes.settings import AugmentationSettings
-from podline.training import course
 
 SETTINGS = AugmentationSettings(pad=2, also={"brightness": 30})
 
@@ -62,7 +61,7 @@ def test_what_gives_other_arrays_or_fails_or_is_not_there_is_one_line(monkeypatc
     ids, fill = np.arange(3), np.zeros(3, np.uint8)
     with pytest.raises(SettingsError, match=r"augmentation brightness='much': (TypeError|UFuncTypeError): "):
         augment(images(3), ids, AugmentationSettings(also={"brightness": "much"}), 1, 0, fill)
-    with pytest.raises(SettingsError, match="there is no augmentation 'fog'; installed: brightness"):
+    with pytest.raises(SettingsError, match="there is no augmentation 'fog'; known: brightness"):
         augment(images(3), ids, AugmentationSettings(also={"fog": 1}), 1, 0, fill)
     monkeypatch.setattr(augmentation, "_installed", lambda _name: lambda images, _chance, _amount: images[:, :4])
     with pytest.raises(SettingsError, match=r"gives uint8 \(3, 4, 8, 3\) vs uint8 \(3, 8, 8, 3\): it must keep both"):
@@ -77,7 +76,7 @@ def test_nothing_installed_is_said() -> None:
     with pytest.raises(
         SettingsError, match=r"there is no hook 'x'; no package is installed that adds one \(podline.no\)"
     ):
-        entry_points.named("podline.no", "x", "hook")
+        Registry[object]("hook", "podline.no").load("x")
 
 
 def podline(folder: Path, packages: Path, *words: str, code: int = 0) -> tuple[Any, str]:
@@ -109,13 +108,13 @@ def test_a_training_has_both_and_its_name_says_so(packages: Path, tmp_path: Path
     found = podline(tmp_path, packages, "train", "sample", *short, *own)[0]
     assert (found["run"], found["reused"]) == (trained["run"], True)
     error = podline(tmp_path, packages, "train", "sample", *short, "--set", 'hooks=["fog"]', code=2)[0]["error"]
-    assert error["message"].startswith("there is no hook 'fog'; installed: memory")
+    assert error["message"].startswith("there is no hook 'fog'; known: memory")
 
 
 def test_a_hook_that_cannot_be_made_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(_run: Any) -> Any:
         raise OSError("no such board")
 
-    monkeypatch.setattr(entry_points, "named", lambda *_arguments: failing)
+    monkeypatch.setattr(Registry, "load", lambda *_arguments: failing)
     with pytest.raises(SettingsError, match="hook board: OSError: no such board"):
-        course._installed_hook("board", object())  # type: ignore[arg-type]
+        HOOKS.call("board", object())
