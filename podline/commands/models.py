@@ -31,10 +31,10 @@ from podline.documents import champions
 from podline.documents.champions import Crowned
 from podline.documents.completion import completion_name
 from podline.documents.metric import Metric
-from podline.documents.model_description import ModelDescription
+from podline.documents.model_description import LayerDescription, ModelDescription
 from podline.documents.skeleton import COCO
 from podline.errors import ArtifactError, RefusedError, SettingsError, StoreError, UndecidedError
-from podline.figures import count, metric_text, moment, short_count, size
+from podline.figures import count, metric_text, moment, percent, short_count, size
 from podline.inventory.catalogue import run_of, training_of
 from podline.kinds.table import kind_of, kinds
 from podline.measures import measure_named
@@ -118,24 +118,24 @@ def describe_model(recipe: str, as_json: bool, **changes: Any) -> None:
       podline models describe cifar100 --model mobilenetv2 --set model.width=0.5
       podline models describe coco_pose --set pose.side=368
 
+    The last column is the share of a TPU's tiles of 8 × 128 that a layer's output leaves empty, with the recipe's batch
+    on one core. Multiples of 128 channels leave none.
+
     For CIFAR-100 it also gives the MicroNet challenge's score: storage and operations relative to WideResNet-28-10.
     """
     chosen = Choices(**changes).apply(recipe_of(recipe))
     dataset = datasets.find(chosen.dataset)
     # Images with people are as the recipe says, and people are COCO's.
     description = kind_of(chosen).description(chosen, dataset.image_shape or (0, 0, 0), dataset.classes or 0, COCO)
-    answer(description, lambda: _layers(description), as_json=as_json)
+    answer(description, lambda: _layers(description, chosen.batch_size), as_json=as_json)
 
 
-def _layers(description: ModelDescription) -> list[str]:
+def _layers(description: ModelDescription, batch_size: int) -> list[str]:
     width = max(len(layer.name) for layer in description.layers)
-    lines = [f"{'layer':{width}}  {'kind':20} {'output':14} {'parameters':>12} {'multiply-adds':>15}"]
-    lines += [
-        f"{layer.name:{width}}  {layer.kind:20} {' × '.join(map(str, layer.output_shape)):14} "
-        f"{count(layer.parameters):>12} {multiply_adds:>15}"
-        for layer in description.layers
-        for multiply_adds in ["unknown" if layer.multiply_adds is None else count(layer.multiply_adds)]
-    ]
+    head = (
+        f"{'layer':{width}}  {'kind':20} {'output':14} {'parameters':>12} {'multiply-adds':>15} {'empty on a TPU':>15}"
+    )
+    lines = [head, *(_layer(layer, width, batch_size) for layer in description.layers)]
     shape = " × ".join(map(str, description.image_shape))
     lines += [
         "",
@@ -152,6 +152,16 @@ def _layers(description: ModelDescription) -> list[str]:
             f"+ operations {score.operations_share:.4f} (WideResNet-28-10: 2)"
         )
     return lines
+
+
+def _layer(layer: LayerDescription, width: int, batch_size: int) -> str:
+    multiply_adds = "unknown" if layer.multiply_adds is None else count(layer.multiply_adds)
+    waste = layer.tile_waste(batch_size)
+    line = (
+        f"{layer.name:{width}}  {layer.kind:20} {' × '.join(map(str, layer.output_shape)):14} "
+        f"{count(layer.parameters):>12} {multiply_adds:>15} {'' if waste is None else percent(waste):>15}"
+    )
+    return line.rstrip()
 
 
 @models_group.command("promote")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from podline.frozen import Frozen
 
 DESCRIPTION = "model/description.json"
@@ -28,6 +30,21 @@ class LayerDescription(Frozen):
     trainable_parameters: int
     bytes: int
     multiply_adds: int | None
+
+    def tile_waste(self, batch_size: int) -> float | None:
+        """Return the share of a TPU's tiles that the layer's output leaves empty; None for a layer without products.
+
+        A TPU keeps arrays in tiles of 8 × 128: the last axis is filled up to a multiple of 128, all others together to
+        one of 8.
+
+        Args:
+            batch_size: examples of a step on one core.
+        """
+        sizes = [size or 1 for size in self.output_shape]
+        if not self.multiply_adds or not sizes:
+            return None
+        rows, values = batch_size * math.prod(sizes[:-1]), sizes[-1]
+        return 1 - rows * values / (math.ceil(rows / 8) * 8 * math.ceil(values / 128) * 128)
 
 
 class MicroNetScore(Frozen):

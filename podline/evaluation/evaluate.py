@@ -53,6 +53,7 @@ def evaluate(spec: EvaluateSpec, reporter: Reporter) -> EvaluateResult:
     strategy = prepared(recipe, spec.strategy)
     if warning := devices.fallback(spec.strategy):
         reporter.warn(warning)
+    devices.warn_of_padding("evaluation_batch_size", spec.batch_size, strategy, reporter)
     agreement = devices.agreement(strategy)
     with strategy.scope():
         before = untrained_model(store, spec.folder, recipe.seed)

@@ -1,4 +1,4 @@
-"""Runs a model over a split: batches of answers beside the records' fields, without padding."""
+"""Models over splits: a finished run's model, and batches of its answers beside the records' fields."""
 
 from __future__ import annotations
 
@@ -8,22 +8,29 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import keras
 import numpy as np
-import numpy.typing as npt
 import tensorflow as tf
 
+from podline.arrays import Array
+from podline.documents.completion import completion_name
+from podline.errors import StoreError
 from podline.input.pipeline import MASK, EvaluationInput
+from podline.inventory.catalogue import run_of
 from podline.progress import Reporter
+from podline.stages.table import TRAIN
+from podline.store.contract import Store
+from podline.training.export import load_model
 
 IMAGE = "image"
 _NEWS_SECONDS = 1.0
 
-Answers = Callable[[EvaluationInput], Iterator[tuple[Any, dict[str, npt.NDArray[Any]]]]]
+Answers = Callable[[EvaluationInput], Iterator[tuple[Any, dict[str, Array]]]]
 """From an input to its batches: the answers, as NumPy arrays (n, …), and the records' other fields."""
 
 
 def answers_of(
-    model: Any, strategy: tf.distribute.Strategy, part: Callable[[Any], Any] = lambda answer: answer
+    model: Callable[..., Any], strategy: tf.distribute.Strategy, part: Callable[[Any], Any] = lambda answer: answer
 ) -> Answers:
     """A model as a function of an input.
 
@@ -38,7 +45,7 @@ def answers_of(
 
     answers = tf.function(lambda batch: strategy.run(answer, args=(batch,)), autograph=False)
 
-    def over(batches: EvaluationInput) -> Iterator[tuple[Any, dict[str, npt.NDArray[Any]]]]:
+    def over(batches: EvaluationInput) -> Iterator[tuple[Any, dict[str, Array]]]:
         parts = strategy.distribute_datasets_from_function(batches.dataset)
         for batch in itertools.islice(parts, batches.batches(strategy.num_replicas_in_sync)):
             found, fields = tf.nest.map_structure(
@@ -48,6 +55,19 @@ def answers_of(
             yield tf.nest.map_structure(operator.itemgetter(examples), (found, fields))
 
     return over
+
+
+def finished_model(store: Store, run: str) -> keras.Model:
+    """Load the model of a finished run.
+
+    Raises:
+        StoreError: there is no such finished run.
+        ArtifactError: its weights are not what they were.
+    """
+    folder = f"runs/{run}"
+    if not store.exists(completion_name(folder, TRAIN.name)):
+        raise StoreError(f"{store.uri}: run {run} is not finished; `podline train` goes on with it")
+    return load_model(store, folder, run_of(store, run).stages[TRAIN.name].result["weights_sha256"])
 
 
 class News:

@@ -15,22 +15,19 @@ from typing import Any, Protocol
 
 import matplotlib.image
 import numpy as np
-import numpy.typing as npt
 import tensorflow as tf
 
+from podline.arrays import Image
 from podline.data.picture_sandbox import PictureSandboxes, read_picture_file
 from podline.documents.manifest import read_manifest
-from podline.errors import StoreError
-from podline.inventory.catalogue import run_of, training_of
+from podline.evaluation.forward import finished_model
+from podline.frozen import JsonObject
+from podline.inventory.catalogue import training_of
 from podline.kinds.table import kind_of
 from podline.progress import Reporter
-from podline.stages.table import TRAIN
 from podline.stages.tools import PREDICTIONS, PicturePrediction, PredictResult, PredictSpec
 from podline.store.contract import Store, explained
 from podline.store.opening import open_store
-from podline.training.export import load_model
-
-Image = npt.NDArray[np.uint8]
 
 _BATCH = 8
 
@@ -100,10 +97,7 @@ class Predictor:
             ArtifactError: its weights are not what they were.
         """
         training = training_of(store, run)
-        finished = run_of(store, run).stages.get(TRAIN.name)
-        if finished is None:
-            raise StoreError(f"{store.uri}: run {run} is not finished; `podline train` goes on with it")
-        model: Any = load_model(store, training.folder, finished.result["weights_sha256"])
+        model = finished_model(store, run)
         manifest = read_manifest(store, training.dataset_folder)
         self._reader = kind_of(training.recipe).reader(store, training, manifest, threshold, reporter)
         self._answers: Callable[[Any], Any] = tf.function(
@@ -181,7 +175,7 @@ def named(pictures: Iterable[str | Path | Image]) -> Iterator[tuple[str, Image]]
                 yield f"picture {number}", np.ascontiguousarray(np.broadcast_to(channels, (*picture.shape[:2], 3)))
 
 
-def document(predictions: Sequence[PicturePrediction]) -> list[Any]:
+def document(predictions: Sequence[PicturePrediction]) -> list[JsonObject]:
     """What goes into the file: COCO results of all pictures, or each picture's classes."""
     if all(prediction.people is not None for prediction in predictions):
         return [person for prediction in predictions for person in prediction.people or ()]

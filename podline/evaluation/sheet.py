@@ -8,18 +8,22 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from podline.documents.manifest import read_manifest
-from podline.drawing.picture_sheet import Sheet
+from podline.data.reader import open_split
+from podline.documents.manifest import Manifest, read_manifest
+from podline.drawing.picture_sheet import LARGE, SMALL, Block, PictureRow, Sheet, sheet
+from podline.evaluation.forward import finished_model
+from podline.input.pipeline import TrainingInput
 from podline.kinds.table import kind_of
 from podline.progress import Reporter
 from podline.stages.completed import manifest_sha256
 from podline.stages.tools import ShowResult, ShowSpec
-from podline.store.contract import explained
+from podline.store.contract import Store, explained
 from podline.store.opening import open_store
+from podline.training.plan import TRAINING_SPLIT, plan_training
 
 
 def run(spec: ShowSpec, reporter: Reporter) -> ShowResult:
-    """Draws the sheet into ``spec.out``.
+    """Draw the sheet into ``spec.out``.
 
     Raises:
         StoreError: there is no such data set or no such finished run, or the file cannot be written.
@@ -34,14 +38,40 @@ def run(spec: ShowSpec, reporter: Reporter) -> ShowResult:
 
 def drawn(spec: ShowSpec, reporter: Reporter) -> tuple[Sheet, int, int]:
     """Return the sheet, and how many test examples a classifier's run was asked about and got right."""
-    store = open_store(spec.root)
+    store, kind = open_store(spec.root), kind_of(spec.recipe)
     manifest_sha256(store, spec.dataset_folder)
     manifest = read_manifest(store, spec.dataset_folder)
-    return kind_of(spec.recipe).sheet(spec, store, manifest, reporter)
+    side, fed = LARGE if kind.large_pictures else SMALL, _fed(spec, store, manifest)
+    if not spec.run:
+        return sheet([fed], side), 0, 0
+    answers, examples, correct = kind.asked(spec, finished_model(store, spec.run), store, manifest, reporter)
+    return sheet([fed, answers], side), examples, correct
+
+
+def _fed(spec: ShowSpec, store: Store, manifest: Manifest) -> Block:
+    """Return the first examples of the first batch, as stored and as each of the first epochs augments them."""
+    recipe, kind = spec.recipe, kind_of(spec.recipe)
+    order = plan_training(recipe, manifest).order
+    reader = open_split(store, spec.dataset_folder, manifest, TRAINING_SPLIT)
+    fields, augmentation = kind.objective(recipe, manifest).fields, recipe.image_augmentation
+    source = TrainingInput(reader, manifest, fields, order=order, augmentation=augmentation)
+    _, ids, stored = source.read(0)
+    ids, stored = ids[: spec.examples], {name: values[: spec.examples] for name, values in stored.items()}
+    rows = [PictureRow("as stored", kind.drawn(stored, manifest))]
+    if augmentation == type(augmentation)():
+        how = "the recipe has no augmentation: fed as stored"
+    else:
+        how = "below, each as the first epochs augment it"
+        rows += [
+            PictureRow(f"epoch {epoch + 1}", kind.drawn(source.augmented(epoch, ids, stored), manifest))
+            for epoch in range(spec.epochs)
+        ]
+    about = f"examples of the training split of {manifest.dataset}; {how}"
+    return Block(f"What the model of {recipe.name} is fed", about, rows)
 
 
 def _save(figure: Figure, file: Path) -> None:
-    """Writes a PNG whole: whoever looks at the file never sees half of it."""
+    """Write a PNG whole: a reader of the file never sees half of it."""
     temporary = file.with_name(f".{file.name}.{os.getpid()}")
     with explained("write", file):
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from podline.arrays import Arrays
 from podline.documents.any_evaluation import AnyEvaluation
 
 # The contract lies below the layers that call it, and names their types for the type checker alone.
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from podline.documents.metric import Metric
     from podline.documents.model_description import ModelDescription
     from podline.documents.skeleton import Skeleton
-    from podline.drawing.picture_sheet import Sheet
+    from podline.drawing.picture_sheet import Block, Picture
     from podline.evaluation.case import Case, Judgement
     from podline.evaluation.predicting import PictureReader
     from podline.progress import Reporter
@@ -46,6 +47,7 @@ class Kind(ABC):
         lost: heading of the examples that another run got right; ``shown`` and ``lost`` are filled in.
         says: what a model does with such an example, in words; its run is filled in.
         lost_hint: what there is to see in their pictures.
+        large_pictures: whether pictures of a sheet are large.
         own_measures: whether measures of installed packages are computed for it.
     """
 
@@ -56,6 +58,7 @@ class Kind(ABC):
     lost: ClassVar[str]
     says: ClassVar[str]
     lost_hint: ClassVar[str] = ""
+    large_pictures: ClassVar[bool] = False
     own_measures: ClassVar[bool] = False
 
     @property
@@ -96,8 +99,22 @@ class Kind(ABC):
         """Return what feeds any pictures to a run's model, and says what it answers."""
 
     @abstractmethod
-    def sheet(self, spec: ShowSpec, store: Store, manifest: Manifest, reporter: Reporter) -> tuple[Sheet, int, int]:
-        """Return a picture sheet; how many examples the run was asked about, how many it got right: 0, 0 if none."""
+    def drawn(self, records: Arrays, manifest: Manifest) -> list[Picture]:
+        """Return examples as pictures, with what is to be learned of them.
+
+        Args:
+            records: the fields of the objective, (n, …).
+            manifest: of their data set.
+        """
+
+    @abstractmethod
+    def asked(
+        self, spec: ShowSpec, model: keras.Model, store: Store, manifest: Manifest, reporter: Reporter
+    ) -> tuple[Block, int, int]:
+        """Return what a model makes of test examples, how many it was asked about and how many it got right.
+
+        Both counts are 0 where answers are not right or wrong.
+        """
 
     @abstractmethod
     def headline(self, run: RunFacts) -> Headline:

@@ -188,7 +188,6 @@ class LearningRateResult(Result):
     floor: tuple[float, float] | None = Field(
         description="from which rate to which the loss is near its lowest; None if it never falls"
     )
-    steepest: float | None = Field(description="where it falls fastest; None if it never falls")
     blow_up: float | None = Field(description="where it goes up for good; None if it does not")
     steps: int = Field(description="how many were taken; fewer than asked for if the loss exploded")
     reasons: tuple[str, ...] = Field(description="what speaks for the suggestion, a sentence each")

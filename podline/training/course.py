@@ -26,15 +26,14 @@ from podline.ledger.slowness import EARLY_FACTOR, Pace, Slowness
 from podline.recipes.parts import HOOKS
 from podline.stages.tools import Preflight
 from podline.training import devices
-from podline.training.annealing import Annealing
 from podline.training.checkpoints import TimeSpent
+from podline.training.decisions import Annealing, Plateau
 from podline.training.divergence import StopOnDivergence
 from podline.training.findings import Findings, JudgePace, JudgeStretches, judge_probe, judge_stages
 from podline.training.hooks import Evaluate, RunClock, SaveCheckpoints, WriteMetrics
 from podline.training.loop import Hook, StepsDone, require_keys, run_loop
 from podline.training.objective import IMAGE
 from podline.training.plan import EVALUATION_SPLIT, VALIDATION
-from podline.training.plateau import Plateau
 from podline.training.probe import Probe
 from podline.training.rehearsal import rehearse
 from podline.training.run import Run, few

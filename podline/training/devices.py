@@ -13,6 +13,7 @@ import tensorflow as tf
 from podline import settings
 from podline.cluster import Cluster
 from podline.errors import SettingsError
+from podline.progress import Reporter
 from podline.strategies import accelerators
 from podline.training.agreement import Agreement, WorkersAgreement
 from podline.training.gathering import gathered
@@ -196,11 +197,26 @@ def _kind(strategy: tf.distribute.Strategy) -> str:
     return "gpu" if tf.config.list_logical_devices("GPU") else "cpu"
 
 
-def batch_advice(batch_size: int, replicas: int, *, tpu: bool) -> str | None:
-    """A warning about a batch that wastes a part of a TPU, or None; other devices take any size equally well.
+def warn_of_padding(setting: str, batch_size: int, strategy: tf.distribute.Strategy, reporter: Reporter) -> None:
+    """Warn if a batch wastes a part of a strategy's TPU.
 
     Args:
-        batch_size: examples in a step, over all replicas.
+        setting: the setting's name.
+        batch_size: its value: examples in a step, over all replicas.
+        strategy: which devices share them.
+        reporter: is warned.
+    """
+    tpu = isinstance(strategy, tf.distribute.TPUStrategy)
+    if advice := batch_advice(setting, batch_size, strategy.num_replicas_in_sync, tpu=tpu):
+        reporter.warn(advice)
+
+
+def batch_advice(setting: str, batch_size: int, replicas: int, *, tpu: bool) -> str | None:
+    """Return a warning about a batch that wastes a part of a TPU; None if it does not, or on another device.
+
+    Args:
+        setting: the setting's name.
+        batch_size: its value: examples in a step, over all replicas.
         replicas: cores that share them.
         tpu: whether the cores are a TPU's.
     """
@@ -209,12 +225,12 @@ def batch_advice(batch_size: int, replicas: int, *, tpu: bool) -> str | None:
         return None
     if per_core % _TPU_SUBLANE == 0:
         return (
-            f"batch_size={batch_size}: {per_core} per TPU core, a multiple of {_TPU_SUBLANE} but not of {_TPU_BATCH}; "
-            f"part of each core's memory is padding; batch_size={_up(per_core, _TPU_BATCH) * replicas} fills it"
+            f"{setting}={batch_size}: {per_core} per TPU core, a multiple of {_TPU_SUBLANE} but not of {_TPU_BATCH}; "
+            f"part of each core's memory is padding; {setting}={_up(per_core, _TPU_BATCH) * replicas} fills it"
         )
     return (
-        f"batch_size={batch_size}: {per_core} per TPU core, no multiple of {_TPU_BATCH} (or at least of "
-        f"{_TPU_SUBLANE}): every core computes on padding; batch_size={_up(per_core, _TPU_BATCH) * replicas} fills it"
+        f"{setting}={batch_size}: {per_core} per TPU core, no multiple of {_TPU_BATCH} (or at least of "
+        f"{_TPU_SUBLANE}): every core computes on padding; {setting}={_up(per_core, _TPU_BATCH) * replicas} fills it"
     )
 
 

@@ -165,7 +165,6 @@ def _finish(
         learning_rate=found.learning_rate,
         recipe_rate=spec.recipe.schedule.learning_rate,
         floor=found.floor,
-        steepest=found.steepest,
         blow_up=found.blow_up,
         steps=len(losses),
         reasons=found.reasons,

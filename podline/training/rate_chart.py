@@ -10,7 +10,7 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
-from podline.training.rate_search import SHOWN_SMOOTHING, Suggestion, without_lag
+from podline.training.rate_search import Suggestion, smoothed
 
 _INK, _MUTED, _RULE, _CURVE, _CHOSEN, _BLOW_UP = "#1c1c1c", "#6b6b6b", "#dcdcdc", "#1f6feb", "#1a7f37", "#c0392b"
 _STYLE: dict[Any, Any] = {
@@ -41,7 +41,7 @@ def rate_chart(rates: Sequence[float], losses: Sequence[float], found: Suggestio
     with mpl.rc_context(_STYLE):
         figure = Figure(figsize=(7.2, 4.2), dpi=144, layout="constrained", facecolor="white")
         axes = figure.add_subplot()
-        smooth = without_lag(losses, SHOWN_SMOOTHING)
+        smooth = smoothed(losses)
         axes.semilogx(rates, losses, color=_CURVE, alpha=0.25, linewidth=0.8)
         axes.semilogx(rates, smooth, color=_CURVE, linewidth=1.8, label="loss, smoothed")
         if found.floor is not None:
@@ -49,8 +49,6 @@ def rate_chart(rates: Sequence[float], losses: Sequence[float], found: Suggestio
             axes.axvspan(
                 low, high, color=_MUTED, alpha=0.12, linewidth=0, label=f"near its lowest, {low:.2g} to {high:.2g}"
             )
-        if found.steepest is not None:
-            axes.axvline(found.steepest, color=_MUTED, linestyle=":", label=f"falls fastest, {found.steepest:.2g}")
         if found.blow_up is not None:
             axes.axvline(
                 found.blow_up, color=_BLOW_UP, linestyle="--", linewidth=1.2, label=f"blows up, {found.blow_up:.2g}"

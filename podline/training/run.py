@@ -335,9 +335,7 @@ class PhasedSteps:
         self._step, self._phase = step, run.plan.phase(step)
         self._batches = run.batches(self._phase)
         self._seconds: deque[float] = deque(maxlen=_PARTS)
-        replicas, tpu = run.strategy.num_replicas_in_sync, devices.describe(run.strategy).endswith("tpu")
-        if advice := devices.batch_advice(self._phase.recipe.batch_size, replicas, tpu=tpu):
-            run.reporter.warn(advice)
+        devices.warn_of_padding("batch_size", self._phase.recipe.batch_size, run.strategy, run.reporter)
         run.reporter.log("turning the training step into a graph")
         schedule, factor = self._phase.schedule, self._factor
         with permanent(run.spec), self._batches.explained():

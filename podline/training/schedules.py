@@ -19,7 +19,7 @@ class Schedule:
     p = s / (``total`` - ``warmup``), at most 1, it is ``peak`` times
 
     - ``constant``, ``plateau``: 1 (what ``plateau`` lowers the rate by is no function of the step; see
-      :mod:`podline.training.plateau`)
+      :mod:`podline.training.decisions`)
     - ``exponential``: ``decay`` to the power of the whole times that ``decay_every`` fits into s
     - ``cosine``: from 1 to ``final`` along half a cosine, Loshchilov, Hutter: "SGDR", ICLR 2017
     - ``one_cycle``: from 1 to ``final`` along a line, after Smith, Topin: "Super-Convergence", 2018

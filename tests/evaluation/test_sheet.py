@@ -83,7 +83,7 @@ def test_labels_are_those_of_the_pictures(root: Path) -> None:
     _, ids = TrainingOrder(96, 8, seed=0).batch(0)
     figure = notebook.show(RECIPE, str(root), pictures=SHOWN, draws=1)
     said = [text for text, _ in texts(figure) if text in CLASS_NAMES]
-    assert said == [CLASS_NAMES[label] for label in drawn(96, 0)["label"][ids[:SHOWN]]]
+    assert said == [CLASS_NAMES[label] for label in drawn(96, 0)["label"][ids[:SHOWN]]] * 2
 
 
 def test_without_augmentation_there_is_one_row_and_it_says_so(root: Path) -> None:

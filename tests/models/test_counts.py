@@ -63,6 +63,8 @@ def test_the_linear_model_by_hand() -> None:
     assert [layer.kind for layer in description.layers] == ["Rescaling", "Flatten", "Dense"]
     assert description.parameters == description.trainable_parameters == 784 * 10 + 10
     assert (description.bytes, description.multiply_adds) == (7850 * 4, 7840)
+    # 12 examples of 10 logits lie in two tiles of 8 × 128.
+    assert [layer.tile_waste(12) for layer in description.layers] == [None, None, 1 - 120 / (16 * 128)]
 
 
 def test_the_sums_are_those_of_the_rows() -> None:

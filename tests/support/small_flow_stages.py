@@ -193,8 +193,10 @@ def evaluate(spec: EvaluateSpec, reporter: Reporter) -> EvaluateResult:
 def report(spec: ReportSpec, reporter: Reporter) -> ReportResult:
     """A page of one line."""
     _note_run(spec, "report")
-    result = ReportResult(html=f"{spec.folder}/report.html", markdown=f"{spec.folder}/report.md")
-    _leave(spec, result, {"report.html": b"<p>fine</p>", "report.md": b"# It went well"})
+    files = {"report.html": b"<p>fine</p>", "report.md": b"# It went well", "report-charts.md": b"![Loss](data:,)"}
+    html, markdown, charts = (f"{spec.folder}/{name}" for name in files)
+    result = ReportResult(html=html, markdown=markdown, charts=charts)
+    _leave(spec, result, files)
     return result
 
 
@@ -284,7 +286,6 @@ def find_learning_rate(spec: LearningRateSpec, reporter: Reporter) -> LearningRa
         learning_rate=0.1,
         recipe_rate=spec.recipe.schedule.learning_rate,
         floor=(0.05, 0.2),
-        steepest=0.02,
         blow_up=None,
         steps=spec.steps,
         reasons=("because",),

@@ -6,7 +6,7 @@ import pytest
 
 from podline.documents.metrics_log import AnnealingLine, EvaluationLine
 from podline.recipes.settings import AnnealingSettings
-from podline.training.annealing import Annealing, in_words, judged
+from podline.training.decisions import Annealing, annealing_line, in_words
 
 TOTAL = 100
 
@@ -20,7 +20,7 @@ def evaluation(step: int, loss: float, accuracy: float = 0.5) -> EvaluationLine:
 def decided(settings: AnnealingSettings, *losses: float, seed: int = 0) -> list[AnnealingLine]:
     lines: list[AnnealingLine] = []
     for number, loss in enumerate(losses):
-        lines.append(judged(settings, seed, TOTAL, lines[-1] if lines else None, evaluation(number, loss)))
+        lines.append(annealing_line(settings, seed, TOTAL, lines[-1] if lines else None, evaluation(number, loss)))
     return lines
 
 
@@ -34,10 +34,10 @@ def test_what_is_better_is_always_accepted_and_what_is_far_worse_never():
 
 def test_a_worse_state_is_accepted_as_often_as_metropolis_says():
     settings = AnnealingSettings(temperature=0.2, final=1.0)
-    first = judged(settings, 0, TOTAL, None, evaluation(0, 1.0))
+    first = annealing_line(settings, 0, TOTAL, None, evaluation(0, 1.0))
     accepted = 0
     for seed in range(2000):
-        line = judged(settings, seed, TOTAL, first, evaluation(1, 1.1))
+        line = annealing_line(settings, seed, TOTAL, first, evaluation(1, 1.1))
         assert line.probability == pytest.approx(math.exp(-0.5))
         assert line.accepted == (line.draw < line.probability)
         accepted += line.accepted
@@ -47,7 +47,7 @@ def test_a_worse_state_is_accepted_as_often_as_metropolis_says():
 
 def test_the_temperature_falls_by_the_same_factor_in_each_step():
     settings = AnnealingSettings(temperature=2.0, final=0.01)
-    at = {step: judged(settings, 0, TOTAL, None, evaluation(step, 1.0)).temperature for step in (0, 50, 100)}
+    at = {step: annealing_line(settings, 0, TOTAL, None, evaluation(step, 1.0)).temperature for step in (0, 50, 100)}
     assert at == pytest.approx({0: 2.0, 50: 0.2, 100: 0.02})
 
 
@@ -59,7 +59,7 @@ def test_draws_depend_on_the_seed_and_the_number_alone():
 
 def test_the_error_may_be_the_energy():
     settings = AnnealingSettings(energy="error")
-    assert judged(settings, 0, TOTAL, None, evaluation(1, 1.0, accuracy=0.75)).energy == 0.25
+    assert annealing_line(settings, 0, TOTAL, None, evaluation(1, 1.0, accuracy=0.75)).energy == 0.25
 
 
 def test_a_rejected_state_is_gone_back_from_before_it_is_told():

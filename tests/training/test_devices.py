@@ -14,7 +14,7 @@ from podline.training.devices import batch_advice
 
 @pytest.mark.parametrize(("batch_size", "replicas"), [(1024, 8), (128, 1), (2048, 8)])
 def test_a_batch_that_fills_a_tpu_core_needs_no_advice(batch_size, replicas):
-    assert batch_advice(batch_size, replicas, tpu=True) is None
+    assert batch_advice("batch_size", batch_size, replicas, tpu=True) is None
 
 
 @pytest.mark.parametrize(
@@ -27,11 +27,11 @@ def test_a_batch_that_fills_a_tpu_core_needs_no_advice(batch_size, replicas):
     ],
 )
 def test_a_batch_that_wastes_a_tpu_core_is_warned_about_once_and_nowhere_else(batch_size, replicas, words):
-    advice = batch_advice(batch_size, replicas, tpu=True)
+    advice = batch_advice("batch_size", batch_size, replicas, tpu=True)
     assert advice is not None
     assert "\n" not in advice
     assert re.search(words, advice)
-    assert batch_advice(batch_size, replicas, tpu=False) is None
+    assert batch_advice("batch_size", batch_size, replicas, tpu=False) is None
 
 
 @pytest.mark.parametrize(("name", "address"), [("tpu", "local"), ("tpu:grpc://10.0.0.2:8470", "grpc://10.0.0.2:8470")])

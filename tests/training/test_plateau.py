@@ -4,7 +4,7 @@ import pytest
 
 from podline.documents.metrics_log import EvaluationLine, PlateauLine
 from podline.recipes.settings import PlateauSettings
-from podline.training.plateau import Plateau, judged
+from podline.training.decisions import Plateau, plateau_line
 
 
 def evaluation(step: int, loss: float, accuracy: float = 0.5) -> EvaluationLine:
@@ -17,7 +17,7 @@ def factors(settings: PlateauSettings, *losses: float) -> list[float]:
     """What the rate is multiplied by after each evaluation."""
     lines: list[PlateauLine] = []
     for loss in losses:
-        lines.append(judged(settings, lines[-1] if lines else None, evaluation(1, loss)))
+        lines.append(plateau_line(settings, lines[-1] if lines else None, evaluation(1, loss)))
     return [round(line.factor, 6) for line in lines]
 
 
@@ -42,17 +42,17 @@ def test_the_rate_is_lowered_when_the_metric_stalls(settings, losses, expected):
 
 def test_at_the_floor_nothing_is_said_to_be_lowered():
     settings = PlateauSettings(factor=0.1, patience=1, floor=0.1)
-    first = judged(settings, None, evaluation(1, 1.0))
-    second = judged(settings, first, evaluation(2, 1.0))
-    third = judged(settings, second, evaluation(3, 1.0))
+    first = plateau_line(settings, None, evaluation(1, 1.0))
+    second = plateau_line(settings, first, evaluation(2, 1.0))
+    third = plateau_line(settings, second, evaluation(3, 1.0))
     assert [line.lowered for line in (first, second, third)] == [False, True, False]
 
 
 def test_the_error_may_decide_instead_of_the_loss():
     settings = PlateauSettings(metric="error", patience=1)
-    first = judged(settings, None, evaluation(1, loss=1.0, accuracy=0.5))
-    assert not judged(settings, first, evaluation(2, loss=9.0, accuracy=0.6)).lowered
-    assert judged(settings, first, evaluation(2, loss=0.1, accuracy=0.5)).lowered
+    first = plateau_line(settings, None, evaluation(1, loss=1.0, accuracy=0.5))
+    assert not plateau_line(settings, first, evaluation(2, loss=9.0, accuracy=0.6)).lowered
+    assert plateau_line(settings, first, evaluation(2, loss=0.1, accuracy=0.5)).lowered
 
 
 def test_a_plateau_goes_on_from_the_lines_of_its_run_and_says_what_it_does():

@@ -9,7 +9,7 @@ import pytest
 
 from podline.errors import DivergenceError
 from podline.recipes.settings import ScheduleSettings
-from podline.training.rate_search import LEAST_STEPS, explodes_at, moving_average, suggest, without_lag
+from podline.training.rate_search import LEAST_STEPS, explodes_at, moving_average, smoothed, suggest
 
 ONE_CYCLE = ScheduleSettings(kind="one_cycle")
 STEPS = 300
@@ -25,15 +25,15 @@ def valley(low: float, high: float, depth: float = 1.5, noise: float = 0.1, seed
 
 
 def test_a_moving_average_is_of_the_losses_so_far_and_has_no_bias() -> None:
-    assert moving_average([3.0, 3.0, 3.0], 0.9) == pytest.approx([3, 3, 3])
+    assert moving_average([3.0, 3.0, 3.0]) == pytest.approx([3, 3, 3])
     # (0.9·0.1·1 + 0.1·2) / (1 - 0.81)
-    assert moving_average([1.0, 2.0], 0.9)[1] == pytest.approx(0.29 / 0.19)
+    assert moving_average([1.0, 2.0])[1] == pytest.approx(0.29 / 0.19)
 
 
 def test_smoothing_without_lag_leaves_a_symmetric_valley_where_it_is() -> None:
     losses = np.abs(np.arange(101) - 50.0)
-    assert int(np.argmin(without_lag(losses, 0.9))) == 50
-    assert int(np.argmin(moving_average(losses, 0.9))) > 55
+    assert int(np.argmin(smoothed(losses))) == 50
+    assert int(np.argmin(moving_average(losses))) > 55
 
 
 def test_an_explosion_is_a_loss_far_above_the_lowest_or_no_number() -> None:
@@ -60,9 +60,6 @@ def test_the_suggestion_is_the_middle_of_the_valleys_floor(seed: int) -> None:
     assert low < found.learning_rate < high
     assert 0.1 < found.learning_rate < 0.6
     assert found.blow_up == pytest.approx(2.3, rel=0.5)
-    assert found.steepest is not None
-    assert 0.003 < found.steepest < 0.03
-    assert "the smoothings agree" in found.reasons
 
 
 def test_a_flat_schedule_bears_less_than_one_that_rises_and_falls() -> None:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+import keras
 import tensorflow as tf
 
 from podline.data.reader import open_split
-from podline.evaluation.forward import News
-from podline.input.pipeline import EvaluationInput
+from podline.documents.any_evaluation import AnyEvaluation
 from podline.kinds.classification.guesses import Guesses, read_guesses
-from podline.kinds.classification.judging import logits_of, tally
-from podline.kinds.table import kind_of
+from podline.kinds.classification.judging import ask
 from podline.promotion.answers import Answers, JudgedSplit
 from podline.stages.specs import TrainSpec
 from podline.store.contract import Store
@@ -20,21 +17,15 @@ from podline.store.contract import Store
 class ClassAnswers(Answers):
     """Guesses of classifiers."""
 
-    def left(self, store: Store, folder: str, evaluation: Any) -> Guesses:  # noqa: ARG002 (a pose network's says more)
+    def left(self, store: Store, folder: str, evaluation: AnyEvaluation) -> Guesses:  # noqa: ARG002 (a pose network's says more)
         """Read the guesses in an evaluation's folder."""
         return read_guesses(store, folder)
 
-    def again(self, examples: JudgedSplit, training: TrainSpec, model: Any) -> Guesses:
+    def again(self, examples: JudgedSplit, training: TrainSpec, model: keras.Model) -> Guesses:
         """Ask a classifier about the examples now."""
-        manifest, recipe = examples.manifest, training.recipe
+        manifest, size = examples.manifest, training.recipe.evaluation_batch_size
         reader = open_split(examples.store, examples.folder, manifest, examples.split)
-        fields = kind_of(recipe).objective(recipe, manifest).fields
-        batches = EvaluationInput(reader, manifest, fields, batch_size=recipe.evaluation_batch_size)
-        news = News(examples.reporter, batches.count)
-        logits = logits_of(model, tf.distribute.get_strategy())
-        counted = tally(logits, batches, len(manifest.class_names), news.done)
-        reader.require_unchanged()
-        return counted.guesses()
+        return ask(model, tf.distribute.get_strategy(), reader, manifest, size, examples.reporter).guesses()
 
     def part(self, examples: JudgedSplit, said: Guesses) -> Guesses:
         """Return the guesses of the examples that count."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from podline.documents.evaluation import Evaluation
-from podline.kinds.contract import Kind
+from podline.kinds.contract import Arrays, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from podline.documents.metric import Metric
     from podline.documents.model_description import ModelDescription
     from podline.documents.skeleton import Skeleton
-    from podline.drawing.picture_sheet import Sheet
+    from podline.drawing.picture_sheet import Block, Picture
     from podline.evaluation.case import Case, Judgement
     from podline.kinds.classification.answers import ClassAnswers
     from podline.kinds.classification.pairs import GuessedPair
@@ -90,11 +90,19 @@ class Classification(Kind):
 
         return reader(store, training, manifest, threshold, reporter)
 
-    def sheet(self, spec: ShowSpec, store: Store, manifest: Manifest, reporter: Reporter) -> tuple[Sheet, int, int]:
-        """Return pictures with their classes."""
-        from podline.kinds.classification.sheet import class_sheet
+    def drawn(self, records: Arrays, manifest: Manifest) -> list[Picture]:
+        """Return images with their classes."""
+        from podline.kinds.classification.sheet import drawn
 
-        return class_sheet(spec, store, manifest, reporter)
+        return drawn(records, manifest)
+
+    def asked(
+        self, spec: ShowSpec, model: keras.Model, store: Store, manifest: Manifest, reporter: Reporter
+    ) -> tuple[Block, int, int]:
+        """Return the first test examples with a run's guesses, then its most confident mistakes."""
+        from podline.kinds.classification.sheet import asked
+
+        return asked(spec, model, store, manifest, reporter)
 
     def headline(self, run: RunFacts) -> Headline:
         """Return what the top of a classifier's report says."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from podline.documents.pose_evaluation import PoseEvaluation
-from podline.kinds.contract import Kind
+from podline.kinds.contract import Arrays, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from podline.documents.metric import Metric
     from podline.documents.model_description import ModelDescription
     from podline.documents.skeleton import Skeleton
-    from podline.drawing.picture_sheet import Sheet
+    from podline.drawing.picture_sheet import Block, Picture
     from podline.evaluation.case import Case, Judgement
     from podline.kinds.pose.answers import PoseAnswers
     from podline.kinds.pose.lost_people import FoundPair
@@ -44,6 +44,7 @@ class Pose(Kind):
     caption = "COCO’s AP over OKS 0.50…0.95, by pycocotools; bars are 95 % intervals (bootstrap over images)."
     lost = "Found before, not now: the {shown} images that lost the most joints"
     says = "what {} finds"
+    large_pictures = True
     lost_hint = "; instances that only the first finds are framed, joints are ringed"
 
     def require_fit(self, recipe: Recipe, manifest: Manifest) -> None:
@@ -94,11 +95,19 @@ class Pose(Kind):
 
         return reader(store, training, manifest, threshold, reporter)
 
-    def sheet(self, spec: ShowSpec, store: Store, manifest: Manifest, reporter: Reporter) -> tuple[Sheet, int, int]:
-        """Return pictures with skeletons."""
-        from podline.kinds.pose.sheet import pose_sheet
+    def drawn(self, records: Arrays, manifest: Manifest) -> list[Picture]:
+        """Return images with the people of their records."""
+        from podline.kinds.pose.sheet import drawn
 
-        return pose_sheet(spec, store, manifest, reporter)
+        return drawn(records, manifest)
+
+    def asked(
+        self, spec: ShowSpec, model: keras.Model, store: Store, manifest: Manifest, reporter: Reporter
+    ) -> tuple[Block, int, int]:
+        """Return the first test images with people: whom the run finds, and who is labelled."""
+        from podline.kinds.pose.sheet import asked
+
+        return asked(spec, model, store, manifest, reporter)
 
     def headline(self, run: RunFacts) -> Headline:
         """Return what the top of a pose network's report says."""

@@ -7,7 +7,7 @@ from small_dataset import FINGERPRINT, drawn, publish_dataset
 
 from podline.documents.evaluation import Evaluation
 from podline.evaluation.evaluate import evaluate
-from podline.kinds.classification.views import over_views
+from podline.kinds.classification.judging import over_views
 from podline.kinds.table import read_evaluation
 from podline.progress import silent
 from podline.recipes.settings import Duration, ModelSettings, Recipe, ScheduleSettings

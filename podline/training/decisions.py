@@ -1,0 +1,179 @@
+"""What evaluations decide: to lower the rate (plateau), to go back to an earlier state (annealing). No TensorFlow.
+
+Both look at held-out training examples, never at the test split. All that a decider remembers is the last line that it
+wrote into ``metrics.jsonl``, which every checkpoint vouches for: a run that goes on decides as it would have.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable
+
+from podline.data.order import random_uniform
+from podline.documents.metrics_log import AnnealingLine, EvaluationLine, EventKind, MetricsLine, PlateauLine
+from podline.recipes.settings import AnnealingSettings, PlateauSettings
+
+Tell = Callable[[EventKind, int, str], None]
+
+# Best, stalled, cooling and factor before the first evaluation.
+_FRESH = (math.inf, 0, 0, 1.0)
+
+
+class Plateau:
+    """Lowers the learning rate of one run when validation stalls."""
+
+    def __init__(
+        self,
+        settings: PlateauSettings | None,
+        lines: Iterable[MetricsLine],
+        write: Callable[[PlateauLine], None],
+        tell: Tell,
+    ) -> None:
+        """Go on where a run was left.
+
+        Args:
+            settings: when to lower; None is never.
+            lines: of the run's ``metrics.jsonl`` so far.
+            write: what is done with a decision.
+            tell: called with a lowering: what happened, at which step, in words.
+        """
+        self._settings, self._write, self._tell = settings, write, tell
+        self._last = next((line for line in reversed([*lines]) if isinstance(line, PlateauLine)), None)
+
+    def factor(self) -> float:
+        """Return what the schedule's rate is multiplied by now."""
+        return self._last.factor if self._last else 1.0
+
+    def decide(self, evaluation: EvaluationLine) -> None:
+        """Take an evaluation into account."""
+        if self._settings is None:
+            return
+        before = self.factor()
+        self._last = line = plateau_line(self._settings, self._last, evaluation)
+        self._write(line)
+        if line.lowered:
+            self._tell(
+                "rate_lowered",
+                line.step,
+                f"step {line.step}: {evaluation.split} {self._settings.metric} {line.value:.4f} vs {line.best:.4f} at "
+                f"best: the learning rate is lowered from {before:.4g} to {line.factor:.4g} of the schedule's",
+            )
+
+
+def plateau_line(settings: PlateauSettings, last: PlateauLine | None, evaluation: EvaluationLine) -> PlateauLine:
+    """Decide about the rate, as Keras's ``ReduceLROnPlateau`` does; ``last`` is the decision before."""
+    value = _value(settings.metric, evaluation)
+    best, stalled, cooling, factor = (last.best, last.stalled, last.cooling, last.factor) if last else _FRESH
+    improved = value < best * (1 - settings.least)
+    stalled = 0 if improved or cooling else stalled + 1
+    lowered = stalled >= settings.patience and factor > settings.floor
+    return PlateauLine(
+        step=evaluation.step,
+        value=value,
+        best=value if improved else best,
+        stalled=0 if lowered else stalled,
+        cooling=settings.cooldown if lowered else max(cooling - 1, 0),
+        lowered=lowered,
+        factor=max(factor * settings.factor, settings.floor) if lowered else factor,
+        time=time.time(),
+    )
+
+
+class Annealing:
+    """Accepts and rejects the states of one run; training goes on from the last accepted one.
+
+    Kirkpatrick, Gelatt, Vecchi: "Optimization by Simulated Annealing", Science 220, 1983, with Metropolis's rule: a
+    lower energy is accepted always, a higher one with the probability exp(-difference / temperature).
+    """
+
+    def __init__(
+        self,
+        settings: AnnealingSettings | None,
+        seed: int,
+        total_steps: int,
+        lines: Iterable[MetricsLine],
+        write: Callable[[AnnealingLine], None],
+        tell: Tell,
+        go_back: Callable[[int], None],
+    ) -> None:
+        """Go on where a run was left.
+
+        Args:
+            settings: energy and temperature; None accepts everything and says nothing.
+            seed: of the draws, which come from it and the number of the decision.
+            total_steps: over which the temperature falls.
+            lines: of the run's ``metrics.jsonl`` so far.
+            write: what is done with a decision.
+            tell: called with a decision: what happened, at which step, in words.
+            go_back: sets the state to that of the step that was accepted last.
+        """
+        self._settings, self._seed, self._total = settings, seed, total_steps
+        self._write, self._tell, self._go_back = write, tell, go_back
+        self._last = next((line for line in reversed([*lines]) if isinstance(line, AnnealingLine)), None)
+
+    def accepted(self) -> int | None:
+        """Return the step whose state was accepted last; its checkpoint must be kept."""
+        return self._last.state if self._last else None
+
+    def decide(self, evaluation: EvaluationLine) -> None:
+        """Accept the state that was evaluated, or go back.
+
+        Raises:
+            StoreError: the accepted state cannot be read …
+            ArtifactError: … or is no longer what was written.
+        """
+        if self._settings is None:
+            return
+        self._last = line = annealing_line(self._settings, self._seed, self._total, self._last, evaluation)
+        if not line.accepted:
+            self._go_back(line.state)
+        self._write(line)
+        self._tell("accepted" if line.accepted else "rejected", line.step, in_words(line))
+
+
+def annealing_line(
+    settings: AnnealingSettings, seed: int, total_steps: int, last: AnnealingLine | None, evaluation: EvaluationLine
+) -> AnnealingLine:
+    """Decide about the state that was evaluated; the first one is accepted whatever it is.
+
+    Args:
+        settings: energy and temperature.
+        seed: of the draw.
+        total_steps: over which the temperature falls, by the same factor in each step.
+        last: the decision before; None before the first.
+        evaluation: of the state.
+    """
+    energy = _value(settings.energy, evaluation)
+    temperature = settings.temperature * settings.final ** (evaluation.step / total_steps)
+    number = last.number + 1 if last else 0
+    rise = max(0.0, energy - last.against) if last else 0.0
+    probability = math.exp(-rise / temperature)
+    draw = float(random_uniform(seed, "annealing", number, [0])[0])
+    accepted = last is None or draw < probability
+    return AnnealingLine(
+        step=evaluation.step,
+        number=number,
+        energy=energy,
+        rise=rise,
+        temperature=temperature,
+        probability=probability,
+        draw=draw,
+        accepted=accepted,
+        state=evaluation.step if last is None or accepted else last.state,
+        against=energy if last is None or accepted else last.against,
+        time=time.time(),
+    )
+
+
+def in_words(line: AnnealingLine) -> str:
+    """Return a decision of annealing in words."""
+    if line.rise == 0:
+        return f"step {line.step}: energy {line.energy:.4f} is no higher than before: accepted"
+    why = f"is {line.rise:.4f} higher: accepted with probability {line.probability:.2f} at temperature"
+    outcome = "accepted" if line.accepted else f"rejected; going back to the state of step {line.state}"
+    return f"step {line.step}: energy {line.energy:.4f} {why} {line.temperature:.2g}, draw {line.draw:.2f}: {outcome}"
+
+
+def _value(measure: str, evaluation: EvaluationLine) -> float:
+    return evaluation.loss if measure == "loss" else 1 - evaluation.accuracy
