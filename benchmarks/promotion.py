@@ -158,7 +158,7 @@ class Poses:
     """A pose task: AP is simplified to the mean of how well a network does on each image.
 
     Attributes:
-        images: of the test split.
+        images: of the test split. There is one figure, so a *class* is the whole.
         times: the spread between seeds, as a multiple of what the settings assume.
     """
 
@@ -233,7 +233,7 @@ def main() -> None:
     for name, world in WORLDS.items():
         for trainings in TRAININGS if given.world in name else ():
             found = row(world, trainings, given.lines)
-            margins = " · ".join(f"{100 * found[key]:.1f}" for key in ("margin", "margin of a class"))
+            margins = " · ".join(dict.fromkeys(f"{100 * found[key]:.1f}" for key in ("margin", "margin of a class")))
             rates = " | ".join(f"{100 * found[key]:.1f} %" for key in ("equal", "better", "class", "whole"))
             sys.stdout.write(f"| {name} | {trainings} | {margins} points | {rates} |\n")
             sys.stdout.flush()

@@ -15,8 +15,7 @@ from podline.figures import count, duration, metric_text
 from podline.inventory.catalogue import run_of
 from podline.measures import shown
 from podline.plurals import plural
-from podline.reporting.page_charts import Chart, charts_in
-from podline.reporting.templates import markdown
+from podline.reporting.escaping import markdown
 from podline.stages.specs import ConvertResult, EvaluateResult, PromoteResult, ReportResult, TrainResult
 from podline.stages.tools import LearningRateResult
 from podline.store.contract import INDEX, Store
@@ -134,15 +133,8 @@ def report_text(store: Store, trained: TrainResult, reported: ReportResult, link
         f"All nights: {links.to(INDEX)}",
         f"TensorBoard: `tensorboard --logdir {store.where(f'{trained.folder}/tensorboard')}`",
     ]
-    if charts := charts_in(store.read_bytes(reported.html).decode()):
-        parts += ["## Charts", *map(_image, charts)]
+    parts += ["## Charts", store.read_bytes(reported.charts).decode().strip()]
     return "\n\n".join(parts) + "\n" + section + rest
-
-
-def _image(chart: Chart) -> str:
-    alt = markdown(chart.alt.replace("[", "(").replace("]", ")"))
-    title = alt.partition(". ")[0].rstrip(".")
-    return f"**{title}**\n\n![{alt}](data:image/svg+xml;base64,{base64.b64encode(chart.svg.encode()).decode()})"
 
 
 def publish_chart(store: Store, recipe: str, found: LearningRateResult) -> None:

@@ -20,7 +20,7 @@ from podline.commands.options import (
     store_options,
 )
 from podline.documents.ledger_entry import Entry
-from podline.errors import ArtifactError, SettingsError, StoreError
+from podline.errors import ArtifactError, SettingsError
 from podline.figures import metric_text
 from podline.ledger.ledger import Named, entries, entry_of, foreign, names
 from podline.measures import loaded, measure_named
@@ -109,7 +109,9 @@ def show_run(run: str, as_json: bool, **options: Any) -> None:
 
 @runs_group.command("compare")
 @click.argument("chosen", metavar="RUN RUN...", shell_complete=complete_run, nargs=-1, required=True)
-@click.option("--charts", is_flag=True, help="Write one page and a PNG with the curves of all of them instead.")
+@click.option(
+    "--charts", is_flag=True, help="Write one page with the curves of all of them, and an SVG of these, instead."
+)
 @click.option(
     "--why",
     is_flag=True,
@@ -133,8 +135,8 @@ def compare_runs(
     by test examples and seeds, and is said to be noise, more than noise, or perhaps caused by the seed; see
     docs/ledger.md.
 
-    --charts has the curves in one chart, final figures, and the settings in which the runs differ. --why names examples
-    lost, classes or joints that fell, settings, data and curves; both must have been judged on the same examples.
+    --charts writes all this as a page, with the curves in one chart. --why names examples lost, classes or joints that
+    fell, settings, data and curves; both must have been judged on the same examples.
     """
     if charts and why:
         raise SettingsError("--charts and --why: give one of them")
@@ -145,12 +147,17 @@ def compare_runs(
     store = existing_store(options)
     if why:
         _explain(store, chosen, out, as_json=as_json)
-    elif charts:
-        _chart(store, chosen, as_json=as_json)
-    else:
-        from podline.reporting.ledger_comparison import compare, lines  # noqa: PLC0415 (as above)
+        return
+    entries = [entry_of(store, name) for name in chosen]
+    if charts:
+        from podline.reporting.comparison_page import write  # noqa: PLC0415 (matplotlib: nothing that --help waits for)
 
-        comparison = compare(store, [entry_of(store, name) for name in chosen])
+        paths = {form: store.where(name) for form, name in write(store, entries)._asdict().items()}
+        answer(paths, lambda: list(paths.values()), as_json=as_json)
+    else:
+        from podline.reporting.comparison import compare, lines  # noqa: PLC0415 (NumPy, as above)
+
+        comparison = compare(store, entries)
         answer(comparison, lambda: lines(comparison), as_json=as_json)
 
 
@@ -171,31 +178,6 @@ def _explain(store: Store, chosen: tuple[str, ...], out: Path | None, *, as_json
             found.picture_sheet().savefig(out, format="png")
     unwritten = [f"nothing was lost: {out} is not written"] if out is not None and not found.pictures else []
     answer(found.drop, lambda: [*found.drop.lines(), *unwritten], as_json=as_json)
-
-
-def _chart(store: Store, chosen: tuple[str, ...], *, as_json: bool) -> None:
-    """Write one page about several runs."""
-    from podline.inventory.catalogue import run_of, runs  # noqa: PLC0415 (NumPy, and it looks through all folders)
-    from podline.reporting.comparison import compare  # noqa: PLC0415 (matplotlib, as above)
-
-    known = [run.name for run in runs(store)]
-    written = compare(store, [run_of(store, _run(store, name, known)) for name in chosen])
-    paths = {"html": store.where(written.html), "png": store.where(written.png)}
-    answer(paths, lambda: list(paths.values()), as_json=as_json)
-
-
-def _run(store: Store, name: str, known: list[str]) -> str:
-    """Return the run of a name, which may be shortened.
-
-    Raises:
-        StoreError: there is none, or more than one.
-    """
-    fitting = [run for run in known if run == name] or [run for run in known if run.startswith(name)]
-    if len(fitting) != 1:
-        raise StoreError(
-            f"{store.uri}: {len(fitting)} runs are called {name}…; there are: {', '.join(known) or 'none'}"
-        )
-    return fitting[0]
 
 
 @runs_group.command("nights")

@@ -171,15 +171,6 @@ class RetrySummary(Frozen):
     delay: float
 
 
-class Energy(Frozen):
-    """A state that annealing judged."""
-
-    step: int
-    energy: float
-    temperature: float
-    accepted: bool
-
-
 class AnnealingSummary(Frozen):
     """How the schedule's annealing went.
 
@@ -189,7 +180,6 @@ class AnnealingSummary(Frozen):
         rejected: how many of them went back.
         final: energy of the state that was accepted last.
         lowest: of all that were judged.
-        states: the last of them, at most :data:`podline.ledger.recording.MOST_STATES`.
     """
 
     of: str
@@ -197,7 +187,6 @@ class AnnealingSummary(Frozen):
     rejected: int
     final: float
     lowest: float
-    states: tuple[Energy, ...]
 
 
 class Load(Frozen):

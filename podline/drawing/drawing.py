@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import matplotlib as mpl
-from markupsafe import Markup, escape
+from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from podline.drawing.paper import ON_PAPER
+from podline.drawing.svg import Svg
 
 # Role → the colour that stands for it while matplotlib draws.
 _ROLES = {
@@ -59,10 +59,11 @@ _STYLE: dict[Any, Any] = {
 class Drawing:
     """A figure that becomes SVG text when it is finished."""
 
+    svg: Svg
+
     def __init__(self, width: float, height: float) -> None:
         self.figure = Figure(figsize=(width, height), layout="constrained")
         self.figure.patch.set_alpha(0)
-        self.svg = Markup()
 
     def axes(self, rows: int = 1, heights: Sequence[float] | None = None) -> list[Axes]:
         """Return one column of axes that share what lies below them."""
@@ -82,26 +83,11 @@ def chart(name: str, alt: str, width: float = 4.6, height: float = 2.9) -> Itera
         yield drawing
         buffer = io.StringIO()
         drawing.figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
-    drawing.svg = Markup(_for_page(buffer.getvalue(), alt))  # noqa: S704 (our own; its alt text is escaped)
+    drawing.svg = _for_page(buffer.getvalue(), alt)
 
 
-def png(draw: Callable[[Figure], None], width: float, height: float) -> bytes:
-    """Draw a picture on white paper, as a PNG file of a size in inches, 150 pixels each.
-
-    ``draw`` takes a figure, and uses no colours of the page but the style's own.
-    """
-    colours = {_ROLES[role]: colour for role, colour in ON_PAPER.items()}
-    style = {key: colours.get(value, value) if isinstance(value, str) else value for key, value in _STYLE.items()}
-    with mpl.rc_context(style):
-        figure = Figure(figsize=(width, height), layout="constrained", facecolor="white")
-        draw(figure)
-        buffer = io.BytesIO()
-        figure.savefig(buffer, format="png", dpi=150, metadata={"Software": None})
-    return buffer.getvalue()
-
-
-def _for_page(svg: str, alt: str) -> str:
-    """Return matplotlib's file as an element of the page: without prologue, in the page's colours and font, named."""
+def _for_page(svg: str, alt: str) -> Svg:
+    """Return matplotlib's file without prologue, in the page's colours and font."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.DOTALL)
     for role, colour in _ROLES.items():
@@ -113,8 +99,5 @@ def _for_page(svg: str, alt: str) -> str:
     svg = re.sub(r" id=\"[a-zA-Z.0-9]+_\d+\"", "", svg)
     svg = svg.replace("xlink:href", "href")
     width, height = re.findall(r"(?:width|height)=\"([\d.]+)pt\"", svg[: svg.index(">")])[:2]
-    opening = (
-        f'<svg class="chart" role="img" aria-label="{escape(alt)}" viewBox="0 0 {width} {height}" '
-        f'style="max-width: {1.5 * float(width):.0f}px">'
-    )
-    return opening + svg[svg.index(">") + 1 :].strip()
+    content = svg[svg.index(">") + 1 :].strip().removesuffix("</svg>")
+    return Svg(alt, float(width), float(height), Markup(content))  # noqa: S704 (our own; matplotlib escapes texts)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
+import keras
 import tensorflow as tf
 
 from podline.documents.any_evaluation import AnyEvaluation
@@ -21,8 +21,8 @@ class Case:
 
     spec: EvaluateSpec
     recipe: Recipe
-    before: Any
-    after: Any
+    before: keras.Model
+    after: keras.Model
     strategy: tf.distribute.Strategy
     store: Store
     manifest: Manifest

@@ -8,10 +8,11 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import keras
 import numpy as np
-import numpy.typing as npt
 import tensorflow as tf
 
+from podline.arrays import Array
 from podline.documents.completion import completion_name
 from podline.errors import StoreError
 from podline.input.pipeline import MASK, EvaluationInput
@@ -24,12 +25,12 @@ from podline.training.export import load_model
 IMAGE = "image"
 _NEWS_SECONDS = 1.0
 
-Answers = Callable[[EvaluationInput], Iterator[tuple[Any, dict[str, npt.NDArray[Any]]]]]
+Answers = Callable[[EvaluationInput], Iterator[tuple[Any, dict[str, Array]]]]
 """From an input to its batches: the answers, as NumPy arrays (n, …), and the records' other fields."""
 
 
 def answers_of(
-    model: Any, strategy: tf.distribute.Strategy, part: Callable[[Any], Any] = lambda answer: answer
+    model: Callable[..., Any], strategy: tf.distribute.Strategy, part: Callable[[Any], Any] = lambda answer: answer
 ) -> Answers:
     """A model as a function of an input.
 
@@ -44,7 +45,7 @@ def answers_of(
 
     answers = tf.function(lambda batch: strategy.run(answer, args=(batch,)), autograph=False)
 
-    def over(batches: EvaluationInput) -> Iterator[tuple[Any, dict[str, npt.NDArray[Any]]]]:
+    def over(batches: EvaluationInput) -> Iterator[tuple[Any, dict[str, Array]]]:
         parts = strategy.distribute_datasets_from_function(batches.dataset)
         for batch in itertools.islice(parts, batches.batches(strategy.num_replicas_in_sync)):
             found, fields = tf.nest.map_structure(
@@ -56,7 +57,7 @@ def answers_of(
     return over
 
 
-def finished_model(store: Store, run: str) -> Any:
+def finished_model(store: Store, run: str) -> keras.Model:
     """Load the model of a finished run.
 
     Raises:

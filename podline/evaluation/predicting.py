@@ -15,20 +15,19 @@ from typing import Any, Protocol
 
 import matplotlib.image
 import numpy as np
-import numpy.typing as npt
 import tensorflow as tf
 
+from podline.arrays import Image
 from podline.data.picture_sandbox import PictureSandboxes, read_picture_file
 from podline.documents.manifest import read_manifest
 from podline.evaluation.forward import finished_model
+from podline.frozen import JsonObject
 from podline.inventory.catalogue import training_of
 from podline.kinds.table import kind_of
 from podline.progress import Reporter
 from podline.stages.tools import PREDICTIONS, PicturePrediction, PredictResult, PredictSpec
 from podline.store.contract import Store, explained
 from podline.store.opening import open_store
-
-Image = npt.NDArray[np.uint8]
 
 _BATCH = 8
 
@@ -176,7 +175,7 @@ def named(pictures: Iterable[str | Path | Image]) -> Iterator[tuple[str, Image]]
                 yield f"picture {number}", np.ascontiguousarray(np.broadcast_to(channels, (*picture.shape[:2], 3)))
 
 
-def document(predictions: Sequence[PicturePrediction]) -> list[Any]:
+def document(predictions: Sequence[PicturePrediction]) -> list[JsonObject]:
     """What goes into the file: COCO results of all pictures, or each picture's classes."""
     if all(prediction.people is not None for prediction in predictions):
         return [person for prediction in predictions for person in prediction.people or ()]

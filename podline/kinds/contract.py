@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from podline.arrays import Arrays
 from podline.documents.any_evaluation import AnyEvaluation
 
 # The contract lies below the layers that call it, and names their types for the type checker alone.
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     import keras  # pyright: ignore[reportMissingTypeStubs]
-    import numpy.typing as npt
 
     from podline.data.reader import SplitReader
     from podline.documents.manifest import Manifest
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from podline.stages.tools import ShowSpec
     from podline.store.contract import Store
     from podline.training.objective import Objective
-
-Arrays: TypeAlias = "Mapping[str, npt.NDArray[Any]]"
 
 
 class Kind(ABC):

@@ -20,7 +20,6 @@ from podline.documents.ledger_entry import (
     AnnealingSummary,
     Data,
     DataChange,
-    Energy,
     Entry,
     Outcome,
     PromotionSummary,
@@ -57,9 +56,6 @@ from podline.stages.table import stage_of
 from podline.store import digests
 from podline.store.contract import Store
 from podline.tpu.tpu_log import REPAIRS, TURN, Event, read_tpu_log
-
-MOST_STATES = 100
-"""How many of the states that annealing judged are kept."""
 
 # Where things lie on this machine, another one in every copy of a store; and what the environment tells.
 _NOT_TOLD = ("root", "store.cache", "strategy")
@@ -383,8 +379,4 @@ def _annealing(of: str, judged: list[AnnealingLine]) -> AnnealingSummary | None:
         rejected=sum(not line.accepted for line in judged),
         final=judged[-1].against,
         lowest=min(line.energy for line in judged),
-        states=tuple(
-            Energy(step=line.step, energy=line.energy, temperature=line.temperature, accepted=line.accepted)
-            for line in judged[-MOST_STATES:]
-        ),
     )

@@ -83,7 +83,7 @@ def _classifier(
         input_shape=image_shape, include_top=False, include_preprocessing=False, weights=None, pooling="avg", **options
     )
     network = named_as_first(network)
-    return keras.Model(network.input, classifier(network.output, classes, settings.dropout))
+    return keras.Model(network.input, classifier(network.outputs[0], classes, settings.dropout))
 
 
 def named_as_first(network: keras.Model) -> keras.Model:
@@ -93,7 +93,7 @@ def named_as_first(network: keras.Model) -> keras.Model:
     """
     counts: Counter[str] = Counter()
 
-    def copied(layer: Any) -> Any:
+    def copied(layer: keras.layers.Layer) -> keras.layers.Layer:
         config = layer.get_config()
         unnamed = _WORD_STARTS.sub("_", type(layer).__name__).lower()
         if re.fullmatch(rf"{unnamed}(_\d+)?", layer.name):

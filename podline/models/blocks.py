@@ -26,13 +26,14 @@ class Blocks:
         """That of the channels."""
         return 1 if self.data_format == "channels_first" else -1
 
-    def begin(self, image: Any) -> Any:
-        """Images (n, height, width, channels) in the data format."""
-        return keras.layers.Permute((3, 1, 2), name="channels_first")(image) if self.axis == 1 else image
+    def begin(self, image_shape: tuple[int, int, int]) -> tuple[keras.KerasTensor, keras.KerasTensor]:
+        """Return the input of images (height, width, channels), and the same in the data format."""
+        image: Any = keras.Input(image_shape)
+        return image, keras.layers.Permute((3, 1, 2), name="channels_first")(image) if self.axis == 1 else image
 
     def convolution(
-        self, maps: Any, name: str, filters: int, *, kernel: int = 3, stride: int = 1, bias: bool = False
-    ) -> Any:
+        self, maps: keras.KerasTensor, name: str, filters: int, *, kernel: int = 3, stride: int = 1, bias: bool = False
+    ) -> keras.KerasTensor:
         """A square convolution; a batch norm that follows would take a bias away again."""
         he_normal: Any = keras.initializers.HeNormal()
         return keras.layers.Conv2D(
@@ -46,7 +47,7 @@ class Blocks:
             name=name,
         )(maps)
 
-    def depthwise(self, maps: Any, name: str, *, stride: int) -> Any:
+    def depthwise(self, maps: keras.KerasTensor, name: str, *, stride: int) -> keras.KerasTensor:
         """A 3 × 3 convolution of each channel by itself."""
         kernel = 3
         # He's rule by hand: Keras would take all channels for inputs of each filter.
@@ -61,20 +62,22 @@ class Blocks:
             name=name,
         )(maps)
 
-    def norm(self, maps: Any, name: str) -> Any:
+    def norm(self, maps: keras.KerasTensor, name: str) -> keras.KerasTensor:
         """Batch normalisation over the channels. Ioffe, Szegedy: "Batch Normalization", ICML 2015."""
         return keras.layers.BatchNormalization(axis=self.axis, momentum=0.9, name=name)(maps)
 
-    def normed(self, maps: Any, name: str) -> Any:
+    def normed(self, maps: keras.KerasTensor, name: str) -> keras.KerasTensor:
         """A batch norm and a ReLU."""
         return keras.layers.ReLU(self.limit, name=f"{name}_relu")(self.norm(maps, f"{name}_norm"))
 
-    def convolved(self, maps: Any, name: str, filters: int, *, kernel: int = 3, stride: int = 1) -> Any:
+    def convolved(
+        self, maps: keras.KerasTensor, name: str, filters: int, *, kernel: int = 3, stride: int = 1
+    ) -> keras.KerasTensor:
         """A convolution, a batch norm and a ReLU."""
         return self.normed(self.convolution(maps, f"{name}_conv", filters, kernel=kernel, stride=stride), name)
 
 
-def classifier(features: Any, classes: int, dropout: float) -> Any:
+def classifier(features: keras.KerasTensor, classes: int, dropout: float) -> keras.KerasTensor:
     """Logits (n, classes) of features (n, values)."""
     if dropout:
         features = keras.layers.Dropout(dropout, name="dropout")(features)

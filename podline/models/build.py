@@ -33,6 +33,8 @@ _OWN = {stock: own for own, stock in STOCK.items()}
 _TO_FLOAT32 = {POLICIES["bfloat16"]: POLICIES["float32"]}
 _VALUES = (tf.Tensor, tf.Variable, keras.Variable)
 _SEED_STATE = "seed_generator_state"
+Exchange = Callable[[keras.layers.Layer], keras.layers.Layer]
+"""What makes another layer of a layer."""
 
 
 def build_model(
@@ -147,7 +149,7 @@ def _trainable(
     network: keras.Model,
     name: str,
     seed: int,
-    front: Callable[[Any], Any],
+    front: Callable[[Any], keras.KerasTensor],
     l2: float = 0.0,
     l2_layers: tuple[str, ...] = (),
     dtype: str = POLICIES["float32"],
@@ -183,7 +185,7 @@ def in_float32(model: keras.Model) -> keras.Model:
     return _copied(model, _exchanging({}, _TO_FLOAT32))
 
 
-def _copied(model: keras.Model, exchange: Callable[[Any], Any]) -> keras.Model:
+def _copied(model: keras.Model, exchange: Exchange) -> keras.Model:
     copy = _cloned(model, exchange)
     copy.set_weights(model.get_weights())
     return copy
@@ -226,17 +228,17 @@ def _require_fixed_constants(settings: ModelSettings, network: keras.Model, agai
         )
 
 
-def _constants(network: Any) -> list[Any]:
+def _constants(network: keras.Model) -> list[Any]:
     nodes = itertools.chain(*_graph(network)._nodes_by_depth.values())
     arguments = [keras.tree.flatten([node.arguments.args, node.arguments.kwargs]) for node in nodes]
     return [np.asarray(value) for value in itertools.chain(*arguments) if isinstance(value, _VALUES)]
 
 
-def _graph(network: Any) -> Any:
+def _graph(network: keras.Model) -> Any:
     return getattr(network, "_functional", network)  # a Sequential holds one
 
 
-def _shapes(network: Any, side: str) -> list[Any]:
+def _shapes(network: keras.Model, side: str) -> list[Any]:
     """The shapes of a functional model's inputs or outputs; what it is, of anything else."""
     tensors = getattr(network, side, None) if isinstance(network, keras.Model) else None
     return [f"a {type(network).__name__}"] if tensors is None else [tuple(tensor.shape) for tensor in tensors]
@@ -253,13 +255,13 @@ def _fresh_names() -> Iterator[None]:
         global_state.set_global_attribute("object_name_uids", names)
 
 
-def _normalised(image: Any, mean: Sequence[float], std: Sequence[float]) -> Any:
+def _normalised(image: keras.KerasTensor, mean: Sequence[float], std: Sequence[float]) -> keras.KerasTensor:
     scale: Any = [1 / deviation if deviation else 1.0 for deviation in std]
     offset: Any = [-centre * factor for centre, factor in zip(mean, scale, strict=True)]
     return keras.layers.Rescaling(scale, offset, name="normalise")(image)
 
 
-def _computed(network: keras.Model, image: Any, dtype: str) -> Any:
+def _computed(network: keras.Model, image: keras.KerasTensor, dtype: str) -> Any:
     """What a functional model's layers, copied and Podline's own in place of stock ones, make of an image."""
     made: dict[int, Any] = {}
     last = max((place for place, layer in enumerate(network.layers) if _kernels(layer)), default=0)
@@ -268,7 +270,7 @@ def _computed(network: keras.Model, image: Any, dtype: str) -> Any:
         exactly: _exchanging(_OWN, {} if exactly else {POLICIES["float32"]: dtype}) for exactly in (True, False)
     }
 
-    def copied(layer: Any) -> Any:
+    def copied(layer: keras.layers.Layer) -> Any:
         # A layer that is called twice is one layer.
         if id(layer) not in made:
             nested, exchange = isinstance(layer, keras.Model), exchanges[id(layer) in exact]
@@ -278,14 +280,16 @@ def _computed(network: keras.Model, image: Any, dtype: str) -> Any:
     return _graph(network)._run_through_graph(image, copied)
 
 
-def _cloned(model: keras.Model, exchange: Callable[[Any], Any]) -> keras.Model:
+def _cloned(model: keras.Model, exchange: Exchange) -> keras.Model:
     return keras.models.clone_model(model, clone_function=exchange, recursive=True)
 
 
-def _exchanging(classes: dict[Any, Any], policies: dict[str, str]) -> Callable[[Any], Any]:
+def _exchanging(
+    classes: dict[Any, Any], policies: dict[str, str]
+) -> Callable[[keras.layers.Layer], keras.layers.Layer]:
     """Copies a layer, without its weights, as one of another class and of another policy, if there is one for it."""
 
-    def exchange(layer: Any) -> Any:
+    def exchange(layer: keras.layers.Layer) -> Any:
         _require_loadable(type(layer), layer.name)
         try:
             # What is an operation and no layer has none, and computes in what it is given.
@@ -315,11 +319,11 @@ def _require_loadable(kind: Any, name: str) -> None:
         )
 
 
-def _float32(output: Any) -> Any:
+def _float32(output: keras.KerasTensor) -> keras.KerasTensor:
     return output if output.dtype == "float32" else keras.layers.Activation("linear", dtype="float32")(output)
 
 
-def _kernels(layer: keras.layers.Layer) -> list[Any]:
+def _kernels(layer: keras.layers.Layer) -> list[keras.Variable]:
     return [variable for variable in layer.trainable_variables if "kernel" in variable.name]
 
 

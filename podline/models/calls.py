@@ -27,7 +27,7 @@ class Call(NamedTuple):
         sources: what gives each input.
     """
 
-    layer: Any
+    layer: layers.Layer
     inputs: tuple[Shape, ...]
     outputs: tuple[Shape, ...]
     sources: tuple[Any, ...]
@@ -61,7 +61,7 @@ def calls_of(model: keras.Model) -> Iterator[Call]:
                 yield Call(operation, tuple(inputs), tuple(outputs), tuple(sources))
 
 
-def stock(layer: Any) -> type[Any]:
+def stock(layer: layers.Layer) -> type[layers.Layer]:
     """A layer's class in Keras."""
     return STOCK.get(type(layer), type(layer))
 
@@ -139,12 +139,12 @@ def _none(_call: Call) -> int:
     return 0
 
 
-_CONVOLUTIONS: tuple[type[Any], ...] = (layers.Conv1D, layers.Conv2D, layers.Conv3D)
-_DEPTHWISE: tuple[type[Any], ...] = (layers.DepthwiseConv1D, layers.DepthwiseConv2D)
-_SEPARABLE: tuple[type[Any], ...] = (layers.SeparableConv1D, layers.SeparableConv2D)
-_TRANSPOSED: tuple[type[Any], ...] = (layers.Conv1DTranspose, layers.Conv2DTranspose, layers.Conv3DTranspose)
+_CONVOLUTIONS: tuple[type[layers.Layer], ...] = (layers.Conv1D, layers.Conv2D, layers.Conv3D)
+_DEPTHWISE: tuple[type[layers.Layer], ...] = (layers.DepthwiseConv1D, layers.DepthwiseConv2D)
+_SEPARABLE: tuple[type[layers.Layer], ...] = (layers.SeparableConv1D, layers.SeparableConv2D)
+_TRANSPOSED: tuple[type[layers.Layer], ...] = (layers.Conv1DTranspose, layers.Conv2DTranspose, layers.Conv3DTranspose)
 # What weighs, and sums as many products as there are numbers: papers leave it out.
-_WEIGHING: tuple[type[Any], ...] = (
+_WEIGHING: tuple[type[layers.Layer], ...] = (
     layers.BatchNormalization,
     layers.LayerNormalization,
     layers.GroupNormalization,
@@ -154,7 +154,7 @@ _WEIGHING: tuple[type[Any], ...] = (
     layers.Embedding,
     LayerScale,
 )
-_MULTIPLY_ADDS: dict[Any, Callable[[Call], int | None]] = {
+_MULTIPLY_ADDS: dict[object, Callable[[Call], int | None]] = {
     **dict.fromkeys((*_CONVOLUTIONS, layers.Dense), _per_output),
     **dict.fromkeys(_TRANSPOSED, _per_input),
     **dict.fromkeys(_DEPTHWISE, _depthwise),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import keras
 from keras import layers
@@ -79,5 +78,5 @@ def _row(calls: list[Call]) -> LayerDescription:
     )
 
 
-def _values(variables: list[Any]) -> int:
+def _values(variables: list[keras.Variable]) -> int:
     return sum(math.prod(variable.shape) for variable in variables)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import keras
 from keras import layers
@@ -21,8 +20,8 @@ WIDE_RESNET_OPERATIONS = 10.49e9
 
 # Of an activation, for each value: an exponential, a root or an error function counts as one.
 _ACTIVATIONS = {"linear": 0, "relu": 1, "relu6": 1, "tanh": 1, "sigmoid": 4, "silu": 5, "gelu": 5}
-_KERNELS: tuple[type[Any], ...] = (layers.Conv2D, layers.DepthwiseConv2D, layers.Dense, layers.EinsumDense)
-_FREE: tuple[type[Any], ...] = (
+_KERNELS: tuple[type[layers.Layer], ...] = (layers.Conv2D, layers.DepthwiseConv2D, layers.Dense, layers.EinsumDense)
+_FREE: tuple[type[layers.Layer], ...] = (
     layers.Concatenate,
     layers.Cropping2D,
     layers.Dropout,
@@ -137,7 +136,7 @@ def _pooled(call: Call) -> int:
     return math.prod(call.layer.pool_size) * call.values_out
 
 
-_OPERATIONS: dict[Any, Callable[[Call], int | None]] = {
+_OPERATIONS: dict[object, Callable[[Call], int | None]] = {
     **dict.fromkeys(_KERNELS, _products),
     layers.MultiHeadAttention: _attention,
     layers.BatchNormalization: lambda call: call.values_out * (1 if _is_folded(call) else 2),

@@ -8,7 +8,6 @@ network until the last map has at least 4 × 4 places.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import keras
 
@@ -35,14 +34,14 @@ RELU_LIMIT = 6.0
 def mobilenetv2(image_shape: tuple[int, int, int], classes: int, settings: ModelSettings) -> keras.Model:
     """A stem, 17 bottlenecks, a head that grows with a width above 1 only (section 6.1), a classifier."""
     make = Blocks(settings.data_format, RELU_LIMIT)
-    image = keras.Input(image_shape)
-    maps = backbone(make, make.begin(image), settings.width, min(image_shape[:2]))
+    image, maps = make.begin(image_shape)
+    maps = backbone(make, maps, settings.width, min(image_shape[:2]))
     maps = make.convolved(maps, "head", make_divisible(HEAD_CHANNELS * max(1.0, settings.width)), kernel=1)
     features = keras.layers.GlobalAveragePooling2D(data_format=make.data_format, name="pool")(maps)
     return keras.Model(image, classifier(features, classes, settings.dropout))
 
 
-def backbone(make: Blocks, maps: Any, width: float, side: int) -> Any:
+def backbone(make: Blocks, maps: keras.KerasTensor, width: float, side: int) -> keras.KerasTensor:
     """The last bottleneck's maps.
 
     Args:
@@ -73,7 +72,9 @@ def _strides(side: int) -> list[int]:
     return [1] * (HALVINGS - halvings) + [2] * halvings
 
 
-def _bottleneck(make: Blocks, maps: Any, name: str, expanded: int, filters: int, stride: int) -> Any:
+def _bottleneck(
+    make: Blocks, maps: keras.KerasTensor, name: str, expanded: int, filters: int, stride: int
+) -> keras.KerasTensor:
     """Expand, filter each channel, project; no activation after the projection: it would lose what a ReLU cuts off."""
     channels, before = maps.shape[make.axis], maps
     if expanded > channels:

@@ -25,8 +25,8 @@ LOGIT_SCALE = 0.125
 def resnet(image_shape: tuple[int, int, int], classes: int, settings: ModelSettings) -> keras.Model:
     """A stem at full resolution, stages that halve it, a classifier on each channel's largest value."""
     make = Blocks(settings.data_format)
-    image = keras.Input(image_shape)
-    maps = make.convolved(make.begin(image), "stem", make_divisible(STEM_CHANNELS * settings.width))
+    image, maps = make.begin(image_shape)
+    maps = make.convolved(maps, "stem", make_divisible(STEM_CHANNELS * settings.width))
     for stage, base in enumerate(STAGE_CHANNELS, start=1):
         channels = make_divisible(base * settings.width)
         maps = make.convolution(maps, f"stage{stage}_conv", channels)

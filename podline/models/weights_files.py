@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from podline.arrays import Array
 from podline.errors import ArtifactError, SettingsError, SourceError
 from podline.sandbox import Limits, confined, limits_of
 
-Layers = dict[str, dict[str, npt.NDArray[Any]]]
+Layers = dict[str, dict[str, Array]]
 """Layer → variable → values. A variable is its name, or its place as Keras 3 writes it: ``0``, ``1`` …"""
 
 _FOLDER = "folder"

@@ -18,14 +18,17 @@ from typing import Any
 
 import h5py
 import numpy as np
-import numpy.typing as npt
 
+from podline.arrays import Array
 from podline.data import bounds
 from podline.entry_points import reason
 from podline.errors import ArtifactError
 
 _IN_KERAS = "model.weights.h5"
 _DEEPEST = 100  # groups within groups; a layer within a layer takes two or three
+
+Named = Iterator[tuple[str, Array]]
+"""The arrays of a file with their paths."""
 
 
 def write_arrays(file: Path, kind: str, size: int, folder: Path) -> list[str]:
@@ -56,9 +59,7 @@ def write_arrays(file: Path, kind: str, size: int, folder: Path) -> list[str]:
     return paths
 
 
-def _at_most(
-    most: int, file: Path, arrays: Iterator[tuple[str, npt.NDArray[Any]]]
-) -> Iterator[tuple[str, npt.NDArray[Any]]]:
+def _at_most(most: int, file: Path, arrays: Named) -> Named:
     """Yield the floating-point arrays, without the states of generators; refuse more bytes than ``most``."""
     written = 0
     for path, values in arrays:
@@ -69,17 +70,17 @@ def _at_most(
             yield path, values
 
 
-def _of_npz(file: Path) -> Iterator[tuple[str, npt.NDArray[Any]]]:
+def _of_npz(file: Path) -> Named:
     with file.open("rb") as opened, np.load(opened, allow_pickle=False) as arrays:
         yield from arrays.items()
 
 
-def _of_keras(file: Path) -> Iterator[tuple[str, npt.NDArray[Any]]]:
+def _of_keras(file: Path) -> Named:
     with zipfile.ZipFile(file) as archive:
         yield from _of_h5(io.BytesIO(archive.read(_IN_KERAS)), file)
 
 
-def _of_h5(content: Any, file: Path | None = None) -> Iterator[tuple[str, npt.NDArray[Any]]]:
+def _of_h5(content: Any, file: Path | None = None) -> Named:
     with h5py.File(content, "r") as h5:
         shown = file or content
         objects = dict(_objects(h5["/"], shown))
@@ -90,7 +91,7 @@ def _of_h5(content: Any, file: Path | None = None) -> Iterator[tuple[str, npt.ND
             yield from _of_keras3(objects, shown)
 
 
-def _objects(group: Any, file: Any, above: str = "", seen: set[Any] | None = None) -> Iterator[tuple[str, Any]]:
+def _objects(group: Any, file: object, above: str = "", seen: set[Any] | None = None) -> Iterator[tuple[str, Any]]:
     """Yield each object of an HDF5 file with its path; refuse what leads out of the file, or to an object again.
 
     Raises:
@@ -118,13 +119,13 @@ def _objects(group: Any, file: Any, above: str = "", seen: set[Any] | None = Non
             yield from _objects(found, file, f"{path}/", seen)
 
 
-def _refused(file: Any, path: str, what: str) -> ArtifactError:
+def _refused(file: object, path: str, what: str) -> ArtifactError:
     return ArtifactError(
         f"init={file}: {path} is {what} vs weights in the file itself; save the model again, with model.save_weights"
     )
 
 
-def _of_keras2(h5: Any) -> Iterator[tuple[str, npt.NDArray[Any]]]:
+def _of_keras2(h5: Any) -> Named:
     """A group for each layer, whose attribute ``weight_names`` has the names of its variables in their order."""
     for layer in map(_text, h5.attrs["layer_names"]):
         for name in map(_text, h5[layer].attrs["weight_names"]):
@@ -132,7 +133,7 @@ def _of_keras2(h5: Any) -> Iterator[tuple[str, npt.NDArray[Any]]]:
             yield path if "/" in path else f"{layer}/{path}", h5[layer][name][()]
 
 
-def _of_keras3(objects: dict[str, Any], file: Any) -> Iterator[tuple[str, npt.NDArray[Any]]]:
+def _of_keras3(objects: dict[str, Any], file: object) -> Named:
     """A group ``vars`` for each layer, with the layer's name as an attribute and its variables by number."""
     groups: dict[str, Any] = {
         path.removesuffix("/vars"): found
@@ -154,7 +155,7 @@ def _of_keras3(objects: dict[str, Any], file: Any) -> Iterator[tuple[str, npt.ND
             yield f"{'/'.join(outer)}/{number}", group[number][()]
 
 
-def _of_saved_model(folder: Path) -> Iterator[tuple[str, npt.NDArray[Any]]]:
+def _of_saved_model(folder: Path) -> Named:
     """The checkpoint of a SavedModel, whose graph of objects has the variables' full names."""
     import tensorflow as tf  # noqa: PLC0415 (no other format needs it)
     from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectGraph  # noqa: PLC0415
@@ -173,11 +174,11 @@ def _of_saved_model(folder: Path) -> Iterator[tuple[str, npt.NDArray[Any]]]:
                 yield attribute.full_name, checkpoint.get_tensor(attribute.checkpoint_key)
 
 
-def _text(name: Any) -> str:
+def _text(name: str | bytes) -> str:
     return name.decode() if isinstance(name, bytes) else str(name)
 
 
-READERS: dict[str, Callable[[Path], Iterator[tuple[str, npt.NDArray[Any]]]]] = {
+READERS: dict[str, Callable[[Path], Named]] = {
     ".npz": _of_npz,
     ".keras": _of_keras,
     ".h5": _of_h5,

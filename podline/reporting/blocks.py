@@ -5,14 +5,21 @@ A text is shown as it is, whatever it holds: names of classes and files may be a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
 from markupsafe import Markup, escape
 
+from podline import figures
+from podline.drawing.svg import Svg
 from podline.ledger.differences import NONE
-from podline.reporting.templates import TEMPLATES, Markdown, code, markdown, unbroken
+from podline.reporting.escaping import Markdown, code, markdown, unbroken
+
+# Characters of what a table is called for those who hear it.
+_LABEL = 120
+_HEADER = Markup('<th scope="col">{}</th>')
 
 
 class Block(Protocol):
@@ -94,13 +101,24 @@ class Table:
 
     def html(self) -> Markup:
         """Return the table in a frame that scrolls where the page is too narrow for it."""
-        filled = TEMPLATES.get_template("table.html").render(
-            kind="facts" if self.words == len(self.columns) else f"figures words-{self.words}",
-            header=self.header,
-            columns=self.columns,
-            rows=self.rows,
+        style = "facts" if self.words == len(self.columns) else f"figures words-{self.words}"
+        names = filter(None, self.columns if self.header else (row[0] for row in self.rows))
+        head = [_HEADER.format(name) if name else Markup("<td></td>") for name in self.columns]
+        return Markup(
+            '<div class="scroll" tabindex="0" role="group" aria-label="Table: {}">\n'
+            '<table class="{}">\n{}<tbody>\n{}\n</tbody>\n</table></div>'
+        ).format(
+            textwrap.shorten(", ".join(names), _LABEL, placeholder="…"),
+            style,
+            Markup("<thead><tr>{}</tr></thead>\n").format(Markup().join(head)) if self.header else "",
+            Markup("\n").join(map(self._row, self.rows)),
         )
-        return Markup(filled)  # noqa: S704 (the template has escaped the texts)
+
+    @staticmethod
+    def _row(texts: Sequence[str]) -> Markup:
+        first, *others = map(unbroken, texts)
+        cells = Markup().join(Markup("<td>{}</td>").format(cell) for cell in others)
+        return Markup('<tr><th scope="row">{}</th>{}</tr>').format(first, cells)
 
     def markdown(self) -> Markdown:
         """Return the table in GitHub's Markdown."""
@@ -117,15 +135,19 @@ class Table:
 class Chart:
     """A chart of :mod:`podline.drawing.drawing`, on the page alone; its figures are in a table."""
 
-    svg: Markup
+    svg: Svg
     title: str = ""
     caption: str = ""
+    wide: bool = False
 
     def html(self) -> Markup:
         """Return a figure of the page."""
         title = Markup("<h3>{}</h3>").format(self.title) if self.title else ""
         caption = Markup("<figcaption>{}</figcaption>").format(unbroken(self.caption)) if self.caption else ""
-        return Markup("<figure>{}{}{}</figure>").format(title, self.svg, caption)
+        svg = self.svg.html()
+        if self.wide:
+            svg = Markup('<div class="scroll wide" tabindex="0" role="group" aria-label="Chart">{}</div>').format(svg)
+        return Markup("<figure>{}{}{}</figure>").format(title, svg, caption)
 
     def markdown(self) -> str:
         """Return nothing."""
@@ -225,6 +247,128 @@ class Key:
         return ""
 
 
+@dataclass(frozen=True)
+class Kicker:
+    """The line above a page's headline: what the page is about, and the way to the index of nights.
+
+    Attributes:
+        about: texts.
+        index: the index's address; empty for none.
+    """
+
+    about: Sequence[str]
+    index: str = ""
+
+    def html(self) -> Markup:
+        """Return a line of the page."""
+        parts = [Markup("Podline"), *(Markup("<b>{}</b>").format(unbroken(text)) for text in self.about)]
+        if self.index:
+            parts.append(Markup('<a href="{}">all nights</a>').format(self.index))
+        return Markup('<p class="kicker">{}</p>').format(Markup(" · ").join(parts))
+
+    def markdown(self) -> str:
+        """Return the texts in a line."""
+        return " · ".join(map(markdown, self.about))
+
+
+@dataclass(frozen=True)
+class Title:
+    """A page's headline.
+
+    Attributes:
+        figure: in large letters.
+        text: what goes on from it.
+        small: beside the figure, in small letters.
+    """
+
+    figure: str
+    text: str
+    small: str = ""
+
+    def html(self) -> Markup:
+        """Return a heading of the first level."""
+        small = Markup(" <small>{}</small>").format(unbroken(self.small)) if self.small else ""
+        return Markup("<h1><strong>{}{}</strong> {}</h1>").format(unbroken(self.figure), small, unbroken(self.text))
+
+    def markdown(self) -> str:
+        """Return a heading of the first level."""
+        return f"# {' '.join(markdown(text) for text in (self.figure, self.small, self.text) if text)}"
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A result that stands out: a comparison, a decision.
+
+    Attributes:
+        strong: its first words.
+        text: what goes on from them.
+        lines: below it.
+        style: what to think of it: ``better``, ``worse`` or ``noise``.
+        sign: before the first words, on the page alone.
+    """
+
+    strong: str
+    text: str
+    lines: Sequence[str] = ()
+    style: str = "noise"
+    sign: str = ""
+
+    def html(self) -> Markup:
+        """Return a framed part of the page."""
+        sign = Markup('<span aria-hidden="true">{}</span> ').format(self.sign) if self.sign else ""
+        return Markup('<div class="standing {}"><p><strong>{}{}</strong>{}</p>{}</div>').format(
+            self.style, sign, self.strong, unbroken(self.text), Items(self.lines).html() if self.lines else ""
+        )
+
+    def markdown(self) -> str:
+        """Return all of it in a paragraph."""
+        return markdown("; ".join((f"{self.strong}{self.text}".removesuffix("." if self.lines else ""), *self.lines)))
+
+
+class Tile(NamedTuple):
+    """A figure by itself.
+
+    Attributes:
+        name: what it is.
+        figure: with its interval.
+        change: since the run that it is held against, with its sign; empty where there is none.
+        word: what to think of the change: ``better``, ``worse``, ``noise``; empty where nothing can be thought.
+        line: of the last nights.
+    """
+
+    name: str
+    figure: str
+    change: str = ""
+    word: str = ""
+    line: Markup = Markup()
+
+    def html(self) -> Markup:
+        """Return an entry of a list of terms."""
+        changed = Markup(' <span class="change {}"><span aria-hidden="true">{}</span> {}</span>')
+        change = changed.format(self.word, figures.arrow(self.change), self.change) if self.change else ""
+        return Markup("<div><dt>{}</dt><dd>{}{}{}</dd></div>").format(
+            self.name, unbroken(self.figure), change, self.line
+        )
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """Figures beside each other, on the page alone: tables have them too."""
+
+    tiles: Sequence[Tile]
+    note: str = ""
+
+    def html(self) -> Markup:
+        """Return a list of terms."""
+        note = Text(self.note, "note").html() if self.note else ""
+        tiles = Markup("\n").join(tile.html() for tile in self.tiles)
+        return Markup('<dl class="tiles">\n{}\n</dl>\n{}').format(tiles, note)
+
+    def markdown(self) -> str:
+        """Return nothing."""
+        return ""
+
+
 class Fold:
     """Blocks that are folded away on the page; in Markdown they are below a heading."""
 
@@ -272,3 +416,12 @@ def html_of(blocks: Iterable[Block]) -> Markup:
 def markdown_of(blocks: Iterable[Block]) -> str:
     """Return blocks in Markdown."""
     return "\n\n".join(filter(None, (block.markdown() for block in blocks)))
+
+
+def charts_of(blocks: Iterable[Block]) -> Iterator[Svg]:
+    """Yield the charts among blocks, also those in other blocks."""
+    for block in blocks:
+        if isinstance(block, Chart):
+            yield block.svg
+        elif isinstance(block, Fold | Column):
+            yield from charts_of(block.blocks)

@@ -6,7 +6,6 @@ from collections.abc import Sequence, Set
 from typing import Any, NamedTuple
 
 import numpy as np
-from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
@@ -17,6 +16,7 @@ from podline.documents.metric import Metric
 from podline.documents.metrics_log import EvaluationLine, StepsLine
 from podline.documents.pose_figures import JointFigures
 from podline.drawing.drawing import ACCENT, INK, MUTED, PAPER, SECOND, chart
+from podline.drawing.svg import Svg
 from podline.measures import measure_named
 
 _DASHED: dict[str, Any] = {"linewidth": 0.9, "linestyle": (0, (4, 3))}
@@ -38,7 +38,7 @@ _STAGE_MEASURES = {
 _STAGE_COLOURS = (ACCENT, SECOND, *COLOURS[2:])
 
 
-def verdict(evaluation: AnyEvaluation) -> Markup:
+def verdict(evaluation: AnyEvaluation) -> Svg:
     """The result with its interval on one axis: guessing, the untrained network, the trained one on both splits."""
     measure = evaluation.measure
     rows = [
@@ -71,45 +71,39 @@ def verdict(evaluation: AnyEvaluation) -> Markup:
     return drawing.svg
 
 
-def loss(steps: Sequence[StepsLine], evaluations: Sequence[EvaluationLine], rejected: Set[int] = frozenset()) -> Markup:
-    """The loss in training and on what is held out over the steps; a cross marks the steps that were rejected."""
-    last = f" Last training loss {steps[-1].loss:.3f}." if steps else ""
-    with chart("loss", f"Loss over training steps.{last}") as drawing:
+def curve(
+    title: str,
+    figure: str,
+    steps: Sequence[StepsLine],
+    evaluations: Sequence[EvaluationLine] = (),
+    rejected: Set[int] = frozenset(),
+) -> Svg:
+    """Draw a figure over the training steps: in training, and of what is held out.
+
+    Args:
+        title: what the figure is called.
+        figure: its name in the lines.
+        steps: of the training.
+        evaluations: of what is held out.
+        rejected: steps that get a cross.
+    """
+    ends = {"in training": steps[-1:], "on the held-out split": evaluations[-1:]}
+    last = ", ".join(f"{getattr(line, figure):.3g} {where}" for where, lines in ends.items() for line in lines)
+    with chart(figure, f"{title} over training steps. Last: {last}.") as drawing:
         (axes,) = drawing.axes()
-        axes.plot([line.step for line in steps], [line.loss for line in steps], color=ACCENT, label="training")
-        _evaluations(axes, evaluations, [line.loss for line in evaluations], rejected)
+        axes.plot(
+            [line.step for line in steps], [getattr(line, figure) for line in steps], color=ACCENT, label="training"
+        )
+        _evaluations(axes, evaluations, [getattr(line, figure) for line in evaluations], rejected)
         axes.set_ylim(bottom=0)
+        if figure == "accuracy":
+            percent_axis(axes, "y")
+            axes.set_ylim(top=1.02)
         steps_axis(axes)
     return drawing.svg
 
 
-def accuracy(
-    steps: Sequence[StepsLine], evaluations: Sequence[EvaluationLine], rejected: Set[int] = frozenset()
-) -> Markup:
-    """The accuracy on augmented training batches and on what is held out over the steps; crosses as in the loss."""
-    last = f" Last accuracy on the held-out split {100 * evaluations[-1].accuracy:.1f} %." if evaluations else ""
-    with chart("accuracy", f"Accuracy over training steps.{last}") as drawing:
-        (axes,) = drawing.axes()
-        axes.plot([line.step for line in steps], [line.accuracy for line in steps], color=ACCENT, label="training")
-        _evaluations(axes, evaluations, [line.accuracy for line in evaluations], rejected)
-        percent_axis(axes, "y")
-        axes.set_ylim(0, 1.02)
-        steps_axis(axes)
-    return drawing.svg
-
-
-def learning_rate(steps: Sequence[StepsLine]) -> Markup:
-    """The learning rate over the steps."""
-    peak = max((line.learning_rate for line in steps), default=0.0)
-    with chart("learning-rate", f"Learning rate over training steps; its peak is {peak:.4g}.") as drawing:
-        (axes,) = drawing.axes()
-        axes.plot([line.step for line in steps], [line.learning_rate for line in steps], color=ACCENT)
-        axes.set_ylim(bottom=0)
-        steps_axis(axes)
-    return drawing.svg
-
-
-def throughput(steps: Sequence[StepsLine]) -> Markup:
+def throughput(steps: Sequence[StepsLine]) -> Svg:
     """Examples per second, and below it the share of the time that was spent waiting for input, over the steps."""
     typical = float(np.median([line.examples_per_second for line in steps])) if steps else 0.0
     alt = f"Examples per second over training steps (median {typical:,.0f}), and the share of time waiting for input."
@@ -128,7 +122,7 @@ def throughput(steps: Sequence[StepsLine]) -> Markup:
     return drawing.svg
 
 
-def confusion(evaluation: Evaluation) -> Markup:
+def confusion(evaluation: Evaluation) -> Svg:
     """The confusion matrix: a row for each label; the stronger the colour, the larger the share of the row."""
     counts = np.asarray(evaluation.confusion) if evaluation.confusion else _summed(evaluation)
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
@@ -163,7 +157,7 @@ def _summed(evaluation: Evaluation) -> np.ndarray:
     return counts
 
 
-def per_class(classes: Sequence[ClassFigures], overall: float, most: int) -> Markup:
+def per_class(classes: Sequence[ClassFigures], overall: float, most: int) -> Svg:
     """Each class's accuracy with its interval, the best first; a line marks the accuracy over all classes.
 
     Of many classes, those with the lowest accuracy.
@@ -187,7 +181,7 @@ def per_class(classes: Sequence[ClassFigures], overall: float, most: int) -> Mar
     return drawing.svg
 
 
-def calibration(bins: Sequence[CalibrationBin], error: float) -> Markup:
+def calibration(bins: Sequence[CalibrationBin], error: float) -> Svg:
     """The reliability diagram: how often guesses of some confidence are right, and below it how many there are."""
     filled = [entry for entry in bins if entry.examples]
     alt = f"Reliability diagram: accuracy against confidence. Expected calibration error {100 * error:.1f} %."
@@ -221,7 +215,7 @@ def calibration(bins: Sequence[CalibrationBin], error: float) -> Markup:
     return drawing.svg
 
 
-def joints(entries: Sequence[JointFigures]) -> Markup:
+def joints(entries: Sequence[JointFigures]) -> Svg:
     """Draw the share of each joint's labelled places that is found, and that is close."""
     shares = [joint.close / joint.labelled if joint.labelled else 0.0 for joint in entries]
     found = [joint.in_found / joint.labelled if joint.labelled else 0.0 for joint in entries]
@@ -243,13 +237,13 @@ def joints(entries: Sequence[JointFigures]) -> Markup:
     return drawing.svg
 
 
-def stage_measures(steps: Sequence[StepsLine]) -> dict[str, Markup]:
+def stage_measures(steps: Sequence[StepsLine]) -> dict[str, Svg]:
     """Return a chart of each measure of a pose network's stages that was logged, by its title."""
     logged = {name.partition("/")[2] for line in steps for name in line.measures}
     return {title: _stage_measure(steps, name) for name, title in _STAGE_MEASURES.items() if name in logged}
 
 
-def _stage_measure(steps: Sequence[StepsLine], measure: str) -> Markup:
+def _stage_measure(steps: Sequence[StepsLine], measure: str) -> Svg:
     """One measure of every stage over the training steps."""
     names = sorted({name for line in steps for name in line.measures if name.partition("/")[2] == measure})
     last = {name: next(line.measures[name] for line in reversed(steps) if name in line.measures) for name in names}
@@ -344,7 +338,7 @@ def _pixels(axes: Axes, _counts: np.ndarray, shares: np.ndarray) -> None:
     axes.imshow(picture, interpolation="none")
 
 
-def stages(seconds: Sequence[tuple[str, float]]) -> Markup:
+def stages(seconds: Sequence[tuple[str, float]]) -> Svg:
     """What each stage took, as bars."""
     alt = "Time of each stage: " + ", ".join(f"{stage} {figures.duration(took)}" for stage, took in seconds) + "."
     with chart("stages", alt, height=0.4 + 0.27 * len(seconds)) as drawing:
@@ -369,7 +363,7 @@ class Night(NamedTuple):
     metric: Metric
 
 
-def nights(earlier: Sequence[Night], this: Night, measure: str, champion: Metric | None) -> Markup:
+def nights(earlier: Sequence[Night], this: Night, measure: str, champion: Metric | None) -> Svg:
     """The metric that counts, with its interval, of the nights before and of this one; a line is the champion's.
 
     Args:

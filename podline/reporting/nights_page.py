@@ -9,17 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
 from urllib.parse import quote
+
+from markupsafe import Markup, escape
 
 from podline import figures
 from podline.documents import champions
 from podline.documents.ledger_entry import Entry, Outcome
 from podline.ledger import ledger
 from podline.measures import measure_named
+from podline.plurals import plural
+from podline.reporting.blocks import Block, Chart, Grid, Kicker, Text, Title
+from podline.reporting.document import document
+from podline.reporting.escaping import unbroken
 from podline.reporting.night_series import AllSeries, Change, Series, night_of
 from podline.reporting.over_nights import line, ticks
-from podline.reporting.templates import TEMPLATES
 from podline.store.contract import BUCKET_SCHEME, INDEX, Store
 
 MOST_ROWS = 1_000
@@ -27,34 +31,25 @@ MOST_ROWS = 1_000
 MOST_CHARTED = 12
 """Of so many kinds of nights, those that ended last, there are charts."""
 
+_HEAD = ["ended", "state", "run", "result", "change", "took", "re-used", "data"]
+_NUMBERS = {"result", "change", "took"}
+_ABOUT_NIGHTS = (
+    "A night is a run that a schedule began. Change: against the last night of the same schedule with the same "
+    "settings, but for the seed and the data; green is better and red is worse, where equal models would differ so "
+    "much in fewer than one of 1,000 comparisons. While fewer than four models of a kind are known, the spread between "
+    "seeds is not: a change has no colour, as it may be caused by the seed. A model that an earlier night had is no "
+    "change. A run’s own page looks at the same examples one by one, and tells smaller changes from chance."
+)
+_ABOUT_OTHERS = (
+    "Runs that a person started, and retries. No night is compared with any of these; a retry of a night is compared "
+    "with the last night, and “podline runs compare” compares any runs."
+)
 _BEGAN = {"hand": "by hand", "retry": "retry"}
 
 # Characters of what ended a night before its time; the ledger has all of it.
 _MOST_CAUSE = 160
 # Whoever writes the index reads the ledger again so many times at most: nights do not end faster than that.
 _MOST_ROUNDS = 5
-
-
-class NightRow(NamedTuple):
-    """A run in its table: finished texts."""
-
-    ended: str
-    began: str
-    state: str
-    run: str
-    report: str
-    champion: bool
-    verdict: str
-    below: str
-    figure: str
-    change: str
-    word: str
-    arrow: str
-    cause: str
-    slow: str
-    took: str
-    reused: str
-    data: str
 
 
 def write_index(store: Store) -> str:
@@ -107,14 +102,12 @@ def index_page(where: str, entries: Iterable[Entry], crowned: Mapping[str, str] 
         crowned: recipe → run of its champion.
         base: what a name in the store becomes an address with; empty for a page in the store's root.
     """
-    nights, others, every = _Table(), _Table(), AllSeries()
+    nights, others, every = _RunsTable("every night"), _RunsTable("other runs"), AllSeries()
     last = None
     for entry in entries:
         series = every.of(entry)
-        change = series.change(entry) if series else Change()
-        row = _row(
-            entry, change, (crowned or {}).get(entry.recipe) == entry.run, base, series.slow(entry) if series else ""
-        )
+        change, slow = (series.change(entry), series.slow(entry)) if series else (Change(), "")
+        row = _row(entry, change, slow, champion=(crowned or {}).get(entry.recipe) == entry.run, base=base)
         if entry.started != "schedule":
             others.add(entry.name, row)
             continue
@@ -122,66 +115,94 @@ def index_page(where: str, entries: Iterable[Entry], crowned: Mapping[str, str] 
         last = entry
         if series:
             series.add(entry)
-    found = every.newest_first()
-    return TEMPLATES.get_template("nights.html").render(
-        where=where,
-        sentence=_sentence(last),
-        series=[*_sections(found[:MOST_CHARTED], crowned or {})],
-        not_charted=figures.count(len(found) - MOST_CHARTED) if len(found) > MOST_CHARTED else "",
-        nights=nights,
-        others=others,
-    )
+    header = [Kicker([where]), Title(plural(nights.count, "night"), _sentence(last, others.count))]
+    sections = [*_charted(every.newest_first(), crowned or {}), *_lists(nights, others)]
+    return document("Nights", header, sections, ("page.css", "nights.css"))
 
 
-class _Table:
+class _RunsTable:
     """Rows under their names, the newest first; of very many the newest.
 
     Attributes:
         count: how many there are, those that are left out among them.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
         self.count = 0
-        self._rows: dict[str, NightRow] = {}
+        self._name = name
+        self._rows: dict[str, Markup] = {}
 
-    def add(self, name: str, row: NightRow) -> None:
-        """One more, or another one of the same name in place of it."""
+    def add(self, name: str, row: Markup) -> None:
+        """Add a row, or replace the one of the same name."""
         self.count += name not in self._rows
         self._rows.pop(name, None)
         self._rows[name] = row
         if len(self._rows) > MOST_ROWS:
             del self._rows[next(iter(self._rows))]
 
-    @property
-    def rows(self) -> list[NightRow]:
-        """The newest first."""
-        return [*self._rows.values()][::-1]
+    def html(self) -> Markup:
+        """Return a table that phones show as a list; roles, as its rows are no table rows there."""
+        nights = self._name == "every night"
+        names = _HEAD if nights else [*_HEAD[:2], "started", *_HEAD[2:]]
+        cell = Markup('<th role="columnheader" scope="col"{}>{}</th>')
+        number = Markup(' class="number"')
+        return Markup(
+            '<div class="scroll"{} tabindex="0" role="group" aria-label="Table: {}, the newest first">\n'
+            '<table class="figures nights" role="table">\n<thead role="rowgroup"><tr role="row">{}</tr></thead>\n'
+            '<tbody role="rowgroup">\n{}\n</tbody>\n</table></div>'
+        ).format(
+            "" if nights else Markup(' id="others"'),
+            self._name,
+            Markup().join(cell.format(number if name in _NUMBERS else "", name) for name in names),
+            Markup("\n").join(reversed(self._rows.values())),
+        )
 
-    @property
-    def older(self) -> str:
-        """How many are left out; empty for none."""
-        return figures.count(self.count - len(self._rows)) if self.count > len(self._rows) else ""
+    def markdown(self) -> str:
+        """Return nothing: the index is a page alone."""
+        return ""
+
+    def blocks(self, note: str) -> Iterator[Block]:
+        """Yield how many rows are left out, the table, and a note."""
+        if (older := self.count - len(self._rows)) > 0:
+            newest = f"The newest {len(self._rows)}; {figures.count(older)} older ones: “podline runs list”."
+            yield Text(newest, "note")
+        yield self
+        yield Text(note, "note")
 
 
-def _sections(found: Sequence[Series], crowned: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-    """The charts of each series that has any. Results of one measure have one axis, so that they can be compared."""
-    charts = {id(series): series.charts() for series in found}
+def _lists(nights: _RunsTable, others: _RunsTable) -> Iterator[tuple[str, Iterable[Block]]]:
+    if nights.count:
+        yield "Every night", nights.blocks(_ABOUT_NIGHTS)
+    if others.count:
+        yield "Other runs", others.blocks(_ABOUT_OTHERS)
+
+
+def _charted(found: Sequence[Series], crowned: Mapping[str, str]) -> Iterator[tuple[str | Markup, Iterable[Block]]]:
+    """Yield the charts of each series that has any. Results of one measure have one axis, so they can be compared."""
+    charts = {id(series): series.charts() for series in found[:MOST_CHARTED]}
+    drawn = [series for series in found[:MOST_CHARTED] if charts[id(series)]]
     axes: dict[tuple[str, ...], list[float]] = {}
-    for key in {_axis(series, chart.title) for series in found for chart in charts[id(series)]}:
-        sharing = [chart for series in found for chart in charts[id(series)] if _axis(series, chart.title) == key]
-        axes[key] = ticks(sharing)
-    for series in found:
-        drawn = [(chart, line(chart, axes[_axis(series, chart.title)])) for chart in charts[id(series)]]
-        if drawn:
-            yield {
-                "recipe": series.first.recipe,
-                "schedule": series.first.schedule,
-                "settings": _settings(series.first),
-                "count": figures.count(series.count),
-                "since": figures.day(series.first.ended),
-                "promotion": _standing(series, crowned),
-                "charts": [{"title": chart.title, "svg": svg, "note": chart.note} for chart, svg in drawn],
-            }
+    for key in {_axis(series, chart.title) for series in drawn for chart in charts[id(series)]}:
+        axes[key] = ticks(
+            chart for series in drawn for chart in charts[id(series)] if _axis(series, chart.title) == key
+        )
+    for series in drawn:
+        blocks: list[Block] = [Text(text, "note") for text in _about(series, crowned)]
+        lines = [(chart, line(chart, axes[_axis(series, chart.title)])) for chart in charts[id(series)]]
+        blocks.append(Grid(*(Chart(svg, chart.title, chart.note) for chart, svg in lines)))
+        yield Markup("{} <small>{}</small>").format(series.first.recipe, series.first.schedule), blocks
+    if (more := len(found) - MOST_CHARTED) > 0:
+        yield "More nights", [Text(f"{figures.count(more)} more kinds of nights ended earlier; no charts.", "note")]
+
+
+def _about(series: Series, crowned: Mapping[str, str]) -> Iterator[str]:
+    settings = f", with {_settings(series.first)}" if _settings(series.first) else ""
+    yield f"{figures.count(series.count)} nights since {figures.day(series.first.ended)}{settings}"
+    if promotion := _standing(series, crowned):
+        yield (
+            f"{promotion}. In the chart: ○ promoted, × below its margin; the dashed line is the reference less the "
+            "margin."
+        )
 
 
 def _standing(series: Series, crowned: Mapping[str, str]) -> str:
@@ -205,30 +226,49 @@ def _settings(entry: Entry) -> str:
     return ", ".join(f"{path}={value}" for path, value in entry.overridden.items() if path != "seed")
 
 
-def _row(entry: Entry, change: Change, champion: bool, base: str, slow: str) -> NightRow:
-    figure = ""
-    if entry.outcome is not None:
-        figure = figures.with_name(entry.outcome.measure, _main(entry.outcome))
-    began = _BEGAN.get(entry.started, "")
-    return NightRow(
-        ended=figures.short_moment(entry.ended),
-        began="retry of a night" if entry.started == "retry" and entry.schedule else began,
-        state=entry.state,
-        run=entry.run or entry.recipe,
-        report=f"{base}{quote(entry.report)}" if entry.report else "",
-        champion=champion and entry.outcome is not None,
-        verdict=_verdict(entry),
-        below=_below(entry),
-        figure=figure,
-        change=change.text,
-        word=change.word,
-        arrow=figures.arrow(change.text) if change.word else "",
-        cause=_shortened(entry.cause),
-        slow=slow,
-        took=figures.duration(entry.seconds),
-        reused=_reused(entry),
-        data=f"{entry.data.dataset} {entry.data.fingerprint[:8]}" if entry.data else "",
+def _row(entry: Entry, change: Change, slow: str, *, champion: bool, base: str) -> Markup:
+    when = Markup('<th role="rowheader" scope="row" class="when">{}</th>').format(figures.short_moment(entry.ended))
+    cells = [when, _cell(f"state {entry.state}", entry.state)]
+    if entry.started != "schedule":
+        retried = entry.started == "retry" and entry.schedule
+        cells.append(_cell("began", "retry of a night" if retried else _BEGAN.get(entry.started, "")))
+    cells.append(_cell("run", _run(entry, base, champion=champion)))
+    if entry.cause:
+        cells.append(Markup('<td role="cell" class="cause" colspan="2">{}</td>').format(_shortened(entry.cause)))
+    else:
+        figure = figures.with_name(entry.outcome.measure, _main(entry.outcome)) if entry.outcome else ""
+        cells += [_cell("number figure", figure), _cell("number changed", _changed(change))]
+    slower = Markup('<br><span class="slow">{}</span>').format(unbroken(slow)) if slow else ""
+    cells.append(_cell("number took", Markup("{}{}").format(unbroken(figures.duration(entry.seconds)), slower)))
+    cells.append(_cell("reused", _reused(entry)))
+    cells.append(_cell("data", f"{entry.data.dataset} {entry.data.fingerprint[:8]}" if entry.data else ""))
+    return Markup('<tr role="row">{}</tr>').format(Markup().join(cells))
+
+
+def _cell(style: str, content: str) -> Markup:
+    return Markup('<td role="cell" class="{}">{}</td>').format(style, unbroken(content))
+
+
+def _run(entry: Entry, base: str, *, champion: bool) -> Markup:
+    """Return the run's name, a link to its report, what it became and why."""
+    name: str = entry.run or entry.recipe
+    if entry.report:
+        name = Markup('<a href="{}">{}</a>').format(f"{base}{quote(entry.report)}", name)
+    marks = (
+        ("b", "champion", "champion" if champion and entry.outcome is not None else ""),
+        ("b", "below", _below(entry)),
+        ("span", "verdict", _verdict(entry)),
     )
+    element = Markup(' <{0} class="{1}">{2}</{0}>')
+    return Markup().join([escape(name), *(element.format(*mark[:2], unbroken(mark[2])) for mark in marks if mark[2])])
+
+
+def _changed(change: Change) -> Markup:
+    if not change.text:
+        return Markup()
+    arrow = figures.arrow(change.text) if change.word else ""
+    sign = Markup('<span aria-hidden="true">{}</span> ').format(arrow) if arrow else ""
+    return Markup('<span class="change {}">{}{}</span>').format(change.word, sign, change.text)
 
 
 def _verdict(entry: Entry) -> str:
@@ -259,8 +299,13 @@ def _reused(entry: Entry) -> str:
     return "all" if everything else ", ".join(found)
 
 
-def _sentence(last: Entry | None) -> str:
-    """Of the last night."""
+def _sentence(last: Entry | None, others: int) -> Markup:
+    """Return what there is to say of the last night, and the way to other runs."""
+    link = Markup(' <a href="#others">{}</a> below.').format(plural(others, "other run")) if others else ""
+    return Markup("{}{}").format(unbroken(_of_last(last)), link)
+
+
+def _of_last(last: Entry | None) -> str:
     if last is None:
         return "No run of a schedule has ended in this store yet."
     when = f"The last one, {last.recipe} on {figures.moment(last.ended)}"

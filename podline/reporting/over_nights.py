@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeVar
 from markupsafe import Markup
 
 from podline import figures
+from podline.drawing.svg import Svg
 from podline.measures import measure_named
 
 _WIDTH, _HEIGHT = 331.0, 130.0
@@ -79,7 +80,7 @@ def ticks(charts: Iterable[NightsChart]) -> list[float]:
     return [number * step for number in range(first, max(last, first + 1) + 1)]
 
 
-def line(chart: NightsChart, axis: Sequence[float]) -> Markup:
+def line(chart: NightsChart, axis: Sequence[float]) -> Svg:
     """A figure over the nights, with its interval as a band.
 
     Args:
@@ -119,9 +120,7 @@ def line(chart: NightsChart, axis: Sequence[float]) -> Markup:
         f"{figures.day(points[-1].time)}: {', '.join(f'{which} {write(value)}' for which, value in told.items())}"
         f"{_below(points)}."
     )
-    return Markup('<svg class="chart line" role="img" aria-label="{}" viewBox="0 0 {:g} {:g}">{}</svg>').format(
-        alt, _WIDTH, _HEIGHT, Markup().join(parts)
-    )
+    return Svg(alt, _WIDTH, _HEIGHT, Markup().join(parts), "chart line")
 
 
 def _promotions(points: Sequence[Point], across: Callable, upward: Callable) -> Iterator[Markup]:

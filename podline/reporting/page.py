@@ -2,39 +2,56 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
-from podline import figures
+from podline.drawing.svg import Svg
 from podline.kinds.table import kind_of
-from podline.reporting import charts, run_sections, verdict
-from podline.reporting.blocks import Block, Text, html_of, markdown_of
+from podline.reporting import run_sections, verdict
+from podline.reporting.blocks import Block, Text, charts_of, markdown_of
+from podline.reporting.document import document
+from podline.reporting.escaping import markdown
 from podline.reporting.facts import RunFacts
 from podline.reporting.sections import Section, blocks_of, installed, sections_in
-from podline.reporting.templates import MARKDOWN_TEMPLATES, TEMPLATES, Markdown
-from podline.store.contract import INDEX
 
 
-def pages(run: RunFacts) -> tuple[str, str]:
-    """Return the page, one self-contained HTML document, and its twin in Markdown, without charts and pictures.
+class Pages(NamedTuple):
+    """A report.
+
+    Attributes:
+        html: one self-contained document.
+        markdown: the same without charts and pictures.
+        charts: the charts in Markdown, each a picture on white paper.
+    """
+
+    html: str
+    markdown: str
+    charts: str
+
+
+def pages(run: RunFacts) -> Pages:
+    """Return the report in its forms.
 
     Raises:
         SettingsError: a section of an installed package raises, or cannot be loaded.
     """
+    header = list(verdict.header(run))
     shown = [(heading, blocks) for heading, blocks in _sections(run) if blocks]
-    content = verdict.content(run, kind_of(run.evaluation).headline(run)) | {
-        "run": run.spec.run,
-        "index": "../" * len(run.spec.record_folder.split("/")) + INDEX,
-        "finished": figures.moment(run.events[-1].time) if run.events else "",
-    }
-    html = TEMPLATES.get_template("report.html").render(
-        content,
-        charts=verdict.charts(run) | {"verdict": charts.verdict(run.evaluation)},
-        sections=[(heading, html_of(blocks)) for heading, blocks in shown],
+    texts = [markdown_of(header), *(f"## {markdown(heading)}\n\n{markdown_of(blocks)}" for heading, blocks in shown)]
+    charts = charts_of(block for blocks in (header, *(blocks for _, blocks in shown)) for block in blocks)
+    return Pages(
+        html=document(f"{run.recipe.name}: {verdict.title(run)}", header, shown),
+        markdown="\n\n".join(texts) + "\n",
+        charts="\n\n".join(map(_picture, charts)) + "\n",
     )
-    markdown = MARKDOWN_TEMPLATES.get_template("report.md").render(
-        content, sections=[(heading, Markdown(markdown_of(blocks))) for heading, blocks in shown]
-    )
-    return html, markdown
+
+
+def _picture(chart: Svg) -> str:
+    """Return a chart in Markdown."""
+    alt = markdown(chart.alt.replace("[", "(").replace("]", ")"))
+    title = alt.partition(". ")[0].rstrip(".")
+    return f"**{title}**\n\n![{alt}](data:image/svg+xml;base64,{base64.b64encode(chart.file().encode()).decode()})"
 
 
 def _sections(run: RunFacts) -> Iterator[tuple[str, list[Block]]]:

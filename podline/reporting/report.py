@@ -11,16 +11,15 @@ from podline.stages.completed import complete
 from podline.stages.specs import ReportResult, ReportSpec
 from podline.store.opening import open_store
 
-HTML = "report.html"
-MARKDOWN = "report.md"
+FILES = {"html": "report.html", "markdown": "report.md", "charts": "report-charts.md"}
 
 
 def report(spec: ReportSpec, reporter: Reporter) -> ReportResult:
-    """Writes ``report.html`` and ``report.md`` into the run's folder.
+    """Writes ``report.html``, ``report.md`` and ``report-charts.md`` into the run's folder.
 
     Args:
         spec: which run, which data set, which evaluation.
-        reporter: told of each of the two files, and of damaged files of other runs.
+        reporter: told of each file, and of damaged files of other runs.
 
     Raises:
         StoreError: a file of the run or of its data set is not there, or the report cannot be written.
@@ -29,15 +28,13 @@ def report(spec: ReportSpec, reporter: Reporter) -> ReportResult:
     """
     started = time.perf_counter()
     store = open_store(spec.root)
-    reporter.progress(0, 2, "files")
-    html, markdown = pages(gather(store, spec, reporter))
-    for done, (file, text) in enumerate({HTML: html, MARKDOWN: markdown}.items(), start=1):
-        store.publish_bytes(f"{spec.record_folder}/{file}", text.encode(), replace=True)
-        reporter.progress(done, 2, "files")
-    result = ReportResult(
-        seconds=time.perf_counter() - started,
-        html=f"{spec.record_folder}/{HTML}",
-        markdown=f"{spec.record_folder}/{MARKDOWN}",
-    )
-    complete(store, spec.record_folder, spec, result, (result.html, result.markdown))
+    names = {form: f"{spec.record_folder}/{file}" for form, file in FILES.items()}
+    reporter.progress(0, len(names), "files")
+    made = pages(gather(store, spec, reporter))._asdict()
+    for done, (form, name) in enumerate(names.items(), start=1):
+        store.publish_bytes(name, made[form].encode(), replace=True)
+        reporter.progress(done, len(names), "files")
+    took = time.perf_counter() - started
+    result = ReportResult(seconds=took, html=names["html"], markdown=names["markdown"], charts=names["charts"])
+    complete(store, spec.record_folder, spec, result, tuple(names.values()))
     return result

@@ -11,13 +11,14 @@ from podline.documents.manifest import Manifest
 from podline.documents.metrics_log import AnnealingLine, EventLine, FindingLine, PlateauLine, StepsLine
 from podline.documents.model_description import ModelDescription
 from podline.plurals import plural
+from podline.recipes.settings import Recipe
 from podline.reporting import charts
 from podline.reporting.blocks import Block, Chart, Code, Column, Fold, Grid, Heading, Table, Text
 from podline.reporting.facts import RunFacts
 from podline.reporting.ledger_lines import code_in_words
 from podline.reporting.over_nights import thinned
 from podline.reporting.sections import section
-from podline.reporting.tables import in_words
+from podline.settings import flat
 from podline.tpu.tpu_log import rows
 
 MOST_CLASSES = 500
@@ -32,10 +33,11 @@ _PACKAGES = ("tensorflow", "tensorflow-tpu", "keras", "apache-beam", "prefect", 
 def training(run: RunFacts) -> Iterator[Block]:
     """Show the curves, the pace and what the evaluations decided."""
     steps = thinned(run.steps)
-    drawn = [Chart(charts.loss(steps, run.evaluations, run.rejected), "Loss")]
+    held_out = (run.evaluations, run.rejected)
+    drawn = [Chart(charts.curve("Loss", "loss", steps, *held_out), "Loss")]
     if not all(math.isnan(line.accuracy) for line in steps):
-        drawn.append(Chart(charts.accuracy(steps, run.evaluations, run.rejected), "Accuracy"))
-    drawn.append(Chart(charts.learning_rate(steps), "Learning rate"))
+        drawn.append(Chart(charts.curve("Accuracy", "accuracy", steps, *held_out), "Accuracy"))
+    drawn.append(Chart(charts.curve("Learning rate", "learning_rate", steps), "Learning rate"))
     drawn += [Chart(svg, title) for title, svg in charts.stage_measures(steps).items()]
     yield Grid(*drawn, Chart(charts.throughput(steps), "Throughput"))
     yield Text(_pace(run))
@@ -219,9 +221,17 @@ def model(run: RunFacts) -> Iterator[Block]:
     if run.initial_weights:
         yield Heading("Weights that it began with")
         yield Table.of_facts(run.initial_weights.rows())
-    settings = in_words(run.recipe.model_dump(mode="json"))
-    yield Fold("The recipe’s settings", Table.of_facts(settings.items()))
+    yield Fold("The recipe’s settings", Table.of_facts(_settings(run.recipe)))
     yield Fold(plural(len(run.model.layers), "layer"), Table.of(_layers(run.model), words=2))
+
+
+def _settings(recipe: Recipe) -> Iterator[tuple[str, str]]:
+    """Yield the settings that are given, nested ones by their path."""
+    for path, value in flat(recipe.model_dump(mode="json")).items():
+        if isinstance(value, list):
+            yield path, ", ".join(map(str, value))
+        elif value is not None:
+            yield path, figures.rounded(value) if isinstance(value, float) else str(value)
 
 
 def _costs(description: ModelDescription) -> Iterator[tuple[str, str]]:

@@ -3,52 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from markupsafe import Markup
 
 from podline import figures
+from podline.documents.ledger_entry import Entry
 from podline.documents.metric import Metric
 from podline.documents.promotion import Promotion
+from podline.drawing.svg import Svg
 from podline.kinds.table import kind_of
 from podline.measures import measure_named
-from podline.reporting import pictures
-from podline.reporting.blocks import Block, Heading, Items, Picture, Pictures, Text
-from podline.reporting.charts import Night, nights
+from podline.reporting import charts, pictures
+from podline.reporting.blocks import (
+    Block,
+    Chart,
+    Grid,
+    Heading,
+    Items,
+    Kicker,
+    Picture,
+    Pictures,
+    Standing,
+    Text,
+    Tile,
+    Tiles,
+    Title,
+)
 from podline.reporting.drop import Explained
 from podline.reporting.facts import RunFacts
 from podline.reporting.over_nights import spark
 from podline.reporting.pairs import LostExample
 from podline.reporting.sections import section
-from podline.reporting.standing import Rival, word_of
+from podline.reporting.standing import Rival, Word, word_of
+from podline.store.contract import INDEX
 
 # Rules, classes or joints that refused a model and are named in the sentence.
 _NAMED = 3
-
-
-class Tile(NamedTuple):
-    """A figure by itself.
-
-    Attributes:
-        name: what it is.
-        figure: with its interval.
-        change: since the run that it is held against, with its sign; empty where there is none.
-        word: what to think of the change: ``better``, ``worse``, ``noise``; empty where nothing can be thought.
-        line: of the last nights.
-    """
-
-    name: str
-    figure: str
-    change: str = ""
-    word: str = ""
-    line: Markup = Markup()
-
-    @property
-    def arrow(self) -> str:
-        """The direction of the change."""
-        return figures.arrow(self.change)
+_WORDS: dict[str, Word] = {"promoted": "better", "refused": "worse", "undecided": "noise"}
 
 
 class Headline(NamedTuple):
@@ -65,42 +58,52 @@ class Headline(NamedTuple):
     tiles: Sequence[Tile]
 
 
-def content(facts: RunFacts, headline: Headline) -> dict[str, Any]:
-    """Return what the page and its Markdown show of it."""
-    evaluation, rival = facts.evaluation, facts.standing.rival
-    measure = evaluation.measure
-    metric = evaluation.trained.metrics[measure]
-    figure = figures.with_name(measure, figures.value_text(measure, metric.value))
-    return {
-        "title": f"{facts.recipe.name}: {figure}",
-        "split": evaluation.split,
-        "figure": figure,
-        "interval": figures.interval_text(measure, metric),
-        "sentence": _sentence(facts, headline.about),
-        "better_than_guessing": evaluation.better_than_guessing,
-        "against_guessing": headline.guessing,
-        "rival": rival,
-        "rival_change": figures.change_text(measure, rival.difference.value) if rival else "",
-        "against_rival": _against_rival(facts, rival) if rival else "",
-        "promotion": facts.standing.promotion,
-        "nights": len(facts.standing.nights),
-        "caption": kind_of(evaluation).caption,
-        "tiles": [*headline.tiles, *_training_tiles(facts)],
-    }
+def header(run: RunFacts) -> Iterator[Block]:
+    """Yield the top of the page."""
+    evaluation, standing = run.evaluation, run.standing
+    kind, measure = kind_of(evaluation), evaluation.measure
+    headline, metric = kind.headline(run), evaluation.trained.metrics[measure]
+    finished = [f"trained {figures.moment(run.events[-1].time)}"] if run.events else []
+    yield Kicker([f"run {run.spec.run}", *finished], "../" * len(run.spec.record_folder.split("/")) + INDEX)
+    yield Title(title(run), _sentence(run, headline.about), figures.interval_text(measure, metric))
+    if standing.rival:
+        yield _against_rival(measure, standing.rival)
+    if standing.promotion:
+        first, *lines = standing.promotion.lines()
+        verdict = standing.promotion.verdict
+        yield Standing(verdict.capitalize(), f": {first}.", lines, _WORDS[verdict])
+    guessing = Text(headline.guessing, "" if evaluation.better_than_guessing else "warning")
+    result = Chart(charts.verdict(evaluation), caption=kind.caption)
+    if standing.nights:
+        caption = "Earlier runs with the same settings, and this run; bars are 95 % intervals."
+        yield Grid(Chart(_nights(run), caption=caption), result)
+        yield guessing
+    else:
+        yield Grid(guessing, result)
+    yield Tiles([*headline.tiles, *_training_tiles(run)], _legend(run))
 
 
-def charts(facts: RunFacts) -> dict[str, Markup]:
-    """The chart of the last nights, if there are any."""
-    evaluation, standing = facts.evaluation, facts.standing
-    if not standing.nights:
-        return {}
+def title(run: RunFacts) -> str:
+    """Return the figure that counts."""
+    measure = run.evaluation.measure
+    return figures.with_name(measure, figures.value_text(measure, run.evaluation.trained.metrics[measure].value))
+
+
+def _nights(run: RunFacts) -> Svg:
+    evaluation, standing = run.evaluation, run.standing
     measure = evaluation.measure
-    earlier = [Night(figures.day(entry.ended), _metrics(entry)[measure]) for entry in standing.nights]
-    this = Night("this run", evaluation.trained.metrics[measure])
+    earlier = [charts.Night(figures.day(entry.ended), _metrics(entry)[measure]) for entry in standing.nights]
+    this = charts.Night("this run", evaluation.trained.metrics[measure])
     champion = standing.rival if standing.rival and standing.rival.role == "champion" else None
-    return {
-        "nights": nights(earlier, this, measure, champion.evaluation.trained.metrics[measure] if champion else None)
-    }
+    return charts.nights(earlier, this, measure, champion.evaluation.trained.metrics[measure] if champion else None)
+
+
+def _legend(run: RunFacts) -> str:
+    rival = run.standing.rival
+    if rival is None:
+        return ""
+    lines = " Small lines: the runs of the chart." if run.standing.nights else ""
+    return f"Arrows: against the {rival.role}; green is better and red is worse, beyond chance.{lines}"
 
 
 def metric_tile(facts: RunFacts, name: str) -> Tile:
@@ -119,7 +122,7 @@ def metric_tile(facts: RunFacts, name: str) -> Tile:
     return tile
 
 
-def _metrics(entry: Any) -> dict[str, Metric]:
+def _metrics(entry: Entry) -> dict[str, Metric]:
     return entry.outcome.metrics if entry.outcome else {}
 
 
@@ -161,9 +164,9 @@ def _decided(promotion: Promotion) -> str:
     return f"refused as champion for {', '.join(names[:_NAMED])}{more}"
 
 
-def _against_rival(facts: RunFacts, rival: Rival) -> str:
-    """The comparison in full."""
-    measure, difference = facts.evaluation.measure, rival.difference
+def _against_rival(measure: str, rival: Rival) -> Standing:
+    """Return the comparison in full."""
+    difference = rival.difference
     low, high = (figures.change_bound(measure, end) for end in (difference.low, difference.high))
     other = figures.metric_text(measure, rival.evaluation.trained.metrics[measure])
     told = f"; {difference.gained} gained, {difference.lost} lost" if difference.gained is not None else ""
@@ -172,8 +175,11 @@ def _against_rival(facts: RunFacts, rival: Rival) -> str:
         "seed": "that may be caused by the seed",
         "beyond": "that is beyond chance",
     }[difference.chance]
-    return (
-        f" [{low}, {high}] against the {rival.role}, {rival.run}, with {other}: {chance} ({difference.method}{told})."
+    return Standing(
+        figures.change_text(measure, difference.value),
+        f" [{low}, {high}] against the {rival.role}, {rival.run}, with {other}: {chance} ({difference.method}{told}).",
+        style=rival.word(),
+        sign="▲" if difference.value > 0 else "▼",
     )
 
 

@@ -464,6 +464,7 @@ class ReportResult(Result):
 
     html: str
     markdown: str
+    charts: str
 
     def lines(self, where: Where = str, /) -> list[str]:
         """Return where the page is, and the same in Markdown."""

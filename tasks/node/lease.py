@@ -18,7 +18,7 @@ from prefect.concurrency.sync import concurrency
 
 from podline.errors import TpuInUseError
 from podline.figures import duration
-from podline.reporting.templates import markdown
+from podline.reporting.escaping import markdown
 from podline.supervision.running import Runner
 from podline.supervision.supervisor import run_stage
 from podline.tasks.node.node_run import run_on_node

@@ -28,7 +28,7 @@ from prefect.variables import Variable
 
 from podline.errors import PodlineError, TpuInUseError
 from podline.figures import duration
-from podline.reporting.templates import markdown
+from podline.reporting.escaping import markdown
 from podline.tasks.node import lease
 from podline.tasks.node.node_run import end_run, living_runs
 from podline.tasks.runs.names import TAG

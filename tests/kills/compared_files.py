@@ -43,6 +43,7 @@ _DIFFER = (
     "*/model.keras",
     "*/report.html",
     "*/report.md",
+    "*/report-charts.md",
 )
 
 

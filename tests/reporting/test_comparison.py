@@ -1,128 +1,165 @@
-"""Runs side by side: the page, the picture, and the command that writes them."""
-
 from __future__ import annotations
 
-import json
 import re
-import shutil
-from pathlib import Path
 
+import numpy as np
 import pytest
-from click.testing import CliRunner
-from finished_pose_run import finished_pose_run
-from finished_run import finished_run
+from judged_people import people_of
+from ledger_entries import CLASSES, more_seeds, night, outcome
+from raw_cifar import convert_plainly, convert_spec, write_raw_cifar
+from support.guessed import guesses_of
 
-from podline.cli import cli
-from podline.documents.completion import completion_name, read_completion
-from podline.documents.metrics_log import AnnealingLine, EvaluationLine, read_metrics
-from podline.errors import StoreError
-from podline.inventory.catalogue import run_of
-from podline.recipes.settings import AnnealingSettings
-from podline.reporting.comparison import _gather as gather
-from podline.reporting.comparison import compare, evaluated, labels
-from podline.stages.specs import TrainSpec
+from podline.documents.ledger_entry import Entry, Split
+from podline.documents.metric import Metric
+from podline.ledger.recording import data_of
+from podline.reporting.comparison import compare, in_words, lines
 from podline.store.contract import Store
 from podline.store.opening import open_store
 
+LABELS = np.arange(1000) % 10
+
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
+def store(tmp_path):
     return open_store(tmp_path)
 
 
-@pytest.fixture
-def names(store: Store) -> list[str]:
-    """Two runs that differ in one setting and in what annealing made of the second one's states."""
-    first = finished_run(Path(store.uri)).run
-    spec = TrainSpec.model_validate(store.read_json(f"runs/{first}/spec.json"))
-    changed = {"validation_share": 0.1, "annealing": AnnealingSettings(temperature=0.5).model_dump()}
-    second = spec.model_copy(update={"recipe": spec.recipe.model_validate(spec.recipe.model_dump() | changed)})
-    shutil.copytree(store.local(spec.folder), store.local(second.folder))
-    for stage in ("train", "evaluate"):
-        record = read_completion(store, spec.folder, stage)
-        store.publish_json(completion_name(second.folder, stage), record.model_dump(mode="json"), replace=True)
-    store.publish_json(f"{second.folder}/spec.json", second.model_dump(mode="json"), replace=True)
-    with store.local(f"{second.folder}/metrics.jsonl").open("a") as file:
-        for number, line in enumerate(read_metrics(store.local(f"{spec.folder}/metrics.jsonl"))):
-            if isinstance(line, EvaluationLine):
-                file.write(rejected(line, number).model_dump_json() + "\n")
-    return [first, second.run]
+def judged(store: Store, number: int, right: np.ndarray, **changes) -> Entry:
+    """A night that got some examples right and took the others for the next class, with what its evaluation leaves."""
+    folder = f"runs/cifar10-{number:012x}"
+    predictions = np.where(right, LABELS, (LABELS + 1) % 10)
+    store.publish_bytes(f"{folder}/guesses.npz", guesses_of(LABELS, predictions).to_bytes())
+    store.publish_json(f"{folder}/evaluation.json", {"run": number})
+    share = float(right.mean())
+    made = outcome(
+        share,
+        examples=len(right),
+        metrics={"top1": Metric(value=share, low=share - 0.02, high=share + 0.02)},
+        evaluation_sha256=store.sha256(f"{folder}/evaluation.json"),
+    )
+    data = night().data
+    assert data is not None
+    split = {"test": Split(records=len(right), sha256="2" * 64)}
+    given = {"data": data.model_copy(update={"splits": split}), "settings": night().settings, **changes}
+    return night(number, outcome=made, **given)
 
 
-def rejected(line: EvaluationLine, number: int) -> AnnealingLine:
-    return AnnealingLine(
-        step=line.step, number=number, energy=2, rise=1, temperature=0.1, probability=0, draw=0.5,
-        accepted=False, state=0, against=1, time=0,
-    )  # fmt: skip
+def right_but(*wrong: np.ndarray) -> np.ndarray:
+    right = np.ones(len(LABELS), bool)
+    for places in wrong:
+        right[places] = False
+    return right
 
 
-def test_the_page_has_the_figures_of_every_run_and_only_the_settings_that_differ(store, names):
-    written = compare(store, [run_of(store, name) for name in names])
-    page = store.local(written.html).read_text().replace("\N{NO-BREAK SPACE}", " ")
-    for name in names:
-        assert page.count(f'<th scope="col">{name}</th>') == 2
-    settings = page[page.index("Settings that differ") :]
-    assert re.findall(r'<tr><th scope="row">([a-z_.]+)</th>', settings) == [
-        "annealing.energy",
-        "annealing.temperature",
-        "annealing.final",
-        "validation_share",
-    ]
-    assert "<td>–</td><td>0.5</td>" in settings
-    assert page.count("5 of 5 states rejected") == 1
-    accuracy = json.loads(store.local(f"runs/{names[0]}/stages/evaluate.json").read_text())["result"]["metrics"]["top1"]
-    assert f"{100 * accuracy['value']:.1f} % [{100 * accuracy['low']:.1f}, {100 * accuracy['high']:.1f}]" in page
+def test_the_same_examples_are_tested_in_pairs_and_a_class_that_fell_is_named(store):
+    before = judged(store, 1, right_but(np.arange(0, 100)))
+    cat = CLASSES.index("cat")
+    cats = np.flatnonzero(cat == LABELS)
+    after = judged(store, 2, right_but(np.arange(0, 100), cats[:60]))
+    [unknown] = compare(store, [before, after]).verdicts
+    assert "may be caused by the seed, whose spread is not known (p = " in unknown.words
+    assert "Perhaps moved by the seed: cat −50.0 points" in unknown.words
+    more_seeds(store, before)
+    found = compare(store, [before, after])
+    [verdict] = found.verdicts
+    assert verdict.difference is not None
+    assert verdict.difference.method == "on the same examples; the spread between seeds is that of 6 trainings"
+    assert (verdict.difference.gained, verdict.difference.lost) == (0, 50)
+    assert verdict.difference.chance == "beyond"
+    assert [(part.name, round(part.change, 3)) for part in verdict.parts] == [("cat", -0.5)]
+    assert "worse by 5.0 points" in verdict.words
+    assert "more than noise" in verdict.words
+    assert "cat −50.0 points" in verdict.words
+    assert found.differences == ()
 
 
-def test_the_page_needs_no_other_file_and_the_picture_is_a_png(store, names):
-    written = compare(store, [run_of(store, name) for name in names])
-    page = store.local(written.html).read_text()
-    assert not re.search(r"(src|href)=\"(?!#|\.\./\.\./index\.html)", page)
-    assert store.local(written.png).read_bytes().startswith(b"\x89PNG\r\n")
-    assert page.count('role="img"') == 1
-    again = compare(store, [run_of(store, name) for name in names])
-    assert (again, store.local(again.html).read_text()) == (written, page)
+def test_a_small_difference_could_be_noise(store):
+    before, after = judged(store, 1, right_but(np.arange(100))), judged(store, 2, right_but(np.arange(3, 100)))
+    [verdict] = compare(store, [before, after]).verdicts
+    assert "accuracy is better by 0.3 points" in verdict.words
+    assert verdict.words.endswith(
+        ": could be noise (p = 0.54, on the same examples; the spread between seeds is assumed; 3 more right, 0 more "
+        "wrong)"
+    )
+    assert verdict.parts == ()
 
 
-def test_pose_networks_are_compared_by_their_loss_in_evaluations(store):
-    runs = [run_of(store, finished_pose_run(Path(store.uri), seed=seed).run) for seed in range(2)]
-    page = store.local(compare(store, runs).html).read_text()
-    assert "Training loss, loss in evaluations and learning rate" in page
-    assert "Error is the share" not in page
-    found = gather(store, runs[0])
-    assert evaluated(found, "loss") == [line.loss for line in found.evaluations]
-    assert len(found.evaluations) == 3
-    assert "AP, final" in page
+def test_other_test_sets_are_not_tested_in_pairs_and_that_is_said(store):
+    before = judged(store, 1, right_but())
+    data = before.data
+    assert data is not None
+    other = data.model_copy(update={"splits": {"test": Split(records=1000, sha256="9" * 64)}, "dataset": "mnist"})
+    after = judged(store, 2, right_but(np.arange(50)), data=other)
+    [verdict] = compare(store, [before, after]).verdicts
+    assert verdict.difference is not None
+    assert not verdict.difference.paired
+    assert verdict.why_unpaired == "the test sets differ: cifar10 test vs mnist test"
+    assert verdict.words.endswith(verdict.why_unpaired)
 
 
-def test_a_run_is_called_by_its_name_and_by_the_few_settings_in_which_it_differs(store, names):
-    runs = [gather(store, run_of(store, name)) for name in names]
-    assert labels(runs) == [names[0], f"{names[1]} (annealing, validation_share)"]
-    few = [
-        run.__class__(run.name, {"a": "1", "b": str(place)}, run.lines, run.metrics, run.seconds)
-        for place, run in enumerate(runs)
-    ]
-    assert labels(few) == [f"{names[0]} (b 0)", f"{names[1]} (b 1)"]
-    assert labels(few[:1] * 2) == [names[0]] * 2
-    many = [
-        run.__class__(run.name, {str(path): str(place) for path in range(5)}, run.lines, run.metrics, run.seconds)
-        for place, run in enumerate(runs)
-    ]
-    assert labels(many) == names, "so many settings are too many for a legend"
+def test_a_run_that_was_judged_again_is_not_taken_for_the_one_of_the_entry(store):
+    before, after = judged(store, 1, right_but()), judged(store, 2, right_but())
+    store.publish_json(f"runs/{after.run}/evaluation.json", {"run": "another"}, replace=True)
+    [verdict] = compare(store, [before, after]).verdicts
+    assert verdict.difference is not None
+    assert not verdict.difference.paired
+    assert "is no longer the evaluation of" in verdict.why_unpaired
 
 
-def test_a_run_that_is_not_evaluated_yet_is_shown_as_far_as_it_is(store, names):
-    store.delete(f"runs/{names[1]}/stages/evaluate.json")
-    written = compare(store, [run_of(store, name) for name in names])
-    assert "<td>–</td>" in store.local(written.html).read_text()
+def test_a_run_without_a_result_is_told_by_what_it_lacks(store):
+    before, after = judged(store, 1, right_but()), night(2, state="failed")
+    [verdict] = compare(store, [before, after]).verdicts
+    assert verdict.difference is None
+    assert "this run was not judged" in verdict.words
 
 
-def test_the_command_takes_the_beginnings_of_names(store, names):
-    command = ["runs", "compare", names[0], names[1][:-2], "--charts", "--root", store.uri, "--json"]
-    answer = CliRunner().invoke(cli, command, catch_exceptions=False)
-    assert answer.exit_code == 0, answer.output
-    assert Path(json.loads(answer.stdout)["png"]).is_file()
-    with pytest.raises(StoreError, match=r"2 runs are called cifar10-…; there are: cifar10-"):
-        CliRunner().invoke(
-            cli, ["runs", "compare", "cifar10-", "x", "--charts", "--root", store.uri], catch_exceptions=False
-        )
+def test_several_runs_are_held_against_the_first(store):
+    runs = [judged(store, number, right_but(np.arange(10 * number))) for number in range(4)]
+    found = compare(store, runs)
+    assert [verdict.run for verdict in found.verdicts] == [run.name for run in runs[1:]]
+    assert {len(values) for values in found.results.values()} == {4}
+    text = lines(found)
+    assert text[0] == "settings, data, code and environment are the same"
+    assert sum("worse by" in line for line in text) == 3
+
+
+def test_what_differs_comes_before_the_results(store):
+    before = judged(store, 1, right_but())
+    after = judged(store, 2, right_but()).model_copy(update={"settings": night(7).settings})
+    text = lines(compare(store, [before, after]))
+    assert text[:2] == ["settings", "  seed: 0 → 7"]
+    assert any(line.startswith("accuracy") and "100.0 %" in line for line in text)
+    assert "accuracy is the same" in text[-1]
+
+
+def test_one_relabelled_image_of_a_raw_data_set_is_all_that_differs(store, tmp_path):
+    source, entries = write_raw_cifar(tmp_path / "raw"), []
+    for number in range(2):
+        manifest = convert_plainly(convert_spec(tmp_path, source))
+        entries.append(night(number, settings=night().settings, data=data_of(manifest)))
+        batch = np.fromfile(source / "data_batch_2.bin", np.uint8).reshape(-1, 3073)
+        batch[3, 0] = (batch[3, 0] + 1) % 10
+        batch.tofile(source / "data_batch_2.bin")
+    [row] = compare(store, entries).differences
+    assert (row.area, row.name, row.values[0]) == ("data", "train", "100 records")
+    assert re.fullmatch(r"1 relabelled \(train\[\d+\] \w+ → \w+\)", row.values[1])
+
+
+def test_ap_is_tested_on_the_same_images(store):
+    before, after = people_of(store, found=(40, 10))
+    more_seeds(store, before)
+    [verdict] = compare(store, [before, after]).verdicts
+    assert verdict.difference is not None
+    assert (verdict.difference.paired, verdict.difference.examples) == (True, 40)
+    assert "AP is worse by" in verdict.words
+    assert "more than noise" in verdict.words
+    # The words of a difference in AP are not in points.
+    assert "points" not in in_words("ap", verdict.difference)
+
+
+def test_a_joint_that_went_astray_is_named_and_no_other(store):
+    before, after = people_of(store, found=(40, 40), astray="left_wrist")
+    more_seeds(store, before)
+    [verdict] = compare(store, [before, after]).verdicts
+    assert [(part.name, part.change) for part in verdict.parts] == [("left_wrist", -1.0)]
+    assert "Beyond noise by themselves: left_wrist −100.0 points" in verdict.words

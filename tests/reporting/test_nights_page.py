@@ -40,7 +40,7 @@ def _rows(page: str) -> list[str]:
 
 def _lists(page: str) -> tuple[list[str], list[str]]:
     """The rows of nights, and of other runs."""
-    nights, _, others = page.partition('<section id="others">')
+    nights, _, others = page.partition("<h2>Other runs</h2>")
     return _rows(nights), _rows(others)
 
 

@@ -14,16 +14,16 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from browsers import opened_browser
 from finished_nights import decided, finished_nights
+from finished_nights import entered as nights_entered
 from finished_pose_run import entered, finished_pose_run, shaken
-from finished_run import finished_run
+from finished_run import NOON, finished_run
 from ledger_entries import night, outcome
 from playwright.sync_api import Browser, Page
 from pose_oracle import perfect
 
-from podline.inventory.catalogue import run_of
 from podline.ledger import ledger
 from podline.progress import silent
-from podline.reporting.comparison import compare
+from podline.reporting.comparison_page import write
 from podline.reporting.nights_page import write_index
 from podline.reporting.report import report
 from podline.store.opening import open_store
@@ -73,8 +73,8 @@ def _index(folder: Path) -> Path:
 
 def _comparison(folder: Path) -> Path:
     store = open_store(folder)
-    names = [finished_run(folder, seed=seed).run for seed in range(2)]
-    return store.local(compare(store, [run_of(store, name) for name in names]).html)
+    runs = [nights_entered(finished_run(folder, seed=seed), NOON + seed) for seed in range(2)]
+    return store.local(write(store, runs).html)
 
 
 def _poses(folder: Path) -> Path:

@@ -11,6 +11,7 @@ import sys
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import matplotlib.image
 import numpy as np
@@ -204,7 +205,7 @@ def test_the_mistakes_are_shown_with_their_own_pixels(reported: Reported) -> Non
         header, _, data = str(attributes["src"]).partition(",")
         assert header == "data:image/png;base64"
         shown = matplotlib.image.imread(io.BytesIO(base64.b64decode(data)), format="png")
-        pixels = np.rint(255 * shown[::6, ::6, :3]).astype(np.uint8)
+        pixels = np.rint(255 * shown[..., :3]).astype(np.uint8)
         assert np.array_equal(pixels.reshape(-1), frames[mistake.record, offset : offset + 3072])
         assert f"labelled {CIFAR_NAMES[mistake.label]}" in str(attributes["alt"])
         assert f"taken for {CIFAR_NAMES[mistake.prediction]}" in str(attributes["alt"])
@@ -233,6 +234,21 @@ def test_charts_take_their_colours_from_the_page_and_say_what_they_show(reported
     assert not re.search(r"(?:fill|stroke): #", body)
 
 
+def test_every_chart_is_a_picture_of_its_own_in_markdown(reported: Reported) -> None:
+    text = open_store(reported.spec.root).read_bytes(REPORT.find(reported.spec, silent()).charts).decode()
+    pictures = re.findall(r"!\[(.*)\]\(data:image/svg\+xml;base64,(.*)\)", text)
+    assert len(pictures) == reported.html.count('class="chart"') == 9
+    assert pictures[0][0].startswith("Accuracy with 95 % intervals. guessing: ")
+    assert "\n**Loss over training steps**\n" in text
+    for _, data in pictures:
+        chart = base64.b64decode(data).decode()
+        root = ET.fromstring(chart)  # noqa: S314 (our own)
+        assert root.tag == "{http://www.w3.org/2000/svg}svg"
+        assert "var(--" not in chart
+        references = set(re.findall(r"(?:href=\"|url\()#([^\")]+)", chart))
+        assert references <= {element.get("id") for element in root.iter()}
+
+
 def test_findings_and_damaged_checkpoints_are_told_with_what_to_do(reported: Reported) -> None:
     table = findings_table(FOUND, reported.facts.events)
     assert table.rows == [
@@ -250,7 +266,7 @@ def test_findings_and_damaged_checkpoints_are_told_with_what_to_do(reported: Rep
 
 def test_a_run_without_findings_says_so(reported: Reported) -> None:
     healthy = dataclasses.replace(reported.facts, findings=(), events=())
-    for page in pages(healthy):
+    for page in pages(healthy)[:2]:
         assert "No findings: no layer died" in page
 
 
@@ -330,7 +346,7 @@ def test_a_result_that_is_guessing_says_so(tmp_path: Path) -> None:
 def test_grey_images_are_grey() -> None:
     image = np.arange(28 * 28, dtype=np.uint8).reshape(28, 28, 1)
     data = base64.b64decode(data_uri(image).partition(",")[2])
-    shown = np.rint(255 * matplotlib.image.imread(io.BytesIO(data), format="png")[::7, ::7]).astype(np.uint8)
+    shown = np.rint(255 * matplotlib.image.imread(io.BytesIO(data), format="png")).astype(np.uint8)
     assert np.array_equal(shown[..., :3], np.repeat(image, 3, axis=2))
 
 

@@ -274,7 +274,7 @@ def test_another_process_with_nothing_but_a_copy_of_the_store_writes_the_same_by
 ) -> None:
     copy = tmp_path / "elsewhere"
     shutil.copytree(specs[-1].root, copy)
-    for file in ("report.html", "report.md", "stages/report.json"):
+    for file in ("report.html", "report.md", "report-charts.md", "stages/report.json"):
         (copy / specs[-1].folder / file).unlink()
     spec = specs[-1].model_copy(update={"root": str(copy)})
     code = (

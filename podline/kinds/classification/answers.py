@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+import keras
 import tensorflow as tf
 
 from podline.data.reader import open_split
+from podline.documents.any_evaluation import AnyEvaluation
 from podline.kinds.classification.guesses import Guesses, read_guesses
 from podline.kinds.classification.judging import ask
 from podline.promotion.answers import Answers, JudgedSplit
@@ -17,11 +17,11 @@ from podline.store.contract import Store
 class ClassAnswers(Answers):
     """Guesses of classifiers."""
 
-    def left(self, store: Store, folder: str, evaluation: Any) -> Guesses:  # noqa: ARG002 (a pose network's says more)
+    def left(self, store: Store, folder: str, evaluation: AnyEvaluation) -> Guesses:  # noqa: ARG002 (a pose network's says more)
         """Read the guesses in an evaluation's folder."""
         return read_guesses(store, folder)
 
-    def again(self, examples: JudgedSplit, training: TrainSpec, model: Any) -> Guesses:
+    def again(self, examples: JudgedSplit, training: TrainSpec, model: keras.Model) -> Guesses:
         """Ask a classifier about the examples now."""
         manifest, size = examples.manifest, training.recipe.evaluation_batch_size
         reader = open_split(examples.store, examples.folder, manifest, examples.split)

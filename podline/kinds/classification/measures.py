@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from podline.arrays import Array
 from podline.documents.metric import Metric
 from podline.errors import SettingsError, one_line
 from podline.intervals import mean_interval, wilson_interval
@@ -54,7 +54,7 @@ def _figure(measure: Measure, guesses: Guesses) -> Metric:
     return Metric(value=value, low=min(float(low), value), high=max(float(high), value))
 
 
-def _computed(measure: Measure, guesses: Guesses) -> npt.NDArray[Any]:
+def _computed(measure: Measure, guesses: Guesses) -> Array:
     """Return a measure's number, of shape (), or its values, of shape (n,)."""
     compute, examples = measure.compute, len(guesses.labels)
     if compute is None:

@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import tensorflow as tf
 
+from podline.arrays import Image
 from podline.data.fitting import SQUEEZE, fitted
 from podline.documents.manifest import Manifest
-from podline.evaluation.predicting import Image, Predicted
+from podline.evaluation.predicting import Predicted
 from podline.progress import Reporter
 from podline.stages.specs import TrainSpec
 from podline.stages.tools import ClassShare, PicturePrediction
@@ -29,7 +31,7 @@ class Classes:
         fit: Any = self.manifest.converter.get("fit", SQUEEZE)
         return fitted(pixels, self.manifest.image_shape, fit)
 
-    def answers(self, outputs: Any) -> Any:
+    def answers(self, outputs: tf.Tensor) -> tf.Tensor:
         """The logits."""
         return outputs
 

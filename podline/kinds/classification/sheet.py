@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
+import keras
 import numpy as np
-import numpy.typing as npt
 import tensorflow as tf
 
+from podline.arrays import Arrays
 from podline.data.reader import SplitReader, open_split
 from podline.documents.evaluation import Guess
 from podline.documents.manifest import Manifest
@@ -24,13 +24,15 @@ _RIGHT, _WRONG = "#1a7f37", "#c0392b"
 _MISTAKE_ROWS = 2
 
 
-def drawn(records: Mapping[str, npt.NDArray[Any]], manifest: Manifest) -> list[Picture]:
+def drawn(records: Arrays, manifest: Manifest) -> list[Picture]:
     """Return images with their classes."""
     labels = (manifest.class_names[label] for label in records["label"])
     return [Picture(*pair) for pair in zip(records["image"], labels, strict=True)]
 
 
-def asked(spec: ShowSpec, model: Any, store: Store, manifest: Manifest, reporter: Reporter) -> tuple[Block, int, int]:
+def asked(
+    spec: ShowSpec, model: keras.Model, store: Store, manifest: Manifest, reporter: Reporter
+) -> tuple[Block, int, int]:
     """Return the first test examples with a run's guesses, then its most confident mistakes; the number right."""
     reader = open_split(store, spec.dataset_folder, manifest, EVALUATION_SPLIT)
     judged = ask(model, tf.distribute.get_strategy(), reader, manifest, spec.recipe.evaluation_batch_size, reporter)

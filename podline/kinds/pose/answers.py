@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
+import keras
 import tensorflow as tf
+from pycocotools.cocoeval import COCOeval
 
 from podline.data.reader import open_split
 from podline.data.records import IMAGE_ID
@@ -14,6 +15,7 @@ from podline.documents.pose_evaluation import PoseEvaluation, read_people
 from podline.evaluation.forward import News
 from podline.input.pipeline import EvaluationInput
 from podline.kinds.pose import oks
+from podline.kinds.pose.coco_results import Results, Truth
 from podline.kinds.pose.judging import FIELDS, find_people, pose_answers
 from podline.kinds.pose.oks_intervals import figures_of
 from podline.promotion.answers import Answers, JudgedSplit
@@ -24,11 +26,11 @@ from podline.store.contract import Store
 class PoseAnswers(Answers):
     """People that pose networks find, as COCO results."""
 
-    def left(self, store: Store, folder: str, evaluation: PoseEvaluation) -> Any:
+    def left(self, store: Store, folder: str, evaluation: PoseEvaluation) -> Results:
         """Read the people in an evaluation's folder."""
         return read_people(store, folder, evaluation.split)
 
-    def again(self, examples: JudgedSplit, training: TrainSpec, model: Any) -> Any:
+    def again(self, examples: JudgedSplit, training: TrainSpec, model: keras.Model) -> Results:
         """Ask a network about the examples now."""
         poses, size = training.recipe.poses, training.recipe.evaluation_batch_size
         reader = open_split(examples.store, examples.folder, examples.manifest, examples.split)
@@ -39,21 +41,21 @@ class PoseAnswers(Answers):
         # As it would come back from a file.
         return json.loads(json.dumps(people))
 
-    def part(self, examples: JudgedSplit, said: Any) -> Any:
+    def part(self, examples: JudgedSplit, said: Results) -> Results:
         """Return the people in the images that count."""
         images = {image["id"] for image in _truth(examples)["images"]}
         return [person for person in said if person["image_id"] in images]
 
-    def judged(self, examples: JudgedSplit, said: Any) -> Any:
+    def judged(self, examples: JudgedSplit, said: Results) -> COCOeval:
         """Return the people, judged by pycocotools."""
         return oks.judged(_truth(examples), said)
 
-    def main(self, examples: JudgedSplit, said: Any) -> float:
+    def main(self, examples: JudgedSplit, said: Results) -> float:
         """Return AP."""
         return figures_of(self.judged(examples, said)).get("ap", 0.0)
 
 
-def _truth(examples: JudgedSplit) -> dict[str, Any]:
+def _truth(examples: JudgedSplit) -> Truth:
     """Return the annotations of the images that count."""
     store, folder, manifest, split = examples.store, examples.folder, examples.manifest, examples.split
     truth = read_truth(store, folder, manifest, split)

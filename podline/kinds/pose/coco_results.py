@@ -17,7 +17,9 @@ from podline.documents.skeleton import COCO, Skeleton, sigmas_by_name
 from podline.errors import SourceError
 from podline.kinds.pose.decoding import People
 
-Results = list[dict[str, Any]]
+Person = dict[str, Any]
+"""A person in COCO's format: an annotation, or a result."""
+Results = list[Person]
 Truth = dict[str, Any]
 
 PERSON = 1
@@ -66,7 +68,7 @@ def read_truth(path: Path) -> Truth:
     return truth
 
 
-def check_truth(truth: Any, name: str) -> None:
+def check_truth(truth: object, name: str) -> None:
     """Whether annotations hold all that the measure needs.
 
     Args:
@@ -89,7 +91,7 @@ def check_truth(truth: Any, name: str) -> None:
         _check_numbers([annotation.get("area")], 1, f"{name}: annotation {annotation['id']}: area")
 
 
-def check_results(results: Any, name: str, joints: int) -> None:
+def check_results(results: object, name: str, joints: int) -> None:
     """Whether results can be evaluated.
 
     Args:
@@ -136,7 +138,7 @@ def _read_json(path: Path) -> Any:
         raise SourceError(f"{path}: not JSON: {error}") from error
 
 
-def _check_entry(entry: Any, name: str, keys: tuple[str, ...]) -> None:
+def _check_entry(entry: object, name: str, keys: tuple[str, ...]) -> None:
     if not isinstance(entry, dict):
         raise SourceError(f"{name}: an object is needed, found {type(entry).__name__}")
     for key in keys:
@@ -144,11 +146,11 @@ def _check_entry(entry: Any, name: str, keys: tuple[str, ...]) -> None:
             raise SourceError(f"{name}: {key} is {shortened(entry.get(key))}, an integer is needed")
 
 
-def _check_keypoints(entry: dict[str, Any], joints: int, name: str) -> None:
+def _check_keypoints(entry: Person, joints: int, name: str) -> None:
     _check_numbers(entry.get("keypoints"), 3 * joints, f"{name}: keypoints")
 
 
-def _check_numbers(values: Any, count: int, name: str) -> None:
+def _check_numbers(values: object, count: int, name: str) -> None:
     if not isinstance(values, list) or len(values) != count:
         found = f"{len(values)} values" if isinstance(values, list) else type(values).__name__
         raise SourceError(f"{name}: {found}, {count} numbers are needed")

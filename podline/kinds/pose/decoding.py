@@ -8,11 +8,12 @@ groups of joints grow together until nothing fits.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from podline.arrays import Array
 from podline.data.coco_letterbox import from_cells
 from podline.documents.skeleton import Skeleton
 from podline.recipes.pose_settings import DecodingSettings
@@ -145,7 +146,7 @@ def _top(cells: Ints, middles: Ints, logs: list[Floats]) -> tuple[npt.NDArray[np
     top = middles + np.divide(slope, curvature, out=np.zeros_like(slope), where=curvature > 0)
     top = np.where(curvature > 0, np.clip(top, cells - 0.5, cells + 0.5), cells)
 
-    def parabola(places: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    def parabola(places: Array) -> npt.NDArray[np.float64]:
         return at + slope * (places - middles) - curvature / 2 * (places - middles) ** 2
 
     return top, np.maximum(parabola(top) - parabola(cells), 0)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+import keras
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
+from pycocotools.cocoeval import COCOeval
 
+from podline.arrays import Array
 from podline.data.coco_letterbox import LetterBox
 from podline.data.reader import SplitReader, open_split
 from podline.data.sources.coco_truth import read_truth
@@ -116,12 +119,12 @@ def chosen_threshold(store: Store, folder: str) -> float | None:
     return chosen.judged.score if chosen else None
 
 
-def pose_answers(model: Any, strategy: tf.distribute.Strategy, poses: PoseSettings) -> Answers:
+def pose_answers(model: keras.Model, strategy: tf.distribute.Strategy, poses: PoseSettings) -> Answers:
     """A network as a function of an input that gives what is decoded: its last heatmaps and its last fields."""
     return answers_of(model, strategy, last_stages(poses))
 
 
-def last_stages(poses: PoseSettings) -> Callable[[Any], Any]:
+def last_stages(poses: PoseSettings) -> Callable[[Mapping[str, tf.Tensor]], tuple[tf.Tensor, tf.Tensor]]:
     """From all that a network answers to what is decoded: heatmaps and fields."""
     names = stage_names(poses.model)
     heatmaps, pafs = (next(name for name in reversed(names) if name.endswith(kind)) for kind in ("heatmap", "paf"))
@@ -148,7 +151,7 @@ def find_people(
 
 
 def _decoded(
-    answered: Iterator[tuple[Any, dict[str, npt.NDArray[Any]]]],
+    answered: Iterator[tuple[tuple[Array, Array], dict[str, Array]]],
     poses: PoseSettings,
     skeleton: Skeleton,
     news: Callable[[int], None],
@@ -270,7 +273,7 @@ def _document(
     )
 
 
-def _figures(evaluation: Any) -> PoseFigures:
+def _figures(evaluation: COCOeval) -> PoseFigures:
     found = tables(evaluation)
     return PoseFigures(
         images=found.images,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import tensorflow as tf
 
@@ -28,23 +27,23 @@ def stage_losses(answers: Mapping[str, tf.Tensor], targets: PoseTargets, emphasi
     Returns:
         By stage, sorted by name, float32 (n,).
     """
-    weights: Any = targets.weights
+    weights: tf.Tensor = targets.weights
     counted = tf.reduce_sum(weights, axis=(1, 2, 3))
     losses = {}
     for name in sorted(answers):
-        squares: Any = tf.square(answers[name] - target_of(name, targets))
+        squares: tf.Tensor = tf.square(answers[name] - target_of(name, targets))
         if emphasis:
             squares *= 1 + emphasis * _channel_strength(name, targets)
         losses[name] = tf.math.divide_no_nan(tf.reduce_sum(weights * squares, axis=(1, 2, 3)), counted)
     return losses
 
 
-def target_of(stage: str, targets: PoseTargets) -> Any:
+def target_of(stage: str, targets: PoseTargets) -> tf.Tensor:
     """What a stage is to answer: ``pafs`` or ``heatmaps``, by the end of its name."""
     return targets.pafs if stage.endswith("paf") else targets.heatmaps
 
 
-def strength_of(stage: str, targets: PoseTargets) -> Any:
+def strength_of(stage: str, targets: PoseTargets) -> tf.Tensor:
     """How near each cell is to a joint or a limb: a heatmap itself, the length of a field's vector.
 
     Returns:
@@ -54,12 +53,12 @@ def strength_of(stage: str, targets: PoseTargets) -> Any:
     return tf.norm(vectors(target), axis=-1) if stage.endswith("paf") else target
 
 
-def vectors(paf: Any) -> Any:
+def vectors(paf: tf.Tensor) -> tf.Tensor:
     """A field's channels as vectors, (n, height, width, limbs, 2)."""
-    return tf.reshape(paf, (*tf.unstack(tf.shape(paf)[:3]), paf.shape[-1] // 2, 2))
+    return tf.reshape(paf, (*tf.unstack(tf.shape(paf)[:3]), -1, 2))
 
 
-def _channel_strength(stage: str, targets: PoseTargets) -> Any:
+def _channel_strength(stage: str, targets: PoseTargets) -> tf.Tensor:
     """The strength for each channel of an answer; both of a vector's have its length."""
     strength = strength_of(stage, targets)
     return tf.repeat(strength, 2, axis=-1) if stage.endswith("paf") else strength

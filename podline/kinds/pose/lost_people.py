@@ -16,6 +16,7 @@ from podline.data.reader import SplitReader
 from podline.documents.skeleton import Skeleton
 from podline.drawing.skeletons import Image, with_skeletons
 from podline.evaluation.differences import Difference, ShareChange, difference
+from podline.kinds.pose.coco_results import Results
 from podline.kinds.pose.oks import CloseJoints, close_joints, joint_names, people_in
 from podline.kinds.pose.oks_intervals import DRAWS, drawn_figures, figures_of
 from podline.noise import Seeds
@@ -212,7 +213,7 @@ def drawn(image: LostImage, pair: FoundPair, reader: SplitReader, thresholds: Se
     return pictures[0], pictures[1]
 
 
-def _shown(judged: COCOeval, image_id: int, people: dict[int, CloseJoints], threshold: float) -> list[dict[str, Any]]:
+def _shown(judged: COCOeval, image_id: int, people: dict[int, CloseJoints], threshold: float) -> Results:
     """The results in an image that are taken for people, the surest first."""
     right = {person.result for person in people.values()}
     found: Any = judged.cocoDt.imgToAnns[image_id]

@@ -88,21 +88,22 @@ def pose_network(settings: PoseModelSettings, side: int, stride: int, skeleton: 
     """
     if side % stride:
         raise SettingsError(f"side={side} vs stride={stride}: the network's input must be whole cells")
-    image = keras.Input((side, side, 3))
-    last_maps = backbone(Blocks(limit=RELU_LIMIT), image, settings.width, side)
+    make = Blocks(limit=RELU_LIMIT)
+    image, maps = make.begin((side, side, 3))
+    last_maps = backbone(make, maps, settings.width, side)
     taps = _taps(keras.Model(image, last_maps), side // stride)
     if not taps or taps[0].shape[1] != side // stride:
         raise SettingsError(f"stride={stride} vs an input of {side} pixels: MobileNetV2 has no map of that size")
     return keras.Model(image, _stages(settings, _neck(settings, taps), skeleton))
 
 
-def _taps(network: keras.Model, cells: int) -> list[Any]:
+def _taps(network: keras.Model, cells: int) -> list[keras.KerasTensor]:
     """The last map of each resolution from that of the answers on; the finest first."""
-    last: dict[int, Any] = {layer.output.shape[1]: layer.output for layer in network.layers}
+    last: dict[int, keras.KerasTensor] = {layer.output.shape[1]: layer.output for layer in network.layers}
     return [last[height] for height in sorted(last, reverse=True) if height <= cells]
 
 
-def _neck(settings: PoseModelSettings, taps: list[Any]) -> Any:
+def _neck(settings: PoseModelSettings, taps: list[keras.KerasTensor]) -> keras.KerasTensor:
     """The sum of all resolutions at the finest, after a batch norm each: the features that all stages read."""
     make, cells = Blocks(), taps[0].shape[1]
     sums = []
@@ -121,10 +122,12 @@ def _neck(settings: PoseModelSettings, taps: list[Any]) -> Any:
     return keras.layers.ReLU(name="features_relu")(added)
 
 
-def _stages(settings: PoseModelSettings, features: Any, skeleton: Skeleton) -> dict[str, Any]:
+def _stages(
+    settings: PoseModelSettings, features: keras.KerasTensor, skeleton: Skeleton
+) -> dict[str, keras.KerasTensor]:
     """Each PAF stage reads the features and the PAFs before it; each heatmap stage the heatmaps before it as well."""
-    answers: dict[str, Any] = {}
-    last: dict[str, Any] = {}
+    answers: dict[str, keras.KerasTensor] = {}
+    last: dict[str, keras.KerasTensor] = {}
     channels = {"paf": 2 * len(skeleton.limbs), "heatmap": len(skeleton.joints)}
     for name in stage_names(settings):
         kind = name.rpartition("_")[2]
@@ -133,7 +136,7 @@ def _stages(settings: PoseModelSettings, features: Any, skeleton: Skeleton) -> d
     return answers
 
 
-def _stage(settings: PoseModelSettings, name: str, read: list[Any], channels: int) -> Any:
+def _stage(settings: PoseModelSettings, name: str, read: list[keras.KerasTensor], channels: int) -> keras.KerasTensor:
     maps = keras.layers.Concatenate(name=f"{name}_concatenate")(read) if len(read) > 1 else read[0]
     maps = _convolution(settings, maps, f"{name}_entry", kernel=1)
     for block in range(1, settings.stage_depth + 1):
@@ -145,7 +148,7 @@ def _stage(settings: PoseModelSettings, name: str, read: list[Any], channels: in
     return keras.layers.Conv2D(channels, 1, kernel_initializer=near_zero, name=name)(maps)
 
 
-def _convolution(settings: PoseModelSettings, maps: Any, name: str, *, kernel: int) -> Any:
+def _convolution(settings: PoseModelSettings, maps: keras.KerasTensor, name: str, *, kernel: int) -> keras.KerasTensor:
     make, bias = Blocks(), not settings.batch_norm
     maps = make.convolution(maps, f"{name}_conv", settings.stage_width, kernel=kernel, bias=bias)
     return keras.layers.ReLU(name=f"{name}_relu")(maps) if bias else make.normed(maps, name)

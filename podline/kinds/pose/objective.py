@@ -51,11 +51,11 @@ class Pose:
         settings, skeleton = self.settings.targets, self.skeleton
         return batch | pose_targets(batch[KEYPOINTS], batch[IGNORED], side, settings, skeleton)._asdict()
 
-    def terms(self, batch: Batch, outputs: Mapping[str, Any]) -> Batch:
+    def terms(self, batch: Batch, outputs: Batch) -> Batch:
         """Each stage's loss, by the stage's name, sorted."""
         return stage_losses(outputs, _targets(batch), self.settings.emphasis)
 
-    def measures(self, batch: Batch, outputs: Mapping[str, Any]) -> Batch:
+    def measures(self, batch: Batch, outputs: Batch) -> Batch:
         """See ``measured``."""
         losses = {_loss_of(stage): loss for stage, loss in self.terms(batch, outputs).items()}
         return losses | stage_sums(outputs, _targets(batch))

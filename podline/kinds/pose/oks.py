@@ -22,7 +22,7 @@ from pycocotools.cocoeval import COCOeval
 from podline.documents.pose_figures import JointFigures, SizeFigures, ThresholdFigures
 from podline.errors import SourceError
 from podline.frozen import Frozen
-from podline.kinds.pose.coco_results import Results, Truth, check_results, check_truth, judged_joints
+from podline.kinds.pose.coco_results import Person, Results, Truth, check_results, check_truth, judged_joints
 
 SIZES = ((0, 32), (32, 64), (64, 96), (96, 128), (128, 192), (192, 100_000))
 """The table's classes: from and to, roots of areas in pixels of the image."""
@@ -128,7 +128,7 @@ def at_threshold(evaluation: COCOeval, score: float) -> ThresholdFigures:
     return ThresholdFigures(score=score, kept=len(kept), right=sum(kept), people=len(matches.people))
 
 
-def people_in(evaluation: COCOeval) -> Mapping[int, Mapping[str, Any]]:
+def people_in(evaluation: COCOeval) -> Mapping[int, Person]:
     """Truth's annotations, by id, of what :func:`judged` gave."""
     annotations: Any = evaluation.cocoGt.anns
     return annotations
@@ -183,7 +183,7 @@ def _evaluated(truth: Truth, results: Results) -> COCOeval:
     return evaluation
 
 
-def _coco(truth: Truth, annotations: list[dict[str, Any]]) -> COCO:
+def _coco(truth: Truth, annotations: Results) -> COCO:
     coco: Any = COCO()
     coco.dataset = {**truth, "annotations": annotations}
     coco.createIndex()

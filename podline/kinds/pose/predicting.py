@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+import tensorflow as tf
+
+from podline.arrays import Array, Image
 from podline.data.coco_letterbox import LetterBox
 from podline.documents.manifest import Manifest
 from podline.documents.skeleton import Skeleton
 from podline.drawing.skeletons import poses_of, with_skeletons
-from podline.evaluation.predicting import Image, Predicted
+from podline.evaluation.predicting import Predicted
 from podline.kinds.pose.coco_results import people_to_results
 from podline.kinds.pose.decoding import decode_people
 from podline.kinds.pose.judging import chosen_threshold, last_stages
@@ -37,11 +40,11 @@ class PeopleReader:
         """The picture, letter-boxed."""
         return LetterBox(pixels.shape[1], pixels.shape[0], self.poses.side).place(pixels)
 
-    def answers(self, outputs: Any) -> Any:
+    def answers(self, outputs: Mapping[str, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
         """The last stages' heatmaps and fields."""
         return last_stages(self.poses)(outputs)
 
-    def say(self, name: str, place: int, pixels: Image, answer: tuple[Any, Any]) -> Predicted:
+    def say(self, name: str, place: int, pixels: Image, answer: tuple[Array, Array]) -> Predicted:
         """The people with a score from the threshold on."""
         heatmaps, pafs = answer
         stride, decoding = self.poses.targets.stride, self.poses.decoding

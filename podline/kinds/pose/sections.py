@@ -13,7 +13,7 @@ from podline.figures import count, metric_text, percent
 from podline.ledger.differences import NONE
 from podline.measures import shown
 from podline.reporting import charts, verdict
-from podline.reporting.blocks import Block, Chart, Fold, Grid, Heading, Key, Picture, Pictures, Table, Text
+from podline.reporting.blocks import Block, Chart, Fold, Grid, Heading, Key, Picture, Pictures, Table, Text, Tile
 from podline.reporting.facts import RunFacts
 from podline.reporting.judged_pictures import TRAINING_SPLIT, JudgedPicture, judged_pictures, maps_of_image
 from podline.reporting.pictures import SMALL_PHOTO, photo_uri
@@ -34,8 +34,8 @@ def headline(run: RunFacts) -> verdict.Headline:
         guessing=evaluation.verdict(),
         tiles=[
             *(verdict.metric_tile(run, name) for name in ("ap50", "ap75", "ar") if name in known),
-            verdict.Tile("images", count(evaluation.trained.images)),
-            verdict.Tile("instances", count(evaluation.trained.people)),
+            Tile("images", count(evaluation.trained.images)),
+            Tile("instances", count(evaluation.trained.people)),
         ],
     )
 

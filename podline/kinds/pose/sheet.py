@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
+import keras
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from podline.arrays import Arrays
 from podline.data.coco_letterbox import LetterBox
 from podline.data.reader import open_split
 from podline.documents.manifest import Manifest
@@ -29,7 +28,7 @@ _KEYPOINTS = "keypoints"
 _WITH_PEOPLE = 2
 
 
-def drawn(records: Mapping[str, npt.NDArray[Any]], manifest: Manifest) -> list[Picture]:
+def drawn(records: Arrays, manifest: Manifest) -> list[Picture]:
     """Return images with the people of their records."""
     return [
         _picture(image, poses[(poses[..., 2] > 0).any(axis=-1)], manifest.skeleton)
@@ -42,7 +41,9 @@ def _picture(image: Image, poses: npt.NDArray[np.float32], skeleton: Skeleton) -
     return Picture(with_skeletons(image, poses, skeleton, 2.0), plural(len(poses), "instance"))
 
 
-def asked(spec: ShowSpec, model: Any, store: Store, manifest: Manifest, reporter: Reporter) -> tuple[Block, int, int]:
+def asked(
+    spec: ShowSpec, model: keras.Model, store: Store, manifest: Manifest, reporter: Reporter
+) -> tuple[Block, int, int]:
     """Return the first test images with people: whom the run finds, and who is labelled; nothing is right or wrong."""
     poses = spec.recipe.poses
     answers = pose_answers(model, tf.distribute.get_strategy(), poses)

@@ -7,7 +7,7 @@ answer of the one before it has as small a one. Both have happened unseen; here 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -37,10 +37,10 @@ class _Wanted(NamedTuple):
     """
 
     kind: str
-    target: Any
-    strength: Any
-    islands: Any
-    peaks: Any
+    target: tf.Tensor
+    strength: tf.Tensor
+    islands: tf.Tensor
+    peaks: tf.Tensor
 
     @classmethod
     def of(cls, kind: str, targets: PoseTargets) -> _Wanted:
@@ -50,7 +50,7 @@ class _Wanted(NamedTuple):
         return cls(kind, target_of(kind, targets), strength, islands, islands * highest)
 
 
-def stage_sums(answers: Mapping[str, tf.Tensor], targets: PoseTargets) -> dict[str, Any]:
+def stage_sums(answers: Mapping[str, tf.Tensor], targets: PoseTargets) -> dict[str, tf.Tensor]:
     """What the measures of :func:`stage_figures` are made of, summed over the cells of each example.
 
     All is counted like the loss: a cell by its weight. Sums of any examples may be added up.
@@ -62,14 +62,14 @@ def stage_sums(answers: Mapping[str, tf.Tensor], targets: PoseTargets) -> dict[s
     Returns:
         The names of :func:`sum_names` to float32 (n,).
     """
-    weights: Any = targets.weights
+    weights: tf.Tensor = targets.weights
     wanted = {kind: _Wanted.of(kind, targets) for kind in _KINDS}
     sums = {_CELLS: weights}
     for kind, of_kind in wanted.items():
         target = of_kind.target
         values = weights * tf.abs(target), of_kind.islands, of_kind.peaks, _deviations(target, weights)
         sums |= {f"{kind}/{name}": value for name, value in zip(_OF_TARGETS, values, strict=True)}
-    before: dict[str, Any] = {}
+    before: dict[str, tf.Tensor] = {}
     for stage in sorted(answers):
         kind, answer = _kind(stage), answers[stage]
         values = _of_stage(answer, wanted[kind], weights)
@@ -80,7 +80,7 @@ def stage_sums(answers: Mapping[str, tf.Tensor], targets: PoseTargets) -> dict[s
     return {name: tf.reduce_sum(sums[name], axis=(1, 2, 3)) for name in sorted(sums)}
 
 
-def _of_stage(answer: Any, wanted: _Wanted, weights: Any) -> tuple[Any, ...]:
+def _of_stage(answer: tf.Tensor, wanted: _Wanted, weights: tf.Tensor) -> tuple[tf.Tensor, ...]:
     """The values of :data:`_OF_STAGES` of each cell."""
     half = wanted.strength / 2
     along, highest = _along(answer, wanted), _peaks(answer, wanted)
@@ -93,7 +93,7 @@ def _of_stage(answer: Any, wanted: _Wanted, weights: Any) -> tuple[Any, ...]:
     )
 
 
-def _deviations(maps: Any, weights: Any) -> Any:
+def _deviations(maps: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
     """How far each cell is from its map's mean over the image, by its weight."""
     mean = tf.math.divide_no_nan(
         tf.reduce_sum(weights * maps, (1, 2), keepdims=True), tf.reduce_sum(weights, (1, 2), keepdims=True)
@@ -158,7 +158,7 @@ def _kind(stage: str) -> str:
     return stage.rpartition("_")[2]
 
 
-def _along(answer: Any, wanted: _Wanted) -> Any:
+def _along(answer: tf.Tensor, wanted: _Wanted) -> tf.Tensor:
     """The answer's part in the target's direction; a heatmap as it is."""
     if wanted.kind == _HEATMAP:
         return answer
@@ -166,7 +166,7 @@ def _along(answer: Any, wanted: _Wanted) -> Any:
     return tf.math.divide_no_nan(products, wanted.strength)
 
 
-def _peaks(answer: Any, wanted: _Wanted) -> Any:
+def _peaks(answer: tf.Tensor, wanted: _Wanted) -> tf.Tensor:
     """The highest of the answer's peaks in a cell and those around it.
 
     Of a field, the largest of its parts along the target: a limb is a ridge, without a peak.
@@ -176,5 +176,5 @@ def _peaks(answer: Any, wanted: _Wanted) -> Any:
     return _highest_around(tf.where(answer >= _highest_around(answer), answer, tf.zeros_like(answer)))
 
 
-def _highest_around(maps: Any) -> Any:
+def _highest_around(maps: tf.Tensor) -> tf.Tensor:
     return tf.nn.max_pool2d(maps, 3, 1, "SAME")

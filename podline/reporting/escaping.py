@@ -1,10 +1,9 @@
-"""The templates of this package's pages: HTML, of which what is filled in is escaped, and Markdown."""
+"""Texts in HTML and in Markdown, shown as they are whatever they hold."""
 
 from __future__ import annotations
 
 import re
 
-import jinja2
 from markupsafe import Markup, escape
 
 from podline.plain import plain
@@ -44,18 +43,6 @@ def unbroken(text: object) -> object:
         return text
     text = re.sub(r"(\d) %", "\\1\N{NO-BREAK SPACE}%", str(escape(text)))
     return Markup(re.sub(_INTERVAL, r'<span class="interval">\g<0></span>', text))  # noqa: S704 (escaped above)
-
-
-TEMPLATES = jinja2.Environment(
-    loader=jinja2.PackageLoader("podline", "reporting"),
-    autoescape=jinja2.select_autoescape(("html",)),
-    undefined=jinja2.StrictUndefined,
-    finalize=unbroken,
-    trim_blocks=True,
-    lstrip_blocks=True,
-)
-# Of what is filled in, all that is no Markdown yet is escaped.
-MARKDOWN_TEMPLATES = TEMPLATES.overlay(finalize=markdown)
 
 
 def code(text: str) -> Markdown:

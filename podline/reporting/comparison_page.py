@@ -1,0 +1,184 @@
+"""A page about several runs: curves in one chart, results, what differs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+from podline.documents.completion import local_artifact, record_files
+from podline.documents.ledger_entry import Entry
+from podline.documents.metrics_log import (
+    METRICS,
+    AnnealingLine,
+    EvaluationLine,
+    MetricsLine,
+    StepsLine,
+    read_metrics,
+)
+from podline.drawing.drawing import chart
+from podline.drawing.svg import Svg
+from podline.errors import StoreError
+from podline.ledger.differences import NONE
+from podline.reporting.blocks import Block, Chart, Items, Kicker, Table, Text, Title
+from podline.reporting.charts import COLOURS
+from podline.reporting.comparison import RunsComparison, compare
+from podline.reporting.document import document
+from podline.store import digests
+from podline.store.contract import INDEX, Store
+
+HTML, SVG = "comparison.html", "comparison.svg"
+# A run whose name is followed by more than this many settings would be no label any more.
+_NAMED_SETTINGS = 4
+
+JudgedBy = Literal["error", "loss"]
+"""The share of wrong guesses, where there are classes in all of the runs, else the loss."""
+
+
+class Curves(NamedTuple):
+    """What a run measured during training.
+
+    Attributes:
+        label: the run's in the legend.
+        steps: its stretches of training steps.
+        evaluations: its evaluations.
+        rejected: the steps whose state annealing rejected.
+    """
+
+    label: str
+    steps: list[StepsLine]
+    evaluations: list[EvaluationLine]
+    rejected: set[int]
+
+
+class ComparisonPage(NamedTuple):
+    """Where the page and its chart are: names in the store."""
+
+    html: str
+    svg: str
+
+
+def write(store: Store, entries: Sequence[Entry]) -> ComparisonPage:
+    """Write one page and one chart about several runs, under ``comparisons/``.
+
+    Raises:
+        StoreError: a run has no metrics, or the page cannot be written.
+        ArtifactError: a file of a run is damaged.
+    """
+    found = compare(store, entries)
+    runs = [_curves(label, _lines(store, entry)) for label, entry in zip(labels(found), entries, strict=True)]
+    folder = f"comparisons/{digests.of_json(found.names)[:12]}"
+    page = ComparisonPage(f"{folder}/{HTML}", f"{folder}/{SVG}")
+    drawn = _chart(runs)
+    store.publish_bytes(page.svg, drawn.file().encode(), replace=True)
+    store.publish_bytes(page.html, _page(found, runs, drawn).encode(), replace=True)
+    record_files(store, folder, "compare", page)
+    return page
+
+
+def _lines(store: Store, entry: Entry) -> list[MetricsLine]:
+    if not entry.run:
+        raise StoreError(f"{entry.name} trained nothing: it has no curves")
+    folder = f"runs/{entry.run}"
+    return read_metrics(local_artifact(store, folder, "train", f"{folder}/{METRICS}"))
+
+
+def _curves(label: str, lines: Sequence[MetricsLine]) -> Curves:
+    return Curves(
+        label,
+        [line for line in lines if isinstance(line, StepsLine)],
+        [line for line in lines if isinstance(line, EvaluationLine)],
+        {line.step for line in lines if isinstance(line, AnnealingLine) and not line.accepted},
+    )
+
+
+def labels(found: RunsComparison) -> list[str]:
+    """Return what the runs are called in the legend: the name, and if they are few the settings that differ."""
+    settings = [row for row in found.differences if row.area == "settings"]
+    if len(settings) > _NAMED_SETTINGS:
+        return list(found.runs)
+    values = [
+        ", ".join(f"{row.name} {row.values[place]}" for row in settings if row.values[place] != NONE)
+        for place in range(len(found.runs))
+    ]
+    return [f"{run} ({text})" if text else run for run, text in zip(found.runs, values, strict=True)]
+
+
+def _page(found: RunsComparison, runs: Sequence[Curves], drawn: Svg) -> str:
+    named = [f"{number}: {name}" for number, name in enumerate(found.runs, start=1)]
+    header: list[Block] = [Kicker(found.runs, f"../../{INDEX}"), Title(f"{len(runs)} runs", "side by side")]
+    header.append(Chart(drawn, caption=_caption(runs), wide=True))
+    results = Table(["", *named], [(name, *values) for name, values in found.results.items() if name != "run"])
+    rows = [(row.area, row.name, *row.values) for row in found.differences]
+    differences = (
+        Table(["", "", *named], rows, words=2) if rows else Text("Settings, data, code and environment agree.")
+    )
+    sections: list[tuple[str, list[Block]]] = [
+        ("Results", [results, Items([verdict.words for verdict in found.verdicts])]),
+        (
+            "What differs",
+            [differences],
+        ),
+    ]
+    return document(f"{len(runs)} runs", header, sections)
+
+
+def _caption(runs: Sequence[Curves]) -> str:
+    splits = sorted({line.split for run in runs for line in run.evaluations})
+    judged = "Below the training loss, the loss in the evaluations during training"
+    if _judged_by(runs) == "error":
+        judged = "Error is the share of wrong guesses in the evaluations during training, on a logarithmic scale"
+    return f"{judged} (evaluated: {', '.join(splits) or 'nothing'}); a cross is a state that annealing rejected."
+
+
+def _chart(runs: Sequence[Curves]) -> Svg:
+    """Draw three charts over the epochs, one above the other, and a legend over all."""
+    by = _judged_by(runs)
+    alt = f"Training loss, {by} in evaluations and learning rate over epochs of {', '.join(run.label for run in runs)}."
+    with chart("comparison", alt, 7.6, 7.2) as drawing:
+        loss, judged, rate = drawing.axes(3, heights=(3, 3, 2))
+        for place, run in enumerate(runs):
+            style: dict[str, Any] = {
+                "color": COLOURS[place % len(COLOURS)],
+                "linestyle": "-" if place < len(COLOURS) else "--",
+            }
+            at = [line.epoch for line in run.steps]
+            loss.plot(at, [line.loss for line in run.steps], linewidth=1.1, label=run.label, **style)
+            rate.plot(at, [line.learning_rate for line in run.steps], **style)
+            _evaluations(judged, run, by, style)
+        loss.set_ylabel("training loss")
+        judged.set_ylabel(f"{by} in evaluations")
+        rate.set_ylabel("learning rate")
+        rate.set_xlabel("epoch")
+        rate.set_ylim(bottom=0)
+        rate.set_xlim(left=0)
+        if by == "error":
+            judged.set_yscale("log")
+            judged.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            judged.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.3g} %"))
+            judged.yaxis.set_minor_formatter(NullFormatter())
+        drawing.figure.legend(*loss.get_legend_handles_labels(), loc="outside upper left", ncols=1)
+    return drawing.svg
+
+
+def _judged_by(runs: Sequence[Curves]) -> JudgedBy:
+    """Return what the evaluations during training are compared by: what all of the runs have."""
+    known = [line.accuracy for run in runs for line in (*run.steps, *run.evaluations)]
+    return "loss" if any(map(math.isnan, known)) else "error"
+
+
+def _evaluations(axes: Axes, run: Curves, by: JudgedBy, style: dict[str, Any]) -> None:
+    """Draw the evaluations of a run; a cross marks a state that was rejected."""
+    # Half an example stands for none: a logarithm has no zero.
+    points = [
+        (line.step, line.epoch, line.loss if by == "loss" else max(1 - line.accuracy, 0.5 / line.examples))
+        for line in run.evaluations
+    ]
+    axes.plot([epoch for _, epoch, _ in points], [height for *_, height in points], marker="o", ms=3, **style)
+    crossed = [point for step, *point in points if step in run.rejected]
+    if crossed:
+        axes.scatter(*np.array(crossed).T, s=60, color=style["color"], marker="x", linewidths=1.6, zorder=3)

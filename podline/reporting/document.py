@@ -1,0 +1,51 @@
+"""A page: one HTML document that needs nothing but itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from importlib.resources import files
+
+from markupsafe import Markup
+
+from podline.reporting.blocks import Block, html_of
+
+_DOCUMENT = Markup("""\
+<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>{} · Podline</title>
+<style>
+{}
+</style>
+</head>
+<body>
+<main>
+<header>
+{}
+</header>
+{}
+</main>
+</body>
+</html>
+""")
+Sections = Iterable[tuple[str | Markup, Iterable[Block]]]
+
+
+def document(title: str, header: Iterable[Block], sections: Sections, styles: Iterable[str] = ("page.css",)) -> str:
+    """Return a page.
+
+    Args:
+        title: in the browser's tab.
+        header: above all sections.
+        sections: heading and blocks of each.
+        styles: files of this package, of CSS.
+    """
+    css = Markup("\n").join(Markup(files("podline.reporting").joinpath(name).read_text()) for name in styles)  # noqa: S704 (ours)
+    parts = (
+        Markup("\n<section>\n<h2>{}</h2>\n{}\n</section>").format(heading, html_of(blocks))
+        for heading, blocks in sections
+    )
+    return _DOCUMENT.format(title, css, html_of(header), Markup("\n").join(parts))
