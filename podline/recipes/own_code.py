@@ -21,7 +21,7 @@ from typing import Any
 from podline.errors import SettingsError
 from podline.recipes import datasets
 from podline.recipes.datasets import DataSet
-from podline.recipes.parts import AUGMENTATIONS, HOOKS, MODELS, OPTIMIZERS
+from podline.recipes.parts import AUGMENTATIONS, HOOKS, LOSSES, MODELS, OPTIMIZERS
 from podline.recipes.settings import Recipe
 from podline.store import digests
 
@@ -94,10 +94,12 @@ def _of_parts(recipe: Recipe) -> dict[str, str]:
     """What of a recipe's training is installed → its digest."""
     phases = [phase for _, phase in recipe.by_phase]
     optimizers = {phase.optimizer.kind for phase in phases}
+    augmentations = [phase.pose.augmentation if phase.pose else phase.augmentation for phase in phases]
     used = [
         (MODELS, {recipe.model.kind} - MODELS.shipped.keys()),
         (OPTIMIZERS, optimizers - OPTIMIZERS.shipped.keys()),
-        (AUGMENTATIONS, {name for phase in phases for name in phase.augmentation.also}),
+        (LOSSES, {phase.loss.kind for phase in phases} - LOSSES.shipped.keys()),
+        (AUGMENTATIONS, {name for settings in augmentations for name in settings.also}),
         (HOOKS, recipe.hooks),
     ]
     return {

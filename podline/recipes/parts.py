@@ -157,6 +157,9 @@ OPTIMIZERS: Registry[Callable[..., Any]] = Registry(
         "muon": "podline.training.muon:muon",
     },
 )
+LOSSES: Registry[Callable[..., Any]] = Registry(
+    "loss", "podline.losses", {"cross_entropy": "podline.training.losses:cross_entropy_of"}
+)
 LAYOUTS: Registry[Any] = Registry(
     "layout",
     "podline.layouts",
