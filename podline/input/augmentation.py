@@ -7,7 +7,7 @@ whatever batch it is and however often that batch is made.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,7 +19,7 @@ from podline import entry_points
 from podline.data.order import random_below, random_uniform
 from podline.data.records import IMAGE
 from podline.documents.manifest import Manifest
-from podline.errors import SettingsError
+from podline.errors import PodlineError, SettingsError
 from podline.frozen import Json
 from podline.recipes.parts import AUGMENTATIONS
 from podline.recipes.settings import AugmentationSettings, Recipe
@@ -36,7 +36,7 @@ _BLOCK = 128
 def augment(
     images: Images, ids: Ids, settings: AugmentationSettings, seed: int, epoch: int, fill: npt.NDArray[np.uint8]
 ) -> Images:
-    """Crop, flip, cut out, what installed packages add, and resize, each as the settings say.
+    """Crop, flip and cut out, each as the settings say.
 
     Args:
         images: uint8, (n, height, width, channels); not changed.
@@ -47,11 +47,10 @@ def augment(
         fill: colour of the cut-out squares, uint8, (channels,).
 
     Raises:
-        SettingsError: a border or a square that is as large as the images; an installed augmentation that is not
-            there, or that fails.
+        SettingsError: a border or a square that is as large as the images.
     """
     _require_room(settings, images.shape)
-    augmented = np.empty((len(images), *_shape(images.shape[1:], settings.image_size)), np.uint8)
+    augmented = np.empty_like(images)
     for start in range(0, len(images), _BLOCK):
         block = slice(start, start + _BLOCK)
         chance = Chance(seed, epoch, ids[block])
@@ -60,13 +59,22 @@ def augment(
             _flip(part, _mirrored(chance, alternate=settings.alternate))
         if settings.cutout:
             _cut_out(part, settings.cutout, fill, chance)
-        for name in sorted(settings.also):
-            part = _also(name, part, settings.also[name], replace(chance, prefix=f"{name}/"))
-        augmented[block] = resized(part, augmented.shape[1:])
+        augmented[block] = part
     return augmented
 
 
-def _shape(shape: tuple[int, ...], longer: int) -> tuple[int, ...]:
+def with_installed(arrays: Arrays, also: Mapping[str, Json], chance: Chance) -> Arrays:
+    """Apply augmentations of installed packages, name → amount, in the order of their names.
+
+    Raises:
+        SettingsError: one is not there, fails, or gives other fields than it was given.
+    """
+    for name in sorted(also):
+        arrays = _also(name, arrays, also[name], replace(chance, prefix=f"{name}/"))
+    return arrays
+
+
+def scaled_shape(shape: tuple[int, ...], longer: int) -> tuple[int, ...]:
     """Return an image shape whose longer side has ``longer`` pixels; 0 leaves the shape as it is."""
     height, width, channels = shape
     factor = longer / max(height, width) if longer else 1
@@ -88,10 +96,14 @@ def resized(images: Images, shape: tuple[int, ...]) -> Images:
 def augmented(
     arrays: Arrays, ids: Ids, settings: AugmentationSettings, seed: int, epoch: int, manifest: Manifest
 ) -> Arrays:
-    """Augment a batch's images; see :func:`augment`."""
-    return arrays | {
-        IMAGE: augment(arrays[IMAGE], ids, settings, seed, epoch, np.array(manifest.mean_colour, np.uint8))
-    }
+    """Augment a batch: crop, flip, cut out; then what installed packages add; then the images' size.
+
+    Raises:
+        SettingsError: see :func:`augment` and :func:`with_installed`.
+    """
+    images = augment(arrays[IMAGE], ids, settings, seed, epoch, np.array(manifest.mean_colour, np.uint8))
+    made = with_installed(arrays | {IMAGE: images}, settings.also, Chance(seed, epoch, ids))
+    return made | {IMAGE: resized(made[IMAGE], scaled_shape(made[IMAGE].shape[1:], settings.image_size))}
 
 
 def require_room(recipe: Recipe, manifest: Manifest) -> None:
@@ -100,8 +112,8 @@ def require_room(recipe: Recipe, manifest: Manifest) -> None:
     Raises:
         SettingsError: see :func:`augment`.
     """
-    blank = np.zeros((1, *manifest.image_shape), np.uint8)
-    augment(blank, np.zeros(1, np.int64), recipe.augmentation, recipe.seed, 0, np.zeros(blank.shape[-1], np.uint8))
+    blank = {info.name: np.zeros((1, *info.shape), info.dtype) for info in map(manifest.field, (IMAGE, "label"))}
+    augmented(blank, np.zeros(1, np.int64), recipe.augmentation, recipe.seed, 0, manifest)
 
 
 @dataclass(frozen=True)
@@ -126,26 +138,33 @@ class Chance:
 
 
 @functools.cache
-def _installed(name: str) -> Callable[[Images, Chance, Json], Images]:
+def _installed(name: str) -> Callable[[Arrays, Chance, Json], Arrays]:
     return entry_points.named(AUGMENTATIONS, name, "augmentation")
 
 
-def _also(name: str, images: Images, amount: Json, chance: Chance) -> Images:
-    """Apply an installed augmentation and check what it returns.
-
-    Raises:
-        SettingsError: it is not there, fails, or gives no images of their shape.
-    """
-    augmentation = _installed(name)
+def _also(name: str, arrays: Arrays, amount: Json, chance: Chance) -> Arrays:
+    """Apply an installed augmentation and check what it returns: images alone may have another shape."""
     try:
-        made = np.asarray(augmentation(images, chance, amount))
+        made = {field: np.asarray(values) for field, values in _installed(name)(dict(arrays), chance, amount).items()}
+    except PodlineError:
+        raise
     except Exception as error:
         raise SettingsError(f"augmentation {name}={amount!r}: {entry_points.reason(error)}") from error
-    if made.shape != images.shape or made.dtype != images.dtype:
+    found, expected = _form(made), _form(arrays)
+    if found != expected:
         raise SettingsError(
-            f"augmentation {name} gives {made.dtype} {made.shape} vs {images.dtype} {images.shape}: it must keep both"
+            f"augmentation {name} gives {found} vs {expected}: it must keep the fields, their types and their shapes, "
+            "but for the height and width of the image"
         )
     return made
+
+
+def _form(arrays: Arrays) -> dict[str, str]:
+    """Return what an augmentation must keep of each field."""
+    return {
+        name: f"{values.dtype} {(len(values), *values.shape[3 if name == IMAGE else 1 :])}"
+        for name, values in sorted(arrays.items())
+    }
 
 
 def _require_room(settings: AugmentationSettings, shape: tuple[int, ...]) -> None:

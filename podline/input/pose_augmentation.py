@@ -19,7 +19,7 @@ import numpy.typing as npt
 from podline.documents.manifest import Manifest
 from podline.documents.skeleton import Skeleton
 from podline.errors import SettingsError
-from podline.input.augmentation import Chance, resized
+from podline.input.augmentation import Chance, resized, with_installed
 from podline.recipes.pose_settings import PoseAugmentationSettings
 from podline.recipes.settings import Recipe
 
@@ -57,6 +57,7 @@ def augmented(
             changed["boxes"] = moved_boxes(arrays["boxes"], maps, side)
     elif colours is not None:
         changed["image"] = recoloured(arrays["image"], colours)
+    changed = with_installed(changed, settings.also, chance)
     return scaled(changed, settings.image_size) if settings.image_size else changed
 
 

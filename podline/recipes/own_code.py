@@ -22,7 +22,7 @@ from podline import entry_points
 from podline.errors import SettingsError
 from podline.recipes import datasets
 from podline.recipes.datasets import DataSet
-from podline.recipes.parts import AUGMENTATIONS, HOOKS, MODELS, OPTIMIZERS
+from podline.recipes.parts import AUGMENTATIONS, HOOKS, LOSSES, MODELS, OPTIMIZERS
 from podline.recipes.settings import Recipe
 from podline.store import digests
 
@@ -95,10 +95,12 @@ def _of_parts(recipe: Recipe) -> dict[str, str]:
     """What of a recipe's training is installed → its digest."""
     phases = [phase for _, phase in recipe.by_phase]
     optimizers = {phase.optimizer.kind for phase in phases}
+    augmentations = [phase.pose.augmentation if phase.pose else phase.augmentation for phase in phases]
     used = [
         (MODELS.what, MODELS.group, [] if recipe.model.kind in MODELS.shipped else [recipe.model.kind]),
         (OPTIMIZERS.what, OPTIMIZERS.group, sorted(optimizers - OPTIMIZERS.shipped.keys())),
-        ("augmentation", AUGMENTATIONS, sorted({name for phase in phases for name in phase.augmentation.also})),
+        (LOSSES.what, LOSSES.group, sorted({phase.loss.kind for phase in phases} - LOSSES.shipped.keys())),
+        ("augmentation", AUGMENTATIONS, sorted({name for settings in augmentations for name in settings.also})),
         ("hook", HOOKS, recipe.hooks),
     ]
     return {

@@ -1,4 +1,4 @@
-"""Models, optimizers and layouts of images by name: those that Podline ships, and those of installed packages.
+"""Models, optimizers, losses and layouts of images by name: those that Podline ships, and those of installed packages.
 
 A package adds one by an entry point, a function; docs/extending.md has an example of each. Their names are known
 without importing any of them.
@@ -132,6 +132,7 @@ OPTIMIZERS = Registry(
         "muon": "podline.training.muon:muon",
     },
 )
+LOSSES = Registry("loss", "podline.losses", {"cross_entropy": "podline.training.losses:cross_entropy_of"})
 LAYOUTS = Registry(
     "layout",
     "podline.layouts",

@@ -13,6 +13,7 @@ MAY_CHANGE = (
     "augmentation",
     "batch_size",
     "label_smoothing",
+    "loss",
     "optimizer",
     "pose.augmentation",
     "pose.emphasis",

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from pydantic import Field, model_validator
 
-from podline.frozen import Frozen
+from podline.frozen import Frozen, Json
 from podline.recipes.augmentations import Augmentation
 
 
@@ -71,6 +71,7 @@ class PoseAugmentationSettings(Augmentation):
         brightness: add up to this share of the full range to all channels, or take it away.
         contrast: multiply differences from middle grey by up to this much more or less than 1.
         saturation: multiply differences from a pixel's own grey by up to this much more or less than 1.
+        also: augmentations of installed packages, name → amount; after all of these, in the order of their names.
         image_size: side of the images that are trained on, in pixels; 0 keeps the size of the records.
     """
 
@@ -84,6 +85,7 @@ class PoseAugmentationSettings(Augmentation):
     brightness: float = Field(default=0.0, ge=0, le=1)
     contrast: float = Field(default=0.0, ge=0, lt=1)
     saturation: float = Field(default=0.0, ge=0, le=1)
+    also: dict[str, Json] = Field(default_factory=dict, exclude_if=operator.not_)
     image_size: int = Field(default=0, ge=0, le=4096, exclude_if=operator.not_)
 
     @model_validator(mode="after")

@@ -21,7 +21,7 @@ from pydantic import BaseModel, ValidationError
 from podline import entry_points
 from podline.errors import SettingsError
 from podline.recipes import datasets
-from podline.recipes.parts import MODELS, OPTIMIZERS
+from podline.recipes.parts import LOSSES, MODELS, OPTIMIZERS
 from podline.recipes.settings import FitSettings, Part, Recipe
 from podline.settings import load, nearest
 
@@ -41,7 +41,14 @@ _SHIPPED = (
     "images",
 )
 # What has values by names that somebody else's code gives them: model.options.heads.
-_OPEN = ("augmentation.also", "conversion", "model.options", "optimizer.options")
+_OPEN = (
+    "augmentation.also",
+    "conversion",
+    "loss.options",
+    "model.options",
+    "optimizer.options",
+    "pose.augmentation.also",
+)
 
 
 def names() -> tuple[str, ...]:
@@ -242,7 +249,7 @@ def override(recipe: Recipe, changes: Mapping[str, Any]) -> Recipe:
         raise SettingsError(f"recipe {recipe.name}: {value}: {problem['msg']}") from None
     datasets.settings_of(changed.dataset, changed.conversion)
     # What a run was trained with stays readable when its package is gone.
-    if (changed.model, changed.optimizer, changed.phases) != (recipe.model, recipe.optimizer, recipe.phases):
+    if any(getattr(changed, name) != getattr(recipe, name) for name in ("model", "optimizer", "loss", "phases")):
         try:
             _require_parts(changed)
         except SettingsError as error:
@@ -274,6 +281,7 @@ def _require_parts(recipe: Recipe) -> None:
     MODELS.require(recipe.model)
     for _, phase in recipe.by_phase:
         OPTIMIZERS.require(phase.optimizer)
+        LOSSES.require(phase.loss)
 
 
 def _is_duration(place: Mapping[str, Any]) -> bool:

@@ -133,6 +133,18 @@ class OptimizerSettings(Frozen):
     options: dict[str, Json] = Field(default_factory=dict, exclude_if=operator.not_)
 
 
+class LossSettings(Frozen):
+    """The loss of a classifier.
+
+    Attributes:
+        kind: ``cross_entropy``, or the name of an installed package's; see docs/extending.md.
+        options: settings of an installed package's loss, by name.
+    """
+
+    kind: str = Field(default="cross_entropy", pattern=_NAME)
+    options: dict[str, Json] = Field(default_factory=dict, exclude_if=operator.not_)
+
+
 class PlateauSettings(Frozen):
     """When the learning rate is lowered because validation stalls.
 
@@ -280,6 +292,7 @@ _FOR_CLASSES = {
     "model": "the network is pose.model",
     "augmentation": "there is pose.augmentation",
     "label_smoothing": "leave it at 0",
+    "loss": "leave it out",
     "views": "leave it at 1",
 }
 
@@ -300,6 +313,8 @@ class Recipe(Frozen):
         views: how many views of each image of the test split a classifier's further figures are averaged over, see
             docs/training.md; 1 is none. It is no part of a run's name.
         annealing: accepts or rejects the state after each evaluation; None is off.
+        label_smoothing: the share of the target that ``cross_entropy`` spreads evenly over all classes.
+        loss: of a classifier.
         trainable_layers: the layers whose names start with one of these train, and the others stay as they are, the
             moving statistics of batch norm included; an empty beginning fits all.
         phases: values that change from an epoch on, in the order of the epochs.
@@ -341,6 +356,7 @@ class Recipe(Frozen):
     annealing: AnnealingSettings | None = Field(default=None, exclude_if=lambda value: value is None)
     augmentation: AugmentationSettings = AugmentationSettings()
     label_smoothing: float = Field(default=0.0, ge=0, lt=1)
+    loss: LossSettings = Field(default=LossSettings(), exclude_if=lambda value: value == LossSettings())
     trainable_layers: tuple[str, ...] = Field(default=("",), exclude_if=lambda value: value == ("",))
     phases: tuple[PhaseSettings, ...] = Field(default=(), exclude_if=operator.not_)
     ema_decay: float = Field(default=0.0, ge=0, lt=1)
@@ -369,6 +385,15 @@ class Recipe(Frozen):
             raise ValueError(
                 f"{self.decides_by} vs validation_share=0: it decides by examples that are held out from training, "
                 "never by the test split; give validation_share=0.1"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _smooths_cross_entropy(self) -> Recipe:
+        if self.label_smoothing and self.loss.kind != "cross_entropy":
+            raise ValueError(
+                f"label_smoothing={self.label_smoothing} vs loss.kind={self.loss.kind}: it is for cross_entropy; give "
+                "label_smoothing=0"
             )
         return self
 

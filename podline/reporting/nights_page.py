@@ -42,7 +42,7 @@ _ABOUT_NIGHTS = (
 )
 _ABOUT_OTHERS = (
     "Runs that a person started, and retries. No night is compared with any of these; a retry of a night is compared "
-    "with the last night, and `podline runs compare` compares whatever there is."
+    "with the last night, and “podline runs compare” compares any runs."
 )
 _BEGAN = {"hand": "by hand", "retry": "retry"}
 
@@ -164,7 +164,7 @@ class _RunsTable:
     def blocks(self, note: str) -> Iterator[Block]:
         """Yield how many rows are left out, the table, and a note."""
         if (older := self.count - len(self._rows)) > 0:
-            newest = f"The newest {len(self._rows)}; {figures.count(older)} older ones are in `podline runs list`."
+            newest = f"The newest {len(self._rows)}; {figures.count(older)} older ones: “podline runs list”."
             yield Text(newest, "note")
         yield self
         yield Text(note, "note")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -9,9 +10,12 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from podline import entry_points
 from podline.documents.manifest import Manifest
-from podline.recipes.settings import Recipe
-from podline.training.losses import cross_entropy
+from podline.errors import SettingsError
+from podline.recipes.parts import LOSSES
+from podline.recipes.settings import LossSettings, Recipe
+from podline.training.losses import Loss, cross_entropy
 
 Batch = dict[str, tf.Tensor]
 
@@ -92,32 +96,48 @@ class Classification:
     """One class for each image.
 
     Attributes:
-        smoothing: see :func:`podline.training.losses.cross_entropy`.
+        settings: which loss.
+        smoothing: of ``cross_entropy`` in training; see :func:`podline.training.losses.cross_entropy`.
     """
 
     fields: tuple[str, ...] = (IMAGE, LABEL)
     measured: tuple[str, ...] = ("correct",)
 
-    def __init__(self, smoothing: float = 0.0) -> None:
-        self.smoothing = smoothing
+    def __init__(self, smoothing: float = 0.0, settings: LossSettings = LossSettings()) -> None:  # noqa: B008 (frozen)
+        self.settings, self.smoothing = settings, smoothing
+        self._loss: Loss = LOSSES.make(settings, settings)
+        if smoothing:
+            self._loss = functools.partial(cross_entropy, smoothing=smoothing)
 
     @property
     def evaluated(self) -> Classification:
-        """Without smoothing."""
-        return Classification()
+        """Return the same without smoothing."""
+        return Classification(settings=self.settings)
 
     def prepared(self, batch: Batch) -> Batch:
         """As it is: labels are all that is needed."""
         return batch
 
     def terms(self, batch: Batch, outputs: tf.Tensor) -> Batch:
-        """``cross_entropy``, in nats.
+        """Return the loss by its name; ``cross_entropy`` is in nats.
 
         Args:
             batch: with the label, any integer type, (n,).
             outputs: logits, float32, (n, classes).
+
+        Raises:
+            SettingsError: an installed loss fails, or gives no number for each example.
         """
-        return {"cross_entropy": cross_entropy(batch[LABEL], outputs, self.smoothing)}
+        name = self.settings.kind
+        try:
+            losses = tf.cast(self._loss(batch[LABEL], outputs), tf.float32)
+        except tf.errors.OpError:
+            raise
+        except Exception as error:
+            raise SettingsError(f"loss {name}: {entry_points.reason(error)}") from error
+        if losses.shape.rank != 1:
+            raise SettingsError(f"loss {name} gives shape {losses.shape} vs (n,): give a number for each example")
+        return {name: losses}
 
     def measures(self, batch: Batch, outputs: tf.Tensor) -> Batch:
         """``correct``: 1 where the largest logit is the label's, else 0."""
@@ -142,5 +162,5 @@ class Classification:
 
 
 def class_objective(recipe: Recipe, _manifest: Manifest) -> Objective:
-    """What a recipe for classes trains for."""
-    return Classification(smoothing=recipe.label_smoothing)
+    """Return what a recipe for classes trains for."""
+    return Classification(recipe.label_smoothing, recipe.loss)

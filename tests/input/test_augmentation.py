@@ -2,13 +2,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
 
 from podline.data.order import random_below
+from podline.documents.manifest import Manifest
 from podline.errors import SettingsError
-from podline.input.augmentation import augment
+from podline.input.augmentation import augment, augmented
 from podline.recipes.settings import AugmentationSettings
 
 ALL = AugmentationSettings(pad=4, flip=True, cutout=8)
@@ -114,7 +117,9 @@ def test_alternating_mirrors_each_image_in_every_other_pass_and_half_of_them_in_
 @pytest.mark.parametrize(("size", "shape"), [(4, (2, 4, 3)), (16, (8, 16, 3)), (0, (4, 8, 3))])
 def test_images_are_resized_last_and_keep_their_form(size: int, shape: tuple[int, ...]) -> None:
     given = np.tile(np.arange(8, dtype=np.uint8)[:, None] * 30, (3, 4, 1, 3))
-    made = augment(given, np.arange(3), AugmentationSettings(image_size=size), 0, 0, np.zeros(3, np.uint8))
+    manifest = cast(Manifest, SimpleNamespace(mean_colour=(0, 0, 0)))
+    settings = AugmentationSettings(image_size=size)
+    made = augmented({"image": given}, np.arange(3), settings, 0, 0, manifest)["image"]
     assert made.shape[1:] == shape
     assert made.mean() == pytest.approx(given.mean(), abs=1)
 

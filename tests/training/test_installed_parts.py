@@ -1,4 +1,4 @@
-"""docs/extending.md's augmentation and hook, in packages that are really installed: trained with, killed, shown."""
+"""docs/extending.md's augmentation, loss and hook, in packages that are really installed: trained with and killed."""
 
 from __future__ import annotations
 
@@ -7,27 +7,32 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
 from support.extending import code_of, install
 
 from podline import entry_points
+from podline.documents.manifest import Manifest
 from podline.errors import SettingsError
 from podline.input import augmentation
-from podline.input.augmentation import augment
-from podline.recipes.settings import AugmentationSettings
-from podline.training import course
+from podline.input.augmentation import augmented
+from podline.recipes import registry
+from podline.recipes.settings import AugmentationSettings, LossSettings
+from podline.training import course, losses
+from podline.training.objective import Classification
 
 SETTINGS = AugmentationSettings(pad=2, also={"brightness": 30})
 
 
 @pytest.fixture(scope="module")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of installed packages with the page's two."""
+    """A folder of installed packages with the page's three."""
     folder = tmp_path_factory.mktemp("site")
-    for heading, name in (("## An augmentation", "my_augmentations"), ("## A hook", "my_hooks")):
+    pages = {"## An augmentation": "my_augmentations", "## A loss": "my_losses", "## A hook": "my_hooks"}
+    for heading, name in pages.items():
         install(folder, {name: code_of(heading, "python")}, code_of(heading, "toml"))
     return folder
 
@@ -38,35 +43,73 @@ def brightness(packages: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(packages)
 
 
-def images(count: int) -> np.ndarray:
-    """Grey images, uint8, (count, 8, 8, 3)."""
-    return np.full((count, 8, 8, 3), 128, np.uint8)
+MANIFEST = cast(Manifest, SimpleNamespace(mean_colour=(0, 0, 0)))
+
+
+def made(count: int, settings: AugmentationSettings = SETTINGS, ids: np.ndarray | None = None, epoch: int = 0) -> Any:
+    """Grey images of 8 × 8 pixels and their labels, augmented."""
+    arrays = {"image": np.full((count, 8, 8, 3), 128, np.uint8), "label": np.arange(count)}
+    return augmented(arrays, np.arange(count) if ids is None else ids, settings, 1, epoch, MANIFEST)
 
 
 @pytest.mark.usefixtures("brightness")
 def test_an_example_s_picture_is_the_same_in_whatever_batch_it_is() -> None:
-    ids, fill = np.arange(300), np.zeros(3, np.uint8)
-    whole = augment(images(300), ids, SETTINGS, 1, 0, fill)
-    alone = augment(images(1), ids[17:18], SETTINGS, 1, 0, fill)
-    np.testing.assert_array_equal(whole[17], alone[0])
+    whole = made(300)["image"]
+    np.testing.assert_array_equal(whole[17], made(1, ids=np.array([17]))["image"][0])
     levels = np.unique(whole[:, 0, 0, 0])
     assert levels.min() >= 98
     assert levels.max() <= 158
     assert len(levels) > 50
-    other_epoch = augment(images(300), ids, SETTINGS, 1, 1, fill)
-    assert (other_epoch != whole).any()
+    assert (made(300, epoch=1)["image"] != whole).any()
 
 
 @pytest.mark.usefixtures("brightness")
 def test_what_gives_other_arrays_or_fails_or_is_not_there_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    ids, fill = np.arange(3), np.zeros(3, np.uint8)
     with pytest.raises(SettingsError, match=r"augmentation brightness='much': (TypeError|UFuncTypeError): "):
-        augment(images(3), ids, AugmentationSettings(also={"brightness": "much"}), 1, 0, fill)
+        made(3, AugmentationSettings(also={"brightness": "much"}))
     with pytest.raises(SettingsError, match="there is no augmentation 'fog'; installed: brightness"):
-        augment(images(3), ids, AugmentationSettings(also={"fog": 1}), 1, 0, fill)
-    monkeypatch.setattr(augmentation, "_installed", lambda _name: lambda images, _chance, _amount: images[:, :4])
-    with pytest.raises(SettingsError, match=r"gives uint8 \(3, 4, 8, 3\) vs uint8 \(3, 8, 8, 3\): it must keep both"):
-        augment(images(3), ids, SETTINGS, 1, 0, fill)
+        made(3, AugmentationSettings(also={"fog": 1}))
+    monkeypatch.setattr(augmentation, "_installed", lambda _name: lambda batch, *_: batch | {"label": np.zeros(3)})
+    with pytest.raises(SettingsError, match=r"gives .*'label': 'float64 \(3,\)'.* vs .*'label': 'int64 \(3,\)'"):
+        made(3)
+
+
+def test_one_sees_the_targets_and_may_change_the_shape_of_the_image(monkeypatch: pytest.MonkeyPatch) -> None:
+    def odd_labels_darken(batch: dict[str, np.ndarray], _chance: Any, amount: int) -> dict[str, np.ndarray]:
+        image = batch["image"] // (1 + amount * (batch["label"] % 2).astype(np.uint8))[:, None, None, None]
+        return batch | {"image": image[:, :4], "label": batch["label"] // 2}
+
+    monkeypatch.setattr(augmentation, "_installed", lambda _name: odd_labels_darken)
+    batch = made(4, AugmentationSettings(also={"odd": 1}, image_size=16))
+    assert batch["image"].shape == (4, 8, 16, 3)
+    assert batch["image"][:, 0, 0, 0].tolist() == [128, 64, 128, 64]
+    assert batch["label"].tolist() == [0, 0, 1, 1]
+
+
+@pytest.mark.usefixtures("brightness")
+def test_a_loss_of_one_s_own_is_trained_with_and_evaluated() -> None:
+    logits, labels = np.array([[2.0, 0.0], [0.0, 0.0]], np.float32), np.array([0, 1])
+    objective = Classification(settings=LossSettings(kind="focal", options={"power": 2}))
+    shares = np.array([np.exp(2) / (1 + np.exp(2)), 0.5])
+    for each in (objective, objective.evaluated):
+        [found] = each.terms({"label": labels}, logits).values()
+        np.testing.assert_allclose(found, -((1 - shares) ** 2) * np.log(shares), rtol=1e-5)
+    recipe = registry.override(
+        registry.get("mnist"), {"label_smoothing": 0, "loss.kind": "focal", "loss.options.power": 1}
+    )
+    assert recipe.loss.options == {"power": 1}
+    with pytest.raises(SettingsError, match=r"label_smoothing=0\.1 vs loss\.kind=focal"):
+        registry.override(recipe, {"label_smoothing": 0.1})
+    with pytest.raises(SettingsError, match="there is no loss 'vocal'; did you mean 'focal'"):
+        registry.override(recipe, {"loss.kind": "vocal"})
+
+
+def test_a_loss_that_fails_or_gives_one_number_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    batch, logits = {"label": np.zeros(2, np.int64)}, np.zeros((2, 3), np.float32)
+    for loss, words in ((lambda *_: 1 / 0, "ZeroDivisionError"), (lambda *_: 1.0, r"gives shape \(\) vs \(n,\)")):
+        monkeypatch.setattr(losses, "cross_entropy_of", lambda _settings, loss=loss: loss)
+        with pytest.raises(SettingsError, match=f"loss cross_entropy.*{words}"):
+            Classification().terms(batch, logits)
 
 
 def test_a_recipe_without_one_says_nothing_of_it() -> None:

@@ -15,7 +15,7 @@ from podline.data.reader import SplitReader
 from podline.documents.manifest import Manifest
 from podline.documents.metrics_log import EvaluationLine, StepsLine, read_metrics
 from podline.errors import SettingsError
-from podline.input.augmentation import augment
+from podline.input.augmentation import augmented
 from podline.input.pipeline import TrainingInput
 from podline.ledger.paces import trained_at
 from podline.ledger.provenance import environment
@@ -207,13 +207,12 @@ def test_augmentation_changes_with_the_phase(tmp_path):
     manifest = publish_dataset(tmp_path)
     plan = plan_training(RECIPE, manifest, first_epoch=5)
     reader = SplitReader((tmp_path / "datasets" / "sample" / FINGERPRINT).joinpath, manifest, "train")
-    fill = np.zeros(3, np.uint8)
     for step, shape in ((0, (6, 6, 3)), (12, (8, 8, 3))):
         settings = plan.phase(step).recipe.augmentation
         source = TrainingInput(reader, manifest, ("image",), order=plan.order, augmentation=settings)
         epoch, ids, stored = source.read(step)
         assert epoch == 5 + plan.epoch(step)
-        expected = augment(stored["image"], ids, settings, RECIPE.seed, epoch, fill)
+        expected = augmented(stored, ids, settings, RECIPE.seed, epoch, manifest)["image"]
         assert np.array_equal(source.batch(step)["image"], expected)
         assert source.image_shape == expected.shape[1:] == shape
 
