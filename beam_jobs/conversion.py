@@ -142,17 +142,18 @@ class _Conversion:
         frame = layout.frame_length + source.bytes_of_a_file
         prefix, spec = datasets.find(self.spec.dataset).base, self.spec
         plans = plan_shards(prefix, source.sizes, frame, shard_bytes=spec.shard_bytes, min_shards=spec.min_shards)
-        shards, started = _Shards(self.store, folder, plans), time.monotonic()
+        shards, started = _Shards(self.store, folder), time.monotonic()
+        tables, count = tables_of(self.home, folder), len(plans)
+        of_a_shard = sum(source.sizes.values()) / count
 
         def look() -> tuple[int, dict[str, float]]:
-            there, records = shards.look()
-            return there, {"records/s": records / (time.monotonic() - started)}
+            there, written = shards.counted()
+            return there, {"records/s": written * of_a_shard / (time.monotonic() - started)}
 
-        tables, count = tables_of(self.home, folder), len(plans)
         filler = self._publish_tables(source, plans, tables)
         job = Job(self.home, folder, layout, len(source.class_names), plans, filler)
         self._run(tables, lambda pipeline: add_steps(pipeline, count, write_or_find, job), "shards", count, look)
-        return plans, len(plans) - shards.written()
+        return plans, count - shards.counted()[1]
 
     def _publish_tables(self, source: RawData, plans: ShardPlans, tables: str) -> ShardFiller:
         """Publish the plan's tables, each as soon as it is made; return what makes records of them."""
@@ -246,21 +247,12 @@ def _delete(store: Store, folder: str) -> None:
 class _Shards:
     """The shards of a conversion that have a record in the store, and those written since this object was made."""
 
-    def __init__(self, store: Store, folder: str, plans: ShardPlans) -> None:
-        self._plans, self._store = plans, store
-        self._folder = f"{folder}/{SHARD_RECORDS}"
+    def __init__(self, store: Store, folder: str) -> None:
+        self._store, self._folder = store, f"{folder}/{SHARD_RECORDS}"
         self._before = set(self._versions())
 
-    def look(self) -> tuple[int, float]:
-        """Return how many shards are there, and how many records were written, about."""
-        there, written = self._counted()
-        return there, written * sum(split.records for split in self._plans.splits) / len(self._plans)
-
-    def written(self) -> int:
-        """Return how many shards were written."""
-        return self._counted()[1]
-
-    def _counted(self) -> tuple[int, int]:
+    def counted(self) -> tuple[int, int]:
+        """Return how many shards are there, and how many of them were written."""
         there = written = 0
         for version in self._versions():
             there, written = there + 1, written + (version not in self._before)

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -106,12 +106,7 @@ def tables_of(home: Home, folder: str) -> str:
     return f"{home.folder}/{folder.rpartition('/')[2]}"
 
 
-class _Task(Protocol):
-    @property
-    def home(self) -> Home: ...
-
-
-Task = TypeVar("Task", bound=_Task)
+Task = TypeVar("Task", Decode, Job)
 
 
 def _of_each(step: Callable[[int, Task], None]) -> Callable[[tuple[int, int], Task], None]:
