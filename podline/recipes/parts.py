@@ -132,7 +132,7 @@ OPTIMIZERS = Registry(
         "muon": "podline.training.muon:muon",
     },
 )
-LOSSES = Registry("loss", "podline.losses", {"cross_entropy": "podline.training.losses:cross_entropy_of"})
+LOSSES = Registry("loss", "podline.losses", {"cross_entropy": "podline.training.objective:cross_entropy_of"})
 LAYOUTS = Registry(
     "layout",
     "podline.layouts",
