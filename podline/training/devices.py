@@ -15,8 +15,7 @@ from podline.cluster import Cluster
 from podline.errors import SettingsError
 from podline.progress import Reporter
 from podline.strategies import accelerators
-from podline.training.agreement import Agreement, WorkersAgreement
-from podline.training.gathering import gathered
+from podline.training.workers import Agreement, WorkersAgreement, gathered
 
 # The layout of a TPU's matrix unit: 8 × 128 tiles; see https://cloud.google.com/tpu/docs/performance-guide
 _TPU_BATCH = 128

@@ -25,8 +25,7 @@ from podline.store.contract import Store
 from podline.store.opening import open_store
 from podline.training.checkpoints import CheckpointFolder
 from podline.training.optimizers import build_optimizer
-from podline.training.rate_chart import rate_chart
-from podline.training.rate_search import Suggestion, explodes_at, suggest
+from podline.training.rate_search import Suggestion, explodes_at, rate_chart, suggest
 from podline.training.run import Trainer, build_trainer, prepared
 
 DOCUMENT, CHART = "finder.json", "chart.png"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,7 +15,6 @@ from podline.documents.manifest import Manifest
 from podline.errors import SettingsError
 from podline.recipes.parts import LOSSES
 from podline.recipes.settings import LossSettings, Recipe
-from podline.training.losses import Loss, cross_entropy
 
 Batch = dict[str, tf.Tensor]
 
@@ -97,7 +96,7 @@ class Classification:
 
     Attributes:
         settings: which loss.
-        smoothing: of ``cross_entropy`` in training; see :func:`podline.training.losses.cross_entropy`.
+        smoothing: of ``cross_entropy`` in training; see :func:`podline.training.objective.cross_entropy`.
     """
 
     fields: tuple[str, ...] = (IMAGE, LABEL)
@@ -164,3 +163,36 @@ class Classification:
 def class_objective(recipe: Recipe, _manifest: Manifest) -> Objective:
     """Return what a recipe for classes trains for."""
     return Classification(recipe.label_smoothing, recipe.loss)
+
+
+Loss = Callable[[Any, Any], Any]
+
+
+def cross_entropy_of(_settings: LossSettings) -> Loss:
+    """Return cross-entropy as it is evaluated, without smoothing."""
+    return cross_entropy
+
+
+def cross_entropy(labels: tf.Tensor, logits: tf.Tensor, smoothing: float = 0.0) -> tf.Tensor:
+    """Cross-entropy of each example, in nats.
+
+    Args:
+        labels: class indices, any integer type, shape (n,).
+        logits: float32, shape (n, classes).
+        smoothing: share of the target that is spread evenly over all classes. Szegedy et al.: "Rethinking the Inception
+            Architecture", CVPR 2016, section 7.
+
+    Returns:
+        float32, shape (n,); NaN for a label that no logit stands for, on every kind of device and with any smoothing.
+        TensorFlow itself would raise an error, or give NaN, or take a label that does not exist for one that is not
+        known.
+    """
+    classes = int(logits.shape[-1] or 0)
+    known = (labels >= 0) & (labels < classes)
+    safe = tf.where(known, labels, tf.zeros_like(labels))
+    if smoothing:
+        targets = tf.one_hot(safe, classes) * (1 - smoothing) + smoothing / classes
+        losses = tf.nn.softmax_cross_entropy_with_logits(labels=targets, logits=logits)
+    else:
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=safe, logits=logits)
+    return tf.where(known, losses, float("nan"))

@@ -24,11 +24,11 @@ from podline.errors import ArtifactError, SettingsError
 from podline.figures import size
 from podline.stages.tools import Preflight
 from podline.training import devices
-from podline.training.first_step import permanent
 from podline.training.hooks import Evaluate, SaveCheckpoints
 from podline.training.loop import Hook, Stretch
 from podline.training.objective import IMAGE
 from podline.training.run import PhasedSteps, Run
+from podline.training.steps import permanent
 
 _TIMED_STEPS = 3
 # How many examples are looked at one by one (all of a small data set, a random sample of a large one), and of how many

@@ -29,16 +29,15 @@ from podline.recipes.settings import Recipe
 from podline.stages.specs import TrainSpec
 from podline.store.contract import Store
 from podline.training import devices
-from podline.training.agreement import Agreement
 from podline.training.checkpoints import CheckpointFolder
-from podline.training.first_step import permanent
 from podline.training.further import Finished, finished
 from podline.training.initial_weights import take_weights
 from podline.training.loop import StepsDone
 from podline.training.objective import Objective
 from podline.training.plan import TRAINING_SPLIT, Phase, Plan, plan_training
 from podline.training.state import STEPS, TrainingState
-from podline.training.steps import TrainingSteps
+from podline.training.steps import TrainingSteps, permanent
+from podline.training.workers import Agreement
 
 # How many images a model is looked at with, and how many pixels, as the output of all layers may be in memory
 # at once.

@@ -6,18 +6,21 @@ and optimizers work in it. The number of steps is a tensor, so one trace serves 
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import time
-from collections.abc import Callable, Iterable
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 from tensorflow.python.framework.config import is_op_determinism_enabled
 
+from podline.errors import SettingsError
 from podline.input.pipeline import MASK
-from podline.training.gradients import TOTAL, GradientNorms
+from podline.stages.specs import TrainSpec
 from podline.training.loop import StepsDone
 from podline.training.objective import IMAGE, Batch, Objective
 from podline.training.state import TrainingState
@@ -31,7 +34,7 @@ def provided(objective: Objective) -> tuple[str, ...]:
     """The names of what each step tells.
 
     ``loss``, that of the batch with the model's penalties; ``gradient_norm``, beside which there is one for each block
-    of the model (:mod:`podline.training.gradients`); and the measures.
+    of the model (:mod:`podline.training.steps`); and the measures.
     """
     return ("loss", TOTAL, *objective.measured)
 
@@ -40,12 +43,9 @@ class TrainingSteps:
     """Training steps over an iterator of batches.
 
     Attributes:
-        norms: what measures the gradients.
         tracing_seconds: what turning the step into a graph took.
         traces: how often that was done.
     """
-
-    norms: ClassVar[type[GradientNorms]] = GradientNorms
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class TrainingSteps:
         self._strategy, self._state, self._rate = strategy, state, rate
         self._network = network or state.model
         self._objective, self._batch_size = objective, batch_size
-        self._norms = self.norms(state.model.trainable_variables)
+        self._norms = GradientNorms(state.model.trainable_variables)
         # TensorFlow refuses its own clock where operations must be deterministic; Python's costs some 50 µs more.
         self._now = _python_clock if is_op_determinism_enabled() else tf.timestamp
         self._iterator: Any = iter(batches)
@@ -233,3 +233,74 @@ class ScoringSteps:
         measures = self._objective.measures(batch, outputs)
         summed = (losses, *(measures[name] for name in self._objective.measured))
         return tf.reduce_sum(mask), *(tf.reduce_sum(values * mask) for values in summed)
+
+
+TOTAL = "gradient_norm"
+
+
+def block_of(variable: keras.Variable) -> str:
+    """The block that a variable belongs to, by the first part of its name: ``stage1`` of ``stage1_conv/kernel``."""
+    return variable.path.split("/")[0].split("_")[0]
+
+
+class GradientNorms:
+    """Euclidean norms of the gradients of some variables.
+
+    Attributes:
+        blocks: the blocks of the variables, in the order of the network.
+    """
+
+    def __init__(self, variables: Sequence[keras.Variable]) -> None:
+        self.blocks = tuple(dict.fromkeys(block_of(variable) for variable in variables))
+        self._members = [
+            [place for place, variable in enumerate(variables) if block_of(variable) == block] for block in self.blocks
+        ]
+
+    @property
+    def shape(self) -> tuple[int]:
+        """Of what :meth:`of` gives."""
+        return (1 + len(self.blocks),)
+
+    def of(self, gradients: Sequence[Any]) -> Any:
+        """The norm of all gradients together, and that of each block: float32, of :attr:`shape`.
+
+        Args:
+            gradients: one for each variable, summed over the replicas, before anything bounds them; None counts
+                nothing.
+        """
+        squares = [None if gradient is None else tf.nn.l2_loss(gradient) for gradient in gradients]
+        sums = tf.stack([_sum([squares[place] for place in places]) for places in self._members])
+        return tf.sqrt(2.0 * tf.concat([tf.reduce_sum(sums, keepdims=True), sums], 0))
+
+    def series(self, norms: npt.NDArray[np.float32]) -> dict[str, npt.NDArray[np.float32]]:
+        """The norms of several steps, shape (steps, …), by name: ``gradient_norm`` and one for each block."""
+        names = [TOTAL, *(f"{TOTAL}/{block}" for block in self.blocks)]
+        return dict(zip(names, norms.T, strict=True))
+
+
+def _sum(squares: Sequence[Any]) -> Any:
+    there = [square for square in squares if square is not None]
+    return tf.add_n(there) if there else tf.constant(0.0)
+
+
+@contextlib.contextmanager
+def permanent(spec: TrainSpec) -> Iterator[None]:
+    """A failure of the first step will be one of every step: it is permanent, whatever TensorFlow calls it.
+
+    What says that a device is away (``UnavailableError`` and its like) stays what it is.
+    """
+    try:
+        yield
+    except (tf.errors.ResourceExhaustedError, MemoryError) as error:
+        raise SettingsError(
+            f"a batch of {spec.recipe.batch_size} does not fit into memory ({_first_line(error)}); choose a smaller "
+            "batch_size, or a narrower model"
+        ) from error
+    except (tf.errors.InvalidArgumentError, LookupError, ValueError, TypeError, AttributeError) as error:
+        raise SettingsError(
+            f"the first step of {spec.run} fails: {type(error).__name__}: {_first_line(error)}"
+        ) from error
+
+
+def _first_line(error: BaseException) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), "no message")

@@ -31,7 +31,6 @@ from podline.store.contract import Store
 from podline.store.folder import FolderStore, temporary_store
 from podline.store.opening import open_store
 from podline.training import devices
-from podline.training.agreement import Agreement
 from podline.training.checkpoints import TimeSpent, restore_newest
 from podline.training.course import rehearsed, train_from
 from podline.training.export import KERAS, export_model
@@ -42,6 +41,7 @@ from podline.training.objective import IMAGE
 from podline.training.plan import EVALUATION_SPLIT
 from podline.training.run import Run, build_trainer, few, prepared
 from podline.training.state import TrainingState
+from podline.training.workers import Agreement
 
 # Of the minutes that are asked for: a few steps by themselves are up to a tenth faster than many with all around them.
 _SURE = 0.9

@@ -18,13 +18,13 @@ from podline.datasets.validation import validate
 from podline.documents.champions import roll_back
 from podline.errors import DivergenceError
 from podline.evaluation.evaluate import evaluate
-from podline.inventory.catalogue import run_of
 from podline.inventory.invalidation import forget
+from podline.ledger.ledger import entry_of
 from podline.ledger.recording import Notes, recorded
 from podline.progress import silent
 from podline.promotion.promote import promote
 from podline.recipes.settings import Duration, ModelSettings, Recipe, ScheduleSettings
-from podline.reporting.comparison import compare
+from podline.reporting.comparison_page import write
 from podline.reporting.nights_page import write_index
 from podline.reporting.report import report
 from podline.settings import Settings
@@ -90,11 +90,11 @@ def finished_store(folder: Path) -> Finished:
     searching = learning_rate_spec(store, _recipe(0), silent(), steps=20)
     find_learning_rate(searching, silent())
     runs = sorted({spec.run for spec in specs if isinstance(spec, TrainSpec)})
-    compare(store, [run_of(store, run) for run in runs])
+    write(store, [entry_of(store, run) for run in runs])
     write_index(store)
     shutil.copytree(root, folder / "before")
     _again(specs)
-    compare(store, [run_of(store, run) for run in runs])
+    write(store, [entry_of(store, run) for run in runs])
     write_index(store)
     return Finished(root, folder / "before", [*specs, searching])
 

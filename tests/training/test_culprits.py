@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podline.training.culprits import MOST, Culprits, find_culprits
+from podline.training.tracing import MOST, Culprits, find_culprits
 
 
 @given(st.integers(9, 200), st.data())

@@ -8,8 +8,8 @@ import tensorflow as tf
 from podline.errors import TpuSetupError
 from podline.tpu.tensorflow_errors import explain
 from podline.training import devices
-from podline.training.agreement import Agreement
 from podline.training.devices import batch_advice
+from podline.training.workers import Agreement
 
 
 @pytest.mark.parametrize(("batch_size", "replicas"), [(1024, 8), (128, 1), (2048, 8)])

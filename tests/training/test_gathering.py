@@ -8,7 +8,7 @@ import pytest
 
 from podline.cluster import Cluster
 from podline.errors import WorkerLostError
-from podline.training.gathering import gathered
+from podline.training.workers import gathered
 
 
 def cluster(*ports: int) -> Cluster:

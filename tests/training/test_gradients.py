@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from podline.training.gradients import GradientNorms
+from podline.training.steps import GradientNorms
 
 
 def test_a_blocks_norm_is_that_of_all_its_gradients():

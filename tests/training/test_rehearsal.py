@@ -25,9 +25,9 @@ from podline.stages.tools import PreflightSpec
 from podline.store.opening import open_store
 from podline.training import rehearsal
 from podline.training import train as training
-from podline.training.agreement import Agreement
 from podline.training.objective import Classification
 from podline.training.train import pace, preflight, train
+from podline.training.workers import Agreement
 
 # 96 examples are 12 steps of 8.
 RECIPE = Recipe(

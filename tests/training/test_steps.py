@@ -14,8 +14,7 @@ from podline.models.build import build_model
 from podline.recipes.epochs import Epochs
 from podline.recipes.settings import ModelSettings, OptimizerSettings, Part, Recipe, ScheduleSettings
 from podline.training import devices
-from podline.training.losses import cross_entropy
-from podline.training.objective import Classification
+from podline.training.objective import Classification, cross_entropy
 from podline.training.schedules import Schedule, build_schedule
 from podline.training.state import TrainingState, set_weights, weights
 from podline.training.steps import ScoringSteps, TrainingSteps

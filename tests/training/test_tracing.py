@@ -19,9 +19,9 @@ from podline.progress import Reporter, silent
 from podline.recipes.settings import Duration, ExplosionSettings, ModelSettings, Part, Recipe, ScheduleSettings
 from podline.stages.specs import TrainSpec
 from podline.store.opening import open_store
-from podline.training import losses, objective
+from podline.training import objective
 from podline.training.checks import BatchCheck
-from podline.training.losses import cross_entropy
+from podline.training.objective import cross_entropy
 from podline.training.train import train
 
 EXAMPLES, POISONED = 800, 437
@@ -230,7 +230,6 @@ def test_weights_that_cannot_be_evaluated_are_no_examples_fault(root: Path, monk
     def only_smoothed(labels, logits, smoothing=0.0):
         return cross_entropy(labels, logits, smoothing) / tf.cast(smoothing > 0, tf.float32)
 
-    for module in (objective, losses):
-        monkeypatch.setattr(module, "cross_entropy", only_smoothed)
+    monkeypatch.setattr(objective, "cross_entropy", only_smoothed)
     message = failing(root, duration=Duration(steps=2))
     assert "the loss of the test split is nan after step 2\nno single example is the cause" in message
