@@ -25,7 +25,7 @@ def test_durations_become_steps_of_whole_batches(manifest):
     assert (plan.order.steps_per_epoch, plan.total_steps, plan.evaluations) == (6, 18, (3, 6, 9, 12, 15, 18))
     assert (plan.order.count, plan.order.batch_size) == (50, 8)
     assert plan.epoch(9) == 1.5
-    assert plan.schedule.total == 18
+    assert plan.phase(9).schedule.total == 18
 
 
 def test_evaluation_may_be_left_to_the_end(manifest):
