@@ -23,7 +23,7 @@ from scipy.special import ndtri
 
 from podline.kinds.classification import rules as class_rules
 from podline.kinds.classification.guesses import Guesses
-from podline.noise import NIGHTS
+from podline.noise import NIGHTS, Floats
 from podline.promotion.figure import Figure, ModelCost, Pair, number
 from podline.recipes.promotion_settings import PromotionSettings
 
@@ -33,7 +33,6 @@ _DIFFICULTY = 2.0
 _AT_ONCE = 4_000_000
 _SLOPE = float(np.hypot(1, _DIFFICULTY))
 
-Floats = npt.NDArray[np.float64]
 Random = np.random.Generator
 
 
@@ -111,7 +110,7 @@ class World:
 
 @dataclass(frozen=True)
 class Reference:
-    """What the rules look at of a reference with its known trainings.
+    """A reference with its known trainings, as the rules see it.
 
     Attributes:
         known: which examples each training got right, (trainings, classes, examples).

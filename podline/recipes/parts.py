@@ -35,7 +35,7 @@ class PartSettings(Protocol):
 
 @dataclass(frozen=True)
 class Registry(Generic[T]):
-    """What Podline ships and what installed packages add, by name; a thing is imported when it is asked for.
+    """Things that Podline ships and that installed packages add, by name; each is imported when it is asked for.
 
     Attributes:
         what: one of them is, in words.

@@ -40,7 +40,7 @@ JudgedBy = Literal["error", "loss"]
 
 
 class Curves(NamedTuple):
-    """What a run measured during training.
+    """The measurements of a run during training.
 
     Attributes:
         label: the run's in the legend.

@@ -43,7 +43,7 @@ class Point(NamedTuple):
 
     @property
     def below(self) -> bool:
-        """Whether the figure is below the floor."""
+        """Return whether the figure is below the floor."""
         return self.floor is not None and self.value < self.floor
 
 

@@ -86,7 +86,7 @@ class MovedPart(Frozen):
 
     @property
     def chance(self) -> Chance:
-        """Whether chance could well have moved it; see :class:`podline.evaluation.differences.Difference`."""
+        """Return whether chance could well have moved it; see :class:`podline.evaluation.differences.Difference`."""
         return chance_of(self.p_value, known=self.seeds_known, level=PART_LEVEL)
 
 

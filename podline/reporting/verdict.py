@@ -45,7 +45,7 @@ _WORDS: dict[str, Word] = {"promoted": "better", "refused": "worse", "undecided"
 
 
 class Headline(NamedTuple):
-    """What a kind of task says at the top.
+    """The top of a report, as a kind of task fills it.
 
     Attributes:
         about: what the metric that counts is a figure of, as the words that follow it.

@@ -258,7 +258,7 @@ class GradientNorms:
 
     @property
     def shape(self) -> tuple[int]:
-        """Of what :meth:`of` gives."""
+        """Return the shape of what :meth:`of` gives."""
         return (1 + len(self.blocks),)
 
     def of(self, gradients: Sequence[Any]) -> Any:

@@ -271,7 +271,7 @@ Fails = Callable[[Sequence[int]], bool]
 
 @dataclass(frozen=True)
 class Culprits:
-    """What the search found.
+    """The result of the search.
 
     Attributes:
         places: in the batch, of the examples that fail each by itself; the first :data:`MOST` at most.

@@ -105,7 +105,7 @@ _ANSWER_SECONDS = 2.0
 
 
 def gathered(make: Callable[[], T], cluster: Cluster, seconds: float = GATHERING_SECONDS) -> T:
-    """What ``make`` returns, which it does when all workers are there; TensorFlow would wait for an hour.
+    """Return what ``make`` gives when all workers are there; TensorFlow would wait for an hour.
 
     Args:
         make: starts this process's server, then waits for the others.
