@@ -15,6 +15,9 @@ HELD_OUT = ("test", "testing", "val", "valid", "validation")
 """What they call images to test on; the first that is there is taken, the others are not read."""
 SPLITS = frozenset((*TRAINING, *HELD_OUT))
 
+SAME_WITHIN = 10_000
+"""How many items with data lie at most between two that are known to have the same."""
+
 
 class Item(NamedTuple):
     """An image, or what lies among images.
@@ -27,7 +30,7 @@ class Item(NamedTuple):
         group: images of one group stay on one side; empty where there is none.
         reason: why it is left out, whatever it is; empty if it is not. Without data it is not looked at.
         stray: whether nothing says that it is an image: it counts as left out only if its content is one.
-        same: the number of an earlier item with the same data; -1 where there is none.
+        same: the number of an earlier item with the same data, at most :data:`SAME_WITHIN` before; -1 of another.
     """
 
     key: str

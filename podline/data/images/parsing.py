@@ -12,11 +12,12 @@ import json
 import posixpath
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, NamedTuple
 
-from podline.data.images.items import Item, Place, unread_splits
+from podline.data.images.items import SAME_WITHIN, Item, Place, unread_splits
 from podline.data.images.layout import Layout, begin_source, limits_of_file, outside
 from podline.data.images.listing import Files, Found
 from podline.data.images.settings import AUTO, ImagesSettings
@@ -37,12 +38,12 @@ class Parsed(NamedTuple):
     Attributes:
         words: the layout's, for the log.
         splits: what the source calls its splits.
-        items: of the layout, in its order; their data are places.
+        items: yields those of the layout, in its order; their data are places.
     """
 
     words: str
     splits: frozenset[str]
-    items: Iterator[Item]
+    items: Callable[[], Iterator[Item]]
 
 
 def parsed(source: str, files: Files, settings: ImagesSettings, folder: Path) -> Parsed:
@@ -66,7 +67,7 @@ def parsed(source: str, files: Files, settings: ImagesSettings, folder: Path) ->
     given = (source, files, settings, str(folder))
     with explained("write", folder), Sandbox(f"{__name__}:lister", settings.layouts) as sandbox:
         words, splits = sandbox.one(given, limits, source)
-    return Parsed(words, frozenset(splits), _written(folder))
+    return Parsed(words, frozenset(splits), partial(_written, folder))
 
 
 def delete_parsed(folder: Path) -> None:
@@ -105,24 +106,29 @@ def parse(source: str, files: Files, settings: ImagesSettings, folder: str) -> t
     with Path(folder, _ITEMS).open("w") as lines, Path(folder, _IMAGES).open("wb") as stream, parsing(source, name):
         images = _Images(stream)
         begin_source(source, len(files.around))
-        for number, item in enumerate(items):
+        for number, item in enumerate(items()):
             place, same = images.place(item, number)
             with explained("write", lines.name):
                 lines.write(f"{json.dumps([item.key, place, *item[2:-1], same])}\n")
         return layout.words, sorted(layout.splits)
 
 
-def _listed(source: str, files: Files, settings: ImagesSettings) -> tuple[str, Layout, Iterator[Item]]:
-    """Return the layout of a source, by its name, and its items with the files that it does not read."""
+def _listed(source: str, files: Files, settings: ImagesSettings) -> tuple[str, Layout, Callable[[], Iterator[Item]]]:
+    """Return the layout of a source, by its name, and what yields its items with the files that it does not read."""
     name, layout = found_layout(source, files, settings)
     with parsing(source, name):
         unread = unread_splits(layout.splits)
-        left_out = (outside(file, layout.unread) for file in others(layout, files))
-        return name, layout, (item for item in chain(layout.items(), left_out) if item.split not in unread)
+
+    def items() -> Iterator[Item]:
+        with parsing(source, name):
+            left_out = (outside(file, layout.unread) for file in others(layout, files))
+            yield from (item for item in chain(layout.items(), left_out) if item.split not in unread)
+
+    return name, layout, items
 
 
 class _Images:
-    """A file of images that were in other files; equal ones are written once."""
+    """A file of images that were in other files; equal ones that are not far apart are written once."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream
@@ -134,12 +140,17 @@ class _Images:
         if isinstance(data, Place) or not data:
             return data or None, -1
         digest = hashlib.sha256(data + item.reason.encode()).digest()
-        start, same = self._known.setdefault(digest, (self._stream.tell(), number))
-        if same == number:
-            with explained("write", self._stream.name):
-                self._stream.write(data)
-            return Place(self._stream.name, start, len(data)), -1
-        return Place(self._stream.name, start, len(data)), same
+        start, same = self._known.get(digest, (self._stream.tell(), number))
+        if same + SAME_WITHIN > number > same:
+            return Place(self._stream.name, start, len(data)), same
+        self._known.pop(digest, None)
+        if len(self._known) == SAME_WITHIN:
+            del self._known[next(iter(self._known))]
+        place = Place(self._stream.name, self._stream.tell(), len(data))
+        self._known[digest] = (place.start, number)
+        with explained("write", self._stream.name):
+            self._stream.write(data)
+        return place, -1
 
 
 def found_layout(source: str, files: Files, settings: ImagesSettings) -> tuple[str, Layout]:
