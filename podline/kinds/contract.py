@@ -1,4 +1,4 @@
-"""The contract of a kind of task: all that differs between classification and pose."""
+"""The contract of a kind of task: all that differs between one and another."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from podline.promotion.answers import Answers
     from podline.promotion.figure import Rule
     from podline.recipes.settings import Recipe
+    from podline.recipes.task import TaskSettings
     from podline.reporting.facts import RunFacts
     from podline.reporting.pairs import Judged, LostExamples, Pair
     from podline.reporting.sections import Section
@@ -41,6 +42,7 @@ class Kind(ABC):
 
     Attributes:
         name: as recipes and data sets say it.
+        settings: the model of its section of a recipe.
         document: the model of its ``evaluation.json``.
         examples: what is counted of a split, in words.
         caption: of the chart of the measure that counts.
@@ -52,6 +54,7 @@ class Kind(ABC):
     """
 
     name: ClassVar[str]
+    settings: ClassVar[type[TaskSettings]]
     document: ClassVar[type[AnyEvaluation]]
     examples: ClassVar[str]
     caption: ClassVar[str]

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib.metadata import EntryPoint
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, ValidationError
 
@@ -20,10 +20,10 @@ from podline import entry_points
 from podline.errors import SettingsError
 from podline.frozen import Frozen
 from podline.recipes.parts import Registry
+from podline.recipes.task import USUAL_KIND
 from podline.settings import nearest
 
 ENTRY_POINTS = "podline.datasets"
-Kind = Literal["classification", "pose"]
 DatasetName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.-]*$")]
 """A data set's name: also a folder's in the store, and the beginning of its files' names."""
 OWN = "."
@@ -72,7 +72,7 @@ class DataSet:
             ``gs://`` prefix that the user named, the settings, and the cache folder for unpacked files. A
             :class:`podline.data.sources.source.Source` is a RawData; :mod:`podline.data.sources.decoded` makes one of
             whatever gives images. What it raises is told in one line.
-        kind: what its records hold: a class to learn, or people's keypoints.
+        kind: the kind of task that its records are for; see :mod:`podline.recipes.task`.
         settings: a subclass of :class:`ConverterSettings`.
         version: of the code that reads it; raise it when that code changes a byte of what is written. 0 is left out.
         image_shape: (height, width, channels) of every image, where that is known beforehand.
@@ -86,7 +86,7 @@ class DataSet:
 
     name: str
     open: str
-    kind: Kind = "classification"
+    kind: str = USUAL_KIND
     settings: str = "podline.recipes.datasets:ConverterSettings"
     version: int = 0
     image_shape: tuple[int, int, int] | None = None

@@ -158,7 +158,7 @@ OPTIMIZERS: Registry[Callable[..., Any]] = Registry(
     },
 )
 LOSSES: Registry[Callable[..., Any]] = Registry(
-    "loss", "podline.losses", {"cross_entropy": "podline.training.objective:cross_entropy_of"}
+    "loss", "podline.losses", {"cross_entropy": "podline.kinds.classification.objective:cross_entropy_of"}
 )
 LAYOUTS: Registry[Any] = Registry(
     "layout",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from importlib.metadata import EntryPoint
 from pathlib import Path, PurePosixPath
 from types import ModuleType, UnionType
@@ -20,35 +20,29 @@ from pydantic import BaseModel, ValidationError
 
 from podline import entry_points
 from podline.errors import SettingsError
+from podline.frozen import Json
 from podline.recipes import datasets
+from podline.recipes.changes import with_changes
 from podline.recipes.parts import LOSSES, MODELS, OPTIMIZERS
-from podline.recipes.settings import FitSettings, Part, Recipe
+from podline.recipes.settings import FitSettings, Recipe
+from podline.recipes.task import KINDS, TaskSettings
 from podline.settings import load, nearest
 
 ENTRY_POINTS = "podline.recipes"
 FILE_SUFFIX = ".py"
 _LONGEST_NAME = 60
-# A recipe's module has its name, with _ for -, and holds it as RECIPE; its docstring says the command and the result.
-_SHIPPED = (
-    "cifar10",
-    "cifar10-5min",
-    "cifar10-15min",
-    "cifar100",
-    "mnist",
-    "sample",
-    "coco_pose",
-    "keypoints",
-    "images",
-)
-# What has values by names that somebody else's code gives them: model.options.heads.
-_OPEN = (
-    "augmentation.also",
-    "conversion",
-    "loss.options",
-    "model.options",
-    "optimizer.options",
-    "pose.augmentation.also",
-)
+# A recipe's module holds it as RECIPE; its docstring says the command and the result.
+_SHIPPED = {
+    "cifar10": "podline.kinds.classification.recipes.cifar10:RECIPE",
+    "cifar10-5min": "podline.kinds.classification.recipes.cifar10_5min:RECIPE",
+    "cifar10-15min": "podline.kinds.classification.recipes.cifar10_15min:RECIPE",
+    "cifar100": "podline.kinds.classification.recipes.cifar100:RECIPE",
+    "mnist": "podline.kinds.classification.recipes.mnist:RECIPE",
+    "sample": "podline.kinds.classification.recipes.sample:RECIPE",
+    "coco_pose": "podline.kinds.pose.recipes.coco_pose:RECIPE",
+    "keypoints": "podline.kinds.pose.recipes.keypoints:RECIPE",
+    "images": "podline.kinds.classification.recipes.images:RECIPE",
+}
 
 
 def names() -> tuple[str, ...]:
@@ -160,8 +154,7 @@ def _require_new(name: str, found: Collection[str], source: str) -> None:
 
 
 def _shipped(name: str) -> Recipe:
-    module = name.replace("-", "_")
-    return entry_points.load(f"podline.recipes.{module}:RECIPE")
+    return entry_points.load(_SHIPPED[name])
 
 
 def _installed(point: EntryPoint) -> Recipe:
@@ -220,23 +213,16 @@ def override(recipe: Recipe, changes: Mapping[str, Any]) -> Recipe:
     """
     # Other values are another run, of the code as it is now.
     document = recipe.model_dump(exclude={"code"} if changes else None)
-    paths = _paths(Recipe)
+    paths = dict(_paths(Recipe, type(recipe.task)))
     for path, value in changes.items():
-        *branches, leaf = path.split(".")
-        if path not in paths and ".".join(branches) not in _OPEN:
+        if path not in paths and not paths.get(path.rpartition(".")[0]):
             raise SettingsError(f"a recipe has no {path!r}; {nearest(path, paths)}")
         tables = [below for below in paths if below.startswith(f"{path}.")]
         if tables and value is not None and not isinstance(value, Mapping | BaseModel):
             raise SettingsError(
                 f"recipe {recipe.name}: {path} = {value!r}: it holds several values; name one, as {tables[0]}={value}"
             )
-        place = document
-        for branch in branches:
-            place[branch] = place.get(branch) or {}
-            place = place[branch]
-        if branches and leaf in Part.model_fields and _is_duration(place):
-            place.clear()
-        place[leaf] = value
+    document = with_changes(document, changes)
     if recipe.fit and not any(path.partition(".")[0] == "fit" for path in changes):
         document["fit"] = _without_given(recipe.fit, changes)
     try:
@@ -278,25 +264,23 @@ def _of_known_parts(recipe: Recipe) -> Recipe:
 
 
 def _require_parts(recipe: Recipe) -> None:
+    KINDS.load(recipe.kind)
     MODELS.require(recipe.model)
     for _, phase in recipe.by_phase:
         OPTIMIZERS.require(phase.optimizer)
         LOSSES.require(phase.loss)
 
 
-def _is_duration(place: Mapping[str, Any]) -> bool:
-    return set(place) <= set(Part.model_fields)
+def _paths(model: type[BaseModel], task: type[TaskSettings], prefix: str = "") -> Iterator[tuple[str, bool]]:
+    """Yield every dotted path that a recipe of a kind has, and whether anything may be below it.
 
-
-def _paths(model: type[BaseModel], prefix: str = "") -> list[str]:
-    """Every dotted path that a model has, those of the models within it included."""
-    found = []
+    Names below it are then given by somebody else's code, as in ``model.options.heads``.
+    """
     for name, field in model.model_fields.items():
-        found.append(prefix + name)
+        yield prefix + name, field.annotation == dict[str, Json]
         inner = _model_in(field.annotation)
         if inner is not None:
-            found += _paths(inner, f"{prefix}{name}.")
-    return found
+            yield from _paths(task if inner is TaskSettings else inner, task, f"{prefix}{name}.")
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:

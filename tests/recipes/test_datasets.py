@@ -125,7 +125,7 @@ def test_what_its_code_raises_is_about_the_source(points: list[EntryPoint], tmp_
 def test_a_recipe_of_an_unknown_data_set_can_be_read_and_not_chosen(tmp_path: Path) -> None:
     document = {"name": "mine", "dataset": "gone"}
     assert Recipe.model_validate(document).kind == "classification"
-    assert Recipe.model_validate({**document, "pose": {}}).kind == "pose"
+    assert Recipe.model_validate({**document, "task": {"kind": "pose"}}).kind == "pose"
     file = tmp_path / "mine.py"
     file.write_text("from podline.recipes.settings import Recipe\nRECIPE = Recipe(name='mine', dataset='mnits')\n")
     with pytest.raises(SettingsError, match="recipe mine: there is no data set 'mnits'; did you mean 'mnist'"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from podline.documents.evaluation import Evaluation
+from podline.kinds.classification.settings import ClassificationSettings
 from podline.kinds.contract import Arrays, Kind
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class Classification(Kind):
     """One class for each image."""
 
     name = "classification"
+    settings = ClassificationSettings
     document = Evaluation
     examples = "examples"
     caption = "Accuracy; bars are 95 % intervals (Wilson)."
@@ -54,7 +56,7 @@ class Classification(Kind):
 
     def objective(self, recipe: Recipe, manifest: Manifest) -> Objective:
         """Return the cross-entropy."""
-        from podline.training.objective import class_objective
+        from podline.kinds.classification.objective import class_objective
 
         return class_objective(recipe, manifest)
 
