@@ -5,16 +5,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from podline.arrays import Arrays
-from podline.documents.any_evaluation import AnyEvaluation
-
 # The contract lies below the layers that call it, and names their types for the type checker alone.
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     import keras  # pyright: ignore[reportMissingTypeStubs]
 
+    from podline.arrays import Arrays
     from podline.data.reader import SplitReader
+    from podline.documents.any_evaluation import AnyEvaluation
     from podline.documents.manifest import Manifest
     from podline.documents.metric import Metric
     from podline.documents.model_description import ModelDescription

@@ -11,7 +11,6 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from importlib.metadata import EntryPoint
 from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, ValidationError
@@ -192,7 +191,7 @@ SHIPPED = {
 }
 
 
-DATASETS: Registry[DataSet] = Registry("data set", ENTRY_POINTS, SHIPPED)
+DATASETS: Registry[DataSet] = Registry("data set", ENTRY_POINTS, SHIPPED, DataSet)
 
 
 def names() -> tuple[str, ...]:
@@ -214,7 +213,7 @@ def find(name: str) -> DataSet:
         return SHIPPED[name]
     points = DATASETS.points()
     if name in points:
-        return _checked(points[name])
+        return DATASETS.load(name)
     base, _, own = name.partition(OWN)
     if can_be_own(own) and base in (*SHIPPED, *points) and (found := find(base)).several:
         return replace(found, name=name)
@@ -242,15 +241,3 @@ def settings_of(name: str, given: Mapping[str, Any]) -> ConverterSettings:
     """
     dataset = known(name)
     return UnknownSettings.model_validate(dict(given)) if dataset is None else dataset.settings_of(given)
-
-
-def _checked(point: EntryPoint) -> DataSet:
-    dataset = entry_points.load_installed(point)
-    if not isinstance(dataset, DataSet):
-        raise SettingsError(f"entry point {point.value} is no podline.recipes.datasets.DataSet")
-    if dataset.name != point.name:
-        raise SettingsError(
-            f"entry point {point.value}: the data set is named {dataset.name!r} vs {point.name!r} that it is installed "
-            "as"
-        )
-    return dataset

@@ -11,7 +11,6 @@ import functools
 import importlib.util
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
-from importlib.metadata import EntryPoint
 from pathlib import Path, PurePosixPath
 from types import ModuleType, UnionType
 from typing import Any, Union, get_args, get_origin
@@ -23,7 +22,7 @@ from podline.errors import SettingsError
 from podline.frozen import Json
 from podline.recipes import datasets
 from podline.recipes.changes import with_changes
-from podline.recipes.parts import LOSSES, MODELS, OPTIMIZERS
+from podline.recipes.parts import LOSSES, MODELS, OPTIMIZERS, Registry
 from podline.recipes.settings import FitSettings, Recipe
 from podline.recipes.task import KINDS, TaskSettings
 from podline.settings import load, nearest
@@ -32,17 +31,22 @@ ENTRY_POINTS = "podline.recipes"
 FILE_SUFFIX = ".py"
 _LONGEST_NAME = 60
 # A recipe's module holds it as RECIPE; its docstring says the command and the result.
-_SHIPPED = {
-    "cifar10": "podline.kinds.classification.recipes.cifar10:RECIPE",
-    "cifar10-5min": "podline.kinds.classification.recipes.cifar10_5min:RECIPE",
-    "cifar10-15min": "podline.kinds.classification.recipes.cifar10_15min:RECIPE",
-    "cifar100": "podline.kinds.classification.recipes.cifar100:RECIPE",
-    "mnist": "podline.kinds.classification.recipes.mnist:RECIPE",
-    "sample": "podline.kinds.classification.recipes.sample:RECIPE",
-    "coco_pose": "podline.kinds.pose.recipes.coco_pose:RECIPE",
-    "keypoints": "podline.kinds.pose.recipes.keypoints:RECIPE",
-    "images": "podline.kinds.classification.recipes.images:RECIPE",
-}
+RECIPES: Registry[Recipe] = Registry(
+    "recipe",
+    ENTRY_POINTS,
+    {
+        "cifar10": "podline.kinds.classification.recipes.cifar10:RECIPE",
+        "cifar10-5min": "podline.kinds.classification.recipes.cifar10_5min:RECIPE",
+        "cifar10-15min": "podline.kinds.classification.recipes.cifar10_15min:RECIPE",
+        "cifar100": "podline.kinds.classification.recipes.cifar100:RECIPE",
+        "mnist": "podline.kinds.classification.recipes.mnist:RECIPE",
+        "sample": "podline.kinds.classification.recipes.sample:RECIPE",
+        "coco_pose": "podline.kinds.pose.recipes.coco_pose:RECIPE",
+        "keypoints": "podline.kinds.pose.recipes.keypoints:RECIPE",
+        "images": "podline.kinds.classification.recipes.images:RECIPE",
+    },
+    Recipe,
+)
 
 
 def names() -> tuple[str, ...]:
@@ -70,8 +74,8 @@ def get(name: str) -> Recipe:
     Raises:
         SettingsError: there is none, or not its data set, or a setting that this does not have.
     """
-    if name in _SHIPPED:  # whatever else there is, and whether that can be read
-        return _shipped(name)
+    if name in RECIPES.shipped:  # whatever else there is, and whether that can be read
+        return RECIPES.load(name)
     if name.endswith(FILE_SUFFIX):
         return _of_known_parts(_of_file(Path(name)))
     sources = _sources()
@@ -113,7 +117,7 @@ def for_data(recipe: Recipe, own: str | None, source: str) -> Recipe:
     """
     if own:
         return named(recipe, own)
-    if recipe.name != recipe.dataset or recipe.name not in _SHIPPED or not datasets.find(recipe.dataset).several:
+    if recipe.name != recipe.dataset or recipe.name not in RECIPES.shipped or not datasets.find(recipe.dataset).several:
         return recipe
     found = _name_in(source)
     return named(recipe, found) if datasets.can_be_own(found) and found != recipe.name else recipe
@@ -137,10 +141,7 @@ def _base(name: str, sources: Mapping[str, Callable[[], Recipe]]) -> Recipe | No
 
 def _sources() -> dict[str, Callable[[], Recipe]]:
     """Name → what loads the recipe: an installed one is imported when it is asked for."""
-    found: dict[str, Callable[[], Recipe]] = {name: functools.partial(_shipped, name) for name in _SHIPPED}
-    for point in entry_points.installed(ENTRY_POINTS):
-        _require_new(point.name, found, f"the installed package's entry point {point.value}")
-        found[point.name] = functools.partial(_installed, point)
+    found = {name: functools.partial(RECIPES.load, name) for name in (*RECIPES.shipped, *RECIPES.points())}
     for file in load().recipes:
         recipe = _of_file(Path(file))
         _require_new(recipe.name, found, file)
@@ -151,14 +152,6 @@ def _sources() -> dict[str, Callable[[], Recipe]]:
 def _require_new(name: str, found: Collection[str], source: str) -> None:
     if name in found:
         raise SettingsError(f"{source}: the recipe is named {name!r}, as another one; give it a name of its own")
-
-
-def _shipped(name: str) -> Recipe:
-    return entry_points.load(_SHIPPED[name])
-
-
-def _installed(point: EntryPoint) -> Recipe:
-    return _checked(entry_points.load_installed(point), f"entry point {point.value}", point.name)
 
 
 def _of_file(file: Path) -> Recipe:
@@ -172,8 +165,11 @@ def _of_file(file: Path) -> Recipe:
         changed = file.stat().st_mtime_ns
     except OSError as error:
         raise SettingsError(f"recipe file {file} cannot be read: {error.strerror}") from error
-    recipe = _checked(getattr(_module_of(file, changed), "RECIPE", None), f"recipe file {file}")
-    _require_new(recipe.name, _SHIPPED, f"recipe file {file}")
+    recipe = getattr(_module_of(file, changed), "RECIPE", None)
+    if not isinstance(recipe, Recipe):
+        held = "no RECIPE" if recipe is None else f"a {type(recipe).__name__}"
+        raise SettingsError(f"recipe file {file} holds {held} vs a Recipe: write RECIPE = Recipe(name=…, dataset=…)")
+    _require_new(recipe.name, RECIPES.shipped, f"recipe file {file}")
     return recipe
 
 
@@ -189,15 +185,6 @@ def _module_of(file: Path, _changed: int) -> ModuleType:
     except Exception as error:
         raise SettingsError(f"recipe file {file}: {entry_points.reason(error)}") from error
     return module
-
-
-def _checked(recipe: object, source: str, name: str | None = None) -> Recipe:
-    if not isinstance(recipe, Recipe):
-        held = "no RECIPE" if recipe is None else f"a {type(recipe).__name__}"
-        raise SettingsError(f"{source} holds {held} vs a Recipe: write RECIPE = Recipe(name=…, dataset=…)")
-    if name is not None and recipe.name != name:
-        raise SettingsError(f"{source}: the recipe is named {recipe.name!r} vs {name!r} that it is installed as")
-    return recipe
 
 
 def override(recipe: Recipe, changes: Mapping[str, Any]) -> Recipe:

@@ -76,10 +76,10 @@ def test_an_unknown_one_is_answered_with_the_nearest(points: list[EntryPoint]) -
 
 def test_an_installed_one_that_cannot_be_is_one_clear_line(points: list[EntryPoint]) -> None:
     points[0] = EntryPoint("tiles", "test_datasets:NOT_ONE", datasets.ENTRY_POINTS)
-    with pytest.raises(SettingsError, match=r"test_datasets:NOT_ONE is no podline\.recipes\.datasets\.DataSet"):
+    with pytest.raises(SettingsError, match=r"NOT_ONE: got \w+, expected a podline\.recipes\.datasets\.DataSet"):
         datasets.find("tiles")
     points[0] = EntryPoint("other", "test_datasets:TILES", datasets.ENTRY_POINTS)
-    with pytest.raises(SettingsError, match="is named 'tiles' vs 'other' that it is installed as"):
+    with pytest.raises(SettingsError, match="got the name 'tiles', expected 'other'"):
         datasets.find("other")
     points[0] = EntryPoint("mnist", "test_datasets:TILES", datasets.ENTRY_POINTS)
     with pytest.raises(SettingsError, match="another data set is named 'mnist'"):

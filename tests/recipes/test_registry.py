@@ -15,8 +15,10 @@ from podline.recipes.settings import Recipe
 @pytest.mark.parametrize("name", registry.names())
 def test_every_recipe_has_its_name_and_says_its_command(name: str) -> None:
     assert registry.get(name).name == name
-    written = importlib.import_module(f"podline.recipes.{name.replace('-', '_')}").__doc__
-    assert f"podline run {name}" in written
+    kind = registry.get(name).kind
+    module = importlib.import_module(f"podline.kinds.{kind}.recipes.{name.replace('-', '_')}")
+    assert registry.get(name) is module.RECIPE
+    assert f"podline run {name}" in (module.__doc__ or "")
 
 
 def test_an_unknown_recipe_is_answered_with_the_nearest() -> None:

@@ -18,11 +18,11 @@ from podline.documents.manifest import Manifest
 from podline.errors import SettingsError
 from podline.input import augmentation
 from podline.input.augmentation import augmented
+from podline.kinds.classification import objective
 from podline.kinds.classification.objective import Classification
 from podline.recipes import registry
 from podline.recipes.parts import HOOKS, Registry
 from podline.recipes.settings import AugmentationSettings, LossSettings
-from podline.training import objective
 
 SETTINGS = AugmentationSettings(pad=2, also={"brightness": 30})
 

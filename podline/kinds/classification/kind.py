@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING
 
 from podline.documents.evaluation import Evaluation
 from podline.kinds.classification.settings import ClassificationSettings
-from podline.kinds.contract import Arrays, Kind
+from podline.kinds.contract import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     import keras  # pyright: ignore[reportMissingTypeStubs]
 
+    from podline.arrays import Arrays
     from podline.data.reader import SplitReader
     from podline.documents.manifest import Manifest
     from podline.documents.metric import Metric

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from podline.documents.pose_evaluation import PoseEvaluation
-from podline.kinds.contract import Arrays, Kind
+from podline.kinds.contract import Kind
 from podline.kinds.pose.settings import PoseSettings
 
 if TYPE_CHECKING:
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     import keras  # pyright: ignore[reportMissingTypeStubs]
 
+    from podline.arrays import Arrays
     from podline.data.reader import SplitReader
     from podline.documents.manifest import Manifest
     from podline.documents.metric import Metric

@@ -79,6 +79,6 @@ def test_a_run_is_judged_over_views_beside_what_it_is_judged_by(training: TrainS
 
 
 def test_views_are_no_part_of_a_runs_name_and_an_evaluation_of_its_own(training: TrainSpec) -> None:
-    without = training.model_copy(update={"recipe": RECIPE.model_copy(update={"views": 1})})
+    without = training.model_copy(update={"recipe": RECIPE.changed(task=ClassificationSettings())})
     assert without.run == training.run
     assert without.digest() == training.digest()
