@@ -86,7 +86,8 @@ def test_many_equal_images_are_compared_in_one_pass(tmp_path: Path) -> None:
     table = table_of(tmp_path, (seen(number, same_as=1 if number < 30_000 else None) for number in range(30_100)))
     started = time.process_time()
     decide(table, frozenset(), 0.5)
-    assert 0 < table.kept("train").sum() < 100 < 10_000 < table.kept("test").sum()
+    assert 0 < table.kept("train").sum() < 100
+    assert table.kept("test").sum() > 10_000
     assert time.process_time() - started < 10  # 900 million comparisons would take a minute
 
 
