@@ -31,7 +31,7 @@ class ModelSettings(Frozen):
 
     Attributes:
         kind: ``linear`` (one dense layer on the pixels), ``resnet`` (small and fast), ``mobilenetv2``, or the name of
-            an installed package's; see docs/extending.md.
+            an installed package's; see docs/how-to/parts.md.
         width: multiplies the number of channels of every layer.
         depth: residual blocks per stage of the resnet; the others have no use for it.
         dropout: share of the features before the classifier that is set to zero in training.
@@ -79,7 +79,7 @@ class LossSettings(Frozen):
     """The loss of a classifier.
 
     Attributes:
-        kind: ``cross_entropy``, or the name of an installed package's; see docs/extending.md.
+        kind: ``cross_entropy``, or the name of an installed package's; see docs/how-to/parts.md.
         options: settings of an installed package's loss, by name.
     """
 
