@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter
 
-from podline.documents.any_evaluation import AnyEvaluation
-from podline.documents.evaluation import EVALUATION
+from podline.documents.any_evaluation import EVALUATION, AnyEvaluation
 from podline.errors import ArtifactError, SettingsError
 from podline.frozen import is_object
 from podline.kinds.contract import Kind, TextTargets

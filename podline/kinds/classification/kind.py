@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from podline.documents.evaluation import Evaluation
+from podline.kinds.classification.document import Evaluation
 from podline.kinds.classification.settings import ClassificationSettings
 from podline.kinds.contract import Kind
 

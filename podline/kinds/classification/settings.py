@@ -15,8 +15,8 @@ class ClassificationSettings(TaskSettings):
 
     Attributes:
         label_smoothing: the share of the target that ``cross_entropy`` spreads evenly over all classes.
-        views: how many views of each image of the test split further figures are averaged over, see docs/training.md;
-            1 is none.
+        views: how many views of each image of the test split further figures are averaged over; 1 is none, see
+            docs/how-to/train.md.
     """
 
     may_change = ("task.label_smoothing",)
