@@ -77,7 +77,7 @@ def items(source: str, work: Path) -> list[Item]:
     """What the layout of a source lists, in this process."""
     settings = ImagesSettings()
     with on_this_machine(source, work) as place:
-        return list(found_layout(source, source_files(place, settings), settings)[1].items())
+        return list(found_layout(source, source_files(place, settings, work), settings)[1].items())
 
 
 def table_of(folder: Path, rows: Iterable[Row]) -> ImageTable:

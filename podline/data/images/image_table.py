@@ -1,9 +1,9 @@
-"""Images as columns in a file, so that a machine holds a few bytes of each, however many there are."""
+"""Images as columns in a file, and what is decided of them: a machine holds a few bytes of each."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import groupby, islice
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,15 +12,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute
 
+from podline.data.images.column_file import BATCH, DIGEST, SHA256_BYTES, TEXT, ColumnFile, decoded, write_rows
 from podline.data.images.items import TEST, TRAIN
-from podline.store.contract import explained
 
 compute: Any = pyarrow.compute  # its functions are made when it is imported
 Mask = npt.NDArray[np.bool_]
 Numbers = npt.NDArray[np.int64]
-
-_BATCH = 1 << 14  # images
-_SHA256 = 32
 
 
 class Image(NamedTuple):
@@ -57,78 +54,38 @@ class Image(NamedTuple):
     turned: bool = False
 
 
-_TEXT, _DIGEST = pa.binary(), pa.binary(_SHA256)
 _TYPES: dict[str, pa.DataType] = {
-    **dict.fromkeys(("key", "label", "split", "group", "reason"), _TEXT),
+    **dict.fromkeys(("key", "label", "split", "group", "reason"), TEXT),
     "stray": pa.bool_(),
     "row": pa.int64(),
-    **dict.fromkeys(("sha256", "pixels_sha256"), _DIGEST),
+    **dict.fromkeys(("sha256", "pixels_sha256"), DIGEST),
     "bytes": pa.int64(),
     **dict.fromkeys(("width", "height"), pa.int32()),
     "turned": pa.bool_(),
 }
 
 
-def write_images(path: Path, images: Iterable[Image], about: dict[str, str]) -> None:
-    """Write images into a file, as they come.
-
-    Args:
-        path: of the file.
-        images: in the order of reading.
-        about: all of them, for :attr:`ImageTable.about`.
-
-    Raises:
-        StoreError: the file cannot be written.
-    """
-    schema, stream = pa.schema(_TYPES, metadata=about), iter(images)
-    with explained("write", path), path.open("wb") as file, pa.ipc.new_file(file, schema) as writer:
-        while some := list(islice(stream, _BATCH)):
-            columns = map(_column, _TYPES.values(), zip(*some, strict=True))
-            writer.write_batch(pa.record_batch(list(columns), schema=schema))
+def write_images(path: Path, images: Iterable[Image], about: Mapping[str, str]) -> None:
+    """Write images into a file, in the order of reading; see :func:`write_rows`."""
+    write_rows(path, _TYPES, images, about)
 
 
-def _column(kind: pa.DataType, values: Sequence[Any]) -> pa.Array:
-    if kind == _TEXT:
-        values = [None if text is None else encoded(text) for text in values]
-    elif kind == _DIGEST:
-        values = [bytes.fromhex(digest) or bytes(_SHA256) for digest in values]
-    return pa.array(values, kind)
-
-
-def encoded(text: str) -> bytes:
-    """Return a text as the table has it: a file's name may be no UTF-8; bytes have the order of the letters."""
-    return text.encode("utf-8", "surrogatepass")
-
-
-def decoded(text: bytes) -> str:
-    """Return the text that :func:`encoded` was given."""
-    return text.decode("utf-8", "surrogatepass")
-
-
-class ImageTable:
+class ImageTable(ColumnFile):
     """The images in a file, and what is decided of them.
 
     Args:
         path: of what :func:`write_images` wrote.
 
     Attributes:
-        about: all of them.
         reasons: image → why it is left out; in the order of images once all is decided.
         left_out: whether each image is.
         tested: whether each image is of the test split; the others are of the training split.
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        with explained("read", path), pa.OSFile(str(path)) as file, pa.ipc.open_file(file) as reader:
-            batches = reader.num_record_batches
-            count = (batches - 1) * _BATCH + len(reader.get_batch(batches - 1)) if batches else 0
-            self.about = {name.decode(): text.decode() for name, text in reader.schema.metadata.items()}
+        super().__init__(path, _TYPES)
         self.reasons: dict[int, str] = {}
-        self.left_out, self.tested = np.zeros((2, count), np.bool_)
-
-    def __len__(self) -> int:
-        return len(self.left_out)
+        self.left_out, self.tested = np.zeros((2, len(self)), np.bool_)
 
     @property
     def every(self) -> Mask:
@@ -146,21 +103,6 @@ class ImageTable:
     def split_of(self, number: int) -> str:
         """Return the split of an image, as it was decided."""
         return TEST if self.tested[number] else TRAIN
-
-    def batches(self, *names: str, only: Iterable[int] | None = None) -> Iterator[tuple[int, Any]]:
-        """Yield some columns, so many images at a time that they take little memory, each with its first image.
-
-        Raises:
-            StoreError: the file cannot be read.
-        """
-        options = pa.ipc.IpcReadOptions(included_fields=[list(_TYPES).index(name) for name in names], use_threads=False)
-        with (
-            explained("read", self._path),
-            pa.OSFile(str(self._path)) as file,
-            pa.ipc.open_file(file, options=options) as reader,
-        ):
-            for number in range(reader.num_record_batches) if only is None else only:
-                yield number * _BATCH, reader.get_batch(number)
 
     def column(self, name: str, mask: Mask) -> npt.NDArray[Any]:
         """Return a column of numbers at some images."""
@@ -180,10 +122,10 @@ class ImageTable:
     def gather(self, numbers: Numbers, *names: str) -> list[npt.NDArray[Any]]:
         """Return columns of numbers or checksums at some images, in the order given; see :func:`array`."""
         order = np.argsort(numbers)
-        edges = np.searchsorted(numbers, np.arange(0, len(self) + _BATCH, _BATCH), sorter=order)
+        edges = np.searchsorted(numbers, np.arange(0, len(self) + BATCH, BATCH), sorter=order)
         found = [np.empty(len(numbers), _dtype(name)) for name in names]
         for first, batch in self.batches(*names, only=np.flatnonzero(np.diff(edges)).tolist()):
-            mine = order[edges[first // _BATCH] : edges[first // _BATCH + 1]]
+            mine = order[edges[first // BATCH] : edges[first // BATCH + 1]]
             for column, name in zip(found, names, strict=True):
                 column[mine] = array(batch[name])[numbers[mine] - first]
         return found
@@ -209,7 +151,7 @@ class ImageTable:
 
     def some(self, numbers: Numbers, *names: str) -> Iterator[tuple[int, tuple[Any, ...]]]:
         """Yield some images, whose numbers ascend, each with the values of some columns of texts or numbers."""
-        for at, mine in groupby(numbers.tolist(), lambda number: number // _BATCH):
+        for at, mine in groupby(numbers.tolist(), lambda number: number // BATCH):
             places = list(mine)
             [(first, batch)] = self.batches(*names, only=[at])
             found = batch.take(pa.array([place - first for place in places]))
@@ -218,20 +160,20 @@ class ImageTable:
 
 def _values(column: pa.Array) -> Sequence[Any]:
     values = column.to_pylist()
-    return [None if text is None else decoded(text) for text in values] if column.type == _TEXT else values
+    return [None if text is None else decoded(text) for text in values] if column.type == TEXT else values
 
 
 def _dtype(name: str) -> Any:
-    return f"S{_SHA256}" if _TYPES[name] == _DIGEST else _TYPES[name].to_pandas_dtype()
+    return f"S{SHA256_BYTES}" if _TYPES[name] == DIGEST else _TYPES[name].to_pandas_dtype()
 
 
 def array(column: pa.Array) -> npt.NDArray[Any]:
     """Return numbers, or checksums, which compare as their bytes do; an empty one is none."""
-    if column.type == _DIGEST:
-        return np.frombuffer(column.buffers()[1], f"S{_SHA256}", len(column))
+    if column.type == DIGEST:
+        return np.frombuffer(column.buffers()[1], f"S{SHA256_BYTES}", len(column))
     return column.to_numpy(zero_copy_only=False)
 
 
 def heads(checksums: pa.Array) -> npt.NDArray[np.uint64]:
     """Return the first 8 bytes of checksums."""
-    return array(checksums).view(">u8")[:: _SHA256 // 8].astype(np.uint64)
+    return array(checksums).view(">u8")[:: SHA256_BYTES // 8].astype(np.uint64)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Iterator
 from functools import lru_cache
-from typing import NamedTuple
+from pathlib import Path
+from typing import IO, NamedTuple
 
 from podline.data.places import Place
+from podline.store.contract import explained
 
 TRAIN, TEST = "train", "test"
 TRAINING = ("train", "training")
@@ -41,6 +45,19 @@ class Item(NamedTuple):
     reason: str = ""
     stray: bool = False
     same: int = -1
+
+
+def write_item(stream: IO[str], item: Item) -> None:
+    """Write an item whose data is a place, or none, as a line."""
+    stream.write(f"{json.dumps([item.key, item.data or None, *item[2:]])}\n")
+
+
+def read_items(path: Path) -> Iterator[Item]:
+    """Yield the items that :func:`write_item` wrote into a file."""
+    with explained("read", path), path.open() as stream:
+        for line in stream:
+            key, data, *rest = json.loads(line)
+            yield Item(key, Place(*data) if data else b"", *rest)
 
 
 def test_split_of(splits: frozenset[str]) -> str:

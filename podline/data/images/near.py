@@ -67,26 +67,25 @@ class Near(NamedTuple):
 
 
 def near_pairs(
-    images: ImageTable, rows: int, read: Read, settings: ImagesSettings, known: Iterable[Hashed] | None = None
+    images: ImageTable, read: Read, settings: ImagesSettings, known: Iterable[Hashed] | None = None
 ) -> tuple[NearPair, ...]:
     """Return each test image with the nearest training image, where one is near; the nearest pairs first.
 
     Args:
         images: all of them.
-        rows: how many images were decoded.
         read: gives the pixels of some rows.
         settings: what the images became.
         known: their hashes by row, some after the others, where the decoder made these.
     """
-    boxes = np.zeros((rows, 2), np.int16)
+    rows = images.column("row", images.every)
+    boxes = np.zeros((1 + rows.max(initial=-1), 2), np.int16)
     for _, batch in images.batches("row", "width", "height"):
         sizes = zip(batch["height"].to_pylist(), batch["width"].to_pylist(), strict=True)
         shown = np.array([shown_box(*size, settings.shape, settings.fit) for size in sizes], np.int16)
         row = batch["row"].to_numpy()
         boxes[row[row >= 0]] = shown[row >= 0]
     test, train = (np.flatnonzero(images.kept(split)) for split in (TEST, TRAIN))
-    row = images.column("row", images.every)
-    found = near_duplicates(read, boxes, row[test], row[train], known)
+    found = near_duplicates(read, boxes, rows[test], rows[train], known)
     pairs = [test[found.test].tolist(), train[found.train].tolist(), found.distance.tolist()]
     named = images.some(np.unique(pairs[0] + pairs[1]).astype(np.int64), "key", "label", "group", "row")
     image = {at: Image(key, label, images.split_of(at), group, row=row) for at, (key, label, group, row) in named}

@@ -21,9 +21,10 @@ import pyarrow as pa
 from podline import settings as machine
 from podline.data.decoded_rows import HASHES, StoredRows
 from podline.data.decoders import pixels_digest
+from podline.data.images.column_file import decoded, encoded
 from podline.data.images.deciding import decide, in_general
 from podline.data.images.hashing import HASHED
-from podline.data.images.image_table import Image, ImageTable, Numbers, array, compute, decoded, encoded, write_images
+from podline.data.images.image_table import Image, ImageTable, Numbers, array, compute, write_images
 from podline.data.images.items import SAME_WITHIN, TEST, TRAIN, Item, Place, test_split_of, unread_splits
 from podline.data.images.listing import source_files
 from podline.data.images.near import NearPair, near_lines, near_pairs, refuse_near
@@ -44,6 +45,7 @@ from podline.plurals import plural
 from podline.recipes.datasets import DataSet
 from podline.store import digests
 from podline.store.contract import explained
+from podline.store.folder import FolderStore
 
 _IMAGES, _FILES = "images.arrow", "files"
 _FORM = "columns in Arrow"  # of what is kept in the cache folder
@@ -69,7 +71,7 @@ class ImagesSource(Source):
         """Near-duplicates across the splits, the nearest first."""
         [rows] = self.splits[0].blocks
         known = (np.frombuffer(some, HASHED) for some in rows.each(HASHES)) if isinstance(rows, StoredRows) else None
-        return near_pairs(self.images, rows.count, self.pixels, self.settings, known)
+        return near_pairs(self.images, self.pixels, self.settings, known)
 
     def pixels(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
         """Return decoded images by row: uint8, (n, side, side, channels)."""
@@ -144,13 +146,15 @@ def open_images(dataset: DataSet, source: str, settings: ImagesSettings, work: P
 
 
 def _opened(dataset: DataSet, place: Path, settings: ImagesSettings, work: Path) -> ImagesSource:
-    files, source = source_files(place, settings), str(place)
+    source = str(place)
     becoming = settings.model_dump(mode="json", exclude={"near_share", "test_share"})
     limits, decoding = machine.load().parse_limits, DECODING.get()  # higher limits may decode what was left out
     form = [_FORM, dataset.base, dataset.version, becoming, pixels_digest(), limits, settings.code, decoding.key]
-    key = digests.of_json([form, source, files.state])
-    read = partial(parsed, source, files, settings)
-    listed, *beside = made_once(work, key, partial(_decode, read, settings, decoding))
+    with FolderStore(work).workspace("list") as folder:
+        files = source_files(place, settings, folder)
+        key = digests.of_json([form, source, files.state])
+        read = partial(parsed, source, files, settings)
+        listed, *beside = made_once(work, key, partial(_decode, read, settings, decoding))
     pixels = decoding.rows(listed.path.parent, settings.shape)
     images = ImageTable(listed.path)
     layout, given = images.about["layout"], frozenset[str](json.loads(images.about["splits"]))

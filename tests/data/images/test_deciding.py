@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from drawn_images import table_of
 
-from podline.data.images import deciding, image_table
+from podline.data.images import column_file, deciding, image_table
 from podline.data.images.deciding import decide
 from podline.data.images.image_table import Image
 from podline.errors import SourceError
@@ -129,7 +129,8 @@ def simply(images: list[Image], given: bool) -> dict[str, Any]:
 
 @pytest.mark.parametrize("number", range(60))
 def test_columns_decide_as_images_one_by_one(tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(image_table, "_BATCH", 7)
+    for module in (column_file, image_table):
+        monkeypatch.setattr(module, "BATCH", 7)
     chance, given = random.Random(number), number % 2 == 1
     images = []
     for at in range(chance.randrange(2, 120)):

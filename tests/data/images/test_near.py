@@ -146,7 +146,7 @@ def test_a_file_without_pixels_changes_no_pair(tmp_path: Path) -> None:
     left_out = Image("notes.txt", None, "train", "", "is no image")
     table = table_of(tmp_path, [*images, left_out])
     decide(table, frozenset({"train", "test"}), 0.1)
-    [pair] = near_pairs(table, 2, pixels.__getitem__, ImagesSettings())
+    [pair] = near_pairs(table, pixels.__getitem__, ImagesSettings())
     assert (pair.train.key, pair.test.key, pair.distance) == ("train", "test", 0)
 
 
