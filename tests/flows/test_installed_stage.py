@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
 import pytest
+from http_answers import Request, answering
 from prefect.client.orchestration import get_client
 from support.extending import code_of, install
 
@@ -29,36 +29,30 @@ from podline.tasks.parameters import MachineGroup, TrainingForm, TrainingGroup
 CHAIN = ["convert", "validate", "train", "evaluate", "webhook", "report"]
 
 
-class Webhook(HTTPServer):
+@dataclass
+class Webhook:
     """Keeps what is posted to it; fails the first request."""
 
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Answer)
-        self.requests, self.posted = 0, list[dict[str, Any]]()
+    url: str = ""
+    requests: int = 0
+    posted: list[dict[str, Any]] = field(default_factory=list)
 
-
-class _Answer(BaseHTTPRequestHandler):
-    server: Webhook
-
-    def do_POST(self) -> None:
-        document = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self.server.requests += 1
-        if self.server.requests > 1:
-            self.server.posted.append(document)
-        self.send_response(204 if self.server.requests > 1 else 503)
-        self.end_headers()
-
-    def log_message(self, *_words: Any) -> None:
-        """Print nothing."""
+    def answer(self, request: Request) -> tuple[int, bytes]:
+        """Return the status."""
+        self.requests += 1
+        if self.requests == 1:
+            return 503, b""
+        self.posted.append(json.loads(request.body))
+        return 204, b""
 
 
 @pytest.fixture(scope="module")
 def webhook() -> Iterator[Webhook]:
     """A server on this machine."""
-    with Webhook() as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield server
-        server.shutdown()
+    webhook = Webhook()
+    with answering(webhook.answer) as url:
+        webhook.url = f"{url}/"
+        yield webhook
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +63,7 @@ def package(tmp_path_factory: pytest.TempPathFactory, webhook: Webhook) -> Itera
     with pytest.MonkeyPatch.context() as installed:
         installed.syspath_prepend(folder)
         installed.setenv("PYTHONPATH", str(folder))
-        installed.setenv("CONFUSION_WEBHOOK", f"http://127.0.0.1:{webhook.server_port}/")
+        installed.setenv("CONFUSION_WEBHOOK", webhook.url)
         table.installed.cache_clear()
         yield
     table.installed.cache_clear()
@@ -112,7 +106,7 @@ def test_a_stage_of_a_package_is_a_stage_like_the_others(
     assert "webhook  ✓" in capsys.readouterr().err
     [posted] = webhook.posted
     assert (posted["run"], len(posted["classes"]), sum(map(sum, posted["confusion"]))) == (run, 10, 100)
-    said = f"The confusion matrix was posted to http://127.0.0.1:{webhook.server_port}/, which answered 204."
+    said = f"The confusion matrix was posted to {webhook.url}, which answered 204."
     assert f"<h2>Webhook</h2>\n<p>{said}</p>" in Path(first["report"]).read_text()
     assert "\n## Webhook\n" in Path(first["report_markdown"]).read_text()
     store = open_store(root)
