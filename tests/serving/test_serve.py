@@ -21,49 +21,23 @@ import pytest
 import tensorflow as tf
 from click.testing import CliRunner
 from small_dataset import FINGERPRINT, drawn, publish_dataset
+from trained_runs import trained
 
 from podline.cli import cli
 from podline.commands.models import _spec as spec_of
 from podline.documents import champions
 from podline.documents.champions import Candidate
-from podline.evaluation.evaluate import evaluate
 from podline.kinds.classification.guesses import read_guesses
 from podline.progress import silent
 from podline.promotion.promote import promote
-from podline.recipes.settings import Duration, ModelSettings, Recipe, ScheduleSettings
 from podline.serving.server import MAX_BODY, MAX_CONNECTIONS
-from podline.stages.specs import EvaluateSpec, TrainSpec
 from podline.store.contract import Store
 from podline.store.opening import open_store
-from podline.training.train import train
 
 TEST = 60
 IMAGES = drawn(TEST, 1)["image"]
 # The same sums in another order.
 TOLERANCE = 1e-5
-
-
-def trained(store: Store, seed: int) -> str:
-    recipe = Recipe(
-        name="t",
-        dataset="sample",
-        batch_size=32,
-        seed=seed,
-        evaluate_every=None,
-        model=ModelSettings(kind="linear"),
-        duration=Duration(epochs=4),
-        schedule=ScheduleSettings(kind="constant", learning_rate=0.01),
-    )
-    result = train(TrainSpec(root=store.uri, recipe=recipe, fingerprint=FINGERPRINT, preflight=False), silent())
-    judging = EvaluateSpec(
-        root=store.uri,
-        run=result.run,
-        dataset="sample",
-        fingerprint=FINGERPRINT,
-        weights_sha256=result.weights_sha256,
-    )
-    evaluate(judging, silent())
-    return result.run
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_dataset import FINGERPRINT, drawn, publish_dataset
+from small_dataset import CLASS_NAMES, FINGERPRINT, drawn, publish
 
 from podline import entry_points
 from podline.documents.metric import Metric
@@ -143,7 +143,8 @@ def test_without_a_manifest_the_remedy_is_said(store: Store) -> None:
 def test_few_images_make_smaller_batches_and_more_epochs_unless_these_are_given(
     tmp_path: Path, images: int, given: dict[str, Any], batch: int, rate: float, duration: Duration, every: int
 ) -> None:
-    publish_dataset(tmp_path, splits={"train": drawn(images, 0), "test": drawn(4, 1)})
+    splits = {"train": drawn(images, 0, side=2), "test": drawn(4, 1, side=2)}
+    publish(tmp_path, "sample", CLASS_NAMES, splits, shard_records=images)
     told: list[str] = []
     recipe = registry.override(registry.get("images"), given)
     found = fitted(open_store(tmp_path), recipe, f"datasets/sample/{FINGERPRINT}", told.append)
