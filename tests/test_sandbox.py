@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -13,9 +12,11 @@ from podline.sandbox import Breach, Limits, Sandbox, confined
 SMALL = Limits(50_000_000, 0.2, wait=0.5)
 
 
+pytestmark = pytest.mark.usefixtures("in_children")
+
+
 @pytest.fixture(name="box")
-def _box(monkeypatch: pytest.MonkeyPatch) -> Iterator[Sandbox]:
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent / "support"))
+def _box(in_children: None) -> Iterator[Sandbox]:
     with Sandbox("sandbox_cases:parser", 100) as box:
         yield box
 
@@ -64,7 +65,6 @@ def test_memory_of_earlier_items_does_not_count(box: Sandbox) -> None:
 
 
 def test_a_child_names_the_file_that_it_reads_and_sets_its_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent / "support"))
     with pytest.raises(SourceError, match=r"^b\.csv takes more than 40 MB of memory"):  # four times, at the second try
         confined("sandbox_cases:begun", 100, what="a.csv", limits=Limits(10**9, 60.0))
     with pytest.raises(SourceError, match=r"^b\.csv takes more than 0\.4 s of CPU time"):
@@ -85,7 +85,6 @@ def test_errors_of_the_parser_reach_the_caller(box: Sandbox) -> None:
 
 
 def test_one_call_in_a_child_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent / "support"))
     assert confined("sandbox_cases:total", 2, 3, what="a.csv", limits=SMALL) == 5
     with pytest.raises(SourceError, match=r"a\.csv.*memory.*parse_limits"):
         confined("sandbox_cases:grow", 3_000, what="a.csv", limits=SMALL)

@@ -404,6 +404,7 @@ def test_the_report_says_first_why_a_model_is_worse(fresh, runs):
     assert page.count("<li><div><img") > 5
 
 
+@pytest.mark.usefixtures("stages_here")
 def test_the_commands_tell_who_is_champion_and_who_was(fresh, runs):
     def said(*words: str) -> str:
         done = CliRunner().invoke(models_group, [*words, "--root", fresh.uri], catch_exceptions=False)

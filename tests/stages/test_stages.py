@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from typing import Any
 
 import pytest
 from small_dataset import CLASS_NAMES, FINGERPRINT, drawn, publish
 
-from podline import entry_points
 from podline.documents.metric import Metric
 from podline.errors import StoreError
 from podline.progress import Reporter
@@ -18,7 +16,7 @@ from podline.recipes.settings import Duration, Recipe
 from podline.stages.completed import complete, manifest_sha256
 from podline.stages.from_recipe import fitted
 from podline.stages.specs import ConvertSpec, EvaluateResult, EvaluateSpec, TrainSpec
-from podline.stages.table import EVALUATE, STAGES
+from podline.stages.table import EVALUATE
 from podline.store.contract import Store
 from podline.store.opening import open_store
 
@@ -113,12 +111,6 @@ def test_a_damaged_record_is_said_and_passed_over(store: Store) -> None:
     heard = Heard()
     assert EVALUATE.find(spec, heard.reporter) is None
     assert "cannot be read" in heard.messages[0]
-
-
-def test_every_stage_names_functions_that_exist() -> None:
-    for stage in STAGES.values():
-        assert callable(entry_points.load(stage.find_at))
-        assert importlib.util.find_spec(stage.run_at.partition(":")[0]) is not None
 
 
 def test_without_a_manifest_the_remedy_is_said(store: Store) -> None:

@@ -305,14 +305,6 @@ def test_what_a_process_uses_stays_in_the_cache_and_what_a_killed_one_used_may_g
     assert not theirs.exists()
 
 
-def test_several_processes_use_one_copy_at_once(store: BucketStore) -> None:
-    store.publish_bytes("name", b"content")
-    mine = store.local("name")
-    script = "import sys; from podline.store.opening import open_store; print(open_store(sys.argv[1]).local('name'))"
-    theirs = subprocess.check_output([sys.executable, "-c", script, store.uri], text=True, timeout=60)
-    assert theirs.strip() == str(mine)
-
-
 def test_the_least_recently_used_copy_goes_first(gcs_root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PODLINE_STORE_CACHE_LIMIT", "2500")
     store = open_store(gcs_root)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,7 +33,6 @@ from podline.supervision.running import perform
 from podline.tpu.tpu_log import TpuLogEntry, read_tpu_log
 from podline.tpu_settings import MachineSettings, TpuSettings
 
-TESTS = Path(__file__).parent.parent
 LABEL = "InvalidArgumentError: Received a label value of 10 which is outside the valid range of [0, 10)"
 
 pytestmark = pytest.mark.slow
@@ -88,9 +86,8 @@ class Night:
 
 
 @pytest.fixture
-def night(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def night(tmp_path: Path, in_children: None, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Makes nights: ``with night(script, machine=…) as it``."""
-    monkeypatch.setenv("PYTHONPATH", f"{TESTS.parent}{os.pathsep}{TESTS / 'support'}")
     monkeypatch.setitem(STAGES, "train", STEPPING_STAGES["train"])
 
     @contextlib.contextmanager

@@ -10,10 +10,11 @@ from podline.errors import TpuGoneError, TpuInUseError, TpuSetupError, TpuUnheal
 from podline.tpu.node import Health, State, Symptom
 from podline.tpu.policy import RULES, Action, Fact, Situation, decide, facts_of, rule_for
 from podline.tpu.tpu_log import Tried
-from podline.tpu_settings import ApiSettings, Limits, MachineSettings, NodeSpec, Recreate, TpuSettings
+from podline.tpu_settings import ApiSettings, Limits, MachineSettings, NodeSpec, TpuSettings
 
 LIMITS = Limits()
-NEVER = Recreate(attempts=0, pause=0, patience=1)
+
+
 FACT_SETS = [
     frozenset(facts) for count in range(len(Fact) + 1) for facts in itertools.combinations(sorted(Fact), count)
 ]
