@@ -3,6 +3,7 @@ from __future__ import annotations
 import threading
 import tracemalloc
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -12,6 +13,7 @@ from podline.documents.ledger_entry import ChangedRecords, DataChange, Promotion
 from podline.errors import ArtifactError, StoreError
 from podline.ledger import ledger
 from podline.ledger.ledger import entries, entry_of, names, publish, read
+from podline.reporting import ledger as reporting_ledger
 from podline.reporting.ledger import COLUMNS, frame_of, load
 from podline.store.folder import FolderStore
 from podline.store.opening import open_store
@@ -95,6 +97,23 @@ def test_the_frame_says_what_the_entry_says():
     undecided = PromotionSummary(verdict="undecided", reason="too few trainings")
     row = frame_of([night(5, promotion=undecided)]).iloc[0]
     assert (row["verdict"], row["verdict_reason"]) == ("undecided", "too few trainings")
+
+
+def test_the_documented_lines_read_the_ledger(store):
+    for number in range(3):
+        publish(store, night(number))
+    publish(store, night(4, state="failed", outcome=None, training=None))
+    page = (
+        (Path(__file__).parents[2] / "docs" / "reference" / "ledger.md").read_text().replace("podline-root", store.uri)
+    )
+    lines = {line.split("(")[0]: line for line in page.splitlines()}
+    names = {"ledger": reporting_ledger, "duckdb": pytest.importorskip("duckdb")}
+    exec(lines["nights = ledger.load"], names)  # noqa: S102 (a line of our docs)
+    found = eval(lines["duckdb.sql"], names).fetchall()  # noqa: S307 (likewise)
+    frame = names["nights"].astype({"top1": object})
+    expected = frame[["name", "state", "top1"]].where(frame.notna(), None).itertuples(index=False, name=None)
+    assert sorted(found) == sorted(expected)
+    assert len(found) == 4
 
 
 def test_filters_leave_what_fits(store):
