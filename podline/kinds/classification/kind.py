@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from podline.training.objective import Objective
 
 
-class Classification(Kind):
+class Classification(Kind["Evaluation", "GuessedPair"]):
     """One class for each image."""
 
     name = "classification"

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from podline.store.contract import Store
 
 
-class Pose(Kind):
+class Pose(Kind["PoseEvaluation", "FoundPair"]):
     """People and their joints."""
 
     name = "pose"
