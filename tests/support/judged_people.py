@@ -11,7 +11,7 @@ from podline.documents.ledger_entry import Data, Entry, Split
 from podline.documents.manifest import FileInfo, Manifest, SplitInfo
 from podline.documents.metric import Metric
 from podline.documents.shard_table import ShardTable
-from podline.documents.skeleton import COCO
+from podline.documents.skeleton import COCO, SKELETON
 from podline.store import digests
 from podline.store.contract import Store
 
@@ -57,7 +57,7 @@ def people_of(store: Store, found: tuple[int, int], astray: str = "") -> tuple[E
         name="test",
         records=IMAGES,
         shards=ShardTable.of([]),
-        class_counts=(IMAGES,),
+        class_counts=(),
         mean=(0.0,),
         std=(1.0,),
         truth=info,
@@ -67,7 +67,9 @@ def people_of(store: Store, found: tuple[int, int], astray: str = "") -> tuple[E
         fingerprint="0123456789abcdef",
         record_length=1,
         fields=(),
-        class_names=("person",),
+        class_names=(),
+        kind="pose",
+        facts={SKELETON: COCO.model_dump(mode="json")},
         splits=(split,),
         source=(),
         converter={},
