@@ -11,7 +11,7 @@ from podline.documents.evaluation import Evaluation
 from podline.documents.metrics_log import EvaluationLine, read_metrics
 from podline.errors import ArtifactError, SettingsError, StoreError
 from podline.evaluation.evaluate import evaluate
-from podline.kinds.classification.guesses import read_guesses
+from podline.kinds.classification.guesses import Guesses
 from podline.kinds.table import read_evaluation
 from podline.progress import Reporter, silent
 from podline.recipes.settings import Duration, ModelSettings, Recipe, ScheduleSettings
@@ -162,7 +162,7 @@ def test_damaged_or_foreign_artifacts_are_named(spec, tmp_path: Path):
 
 def test_what_is_said_of_each_example_lies_beside_the_document(spec, document):
     store = open_store(spec.root)
-    found = read_guesses(store, spec.folder)
+    found = Guesses.read(store, spec.folder)
     assert np.array_equal(found.labels, drawn(TEST, 1)["label"])
     assert found.right.sum() == document.trained.correct
     confusion = np.zeros((3, 3), int)
@@ -175,9 +175,9 @@ def test_what_is_said_of_each_example_lies_beside_the_document(spec, document):
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(ArtifactError, match=r"guesses\.npz has sha256 .* when it was written; run evaluate again"):
-        read_guesses(store, spec.folder)
+        Guesses.read(store, spec.folder)
     path.unlink()
     with pytest.raises(StoreError, match="podline evaluate"):
-        read_guesses(store, spec.folder)
+        Guesses.read(store, spec.folder)
     evaluate(spec, silent())
     assert path.read_bytes() == whole

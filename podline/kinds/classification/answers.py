@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from podline.data.reader import open_split
 from podline.documents.any_evaluation import AnyEvaluation
-from podline.kinds.classification.guesses import Guesses, read_guesses
+from podline.kinds.classification.guesses import Guesses
 from podline.kinds.classification.judging import ask
 from podline.promotion.answers import Answers, JudgedSplit
 from podline.stages.specs import TrainSpec
@@ -19,7 +19,7 @@ class ClassAnswers(Answers):
 
     def left(self, store: Store, folder: str, evaluation: AnyEvaluation) -> Guesses:  # noqa: ARG002 (a pose network's says more)
         """Read the guesses in an evaluation's folder."""
-        return read_guesses(store, folder)
+        return Guesses.read(store, folder)
 
     def again(self, examples: JudgedSplit, training: TrainSpec, model: keras.Model) -> Guesses:
         """Ask a classifier about the examples now."""

@@ -16,7 +16,7 @@ from podline.evaluation.case import Case, Judgement
 from podline.evaluation.forward import News, answers_of
 from podline.input.pipeline import EvaluationInput
 from podline.intervals import guessing_interval
-from podline.kinds.classification.guesses import GUESSES
+from podline.kinds.classification.guesses import Guesses
 from podline.kinds.classification.tally import ClassificationTally
 from podline.plurals import plural
 from podline.progress import Reporter
@@ -74,7 +74,7 @@ def judge(case: Case) -> Judgement:
         over_views=averaged[0].figures() if averaged else None,
     )
     failure = "" if document.better_than_guessing else _failure(case, document)
-    return Judgement(document, {GUESSES: trained.guesses().to_bytes()}, failure=failure)
+    return Judgement(document, {Guesses.file: trained.guesses().to_bytes()}, failure=failure)
 
 
 def _reader(case: Case, split: str) -> SplitReader:
