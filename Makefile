@@ -26,7 +26,7 @@ $(READY): requirements.lock pyproject.toml deployments/setup.sh
 	@PYTHON=$(PYTHON) UV_VERSION=$(UV_VERSION) bash deployments/setup.sh $(VENV) requirements.lock
 	@touch $@
 
-setup-gpu: $(READY) ## add NVIDIA's libraries to .venv, so that every command can use GPUs; see docs/gpu.md
+setup-gpu: $(READY) ## add NVIDIA's libraries to .venv, so that every command can use GPUs; see docs/how-to/gpu.md
 	@UV_VERSION=$(UV_VERSION) bash deployments/setup.sh $(VENV) deployments/gpu.lock
 
 run: $(READY) ## the whole flow on the built-in sample, here, on the CPU: convert, validate, train, evaluate, report

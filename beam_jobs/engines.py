@@ -1,7 +1,7 @@
 """Turns the name of an engine into a Beam pipeline.
 
 The local engine is Beam's FnApiRunner in this process, named here and not left to Beam: ``DirectRunner`` chooses by
-itself, and may look for a binary that it would download. docs/engines.md says what each engine needs.
+itself, and may look for a binary that it would download. docs/how-to/engines.md says what each engine needs.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _flags(kind: str, address: str, further: Sequence[str]) -> list[str]:
         if not flag.startswith("--") and ("=" in before or not before.startswith("--")):
             raise SettingsError(f"{flag!r} is no Beam option: one is written --name=value")
         if re.match(r"--runner\b", flag):
-            raise SettingsError(f"{flag}: where the conversion runs is said by --engine, see docs/engines.md")
+            raise SettingsError(f"{flag}: where the conversion runs is said by --engine, see docs/how-to/engines.md")
     if kind == DASK:
         # By default, 128 shards are one piece of work.
         return [f"--dask_client_address={address}", "--dask_partition_size=1"]
@@ -84,7 +84,7 @@ def _flags(kind: str, address: str, further: Sequence[str]) -> list[str]:
     if not any(flag.startswith(_ENVIRONMENT) for flag in further):
         raise SettingsError(
             f"engine job-server:{address}: where are its workers? give --beam-option={_ENVIRONMENT}=EXTERNAL (or "
-            "DOCKER) and --beam-option=--environment_config=…; see docs/engines.md"
+            "DOCKER) and --beam-option=--environment_config=…; see docs/how-to/engines.md"
         )
     return [f"--job_endpoint={address}"]
 

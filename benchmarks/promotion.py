@@ -6,7 +6,7 @@
 A *line* is 365 nights: a reference with its known trainings, one test split, and a candidate with a new seed each
 night. Each example has a difficulty and each answer is a matter of luck on top of it; each training has a shift of its
 own in each class, and one in all of them. A *worse* recipe has lost exactly the stated margin, in one class or in the
-whole. Prints the table of docs/promotion.md.
+whole. Prints the table of RESULTS.md.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ def blocks_named(client: SyncPrefectClient, names: Iterable[str]) -> list[UUID]:
         except ObjectNotFound as error:
             raise SettingsError(
                 f"nights.notify: the Prefect server has no block {name}; make it in the UI under Blocks, or see "
-                "docs/operations.md"
+                "docs/how-to/failed-run.md"
             ) from error
     return found
 

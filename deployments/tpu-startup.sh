@@ -26,14 +26,14 @@ fail() { echo "podline: error: $*" >&2; exit 1; }
 fetch() { curl --silent --show-error --fail --location --retry 5 --retry-connrefused --max-time 600 "$@"; }
 
 attribute() { fetch --header "Metadata-Flavor: Google" "$metadata/instance/attributes/$1" 2>/dev/null; }
-needed() { attribute "$1" || fail "the machine's metadata has no $1; see tpu.spec in docs/settings.md, and make the node anew"; }
+needed() { attribute "$1" || fail "the machine's metadata has no $1; see tpu.spec in docs/reference/settings.md, and make the node anew"; }
 
 # What follows a bearer token: it stays out of the arguments, which every user of the machine can list.
 as_service_account() {
   local token
   token=$(fetch --header "Metadata-Flavor: Google" "$metadata/instance/service-accounts/default/token" |
     sed -n 's/.*"access_token" *: *"\([^"]*\)".*/\1/p')
-  [ -n "$token" ] || fail "the machine has no service account; see docs/tpu.md"
+  [ -n "$token" ] || fail "the machine has no service account; see docs/how-to/tpu.md"
   fetch --config - "$@" <<<"header = \"Authorization: Bearer $token\""
 }
 

@@ -82,8 +82,8 @@ Exit codes:
     7  no better than guessing         143  asked to end (SIGTERM)
     8  credentials for Google Cloud
 
-Settings come from `--settings FILE` (TOML) or PODLINE_... variables; see docs/settings.md. An error is one line on
-standard error; --debug adds the traceback.
+Settings come from `--settings FILE` (TOML) or PODLINE_... variables; see docs/reference/settings.md. An error
+is one line on standard error; --debug adds the traceback.
 """
 
 

@@ -30,7 +30,7 @@ class PodlineError(Exception):
 
     Attributes:
         exit_code: the command line's answer to it.
-        heading: what a failed run's message in Prefect's UI begins with; the table in docs/operations.md goes by it.
+        heading: what a failed run's message in Prefect's UI begins with; a row of docs/reference/states.md.
     """
 
     exit_code: ClassVar[int] = 1

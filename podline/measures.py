@@ -1,7 +1,7 @@
 """The measures: how an evaluation's figures are computed and called; those of installed packages too.
 
-A package adds a measure of classes by the entry point ``podline.measures``; docs/extending.md has an example. A figure
-whose measure is not known, as its package is gone, is shown by its own name.
+A package adds a measure of classes by the entry point ``podline.measures``; docs/how-to/parts.md has an example. A
+figure whose measure is not known, as its package is gone, is shown by its own name.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The table of options: what a person may set for a run, each declared once.
 
 From a field come an option of the command line (:func:`podline.commands.options.command_line`), a field of a flow's
-form (:mod:`podline.tasks.parameters`) and a row of docs/options.md. A field is no union, which forms show badly: its
-default leaves things as they are.
+form (:mod:`podline.tasks.parameters`) and a row of docs/reference/options.md. A field is no union, which forms show
+badly: its default leaves things as they are.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ class TrainingGroup(Options):
     model: str = option(
         AS_WRITTEN,
         "Model",
-        "The kind of network, of recipes that classify; see docs/extending.md for one of your own.",
+        "The kind of network, of recipes that classify; see docs/how-to/model.md for one of your own.",
         path="model.kind",
         names=MODELS.names,
     )
@@ -189,15 +189,15 @@ class TrainingGroup(Options):
     schedule: Literal["as the recipe says", "constant", "exponential", "cosine", "one_cycle", "plateau"] = option(
         AS_WRITTEN,
         "Schedule",
-        "How the learning rate changes; see docs/schedules.md. Plateau lowers it when validation stalls, and needs "
-        "examples to be held out for that: validation_share=0.1 under the other values.",
+        "How the learning rate changes; see docs/how-to/rate-schedules.md. Plateau lowers it when validation stalls, "
+        "and needs examples to be held out for that: validation_share=0.1 under the other values.",
         path="schedule.kind",
     )
     seed: int = option(-1, "Seed", "Of weights, order, augmentation and dropout.", ge=-1, path="seed")
     further: str = option(
         "",
         "Train further",
-        "The name of a finished run in the same store, whose state this one begins with; see docs/training.md.",
+        "The name of a finished run in the same store, whose state this one begins with; see docs/how-to/train.md.",
         path="further",
         metavar="RUN",
     )
@@ -205,7 +205,7 @@ class TrainingGroup(Options):
         "",
         "Weights to begin with",
         "A .keras, .h5 or .npz file or a SavedModel's folder, on the machine that trains: layers of the same name and "
-        "shape begin with its weights; see docs/finetuning.md.",
+        "shape begin with its weights; see docs/how-to/fine-tune.md.",
         path="init",
         metavar="FILE",
         is_file=True,
@@ -256,7 +256,7 @@ class DataGroup(Options):
     layout: str = option(
         "",
         "Layout",
-        "How a source of images is laid out; see docs/images.md.",
+        "How a source of images is laid out; see docs/how-to/images.md.",
         path="conversion.layout",
         unset="what is found there",
         names=LAYOUTS.names,
@@ -302,7 +302,7 @@ class MachineGroup(Options):
         "",
         "Strategy",
         "Where the model runs: auto (the GPUs, else the CPU), cpu, cpu:N (N replicas on the CPU), gpu, workers "
-        "(processes that find each other by TF_CONFIG), tpu or tpu:NAME; see docs/strategies.md.",
+        "(processes that find each other by TF_CONFIG), tpu or tpu:NAME; see docs/how-to/strategies.md.",
         unset="the setting strategy, else auto",
         metavar="NAME",
         pattern=f"^({strategies.PATTERN})?$",
@@ -311,7 +311,7 @@ class MachineGroup(Options):
     engine: str = option(
         "",
         "Engine",
-        f"Where the conversion runs: {engines.NAMES}; see docs/engines.md.",
+        f"Where the conversion runs: {engines.NAMES}; see docs/how-to/engines.md.",
         unset="the setting engine, else local",
         metavar="NAME",
         pattern=f"^({engines.PATTERN})?$",
@@ -328,7 +328,7 @@ class MachineGroup(Options):
     beam_options: tuple[str, ...] = option(
         (),
         "Beam options",
-        "Further options of Apache Beam, like --region=us-central1; see docs/engines.md.",
+        "Further options of Apache Beam, like --region=us-central1; see docs/how-to/engines.md.",
         flag="beam-option",
         metavar="OPTION",
     )
@@ -374,7 +374,8 @@ class RunOptions(Options):
         False,
         "Promote",
         "The model takes the place of its recipe's champion, if it is not worse beyond noise in what counts, in any "
-        "class or joint, in calibration, size or cost; see docs/promotion.md. A refusal says why, and fails nothing.",
+        "class or joint, in calibration, size or cost; see docs/how-to/promote.md. A refusal says why, and fails "
+        "nothing.",
     )
     start_from: str = option(
         NOT_DONE,

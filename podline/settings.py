@@ -54,15 +54,17 @@ class StoreSettings(Frozen):
     user_project: str | None = Field(default=None, description="the project that pays, for a requester-pays bucket")
     credentials_block: str | None = Field(
         default=None,
-        description="for flows: `gcp-credentials/NAME` or `gcs-bucket/NAME`; see docs/storage.md#credentials",
+        description="for flows: `gcp-credentials/NAME` or `gcs-bucket/NAME`; see docs/how-to/bucket.md#credentials",
     )
 
 
 class NightSettings(Frozen):
-    """What becomes of nights that go wrong; see docs/operations.md."""
+    """What becomes of nights that go wrong; see docs/how-to/failed-run.md."""
 
     pause_after: int = Field(
-        default=3, ge=0, description="failed nights in a row that pause a schedule, 0: never; see docs/operations.md"
+        default=3,
+        ge=0,
+        description="failed nights in a row that pause a schedule, 0: never; see docs/how-to/failed-run.md",
     )
     notify: str = Field(
         default="",
@@ -82,12 +84,12 @@ def _split(names: Any) -> Any:
 
 
 class PageSettings(Frozen):
-    """Where the pages of stores are served; see docs/operations.md."""
+    """Where the pages of stores are served; see docs/how-to/run-from-ui.md."""
 
     url: str = Field(
         default="",
         pattern=r"^(https?://\S+)?$",
-        description="where browsers find the pages, and links lead; see docs/operations.md#the-pages-in-the-browser",
+        description="where browsers find the pages; see docs/how-to/run-from-ui.md#the-pages-in-the-browser",
     )
     stores: Annotated[tuple[str, ...], BeforeValidator(_split)] = Field(
         default=(), description="stores whose pages are served, besides `root`"
@@ -111,32 +113,36 @@ class Settings(Frozen):
     """What a person may set for a machine; times are in seconds."""
 
     root: str = Field(default="podline-root", min_length=1, description="a folder or `gs://bucket/prefix`")
-    engine: EngineName = Field(default=LOCAL, description="where conversions run; see docs/engines.md")
+    engine: EngineName = Field(default=LOCAL, description="where conversions run; see docs/how-to/engines.md")
     workers: int = Field(default=1, ge=1, le=1024, description="worker processes of the engine `local`")
-    strategy: StrategyName = Field(default="auto", description="where models run; see docs/strategies.md")
+    strategy: StrategyName = Field(default="auto", description="where models run; see docs/how-to/strategies.md")
     require_accelerator: bool = Field(
         default=False, description="strategy `auto` is an error where it would run on the CPU"
     )
     silence: float = Field(default=900.0, gt=0, description="a stage without progress for so long counts as hung")
     hang_factor: float = Field(default=20.0, gt=1, description="training counts as hung after so many times its pace")
-    hang_floor: float = Field(default=120.0, gt=0, description="… but not before so long; see docs/diagnosis.md#a-hang")
+    hang_floor: float = Field(
+        default=120.0, gt=0, description="… but not before so long; see docs/reference/findings.md#a-hang"
+    )
     grace: float = Field(default=30.0, ge=0, description="how long a stage that is ended may save its work")
     stage_timeout: float | None = Field(default=None, gt=0, description="a stage may take so long")
     train_lock: str = Field(
         default="/tmp/podline-train.lock",  # noqa: S108
-        description="a file by which trainings take turns, empty: none do; see docs/storage.md#one-training-at-a-time",
+        description="a file by which trainings take turns, empty: none do; see docs/how-to/train.md",
     )
     server_timeout: float = Field(default=300.0, gt=0, description="the embedded Prefect server may take so long")
     parse_limits: float = Field(
-        default=1.0, gt=0, description="times the memory and CPU time for reading an untrusted file; see docs/bounds.md"
+        default=1.0,
+        gt=0,
+        description="times the memory and CPU time for reading an untrusted file; see docs/reference/limits.md",
     )
     recipes: Annotated[tuple[str, ...], BeforeValidator(_listed)] = Field(
-        default=(), description="Python files with a recipe each, by absolute paths; see docs/extending.md#a-recipe"
+        default=(), description="Python files with a recipe each, by absolute paths; see docs/how-to/recipe.md"
     )
-    store: StoreSettings = Field(default=StoreSettings(), description="of a root in a bucket; see docs/storage.md")
+    store: StoreSettings = Field(default=StoreSettings(), description="of a root in a bucket: docs/how-to/bucket.md")
     nights: NightSettings = Field(default=NightSettings(), description="what becomes of nights that go wrong")
     pages: PageSettings = Field(default=PageSettings(), description="where the pages of stores are served")
-    tpu: TpuSettings | None = Field(default=None, description="the TPU that models run on; see docs/tpu.md")
+    tpu: TpuSettings | None = Field(default=None, description="the TPU that models run on; see docs/how-to/tpu.md")
 
 
 def load(file: str | Path | None = None, environment: Mapping[str, str] | None = None) -> Settings:
@@ -389,7 +395,7 @@ def _own_prefect(home: Path, api_url: str, secret: str) -> dict[str, str]:
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         "DO_NOT_TRACK": "1",
         # In memory, its default, a lease on the TPU is forgotten with the server, and what is on it stays taken for
-        # ever; see docs/tpu.md.
+        # ever; see docs/how-to/tpu.md.
         "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem",
     }
 

@@ -108,7 +108,7 @@ def test_no_files_import_each_other_in_a_circle() -> None:
 
 
 def test_the_tree_in_the_design_is_the_real_one() -> None:
-    tree = (PROJECT / "docs" / "design.md").read_text().split("```")[1]
+    tree = (PROJECT / "docs" / "explanation" / "architecture.md").read_text().split("```")[1]
     above, told = "", set()
     for line in tree.strip().splitlines():
         name = line.split()[0]

@@ -1,4 +1,4 @@
-"""The table of options: docs/options.md shows all of it, and an option is declared in one place.
+"""The table of options: docs/reference/options.md shows all of it, and an option is declared in one place.
 
 After an option changed: ``RENEW_SNAPSHOTS=1 pytest tests/test_options_page.py`` writes the page.
 """
@@ -26,7 +26,7 @@ from podline.options import (
     option_of,
 )
 
-PAGE = Path(__file__).parent.parent / "docs" / "options.md"
+PAGE = Path(__file__).parent.parent / "docs" / "reference" / "options.md"
 SHOWN: dict[str, type[Options]] = {
     "A run": RunOptions,
     "Training": TrainingGroup,
@@ -53,7 +53,7 @@ def section(title: str, model: type[Options]) -> str:
         default = facts.unset or ("" if field.is_required() or field.default in ("", ()) else f"{field.default}")
         names = f" One of {', '.join(facts.names())}." if facts.names else ""
         path = f"`{facts.path}`" if facts.path else ""
-        text = re.sub(r"docs/([a-z-]+\.md)", r"[\1](\1)", f"{field.description}{names}")
+        text = re.sub(r"docs/([a-z-]+)/([a-z-]+\.md)", r"[\2](../\1/\2)", f"{field.description}{names}")
         rows.append(f"| {flag} | {field.title} | {path} | {default.replace('False', 'no')} | {text} |")
     return "\n".join(rows)
 

@@ -105,7 +105,7 @@ def test_no_other_module_touches_the_environment() -> None:
 
 def test_the_page_about_settings_shows_all_of_them() -> None:
     """After a setting changed: ``RENEW_SNAPSHOTS=1 pytest tests/test_settings.py`` writes the page."""
-    page = PROJECT / "docs" / "settings.md"
+    page = PROJECT / "docs" / "reference" / "settings.md"
     written = page.read_text()
     for of_tpu, title in ((False, "Settings"), (True, "The TPU")):
         rows = [_row(key, field) for key, field in settings.keys().items() if key.startswith("tpu.") is of_tpu]
@@ -119,7 +119,7 @@ def test_the_page_about_settings_shows_all_of_them() -> None:
 
 
 def _row(key: str, field: FieldInfo) -> str:
-    text = re.sub(r"docs/([a-z-]+)(\.md[#a-z-]*)", r"[\1](\1\2)", field.description or "")
+    text = re.sub(r"docs/([a-z-]+)/([a-z-]+)(\.md[#a-z-]*)", r"[\2](../\1/\2\3)", field.description or "")
     return f"| `{key}` | {'to be given' if field.is_required() else _written(field.default)} | {text} |"
 
 

@@ -27,7 +27,7 @@ _TRAIN, _TEST = 2000, 200  # images, drawn; enough for several shards
 
 @click.group("engine", cls=pages.Group)
 def engine_group() -> None:
-    """Engines that run conversions elsewhere; docs/engines.md tells how each is set up."""
+    """Engines that run conversions elsewhere; docs/how-to/engines.md tells how each is set up."""
 
 
 @engine_group.command("check", cls=pages.Command)

@@ -180,7 +180,8 @@ def promote(run: str, anyway: bool, reason: str, assignments: tuple[str, ...], a
 
     A refusal names each rule, class or joint, by how much, and ends with exit code 11. A model that is neither shown to
     be worse nor shown not to be is undecided: the champion stays, the line says what would decide, and the exit code is
-    12. Of two promotions at once one wins; the other changes nothing and ends with exit code 75. See docs/promotion.md.
+    12. Of two promotions at once one wins; the other changes nothing and ends with exit code 75.
+    See docs/how-to/promote.md.
     """
     settings = load_settings(options)
     store = open_store(settings.root)
@@ -283,7 +284,7 @@ def serve(recipe: str, host: str, port: int, as_json: bool, **options: Any) -> N
       curl http://127.0.0.1:8501/v1/models/sample
 
     A promotion or a rollback changes what is served within seconds, and no request is dropped. Nobody is asked for a
-    password: give another host only where everybody may ask. See docs/serving.md.
+    password: give another host only where everybody may ask. See docs/how-to/serve.md.
     """
     store = existing_store(options)
     require_champion(store, recipe)
@@ -308,7 +309,7 @@ def export(recipe: str, folder: Path, as_json: bool, **options: Any) -> None:
       podline models export sample models --root podline-root
 
     It appears whole, its files held against their checksums; a number that is there already stays as it is. See
-    docs/serving.md for TensorFlow Serving's container.
+    docs/how-to/serve.md for TensorFlow Serving's container.
     """
     place = lay_out(existing_store(options), recipe, folder)
     document = {"recipe": recipe, "version": int(place.name), "folder": str(place)}

@@ -46,7 +46,7 @@ def up(host: str, port: int, project: Path | None, **options: Any) -> None:
 
     Ctrl-C, SIGTERM and the end of the terminal end all of it. A training in progress saves a checkpoint first, and goes
     on from it by itself when `podline up` runs again. To keep it running after a log-out or a reboot, use the systemd
-    units or the composition in deployments/; see docs/operations.md.
+    units or the composition in deployments/; see docs/how-to/services.md.
 
     The pages of the store (reports, all nights) are served at the next port, read only; a run's artifacts link to them.
 

@@ -137,7 +137,7 @@ settings_option = click.option(
     "--settings",
     "settings_file",
     type=click.Path(path_type=Path),
-    help="A TOML file of settings; see docs/settings.md.",
+    help="A TOML file of settings; see docs/reference/settings.md.",
 )
 store_options = in_order(command_line(MachineGroup, "root"), settings_option)
 fingerprint_option = click.option(

@@ -52,7 +52,7 @@ def runs_group() -> None:
     "--export",
     metavar="FILE",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Write a table to FILE.csv or FILE.parquet instead, a row for each run, the oldest first; see docs/ledger.md.",
+    help="Write a table to FILE.csv or FILE.parquet, a row for each run, oldest first; see docs/reference/ledger.md.",
 )
 @store_options
 @json_option
@@ -133,7 +133,7 @@ def compare_runs(
 
     Each RUN as for `podline runs show`; the first is what the others are held against. A difference has an interval
     by test examples and seeds, and is said to be noise, more than noise, or perhaps caused by the seed; see
-    docs/ledger.md.
+    docs/reference/ledger.md.
 
     --charts writes all this as a page, with the curves in one chart. --why names examples lost, classes or joints that
     fell, settings, data and curves; both must have been judged on the same examples.

@@ -216,7 +216,8 @@ def convert(
 
     RECIPE is a recipe's name, or a data set's: cifar10, coco, images, or an installed package's. The same
     source gives the same folder and the same bytes, with any number of workers; shards that are there already are not
-    written again. COCO's images lie in folders or in the official zip files, which are not unpacked; see docs/coco.md.
+    written again. COCO's images lie in folders or in the official zip files, which are not unpacked: see
+    docs/how-to/coco.md.
 
       podline convert cifar10 --source cifar-10-batches-py --root podline-root
       podline convert coco --source coco --root podline-root
@@ -273,7 +274,7 @@ def train(request: Request, fingerprint: str | None, **changes: Any) -> TrainSpe
 
     The recipe and the data name the run: other values are another run, the same values are found done. RECIPE is also
     the path of a Python file that holds one, or a run of the store: then its recipe and its data are what the store
-    kept of them. docs/extending.md has an example of such a file.
+    kept of them. docs/how-to/recipe.md has an example of such a file.
 
       podline train cifar10 --root podline-root
       podline train cifar10 --epochs 2 --learning-rate 0.05 --set model.width=0.5
@@ -338,7 +339,7 @@ def report(request: Request, split: str, assignments: tuple[str, ...]) -> Report
 @run_argument
 @in_order(_show_spec_option, json_option, store_options)
 def stage_command(name: str, run: str, show_spec: bool, as_json: bool, **given: Any) -> None:
-    """Do a stage of an installed package for a run of the store; docs/extending.md has an example.
+    """Do a stage of an installed package for a run of the store; docs/how-to/stage.md has an example.
 
     podline stage webhook sample-0123456789ab --root podline-root
 

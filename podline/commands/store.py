@@ -61,7 +61,7 @@ def verify(as_json: bool, **options: Any) -> None:
       podline store verify --root podline-root
 
     What is wrong is named, a line each, and ends with exit code 4. `podline data show --verify` looks into the records.
-    What each finding means is in docs/storage.md.
+    What each finding means is in docs/reference/store.md.
     """
     store = existing_store(options)
     with display.shown() as listener:
@@ -92,7 +92,7 @@ def prune(yes: bool, days: float, as_json: bool, **options: Any) -> None:
       podline store prune --root podline-root --days 30 --yes
 
     Finished runs are never deleted, nor anything that one of them was made from, nor what a living process on this
-    machine works on; in a bucket, what was touched within the last hour stays too: docs/storage.md says why.
+    machine works on; in a bucket, what was touched within the last hour stays too: docs/reference/store.md says why.
     """
     store = existing_store(options)
     before = store.now() - max(days * _DAY_SECONDS, 0 if isinstance(store, FolderStore) else _OTHERS_SECONDS)

@@ -27,7 +27,7 @@ _GUARD = "podline.deployments.up:use_secret"
 def tpu() -> None:
     """Look at a TPU, get it back, clear up what is left of it.
 
-    Settings say which TPU (tpu.node, tpu.api.project, tpu.api.zone, ...); see docs/settings.md and docs/tpu.md.
+    Settings say which TPU (tpu.node, tpu.api.project, tpu.api.zone, ...); see docs/how-to/tpu.md.
     """
 
 
@@ -123,5 +123,5 @@ def _columns(rows: list[tuple[str, ...]]) -> list[str]:
 
 def _named(found: TpuSettings | None) -> TpuSettings:
     if found is None:
-        raise SettingsError("which TPU? set tpu.node, tpu.api.project and tpu.api.zone; see docs/tpu.md")
+        raise SettingsError("which TPU? set tpu.node, tpu.api.project and tpu.api.zone; see docs/how-to/tpu.md")
     return found

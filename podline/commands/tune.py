@@ -57,7 +57,8 @@ def learning_rate(recipe: str, fingerprint: str | None, as_json: bool, **options
       podline tune lr mnist --set optimizer.kind=adam --high 1
       podline tune lr cifar10 --run cifar10-0123456789ab
 
-    Next: `podline train RECIPE --learning-rate` with what it suggests. How to read the chart: docs/learning-rate.md.
+    Next: `podline train RECIPE --learning-rate` with what it suggests. docs/how-to/learning-rate.md says how to read
+    the chart.
     """
     settings = load_settings(options)
     search = {name: options.pop(name) for name in SearchOptions.model_fields}
@@ -98,7 +99,7 @@ def input_speed(recipe: str, seconds: float, fingerprint: str | None, as_json: b
       podline tune input mnist --batch-size 1024 --set augmentation.pad=0 --json
 
     Rates of other machines say nothing about this one: run it where you train. What to do about a slow stage is in
-    docs/input.md.
+    docs/how-to/input.md.
     """
     settings = load_settings(options)
     with display.shown() as listener:

@@ -1,7 +1,7 @@
 """Bounds on untrusted files, each with its reason.
 
 A bound is either far beyond what the official files have, or in proportion to the bytes that are there: a small file
-never costs much. docs/bounds.md shows them as a table, and a test holds the two together.
+never costs much. docs/reference/limits.md shows them as a table, and a test holds the two together.
 """
 
 from __future__ import annotations

@@ -108,7 +108,7 @@ class Evaluation(Frozen):
         confused: of this many, in its place: (label, prediction, times) of every mistake, the most frequent first.
         calibration: bins of equal width over 0…1.
         mistakes: the most confident mistakes, the most confident first, at most 25.
-        views: how many views of each image ``over_views`` is averaged over; see docs/training.md.
+        views: how many views of each image ``over_views`` is averaged over; see docs/how-to/train.md.
         over_views: the trained model's figures on the split, averaged so; nothing else in this document is.
     """
 

@@ -23,7 +23,7 @@ from podline.errors import ArtifactError, StoreError
 from podline.store.contract import Listed, Store
 
 FOLDER = "ledger"
-REMEDY = "put it back; if it is lost, delete it, and see docs/storage.md"
+REMEDY = "put it back; if it is lost, delete it, and see docs/reference/store.md"
 # In names, and so without a colon; to the second, the rest is the entry's own.
 _MOMENT = "%Y%m%dT%H%M%SZ"
 _NAME = re.compile(r"(?P<ended>\d{8}T\d{6}Z)-(?P<recipe>[a-z0-9_.-]+)-(?P<state>finished|failed|cancelled)-[0-9a-f]{8}")

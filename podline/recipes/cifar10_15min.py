@@ -2,7 +2,7 @@
 
 podline run cifar10-15min --source DIR --root ROOT
 
-Expect 90.5 % of 5,082 images held out of CIFAR-10's training split as JPEG files; docs/accuracy.md has the time.
+Expect 90.5 % of 5,082 images held out of CIFAR-10's training split as JPEG files; benchmarks/RESULTS.md has the time.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 podline run cifar10-5min --source DIR --root ROOT
 
-Expect 88.7 % of 5,082 images held out of CIFAR-10's training split as JPEG files; docs/accuracy.md has the time.
+Expect 88.7 % of 5,082 images held out of CIFAR-10's training split as JPEG files; benchmarks/RESULTS.md has the time.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Data sets by name: those that Podline ships, and those of installed packages.
 
-A package adds one by the entry point ``podline.datasets``, a :class:`DataSet`; docs/extending.md has an example. What
-belongs to a data set is named as ``module:name`` and imported where it is used: recipes, forms and the command line
-learn its name and kind without NumPy, OpenCV or whatever reads its files.
+A package adds one by the entry point ``podline.datasets``, a :class:`DataSet`; docs/how-to/data-set.md has an example.
+What belongs to a data set is named as ``module:name`` and imported where it is used: recipes, forms and the command
+line learn its name and kind without NumPy, OpenCV or whatever reads its files.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 podline run images --source DIR --root ROOT
 
-Expect nothing in particular: it depends on the images. docs/images.md tells what DIR may be, and what few images
+Expect nothing in particular: it depends on the images. docs/how-to/images.md tells what DIR may be, and what few images
 change.
 """
 

@@ -2,7 +2,7 @@
 
 podline run keypoints --source DIR --root ROOT
 
-Joints, limbs and mirrored pairs are those of the annotations; docs/keypoints.md tells what is expected of them.
+Joints, limbs and mirrored pairs are those of the annotations; docs/how-to/keypoints.md tells what is expected of them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What is found by name: what Podline ships, and what installed packages add.
 
-A package adds one by an entry point, a function; docs/extending.md has an example of each. Their names are known
+A package adds one by an entry point, a function; docs/how-to/parts.md has an example of each. Their names are known
 without importing any of them.
 """
 

@@ -16,7 +16,7 @@ Margin = Literal["auto"] | Annotated[float, Field(ge=0, lt=0.5)]
 
 
 class PromotionSettings(Frozen):
-    """The rules of promotion; see docs/promotion.md.
+    """The rules of promotion; see docs/how-to/promote.md.
 
     A spread is a standard deviation between trainings that differ in their seed alone, beyond what the size of the test
     split explains, where the figure is one half; of a figure r it is ``sqrt(4 r (1 - r))`` times that. It is assumed

@@ -2,7 +2,7 @@
 
 There are those that Podline ships, those of installed packages (the entry points ``podline.recipes``, each a
 :class:`~podline.recipes.settings.Recipe`), and those of the Python files that the setting ``recipes`` names. A file
-that no setting names is given by its path. docs/extending.md has an example of each.
+that no setting names is given by its path. docs/how-to/recipe.md has an example of each.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ class ModelSettings(Frozen):
 
     Attributes:
         kind: ``linear`` (one dense layer on the pixels), ``resnet`` (small and fast), ``mobilenetv2``, or the name of
-            an installed package's; see docs/extending.md.
+            an installed package's; see docs/how-to/parts.md.
         width: multiplies the number of channels of every layer.
         depth: residual blocks per stage of the resnet; the others have no use for it.
         dropout: share of the features before the classifier that is set to zero in training.
@@ -137,7 +137,7 @@ class LossSettings(Frozen):
     """The loss of a classifier.
 
     Attributes:
-        kind: ``cross_entropy``, or the name of an installed package's; see docs/extending.md.
+        kind: ``cross_entropy``, or the name of an installed package's; see docs/how-to/parts.md.
         options: settings of an installed package's loss, by name.
     """
 
@@ -311,7 +311,7 @@ class Recipe(Frozen):
             is refused.
         duration: how long to train.
         views: how many views of each image of the test split a classifier's further figures are averaged over, see
-            docs/training.md; 1 is none. It is no part of a run's name.
+            docs/how-to/train.md; 1 is none. It is no part of a run's name.
         annealing: accepts or rejects the state after each evaluation; None is off.
         label_smoothing: the share of the target that ``cross_entropy`` spreads evenly over all classes.
         loss: of a classifier.

@@ -1,6 +1,6 @@
 """Sections of a run's report: functions from the run to blocks; those of installed packages too.
 
-A package adds a section by the entry point ``podline.sections``; docs/extending.md has an example.
+A package adds a section by the entry point ``podline.sections``; docs/how-to/section.md has an example.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ command line and a Prefect task call the same function. When it ends well it lea
 last, that names every artifact with its checksum. So a later call knows that the work is done and whole, and what a
 damaged file costs: its own stage and those that depend on it.
 
-Installed packages add rows by entry points, ``podline.stages``; docs/extending.md has an example.
+Installed packages add rows by entry points, ``podline.stages``; docs/how-to/stage.md has an example.
 """
 
 from __future__ import annotations

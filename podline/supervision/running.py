@@ -95,7 +95,7 @@ def tpu_of(spec: Spec, machine: Settings) -> TpuSettings | None:
     if kind == "tpu" and machine.tpu is None:
         raise TpuSetupError(
             f"strategy {strategy}: which node's health is to be looked at? set tpu.node, tpu.api.project and "
-            "tpu.api.zone; see docs/tpu.md"
+            "tpu.api.zone; see docs/how-to/tpu.md"
         )
     if kind == "tpu" and machine.tpu and _NODE_NAME.fullmatch(name) and name not in ("local", machine.tpu.node):
         raise SettingsError(f"strategy {strategy} vs tpu.node = {machine.tpu.node!r}: name the same node, or say tpu")

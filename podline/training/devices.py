@@ -26,7 +26,7 @@ _TPU_SUBLANE = 8
 _SUM_SECONDS = 600
 
 # What a machine with a GPU needs for TensorFlow to see it.
-_INSTALL = "for a GPU install NVIDIA's driver and libraries (make setup-gpu, or the extra gpu; see docs/gpu.md)"
+_INSTALL = "for a GPU install NVIDIA's driver and libraries (make setup-gpu, or the extra gpu; see docs/how-to/gpu.md)"
 
 
 def prepare(seed: int, *, deterministic: bool, strategy: str = "auto") -> tf.distribute.Strategy:

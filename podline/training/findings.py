@@ -1,6 +1,6 @@
 """Rules for what is not right with a training that goes on, and their record.
 
-Nothing here needs TensorFlow. docs/diagnosis.md tells of every finding.
+Nothing here needs TensorFlow. docs/reference/findings.md tells of every finding.
 """
 
 from __future__ import annotations
@@ -259,8 +259,8 @@ class JudgePace(Hook):
     def _note(self, step: int) -> None:
         found = self._compare(self._seconds / self._examples, self._waiting / self._seconds)
         remedy = (
-            "end it and mend the cause, and the same command goes on from the last checkpoint; docs/diagnosis.md has "
-            "the rule"
+            "end it and mend the cause, and the same command goes on from the last checkpoint; "
+            "docs/reference/findings.md has the rule"
         )
         slow = [Finding("slow", "pace", {"factor": found.factor}, f"training is {found}", remedy)] if found else []
         self._findings.judged(("slow",), step, slow)

@@ -42,7 +42,7 @@ _CHANCE = 5.0
 # A rate keeps so far below the one at which the loss blows up.
 _BELOW_BLOW_UP = 4.0
 # How much of the floor's middle a schedule bears as its peak: it is high for a part of the training, or for all of it.
-# See docs/learning-rate.md for what was measured.
+# See docs/how-to/learning-rate.md for what was measured.
 _SHARES = {"one_cycle": 1.25, "cosine": 1.0, "exponential": 0.5, "constant": 0.25, "plateau": 0.25}
 
 

@@ -32,7 +32,7 @@ from podline.supervision.supervisor import Ending, run_stage
 
 pytestmark = [
     pytest.mark.long,
-    pytest.mark.skipif(shutil.which("prism") is None, reason="no prism in PATH; docs/engines.md says how it is built"),
+    pytest.mark.skipif(shutil.which("prism") is None, reason="no prism in PATH; see docs/how-to/engines.md"),
     pytest.mark.skipif(not can_unshare(), reason="needs `unshare -m`"),
 ]
 

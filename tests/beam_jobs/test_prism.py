@@ -32,7 +32,7 @@ from podline.store.opening import open_store
 
 pytestmark = [
     pytest.mark.long,
-    pytest.mark.skipif(shutil.which("prism") is None, reason="no prism in PATH; docs/engines.md says how it is built"),
+    pytest.mark.skipif(shutil.which("prism") is None, reason="no prism in PATH; see docs/how-to/engines.md"),
 ]
 needs_namespaces = pytest.mark.skipif(
     not (can_unshare() and can_have_network()), reason="needs `unshare -m` and `ip netns`"

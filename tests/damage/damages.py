@@ -128,7 +128,7 @@ def hear(store: Finished) -> Heard:
 
 
 def harmless(damage: Damage) -> bool:
-    """Whether docs/storage.md says of such a damage that it does no harm."""
+    """Whether docs/reference/store.md says of such a damage that it does no harm."""
     if damage.name == "index.html":
         return True
     last = re.fullmatch(r"models/.*/history/000003\.json", damage.name)

@@ -1,4 +1,4 @@
-"""docs/extending.md's data set, SVHN, in a package that is really installed: from .mat files to the report."""
+"""docs/how-to/data-set.md's data set, SVHN, in a package that is really installed: from .mat files to the report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/extending.md as its reader would follow it: a package with a stage that posts the confusion matrix."""
+"""docs/how-to/stage.md as its reader would follow it: a package with a stage that posts the confusion matrix."""
 
 from __future__ import annotations
 

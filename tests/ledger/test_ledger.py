@@ -114,7 +114,9 @@ def test_the_documented_lines_read_the_ledger(store):
     for number in range(3):
         publish(store, night(number))
     publish(store, night(4, state="failed", outcome=None, training=None))
-    page = (Path(__file__).parents[2] / "docs" / "ledger.md").read_text().replace("podline-root", store.uri)
+    page = (
+        (Path(__file__).parents[2] / "docs" / "reference" / "ledger.md").read_text().replace("podline-root", store.uri)
+    )
     lines = {line.split("(")[0]: line for line in page.splitlines()}
     names = {"ledger": reporting_ledger, "duckdb": pytest.importorskip("duckdb")}
     exec(lines["nights = ledger.load"], names)  # noqa: S102 (a line of our docs)

@@ -1,4 +1,4 @@
-"""docs/extending.md's model and optimizer, in packages that are really installed: from the first step to a champion."""
+"""docs/how-to/model.md's model and optimizer, in installed packages: from the first step to a champion."""
 
 from __future__ import annotations
 

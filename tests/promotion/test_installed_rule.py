@@ -1,4 +1,4 @@
-"""docs/extending.md as its reader would follow it: a package with a rule of promotion."""
+"""docs/how-to/parts.md as its reader would follow it: a package with a rule of promotion."""
 
 from __future__ import annotations
 

@@ -7,7 +7,8 @@
 
 The same recipe is trained with so many seeds, one after the other, and each model is promoted if the rules let it. Then
 as many are trained on data in which labels of one class were drawn at random, and are held against the champion. It
-says after each promotion what came of it, and in the end how many had which verdict; docs/promotion.md has the figures.
+says after each promotion what came of it, and in the end how many had which verdict; benchmarks/RESULTS.md has
+the figures.
 
 All stages run in this process, which imports TensorFlow once; nothing else is different from the commands as a person
 types them. Forty trainings of the sample take about 20 minutes on two cores.

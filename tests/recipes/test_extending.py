@@ -1,4 +1,4 @@
-"""docs/extending.md as its reader would follow it: the page's own recipe, as a file, by name, and as a run."""
+"""docs/how-to/recipe.md as its reader would follow it: the page's own recipe, as a file, by name, and as a run."""
 
 from __future__ import annotations
 

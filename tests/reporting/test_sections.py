@@ -1,4 +1,4 @@
-"""docs/extending.md's section, in a package that is really installed."""
+"""docs/how-to/section.md's section, in a package that is really installed."""
 
 from __future__ import annotations
 

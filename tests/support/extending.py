@@ -1,4 +1,4 @@
-"""The code that docs/extending.md shows, and packages that are installed with it, for tests that run it."""
+"""The code that docs/how-to shows, and packages that are installed with it, for tests that run it."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-PAGE = Path(__file__).parents[2] / "docs" / "extending.md"
+PAGES = Path(__file__).parents[2] / "docs" / "how-to"
 
 
 def code_of(heading: str, language: str, number: int = 0) -> str:
-    """A piece of code in a language below a heading of the page (``## A recipe``), counted from 0."""
-    below = PAGE.read_text().split(f"\n{heading}\n")[1]
+    """A piece of code in a language below a heading of the pages (``## A recipe``), counted from 0."""
+    pages = (page.read_text() for page in PAGES.glob("*.md"))
+    (below,) = (page.split(f"\n{heading}\n")[1] for page in pages if f"\n{heading}\n" in page)
     return re.findall(rf"```{language}\n(.*?)```", below, re.DOTALL)[number]
 
 

@@ -167,7 +167,7 @@ def test_a_task_whose_run_is_ended_is_cancelled_and_has_not_crashed(
 
 
 def test_every_kind_of_failure_has_a_row_in_the_docs() -> None:
-    page = (Path(__file__).parent.parent.parent / "docs" / "operations.md").read_text()
+    page = (Path(__file__).parent.parent.parent / "docs" / "how-to" / "failed-run.md").read_text()
     kinds, headings = [PodlineError], set[str]()
     while kinds:
         kind = kinds.pop()

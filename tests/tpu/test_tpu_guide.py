@@ -1,4 +1,4 @@
-"""The set-up guide: its commands are read out of docs/tpu.md and run, in its order, with its settings file.
+"""The set-up guide: its commands are read out of docs/how-to/tpu.md and run, in its order, with its settings file.
 
 A stand-in answers for Google, and a real Prefect server is the guide's. Google's own commands are not run: each is
 compared with a table of what Google's reference says, and what it names has to be there by then.
@@ -33,7 +33,7 @@ from podline import cli, settings
 from podline.tpu.clock import SystemClock
 
 PROJECT = Path(__file__).resolve().parent.parent.parent
-GUIDE = (PROJECT / "docs" / "tpu.md").read_text(encoding="utf-8")
+GUIDE = (PROJECT / "docs" / "how-to" / "tpu.md").read_text(encoding="utf-8")
 # They run until they are ended; the server is the test's own. A worker says this when it is up.
 SERVER, UP = "podline.deployments.server", "started!"
 PREFECT = ("PREFECT_API_", "PREFECT_SERVER_")

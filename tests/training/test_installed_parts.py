@@ -1,4 +1,4 @@
-"""docs/extending.md's augmentation, loss and hook, in packages that are really installed: trained with and killed."""
+"""docs/how-to/parts.md's augmentation, loss and hook, in installed packages: trained with and killed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stays equal when replicas share a batch: nearly everything; see docs/strategies.md."""
+"""What stays equal when replicas share a batch: nearly everything; see docs/how-to/strategies.md."""
 
 from __future__ import annotations
 
@@ -287,7 +287,9 @@ def test_a_batch_that_does_not_divide_is_refused_with_those_that_do(tmp_path, ba
 
 
 def test_devices_that_are_not_there_are_a_setting_that_cannot_be():
-    with pytest.raises(SettingsError, match=r"strategy=gpu: TensorFlow sees no GPU .*make setup-gpu.*docs/gpu\.md"):
+    with pytest.raises(
+        SettingsError, match=r"strategy=gpu: TensorFlow sees no GPU .*make setup-gpu.*docs/how-to/gpu\.md"
+    ):
         replicas("gpu")
     with pytest.raises(SettingsError, match="strategy=cpu:9: this process has made its devices already"):
         replicas("cpu:9")

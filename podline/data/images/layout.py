@@ -1,4 +1,4 @@
-"""What a layout is: a way in which a source holds images and their classes. docs/extending.md adds one."""
+"""What a layout is: a way in which a source holds images and their classes. docs/how-to/data-set.md adds one."""
 
 from __future__ import annotations
 

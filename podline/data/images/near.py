@@ -25,7 +25,7 @@ Hashes = npt.NDArray[np.uint64]
 _NONE = np.zeros(0, np.int64)
 
 # Bits of 63 in which the hashes of a pair may differ, what its correlation is at least, and how far apart its mean
-# colours are at most: docs/images.md has what that finds.
+# colours are at most: docs/how-to/images.md has what that finds.
 DISTANCE, CORRELATION, COLOUR = 11, 0.993, 32.0
 # Images of less contrast are sky or night: their hashes are noise.
 CONTRAST = 4.0

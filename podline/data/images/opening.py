@@ -1,4 +1,4 @@
-"""Opens images of one's own as a source; docs/images.md tells its user what is read and what is left out.
+"""Opens images of one's own as a source; docs/how-to/images.md tells its user what is read and what is left out.
 
 Every image is decoded once into the cache folder, in the order of reading. Records come in the order of the sha256 of
 the images' files, so that the same images in any layout become the same records.

@@ -196,7 +196,9 @@ def _remedy(files: Files) -> str:
         refuse_lfs_pointer(Path(file.path), file.path)
     if remedy := unpacking([file.path for file in files.asked if not file.hidden]):
         return f"of archives only tar files of a WebDataset (photo.jpg beside photo.cls) are read as they are: {remedy}"
-    return f"accepted are {', '.join(LAYOUTS.load(name).accepts for name in LAYOUTS.names())}; see docs/images.md"
+    return (
+        f"accepted are {', '.join(LAYOUTS.load(name).accepts for name in LAYOUTS.names())}; see docs/how-to/images.md"
+    )
 
 
 def _summary(files: Sequence[Found]) -> str:

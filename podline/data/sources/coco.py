@@ -1,6 +1,6 @@
 """Opens COCO person keypoints, 2014 or 2017: folders, the official zip files, or both.
 
-Everything that decides what is converted happens here, once every image is decoded. See docs/coco.md for the rules.
+Everything that decides what is converted happens here, once every image is decoded. docs/how-to/coco.md has the rules.
 """
 
 from __future__ import annotations

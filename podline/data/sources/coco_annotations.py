@@ -1,7 +1,7 @@
 """Reads and checks files of annotations in a sandbox: COCO's JSON, plain or in a zip file, and DeepLabCut's tables.
 
 What is wrong with one image's entries puts that image into quarantine: a person whose annotation cannot be read would
-otherwise be learned as background. The rules are listed in docs/coco.md.
+otherwise be learned as background. The rules are listed in docs/how-to/coco.md.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A source of whatever gives images: each raw file is decoded once into the cache folder, and read there by position.
 
-For data sets of one's own whose raw files hold small images in a format that Podline does not know; docs/extending.md
-has an example. A child process with limits calls the code that reads a file. What it gives lies under a checksum of the
-raw file, the data set's name, its version and its code.
+For data sets of one's own whose raw files hold small images in a format that Podline does not know:
+docs/how-to/data-set.md has an example. A child process with limits calls the code that reads a file. What it gives
+lies under a checksum of the raw file, the data set's name, its version and its code.
 """
 
 from __future__ import annotations

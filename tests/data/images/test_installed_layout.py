@@ -1,4 +1,4 @@
-"""docs/extending.md's layout, images in HDF5, in a package that is really installed: the same records as in folders."""
+"""docs/how-to/data-set.md's layout, images in HDF5, in an installed package: the same records as in folders."""
 
 from __future__ import annotations
 

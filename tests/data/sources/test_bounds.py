@@ -1,4 +1,4 @@
-"""Small files that cost much, each at a small scale: what they may cost is in bounds.py and in docs/bounds.md."""
+"""Small files that cost much, each at a small scale: bounds.py and docs/reference/limits.md say what they may cost."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from podline.data.sources.pickles import Label, write_batch
 from podline.errors import SourceError
 from podline.kinds.pose.coco_results import read_truth
 
-DOCS = Path(__file__).parents[3] / "docs" / "bounds.md"
+DOCS = Path(__file__).parents[3] / "docs" / "reference" / "limits.md"
 CROWD: dict[str, Any] = {"iscrowd": 1, "num_keypoints": 0, "keypoints": [0] * 51}
 
 

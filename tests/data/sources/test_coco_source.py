@@ -1,4 +1,4 @@
-"""COCO as people have it on disk: every rule of docs/coco.md."""
+"""COCO as people have it on disk: every rule of docs/how-to/coco.md."""
 
 from __future__ import annotations
 

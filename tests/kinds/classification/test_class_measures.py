@@ -1,4 +1,4 @@
-"""docs/extending.md's measure, in a package that is really installed: from evaluation.json to a refused promotion."""
+"""docs/how-to/parts.md's measure, in an installed package: from evaluation.json to a refused promotion."""
 
 from __future__ import annotations
 
