@@ -136,7 +136,7 @@ def test_a_model_that_learned_nothing_fails_the_sanity_check_and_says_so_in_the_
     publish_dataset(tmp_path, splits=splits)
     spec = trained(tmp_path, duration=Duration(steps=1))
     failure = evaluate(spec, silent()).failure
-    assert re.match(r"sanity check: t-\w+ gets .*% of 60 test examples right, and guessing gives", failure)
+    assert re.match(r"sanity check: t-\w+ has the accuracy .*% on 60 test examples, and guessing gives", failure)
     for helps in ("--steps 400", "--init", "60 training images"):
         assert helps in failure
     assert not read_evaluation(open_store(tmp_path), spec.folder).better_than_guessing

@@ -35,28 +35,14 @@ if TYPE_CHECKING:
     from podline.training.objective import Objective
 
 
-class Classification(Kind):
-    """One class for each image."""
-
-    name = "classification"
-    document = Evaluation
-    examples = "examples"
-    caption = "Accuracy; bars are 95 % intervals (Wilson)."
-    lost = "Right before, wrong now: {shown} of {lost}"
-    says = "what {} says"
-    own_measures = True
+class ImageKind(Kind):
+    """A kind whose models answer an image with a logit for each class."""
 
     def require_fit(self, recipe: Recipe, manifest: Manifest) -> None:
         """Refuse augmentation that needs larger images; see :meth:`Kind.require_fit`."""
         from podline.input.augmentation import require_room
 
         require_room(recipe, manifest)
-
-    def objective(self, recipe: Recipe, manifest: Manifest) -> Objective:
-        """Return the cross-entropy."""
-        from podline.training.objective import class_objective
-
-        return class_objective(recipe, manifest)
 
     def model(self, recipe: Recipe, manifest: Manifest) -> keras.Model:
         """Return a classifier."""
@@ -71,6 +57,24 @@ class Classification(Kind):
         from podline.models.counts import describe
 
         return describe(recipe.model, image_shape, classes)
+
+
+class Classification(ImageKind):
+    """One class for each image."""
+
+    name = "classification"
+    document = Evaluation
+    examples = "examples"
+    caption = "Accuracy; bars are 95 % intervals (Wilson)."
+    lost = "Right before, wrong now: {shown} of {lost}"
+    says = "what {} says"
+    own_measures = True
+
+    def objective(self, recipe: Recipe, manifest: Manifest) -> Objective:
+        """Return the cross-entropy."""
+        from podline.training.objective import class_objective
+
+        return class_objective(recipe, manifest)
 
     def judge(self, case: Case) -> Judgement:
         """Judge a classifier; its guesses lie beside the document."""

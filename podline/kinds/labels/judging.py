@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from podline.arrays import Array
 from podline.data.reader import SplitReader
+from podline.documents.manifest import Manifest
 from podline.errors import ArtifactError, DivergenceError
 from podline.evaluation.case import Case, Judgement
 from podline.evaluation.forward import News, answers_of
@@ -19,9 +20,10 @@ from podline.input.pipeline import EvaluationInput
 from podline.kinds.classification.judging import batches_of, not_better_than_guessing, reader_of
 from podline.kinds.labels.document import LabelFigures, LabelMistake, LabelsEvaluation, LabelsFigures
 from podline.kinds.labels.records import LABELS
-from podline.kinds.labels.scores import Scores, Thresholds, probabilities
+from podline.kinds.labels.scores import Scores, Thresholds, probabilities, thresholds_of
 from podline.progress import Reporter
 from podline.stages.specs import TrainSpec
+from podline.store.contract import Store
 from podline.training.objective import IMAGE
 from podline.training.plan import TRAINING_SPLIT, VALIDATION, plan_training
 
@@ -109,18 +111,26 @@ def ask(
 
 
 def scores_of(
-    model: keras.Model, reader: SplitReader, training: TrainSpec, document: LabelsEvaluation, reporter: Reporter
+    model: keras.Model, store: Store, training: TrainSpec, reader: SplitReader, manifest: Manifest, reporter: Reporter
 ) -> Scores:
     """Return what a run's model says of every example of a split now, at the thresholds of its evaluation.
 
+    Args:
+        model: the run's.
+        store: with its evaluation.
+        training: what it was trained with.
+        reader: of the split.
+        manifest: of the data set.
+        reporter: told of progress.
+
     Raises:
+        StoreError: the evaluation is gone.
         ArtifactError: the data were changed while they were read.
     """
-    size = training.recipe.evaluation_batch_size
-    batches = EvaluationInput(reader, reader.manifest, FIELDS, batch_size=size)
+    batches = EvaluationInput(reader, manifest, FIELDS, batch_size=training.recipe.evaluation_batch_size)
     answered = ask(model, tf.distribute.get_strategy(), batches, News(reporter, batches.count).done)
     reader.require_unchanged()
-    return Scores.of_logits(*answered, np.array([label.threshold for label in document.labels]))
+    return Scores.of_logits(*answered, thresholds_of(store, training.folder))
 
 
 def _figures(scores: Scores) -> LabelsFigures:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -12,8 +12,7 @@ from podline.documents.evaluation import EVALUATION
 from podline.documents.manifest import Manifest
 from podline.evaluation.predicting import Predicted
 from podline.kinds.classification.predicting import Classes, predicted
-from podline.kinds.labels.scores import probabilities
-from podline.kinds.table import read_evaluation
+from podline.kinds.labels.scores import probabilities, thresholds_of
 from podline.noise import Floats
 from podline.progress import Reporter
 from podline.stages.specs import TrainSpec
@@ -29,8 +28,8 @@ class LabelReader(Classes):
         thresholds: of each label, (labels,).
     """
 
-    threshold: float | None
-    thresholds: Floats
+    threshold: float | None = None
+    thresholds: Floats = field(kw_only=True)
 
     def say(self, name: str, place: int, pixels: Image, answer: npt.NDArray[np.float32]) -> Predicted:  # noqa: ARG002
         """Return each named label with its probability, the likeliest first."""
@@ -44,8 +43,7 @@ def reader(
     """Return a run's; the thresholds are those that its evaluation chose, if none is given."""
     thresholds = np.full(len(manifest.class_names), 0.5 if given is None else given)
     if given is None and store.exists(f"{training.folder}/{EVALUATION}"):
-        document = read_evaluation(store, training.folder)
-        thresholds = np.array([label.threshold for label in document.labels])
+        thresholds = thresholds_of(store, training.folder)
     elif given is None:
         reporter.warn("a label is named from 50 % on: no evaluation chose thresholds; give --threshold")
-    return LabelReader(manifest, given, thresholds)
+    return LabelReader(manifest, given, thresholds=thresholds)

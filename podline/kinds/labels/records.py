@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -101,7 +102,7 @@ def _parts(value: Any) -> Iterable[Any]:
             return [name for name, has in found.items() if has]
     if isinstance(value, (list, tuple, np.ndarray)):
         return value
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and value == value:
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and not math.isnan(value):
         return [value]
     raise ValueError(f"has the labels {shortened(value)} vs a list of names, [] for none")
 
@@ -114,4 +115,4 @@ def _list_in(text: str) -> list[Any]:
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError):
-        raise ValueError(f"has the labels {shortened(text)} vs a list, as [\"cat\", \"dog\"]") from None
+        raise ValueError(f'has the labels {shortened(text)} vs a list, as ["cat", "dog"]') from None

@@ -13,10 +13,14 @@ import numpy.typing as npt
 
 from podline.arrays import Array
 from podline.documents.metric import Metric
+from podline.errors import ArtifactError
 from podline.evaluation.per_example import PerExample
 from podline.intervals import mean_interval, wilson_interval
+from podline.kinds.labels.document import LabelsEvaluation
 from podline.kinds.labels.precision import Estimate, average_precision, best_threshold, f1, mean_of
+from podline.kinds.table import read_evaluation
 from podline.noise import Floats
+from podline.store.contract import Store
 
 LEAST_POSITIVES = 5
 """A label with fewer examples has no threshold of its own: it takes the one that is best for all labels together."""
@@ -120,6 +124,19 @@ def probabilities(logits: npt.NDArray[np.float32]) -> Floats:
 def _surprise(logits: npt.NDArray[np.float32], labels: npt.NDArray[np.bool_]) -> Floats:
     """Return the cross-entropy of each answer in nats, (n, labels)."""
     return np.logaddexp(0.0, np.where(labels, -1.0, 1.0) * logits)
+
+
+def thresholds_of(store: Store, folder: str) -> Floats:
+    """Return the thresholds in an evaluation's folder, (labels,).
+
+    Raises:
+        StoreError: there is no evaluation.
+        ArtifactError: it cannot be read, or is of another kind.
+    """
+    document = read_evaluation(store, folder)
+    if not isinstance(document, LabelsEvaluation):
+        raise ArtifactError(f"{store.where(folder)}: got an evaluation of {document.kind}, expected labels")
+    return np.array([label.threshold for label in document.labels])
 
 
 @dataclass(frozen=True)

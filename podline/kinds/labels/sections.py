@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from podline import figures
-from podline.kinds.classification.sections import figures_table, pictures_of
+from podline.kinds.classification.sections import Told, figures_table, pictures_of
 from podline.kinds.labels.document import LabelFigures, LabelsEvaluation
 from podline.measures import shown
 from podline.plurals import plural
@@ -29,8 +29,8 @@ def headline(run: RunFacts) -> verdict.Headline:
         about=f"over the labels of the {found.split} split of {found.dataset}",
         guessing=(
             f"Guessing gives {figures.metric_text('map', found.guessing)}: the same scores dealt to the images at "
-            f"random, about the mean share of images with a label. The network before training has {untrained}.{judged} "
-            f"On {figures.count(found.seen.examples)} examples that it was trained on the model has {seen}."
+            f"random, about the mean share of images with a label. The network before training has {untrained}."
+            f"{judged} On {figures.count(found.seen.examples)} examples that it was trained on the model has {seen}."
         ),
         tiles=[
             verdict.metric_tile(run, measure.name)
@@ -49,7 +49,7 @@ def metrics(run: RunFacts) -> Iterator[Block]:
         f"untrained, {found.split} split": found.untrained,
         "trained, examples it has seen": found.seen,
     }
-    yield figures_table({title: (side.metrics, side.examples) for title, side in sides.items()})
+    yield figures_table(sides)
     where = (
         "images held out of the training split"
         if found.thresholds_on == "validation"
@@ -132,7 +132,8 @@ def mistakes(run: RunFacts) -> Iterator[Block]:
         run,
         [mistake.record for mistake in found.mistakes],
         [
-            (
+            Told(
+                f"{names[mistake.label]} {'wrongly named' if mistake.named else 'missed'}",
                 f"{'named' if mistake.named else 'missed'}: {names[mistake.label]}",
                 f"probability {figures.percent(mistake.probability)}",
             )

@@ -18,7 +18,6 @@ from podline.kinds.classification.sheet import RIGHT, WRONG
 from podline.kinds.labels.judging import scores_of
 from podline.kinds.labels.records import LABELS, words_of
 from podline.kinds.labels.scores import Scores
-from podline.kinds.table import read_evaluation
 from podline.progress import Reporter
 from podline.stages.tools import ShowSpec
 from podline.store.contract import Store
@@ -36,8 +35,7 @@ def asked(
 ) -> tuple[Block, int, int]:
     """Return the first test examples with the labels that a run names, then its most confident mistakes."""
     reader = open_split(store, spec.dataset_folder, manifest, EVALUATION_SPLIT)
-    training = training_of(store, spec.run)
-    scores = scores_of(model, reader, training, read_evaluation(store, training.folder), reporter)
+    scores = scores_of(model, store, training_of(store, spec.run), reader, manifest, reporter)
     worst = scores.surest_mistakes()[: spec.examples, 0]
     rows = [
         PictureRow("the first", _pictures(scores, np.arange(spec.examples), reader, manifest.class_names)),
