@@ -170,7 +170,7 @@ SHIPPED = {
         DataSet(
             "images",
             "podline.data.images.opening:open_images",
-            settings="podline.data.images.settings:ImagesSettings",
+            settings="podline.data.images.settings:ClassesSettings",
             version=1,
             several=True,
         ),

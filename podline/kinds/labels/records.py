@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from podline.arrays import Arrays
+from podline.data.images.settings import MARKS
 from podline.data.records import Feature
 from podline.data.shown import shortened
 from podline.data.sources.class_names import problem_of
@@ -21,8 +22,6 @@ from podline.kinds.contract import TextTargets
 
 LABELS = "labels"
 """The field: uint8 (labels,), 1 for each label that the image has."""
-MARKS = ("|", ";", ",")
-"""What joins labels in a text; the first that is there."""
 
 _CLASSES = ClassTargets()
 

@@ -113,7 +113,7 @@ class Tables(Layout):
         """Which tables, and which columns."""
         files = ", ".join(printable(file.name) for file in self.read[:3])
         more = f" and {len(self.read) - 3} more" if len(self.read) > 3 else ""
-        columns = ", ".join(printable(column) for column in self.tables[0].columns if column)
+        columns = ", ".join(map(printable, self.tables[0].columns.names[:12]))
         return f"table{' of images' if self.tables[0].has_images else ''}, {files}{more}, columns {columns}"
 
     @property
@@ -140,8 +140,8 @@ class Tables(Layout):
             yield from self._items
             return
         for table in self.tables:
-            for number, row in enumerate(_parquet_rows(table.file, table.columns, _IMAGES)):
-                yield _image(table, f"{table.file.name}[{number}]", row)
+            for number, row in enumerate(_parquet_rows(table.file, table.columns.names, _IMAGES)):
+                yield _image(table, f"{table.file.name}[{number}]", row, self.settings)
 
     @cached_property
     def _images(self) -> dict[str, list[Found]]:
@@ -157,17 +157,17 @@ class Tables(Layout):
         items = []
         for table in self.tables:
             labels, column = Labels(), table.columns.label
-            for row in _rows(table.file, table.columns):
+            for row in _rows(table.file, table.columns.names):
                 labels.add(row.values.get(column))
                 items.append(self._item(table, row))
             labels.refuse_unclear(table.file.path, column, self.settings)
-        return _with_repeated(self.read[0].path, items)
+        return _merged(items, self.settings) if self.settings.several else _with_repeated(self.read[0].path, items)
 
     def _item(self, table: Table, row: Row) -> Item:
         if row.reason:
             return Item(row.key, b"", reason=row.reason)
         try:
-            label, split, group = table.columns.read(row.values, table.file.name)
+            label, split, group = table.columns.read(row.values, table.file.name, self.settings)
             name = text_of(row.values.get(table.columns.file))
         except ValueError as error:
             return Item(row.key, b"", reason=str(error))
@@ -212,18 +212,20 @@ def _table_of_images(file: Found, schema: Any, images: Sequence[str], settings: 
     image = settings.file_column or images[0]
     columns = class_columns(file.path, schema.names, settings, lambda: _parquet_rows(file, others), image)
     class_names, labels = _class_names(file, schema, columns.label), Labels()
-    for row in _parquet_rows(file, [columns.label]):
+    for row in _parquet_rows(file, [columns.label]) if columns.label else ():
         if not (class_names and isinstance(row[columns.label], int)):  # else it is the number of a class
             labels.add(row[columns.label])
     labels.refuse_unclear(file.path, columns.label, settings)
     return Table(file, columns, True, class_names)
 
 
-def _image(table: Table, key: str, row: Mapping[str, Any]) -> Item:
-    image, number, names = row[table.columns.file], row[table.columns.label], table.class_names
+def _image(table: Table, key: str, row: Mapping[str, Any], settings: ImagesSettings) -> Item:
+    image, number, names = row[table.columns.file], row.get(table.columns.label), table.class_names
     data = image.get("bytes") if is_object(image) else image
     try:
-        label, split, group = table.columns.read(row, table.file.name)
+        label, split, group = table.columns.read(row, table.file.name, settings)
+        if names and settings.several and number is not None:
+            label = settings.targets.text(number, names)
     except ValueError as error:
         return Item(key, b"", reason=str(error))
     if not isinstance(data, bytes):
@@ -258,8 +260,10 @@ def _class_names(file: Found, schema: pa.Schema, label: str) -> tuple[str, ...]:
     """Return a ClassLabel's names, as datasets write them into the schema's metadata; empty where there are none."""
     with parsing(file.path, "Parquet with metadata of Hugging Face", "write it again"):
         said: Any = json.loads((schema.metadata or {}).get(_METADATA, b"{}"))
-    for key in ("info", "features", label, "names"):
+    for key in ("info", "features", label):
         said = said.get(key) if is_object(said) else None
+    said = said.get("feature", said) if is_object(said) else None  # a list's is that of its members
+    said = said.get("names") if is_object(said) else None
     if said is not None and not (isinstance(said, list) and all(isinstance(name, str) for name in said)):
         raise SourceError(f"{file.path}: the names of its classes are no list of texts; write the file again")
     return tuple(said or ())
@@ -316,6 +320,25 @@ def _objects(table: Found) -> Iterator[Row]:
                 if not is_object(values):
                     raise SourceError(f"{table.path}: line {number} is {shortened(values)} vs an object; mend the line")
                 yield Row(f"{table.name}:{number}", values)
+
+
+def _merged(items: Sequence[Item], settings: ImagesSettings) -> list[Item]:
+    """Return an item for each file, with the labels of all its rows; those with a reason stay as they are."""
+    rows: dict[tuple[str, str, str], list[Item]] = defaultdict(list)
+    splits: dict[str, set[str]] = defaultdict(set)
+    for item in items:
+        rows[item.key, item.reason, item.key if item.label is None else ""].append(item)
+        splits[item.key].add(item.split)
+    return [_united(same, splits[key], settings) for (key, *_), same in rows.items()]
+
+
+def _united(same: Sequence[Item], splits: set[str], settings: ImagesSettings) -> Item:
+    first = same[0]
+    if not first.reason and len(splits) > 1:
+        return first._replace(reason=f"is listed as of {' and of '.join(map(shortened, sorted(splits)))}")
+    if len(same) == 1 or first.label is None:
+        return first
+    return first._replace(label=settings.targets.text([name for one in same for name in json.loads(one.label or "[]")]))
 
 
 def _with_repeated(where: str, items: Sequence[Item]) -> list[Item]:
