@@ -9,9 +9,10 @@ from pydantic import TypeAdapter
 
 from podline.documents.any_evaluation import AnyEvaluation
 from podline.documents.evaluation import EVALUATION
-from podline.errors import ArtifactError
+from podline.errors import ArtifactError, SettingsError
 from podline.frozen import is_object
-from podline.kinds.contract import Kind
+from podline.kinds.contract import Kind, TextTargets
+from podline.recipes.own_code import of_modules
 from podline.recipes.parts import Registry
 from podline.store.contract import Store
 
@@ -46,6 +47,23 @@ def kinds() -> list[Kind]:
 def kind_of(judged: Recipe | AnyEvaluation) -> Kind:
     """Return the kind of a recipe, or of an evaluation."""
     return kind_named(judged.kind)
+
+
+def text_targets(name: str) -> TextTargets:
+    """Return the targets of a kind whose records are made of texts.
+
+    Raises:
+        SettingsError: there is no such kind, or a text cannot say such a target.
+    """
+    targets = kind_named(name).targets()
+    if isinstance(targets, TextTargets):
+        return targets
+    raise SettingsError(f"records of the kind {name} are not made of a text for each image; write a RawData of its own")
+
+
+def code_of_targets(name: str) -> str:
+    """Return the digest of the code of an installed kind's targets, which records depend on; empty of Podline's own."""
+    return of_modules([type(kind_named(name).targets()).__module__])
 
 
 def kind_by_measure(measure: str) -> Kind:

@@ -133,6 +133,7 @@ _CIFAR = "podline.data.sources.opening:open_layout"
 _COCO: dict[str, Any] = {
     "open": "podline.data.sources.coco:open_people",
     "kind": "pose",
+    "version": 1,
     "settings": "podline.data.sources.coco_settings:CocoSettings",
 }
 SHIPPED = {
@@ -185,6 +186,7 @@ SHIPPED = {
             "keypoints",
             "podline.data.sources.keypoints:open_keypoints",
             kind="pose",
+            version=1,
             settings="podline.data.sources.coco_settings:KeypointSettings",
             several=True,
         ),

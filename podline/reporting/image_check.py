@@ -95,7 +95,7 @@ class Checked:
             StoreError: the file cannot be written.
         """
         train = self.source.splits[0]
-        labels = train.labels["label"][train.kept]
+        labels = train.targets["label"][train.kept]
         rows = []
         for label, name in enumerate(self.source.class_names[:_CLASSES]):
             images = train.read(np.flatnonzero(labels == label)[:_EXAMPLES])["image"]

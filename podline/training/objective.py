@@ -6,8 +6,6 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-import numpy as np
-import numpy.typing as npt
 import tensorflow as tf
 
 from podline import entry_points
@@ -17,9 +15,6 @@ from podline.recipes.parts import LOSSES
 from podline.recipes.settings import LossSettings, Recipe
 
 Batch = dict[str, tf.Tensor]
-
-
-Arrays = Mapping[str, npt.NDArray[Any]]
 
 
 IMAGE, LABEL = "image", "label"
@@ -76,18 +71,6 @@ class Objective(Protocol):
 
     def headline(self, sums: Mapping[str, float], examples: int) -> tuple[str, float]:
         """The one share, 0…1, that tells a person how it goes, and what it is called."""
-        ...
-
-    def refused(self, arrays: Arrays, manifest: Manifest) -> tuple[int, str] | None:
-        """The first of some examples that nothing can be learned from.
-
-        Args:
-            arrays: their fields, (n, …); the image may be left out.
-            manifest: of their data set.
-
-        Returns:
-            Its place in the arrays and what is wrong with it, or None.
-        """
         ...
 
 
@@ -150,14 +133,6 @@ class Classification:
     def headline(self, sums: Mapping[str, float], examples: int) -> tuple[str, float]:
         """The accuracy."""
         return "accuracy", sums["correct"] / examples
-
-    def refused(self, arrays: Arrays, manifest: Manifest) -> tuple[int, str] | None:
-        """The first label that the head has no output for."""
-        labels, classes = arrays[LABEL], len(manifest.class_names)
-        wrong = np.flatnonzero((labels < 0) | (labels >= classes))
-        if not wrong.size:
-            return None
-        return int(wrong[0]), f"its label is {labels[wrong[0]]} vs 0 to {classes - 1} that the model's head has"
 
 
 def class_objective(recipe: Recipe, _manifest: Manifest) -> Objective:

@@ -114,8 +114,8 @@ def test_a_label_that_the_head_has_no_output_for_is_named_with_its_place(root):
     with pytest.raises(ArtifactError) as caught:
         preflight(spec_of(root), silent())
     assert str(caught.value).startswith(
-        f"example {number} of the training split (record 2 of {shard.file}, at byte {2 * frame}): its label is 9 vs "
-        "0 to 2 that the model's head has"
+        f"example {number} of the training split (record 2 of {shard.file}, at byte {2 * frame}) has label=9 vs "
+        "0 to 2; convert the data again"
     )
 
 

@@ -16,12 +16,13 @@ if TYPE_CHECKING:
     from podline.documents.manifest import Manifest
     from podline.documents.metric import Metric
     from podline.documents.model_description import ModelDescription
-    from podline.documents.skeleton import Skeleton
     from podline.drawing.picture_sheet import Block, Picture
     from podline.evaluation.case import Case, Judgement
+    from podline.frozen import JsonObject
     from podline.kinds.classification.answers import ClassAnswers
     from podline.kinds.classification.pairs import GuessedPair
     from podline.kinds.classification.predicting import Classes
+    from podline.kinds.classification.records import ClassTargets
     from podline.progress import Reporter
     from podline.promotion.figure import Rule
     from podline.recipes.settings import Recipe
@@ -38,6 +39,12 @@ if TYPE_CHECKING:
 class ImageKind(Kind):
     """A kind whose models answer an image with a logit for each class."""
 
+    def targets(self) -> ClassTargets:
+        """Return what records hold: a class."""
+        from podline.kinds.classification.records import ClassTargets
+
+        return ClassTargets()
+
     def require_fit(self, recipe: Recipe, manifest: Manifest) -> None:
         """Refuse augmentation that needs larger images; see :meth:`Kind.require_fit`."""
         from podline.input.augmentation import require_room
@@ -51,7 +58,7 @@ class ImageKind(Kind):
         return class_model(recipe, manifest)
 
     def description(
-        self, recipe: Recipe, image_shape: tuple[int, int, int], classes: int, skeleton: Skeleton
+        self, recipe: Recipe, image_shape: tuple[int, int, int], classes: int, facts: JsonObject
     ) -> ModelDescription:
         """Return a classifier's layers and costs."""
         from podline.models.counts import describe

@@ -13,7 +13,7 @@ from podline.kinds.table import kind_of
 from podline.training.objective import Classification
 
 STAGES = ("stage1_paf", "stage2_paf", "stage3_heatmap")
-OBJECTIVE = Pose(POSE, COCO)
+OBJECTIVE, TARGETS = Pose(POSE, COCO), kind_of(RECIPE).targets()
 
 
 def batch_of(count: int = 4) -> dict[str, tf.Tensor]:
@@ -74,9 +74,9 @@ def test_the_model_answers_what_the_objective_compares(tmp_path):
 def test_a_joint_that_cannot_be_is_refused_with_its_place(tmp_path, joint, words):
     manifest = publish_poses(tmp_path)
     columns = drawn(5, 0)
-    assert OBJECTIVE.refused(columns, manifest) is None
+    assert TARGETS.check(columns, manifest) is None
     columns["keypoints"][3, 1, 2] = joint
-    found = OBJECTIVE.refused(columns, manifest)
+    found = TARGETS.check(columns, manifest)
     assert found is not None
     assert found[0] == 3
     assert words in found[1]
