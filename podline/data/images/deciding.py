@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from podline.data.images.items import HELD_OUT, SPLITS, TEST, TRAIN, test_split_of
@@ -15,6 +15,7 @@ from podline.data.shown import printable, shortened
 from podline.data.sources.class_names import problem_of
 from podline.data.sources.duplicates import MAX_SHARED
 from podline.errors import SourceError
+from podline.kinds.contract import TextTargets
 
 _REMEDY = "the evaluation would lie inside the training set; get splits that are apart, or give the images without any"
 
@@ -64,13 +65,14 @@ def in_general(reason: str) -> str:
     return reason.partition(": ")[0]
 
 
-def decide(images: list[Image], given: frozenset[str], test_share: float) -> None:
+def decide(images: list[Image], given: frozenset[str], test_share: float, targets: TextTargets) -> None:
     """Set the split of each image, train or test, and why it is left out.
 
     Args:
         images: all of them.
         given: the splits that the source has, by its own names.
         test_share: of images without a split.
+        targets: of the kind of task.
 
     Raises:
         SourceError: a class's name cannot be one, or more test images than :data:`MAX_SHARED` can be trained on.
@@ -78,13 +80,13 @@ def decide(images: list[Image], given: frozenset[str], test_share: float) -> Non
     test = test_split_of(given)
     for image in images:
         image.reason = image.reason or _own_reason(image)
-    _refuse_names({image.label for image in kept(images) if image.label})
+    _refuse_names(targets.class_names({image.label for image in kept(images) if image.label}))
     for image in images:
         image.split = _split_of(image, test, test_share)
     _leave_out_contradicting(images)
     _leave_out_shared(images, given_test=bool(test))
     _leave_out_groups(images)
-    _leave_out_unknown(images)
+    _leave_out_unknown(images, targets)
 
 
 def _own_reason(image: Image) -> str:
@@ -95,7 +97,7 @@ def _own_reason(image: Image) -> str:
     return ""
 
 
-def _refuse_names(labels: set[str]) -> None:
+def _refuse_names(labels: Sequence[str]) -> None:
     for label in sorted(labels):
         if problem := problem_of(label):
             raise SourceError(f"the class name {shortened(label)} {problem}; rename the class")
@@ -155,9 +157,9 @@ def _leave_out_groups(images: list[Image]) -> None:
             image.reason = f"is of the group {shortened(image.group)}, as images to test on"
 
 
-def _leave_out_unknown(images: list[Image]) -> None:
+def _leave_out_unknown(images: list[Image], targets: TextTargets) -> None:
     """Leave out test images of a class that no training image has."""
-    trained = {image.label for image in kept(images, TRAIN)}
+    trained = {*targets.class_names({image.label or "" for image in kept(images, TRAIN)})}
     for image in kept(images, TEST):
-        if image.label not in trained:
-            image.reason = f"is of the class {shortened(image.label)}, which no training image is"
+        for name in [name for name in targets.class_names([image.label or ""]) if name not in trained][:1]:
+            image.reason = f"is of the class {shortened(name)}, which no training image is"

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from podline import settings as machine
+from podline.arrays import Array
 from podline.data.decoded_rows import HASHES, DecodedRows, StoredRows
 from podline.data.decoders import pixels_digest
 from podline.data.images.deciding import Image, decide, in_general, kept
@@ -30,7 +31,7 @@ from podline.data.images.parsing import Parsed, delete_parsed, parsed
 from podline.data.images.settings import ImagesSettings
 from podline.data.planning import ShardPlans
 from podline.data.rawfiles import RawFile, made_once, raw_file, reading
-from podline.data.records import LABEL, Feature
+from podline.data.records import Feature
 from podline.data.rows import EDGES, FileOfFiles, FilesByRow, SourceSplit
 from podline.data.shown import printable
 from podline.data.sources.decoding import DECODING, Decoding, Pictures, Request
@@ -151,11 +152,13 @@ def _opened(dataset: DataSet, place: Path, settings: ImagesSettings, work: Path)
         said: dict[str, Any] = json.loads(listed.path.read_bytes())
     images = [Image(*row) for row in zip(*said["columns"], strict=True)]
     given = frozenset[str](said["splits"])
-    decide(images, given, settings.test_share)
-    where, names = f"{source}: {said['words']}", _class_names(images)
-    if len(names) < 2:
+    decide(images, given, settings.test_share, settings.targets)
+    where = f"{source}: {said['words']}"
+    names = settings.targets.class_names({image.label or "" for image in kept(images, TRAIN)})
+    if len(names) < settings.targets.least_classes:
         raise SourceError(
-            f"{where}: {plural(len(names), 'class', 'classes')} with a training image vs 2 at least"
+            f"{where}: {plural(len(names), 'class', 'classes')} with a training image vs "
+            f"{settings.targets.least_classes} at least"
             f"{_most_left_out(images)}"
         )
     copied = FileOfFiles(beside[0].place) if beside else None
@@ -173,6 +176,7 @@ def _opened(dataset: DataSet, place: Path, settings: ImagesSettings, work: Path)
         images=images,
         words=_words(said["words"], given, settings, images, names),
         settings=settings,
+        kind=settings.kind,
     )
 
 
@@ -230,14 +234,6 @@ def _copy_files(places: Sequence[Place], images: Sequence[Image], path: Path) ->
     np.cumsum(sizes, dtype="<i8").tofile(f"{path}{EDGES}")
 
 
-def _class_names(images: Sequence[Image]) -> tuple[str, ...]:
-    """Those of training images; numbers by size, others by their letters."""
-    names = {image.label or "" for image in kept(images, TRAIN)}
-    if all(name.isascii() and name.isdecimal() for name in names):
-        return tuple(sorted(names, key=lambda name: (int(name), name)))
-    return tuple(sorted(names))
-
-
 def _split(
     split: str,
     source: str,
@@ -250,11 +246,11 @@ def _split(
     mine = sorted(kept(images, split), key=lambda image: image.sha256)
     if not mine:
         raise SourceError(f"{source}: the {split} split has no image vs 1 at least{_most_left_out(images)}")
-    numbers = {name: at for at, name in enumerate(names)}
-    rows = np.array([image.row for image in mine], np.int64)
-    labels = np.zeros(pixels.count, np.min_scalar_type(len(names) - 1))
-    labels[rows] = [numbers[image.label or ""] for image in mine]
-    return SourceSplit(split, settings.shape, (pixels,), {LABEL: labels}, rows, stored)
+    rows, targets = np.array([image.row for image in mine], np.int64), dict[str, Array]()
+    for name, values in settings.targets.arrays([image.label or "" for image in mine], names).items():
+        targets[name] = np.zeros((pixels.count, *values.shape[1:]), values.dtype)
+        targets[name][rows] = values
+    return SourceSplit(split, settings.shape, (pixels,), targets, rows, stored)
 
 
 def _content_of(images: Sequence[Image]) -> SourceFile:

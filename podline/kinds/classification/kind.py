@@ -39,12 +39,6 @@ if TYPE_CHECKING:
 class ImageKind(Kind):
     """A kind whose models answer an image with a logit for each class."""
 
-    def targets(self) -> ClassTargets:
-        """Return what records hold: a class."""
-        from podline.kinds.classification.records import ClassTargets
-
-        return ClassTargets()
-
     def require_fit(self, recipe: Recipe, manifest: Manifest) -> None:
         """Refuse augmentation that needs larger images; see :meth:`Kind.require_fit`."""
         from podline.input.augmentation import require_room
@@ -76,6 +70,12 @@ class Classification(ImageKind):
     lost = "Right before, wrong now: {shown} of {lost}"
     says = "what {} says"
     own_measures = True
+
+    def targets(self) -> ClassTargets:
+        """Return what records hold: a class."""
+        from podline.kinds.classification.records import ClassTargets
+
+        return ClassTargets()
 
     def objective(self, recipe: Recipe, manifest: Manifest) -> Objective:
         """Return the cross-entropy."""

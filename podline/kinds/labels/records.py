@@ -29,6 +29,8 @@ _CLASSES = ClassTargets()
 class LabelTargets(TextTargets):
     """Any number of labels for each image: the field ``labels``."""
 
+    least_classes = 1
+
     def text(self, value: Any, class_names: Sequence[str] = ()) -> str:
         """Return the names as a JSON list; see :meth:`TextTargets.text`.
 
