@@ -115,7 +115,7 @@ def describe_model(recipe: str, as_json: bool, **changes: Any) -> None:
 
       podline models describe cifar10
       podline models describe cifar100 --model mobilenetv2 --set model.width=0.5
-      podline models describe coco_pose --set pose.side=368
+      podline models describe coco_pose --set task.side=368
 
     The last column is the share of a TPU's tiles of 8 × 128 that a layer's output leaves empty, with the recipe's batch
     on one core. Multiples of 128 channels leave none.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import time
-from typing import Any
 
 from podline.documents.evaluation import EVALUATION
 from podline.documents.manifest import read_manifest
@@ -48,7 +47,7 @@ def evaluate(spec: EvaluateSpec, reporter: Reporter) -> EvaluateResult:
     manifest_sha256(store, spec.dataset_folder)
     manifest = read_manifest(store, spec.dataset_folder, spec.manifest_digest)
     training = _training(spec, store)
-    recipe = training.recipe
+    recipe = training.recipe.changed(task=training.recipe.task.changed(**spec.judging))
     # First of all, as in training: it sets the seeds that its weights are drawn from.
     strategy = prepared(recipe, spec.strategy)
     if warning := devices.fallback(spec.strategy):
@@ -85,16 +84,10 @@ def _published(spec: EvaluateSpec, store: Store, judgement: Judgement, seconds: 
         untrained=document.untrained.metrics[document.measure].value,
         evaluation_sha256=store.sha256(name),
         failure=judgement.failure,
-        **_over_views(document),
+        notes=judgement.notes,
     )
     complete(store, folder, spec, result, [name, *(f"{folder}/{file}" for file in judgement.files)])
     return result
-
-
-def _over_views(document: Any) -> dict[str, Any]:
-    """What a result has of the figures over views of a classifier's images, if there are any."""
-    figures = getattr(document, "over_views", None)
-    return {"views": document.views, "over_views": figures.metrics} if figures else {}
 
 
 def _training(spec: EvaluateSpec, store: Store) -> TrainSpec:

@@ -5,9 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from podline.arrays import Arrays
-from podline.documents.any_evaluation import AnyEvaluation
-
 # The contract lies below the layers that call it, and names their types for the type checker alone.
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -16,8 +13,10 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from podline.arrays import Arrays
     from podline.data.reader import SplitReader
     from podline.data.records import Feature
+    from podline.documents.any_evaluation import AnyEvaluation
     from podline.documents.manifest import Manifest
     from podline.documents.metric import Metric
     from podline.documents.model_description import ModelDescription
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from podline.promotion.answers import Answers
     from podline.promotion.figure import Rule
     from podline.recipes.settings import Recipe
+    from podline.recipes.task import TaskSettings
     from podline.reporting.facts import RunFacts
     from podline.reporting.pairs import Judged, LostExamples, Pair
     from podline.reporting.sections import Section
@@ -105,6 +105,7 @@ class Kind(ABC):
 
     Attributes:
         name: as recipes and data sets say it.
+        settings: the model of its section of a recipe.
         document: the model of its ``evaluation.json``.
         examples: what is counted of a split, in words.
         caption: of the chart of the measure that counts.
@@ -116,6 +117,7 @@ class Kind(ABC):
     """
 
     name: ClassVar[str]
+    settings: ClassVar[type[TaskSettings]]
     document: ClassVar[type[AnyEvaluation]]
     examples: ClassVar[str]
     caption: ClassVar[str]

@@ -13,20 +13,11 @@ from podline.errors import ArtifactError, SettingsError
 from podline.frozen import is_object
 from podline.kinds.contract import Kind, TextTargets
 from podline.recipes.own_code import of_modules
-from podline.recipes.parts import Registry
+from podline.recipes.task import KINDS
 from podline.store.contract import Store
 
 if TYPE_CHECKING:
     from podline.recipes.settings import Recipe
-
-KINDS: Registry[type[Kind]] = Registry(
-    "kind of task",
-    "podline.kinds",
-    {
-        "classification": "podline.kinds.classification.kind:Classification",
-        "pose": "podline.kinds.pose.kind:Pose",
-    },
-)
 
 
 @functools.cache
@@ -34,9 +25,12 @@ def kind_named(name: str) -> Kind:
     """Return the kind of a name.
 
     Raises:
-        SettingsError: there is none, or its package cannot be imported.
+        SettingsError: there is none, its package cannot be imported, or it is no kind.
     """
-    return KINDS.load(name)()
+    found = KINDS.load(name)
+    if not issubclass(found, Kind):
+        raise SettingsError(f"kind of task {name}: got {found.__name__}, expected a podline.kinds.contract.Kind")
+    return found()
 
 
 def kinds() -> list[Kind]:

@@ -23,6 +23,7 @@ from podline.recipes import datasets
 from podline.recipes.datasets import DataSet
 from podline.recipes.parts import AUGMENTATIONS, HOOKS, LOSSES, MODELS, OPTIMIZERS
 from podline.recipes.settings import Recipe
+from podline.recipes.task import KINDS
 from podline.store import digests
 
 _DIGITS = 16
@@ -94,12 +95,12 @@ def _of_parts(recipe: Recipe) -> dict[str, str]:
     """What of a recipe's training is installed → its digest."""
     phases = [phase for _, phase in recipe.by_phase]
     optimizers = {phase.optimizer.kind for phase in phases}
-    augmentations = [phase.pose.augmentation if phase.pose else phase.augmentation for phase in phases]
     used = [
+        (KINDS, {recipe.kind} - KINDS.shipped.keys()),
         (MODELS, {recipe.model.kind} - MODELS.shipped.keys()),
         (OPTIMIZERS, optimizers - OPTIMIZERS.shipped.keys()),
         (LOSSES, {phase.loss.kind for phase in phases} - LOSSES.shipped.keys()),
-        (AUGMENTATIONS, {name for settings in augmentations for name in settings.also}),
+        (AUGMENTATIONS, {name for phase in phases for name in phase.image_augmentation.also}),
         (HOOKS, recipe.hooks),
     ]
     return {

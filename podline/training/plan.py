@@ -14,8 +14,9 @@ from podline.documents.manifest import Manifest
 from podline.errors import SettingsError
 from podline.kinds.table import kind_of
 from podline.plurals import plural
+from podline.recipes.durations import Duration
 from podline.recipes.epochs import Epochs
-from podline.recipes.settings import Duration, Recipe
+from podline.recipes.settings import Recipe
 from podline.training.schedules import Schedule, build_schedule
 
 TRAINING_SPLIT = "train"

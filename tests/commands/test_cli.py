@@ -22,6 +22,7 @@ from podline.commands import display
 from podline.data.sources.sample import write_sample
 from podline.data.tfrecord import count_records
 from podline.errors import ArtifactError, PodlineError, SourceError, StageTimeoutError
+from podline.kinds.pose.settings import PoseSettings
 from podline.progress import Listener, Reporter
 from podline.recipes import registry
 from podline.stages.specs import Result, Spec
@@ -108,8 +109,8 @@ def test_what_cannot_be_is_one_line_and_exit_code_2(podline, arguments: list[str
 def test_an_evaluation_is_of_a_run_or_of_a_recipe_s_newest_one(podline, tmp_path: Path) -> None:
     older, newer = (finished_run(tmp_path, seed=seed).run for seed in (0, 1))
     for name, run in {"cifar10": newer, older: older, newer: newer}.items():
-        spec = json.loads(podline("evaluate", name, "--set", "views=2", "--root", tmp_path, "--show-spec").out)
-        assert (spec["run"], spec["views"]) == (run, 2)
+        spec = json.loads(podline("evaluate", name, "--set", "task.views=2", "--root", tmp_path, "--show-spec").out)
+        assert (spec["run"], spec["judging"]) == (run, {"views": 2})
     other = podline("evaluate", "cifar10", "--set", "model.width=0.5", "--root", tmp_path)
     assert other.code == 2
     assert f"`podline train {newer} --set …` trains another run" in other.err
@@ -197,7 +198,7 @@ def test_an_unforeseen_error_is_a_bug_and_says_so(podline, tmp_path: Path, monke
 
 
 def test_a_conversion_for_a_recipe_has_the_recipe_s_size(podline) -> None:
-    side = registry.get("coco_pose").pose.side
+    side = PoseSettings.of(registry.get("coco_pose")).side
     for name, options, expected in (("coco_pose", (), side), ("coco_pose", ("--side", "64"), 64), ("coco", (), 368)):
         spec = json.loads(podline("convert", name, "--source", "drawn", *options, "--show-spec").out)
         assert (spec["dataset"], spec.get("side", 368)) == ("coco", expected)

@@ -14,7 +14,8 @@ from podline.evaluation.evaluate import evaluate
 from podline.kinds.classification.guesses import Guesses
 from podline.kinds.table import read_evaluation
 from podline.progress import Reporter, silent
-from podline.recipes.settings import Duration, ModelSettings, Recipe, ScheduleSettings
+from podline.recipes.durations import Duration
+from podline.recipes.settings import ModelSettings, Recipe, ScheduleSettings
 from podline.stages.completed import find
 from podline.stages.specs import EvaluateSpec, TrainSpec
 from podline.store.opening import open_store

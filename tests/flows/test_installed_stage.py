@@ -147,7 +147,7 @@ def test_the_form_offers_to_start_from_it() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ('"webhook",\n    WebhookSpec', r"got the stage name 'other', expected 'webhook'"),
+        ('"webhook",\n    WebhookSpec', r"got the name 'other', expected 'webhook'"),
         ('after="evaluate"', r"got after='convert', spec_at='my_stage:spec_of'; expected after to be one of train, "),
         ("STAGE = Stage(", r"AttributeError: module 'broken_stage_2' has no attribute 'STAGE'"),
     ],

@@ -28,8 +28,9 @@ from podline.ledger.differences import NamedDifference
 from podline.ledger.recording import recorded
 from podline.progress import silent
 from podline.promotion.promote import promote
+from podline.recipes.durations import Duration
 from podline.recipes.promotion_settings import PromotionSettings
-from podline.recipes.settings import Duration, ModelSettings, Recipe, ScheduleSettings
+from podline.recipes.settings import ModelSettings, Recipe, ScheduleSettings
 from podline.reporting.drop import explain, rival_of
 from podline.reporting.report import report
 from podline.settings import Settings

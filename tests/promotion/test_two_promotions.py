@@ -15,7 +15,8 @@ from podline.documents.promotion import read_promotion
 from podline.evaluation.evaluate import evaluate
 from podline.inventory.verification import verify
 from podline.progress import silent
-from podline.recipes.settings import Duration, ModelSettings, Recipe, ScheduleSettings
+from podline.recipes.durations import Duration
+from podline.recipes.settings import ModelSettings, Recipe, ScheduleSettings
 from podline.stages.specs import EvaluateSpec, TrainSpec
 from podline.store.contract import Store
 from podline.store.opening import open_store

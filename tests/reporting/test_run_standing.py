@@ -28,7 +28,8 @@ from podline.ledger import ledger
 from podline.ledger.recording import plain
 from podline.measures import Measure, known, measure_named
 from podline.progress import Event, Reporter, silent
-from podline.recipes.settings import Duration, Recipe
+from podline.recipes.durations import Duration
+from podline.recipes.settings import Recipe
 from podline.reporting.facts import gather
 from podline.reporting.report import report
 from podline.reporting.standing import LOOKED_AT, NIGHTS, RunStanding, standing_of, word_of

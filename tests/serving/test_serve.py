@@ -30,7 +30,8 @@ from podline.evaluation.evaluate import evaluate
 from podline.kinds.classification.guesses import Guesses
 from podline.progress import silent
 from podline.promotion.promote import promote
-from podline.recipes.settings import Duration, ModelSettings, Recipe, ScheduleSettings
+from podline.recipes.durations import Duration
+from podline.recipes.settings import ModelSettings, Recipe, ScheduleSettings
 from podline.serving.server import MAX_BODY, MAX_CONNECTIONS
 from podline.stages.specs import EvaluateSpec, TrainSpec
 from podline.store.contract import Store

@@ -14,7 +14,8 @@ from podline.documents.metric import Metric
 from podline.errors import StoreError
 from podline.progress import Reporter
 from podline.recipes import registry
-from podline.recipes.settings import Duration, Recipe
+from podline.recipes.durations import Duration
+from podline.recipes.settings import Recipe
 from podline.stages.completed import complete, manifest_sha256
 from podline.stages.from_recipe import fitted
 from podline.stages.specs import ConvertSpec, EvaluateResult, EvaluateSpec, TrainSpec

@@ -106,7 +106,7 @@ def main() -> None:
         sys.stdout.write(f"{what:12} {'just it' if right else 'WRONG':8} {'; '.join(told) or 'nothing'}\n")
         sys.stdout.flush()
 
-    held("setting", bench.night("--set", "label_smoothing=0.2"), "settings", "label_smoothing")
+    held("setting", bench.night("--set", "task.label_smoothing=0.2"), "settings", "task.label_smoothing")
     held("label", bench.night(data=bench.relabelled()), "data", "train")
     held("devices", bench.night("--strategy", "cpu:2"), "environment", "devices")
     bench.install()

@@ -9,8 +9,9 @@ from small_dataset import publish
 
 from podline.documents.manifest import Manifest
 from podline.documents.skeleton import COCO, SKELETON
-from podline.recipes.pose_settings import PoseAugmentationSettings, PoseModelSettings, PoseSettings, PoseTargetSettings
-from podline.recipes.settings import Duration, OptimizerSettings, Recipe, ScheduleSettings
+from podline.kinds.pose.settings import PoseAugmentationSettings, PoseModelSettings, PoseSettings, PoseTargetSettings
+from podline.recipes.durations import Duration
+from podline.recipes.settings import OptimizerSettings, Recipe, ScheduleSettings
 
 SIDE, PEOPLE = 64, 3
 
@@ -24,7 +25,7 @@ POSE = PoseSettings(
 RECIPE = Recipe(
     name="tiny-pose",
     dataset="coco",
-    pose=POSE,
+    task=POSE,
     batch_size=4,
     evaluation_batch_size=4,
     duration=Duration(steps=8),

@@ -17,7 +17,8 @@ from podline.documents.manifest import MANIFEST, Manifest, dataset_folder, read_
 from podline.errors import ArtifactError
 from podline.evaluation.evaluate import evaluate
 from podline.progress import Reporter, silent
-from podline.recipes.settings import Duration, ModelSettings, OptimizerSettings, Recipe, ScheduleSettings
+from podline.recipes.durations import Duration
+from podline.recipes.settings import ModelSettings, OptimizerSettings, Recipe, ScheduleSettings
 from podline.stages.from_recipe import evaluation_spec, training_spec
 from podline.stages.specs import EvaluateSpec, TrainResult, TrainSpec
 from podline.stages.table import EVALUATE, TRAIN

@@ -7,7 +7,8 @@ from small_dataset import publish_dataset
 
 from podline.documents.manifest import Manifest
 from podline.errors import SettingsError
-from podline.recipes.settings import AugmentationSettings, Duration, Part, Recipe, ScheduleSettings
+from podline.recipes.durations import Duration, Part
+from podline.recipes.settings import AugmentationSettings, Recipe, ScheduleSettings
 from podline.training.plan import plan_training
 
 

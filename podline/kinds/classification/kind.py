@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from podline.documents.evaluation import Evaluation
-from podline.kinds.contract import Arrays, Kind
+from podline.kinds.classification.settings import ClassificationSettings
+from podline.kinds.contract import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     import keras  # pyright: ignore[reportMissingTypeStubs]
 
+    from podline.arrays import Arrays
     from podline.data.reader import SplitReader
     from podline.documents.manifest import Manifest
     from podline.documents.metric import Metric
@@ -64,6 +66,7 @@ class Classification(ImageKind):
     """One class for each image."""
 
     name = "classification"
+    settings = ClassificationSettings
     document = Evaluation
     examples = "examples"
     caption = "Accuracy; bars are 95 % intervals (Wilson)."
@@ -79,7 +82,7 @@ class Classification(ImageKind):
 
     def objective(self, recipe: Recipe, manifest: Manifest) -> Objective:
         """Return the cross-entropy."""
-        from podline.training.objective import class_objective
+        from podline.kinds.classification.objective import class_objective
 
         return class_objective(recipe, manifest)
 

@@ -21,7 +21,6 @@ class LabelsObjective(ImageObjective):
     """
 
     target = LABELS
-    headline_name = "labels right"
 
     @staticmethod
     def cross_entropy(labels: tf.Tensor, logits: tf.Tensor, smoothing: float = 0.0) -> tf.Tensor:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from podline.documents.pose_evaluation import PoseEvaluation
-from podline.kinds.contract import Arrays, Kind
+from podline.kinds.contract import Kind
+from podline.kinds.pose.settings import PoseSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     import keras  # pyright: ignore[reportMissingTypeStubs]
 
+    from podline.arrays import Arrays
     from podline.data.reader import SplitReader
     from podline.documents.manifest import Manifest
     from podline.documents.metric import Metric
@@ -40,6 +42,7 @@ class Pose(Kind):
     """People and their joints."""
 
     name = "pose"
+    settings = PoseSettings
     document = PoseEvaluation
     examples = "people"
     caption = "COCO’s AP over OKS 0.50…0.95, by pycocotools; bars are 95 % intervals (bootstrap over images)."
@@ -56,7 +59,7 @@ class Pose(Kind):
 
     def require_fit(self, recipe: Recipe, manifest: Manifest) -> None:
         """Refuse another side or skeleton than the data set's; see :meth:`Kind.require_fit`."""
-        from podline.input.pose_augmentation import require_fit
+        from podline.kinds.pose.augmentation import require_fit
 
         require_fit(recipe, manifest)
 
@@ -81,7 +84,7 @@ class Pose(Kind):
         from podline.models.counts import described
 
         skeleton = Skeleton.model_validate(facts[SKELETON]) if facts else COCO
-        poses, no_change = recipe.poses, ([0.0] * 3, [1.0] * 3)
+        poses, no_change = PoseSettings.of(recipe), ([0.0] * 3, [1.0] * 3)
         return described(build_pose_model(poses.model, poses.side, poses.targets.stride, skeleton, *no_change))
 
     def judge(self, case: Case) -> Judgement:

@@ -7,12 +7,12 @@ from typing import Any
 
 from podline.documents.manifest import Manifest
 from podline.documents.skeleton import Skeleton
-from podline.input.pose_targets import PoseTargets, pose_targets
 from podline.kinds.pose.losses import stage_losses
 from podline.kinds.pose.network import stage_names
 from podline.kinds.pose.records import KEYPOINTS
+from podline.kinds.pose.settings import PoseSettings
 from podline.kinds.pose.stage_measures import stage_figures, stage_sums, sum_names
-from podline.recipes.pose_settings import PoseSettings
+from podline.kinds.pose.targets import PoseTargets, pose_targets
 from podline.recipes.settings import Recipe
 from podline.training.objective import IMAGE, Batch
 
@@ -78,7 +78,7 @@ def _loss_of(stage: str) -> str:
 
 def pose_objective(recipe: Recipe, manifest: Manifest) -> Pose:
     """What a pose recipe trains for on a data set."""
-    return Pose(recipe.poses, manifest.skeleton)
+    return Pose(PoseSettings.of(recipe), manifest.skeleton)
 
 
 def _targets(batch: Batch) -> PoseTargets:

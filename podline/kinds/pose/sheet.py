@@ -17,6 +17,7 @@ from podline.drawing.skeletons import poses_of, with_skeletons
 from podline.evaluation.forward import News
 from podline.input.pipeline import EvaluationInput
 from podline.kinds.pose.judging import FIELDS, chosen_threshold, find_people, pose_answers
+from podline.kinds.pose.settings import PoseSettings
 from podline.plurals import plural
 from podline.progress import Reporter
 from podline.stages.tools import ShowSpec
@@ -43,7 +44,7 @@ def asked(
     spec: ShowSpec, model: keras.Model, store: Store, manifest: Manifest, reporter: Reporter
 ) -> tuple[Block, int, int]:
     """Return the first test images with people: whom the run finds, and who is labelled; nothing is right or wrong."""
-    poses = spec.recipe.poses
+    poses = PoseSettings.of(spec.recipe)
     answers = pose_answers(model, tf.distribute.get_strategy(), poses)
     reader = open_split(store, spec.dataset_folder, manifest, EVALUATION_SPLIT)
     people = reader.gather(np.arange(len(reader)), [_PEOPLE])[_PEOPLE]

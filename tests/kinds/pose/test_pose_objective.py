@@ -8,9 +8,9 @@ import tensorflow as tf
 from small_poses import POSE, RECIPE, SIDE, drawn, publish_poses
 
 from podline.documents.skeleton import COCO
+from podline.kinds.classification.objective import Classification
 from podline.kinds.pose.objective import Pose
 from podline.kinds.table import kind_of
-from podline.training.objective import Classification
 
 STAGES = ("stage1_paf", "stage2_paf", "stage3_heatmap")
 OBJECTIVE, TARGETS = Pose(POSE, COCO), kind_of(RECIPE).targets()

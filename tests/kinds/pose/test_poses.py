@@ -22,8 +22,8 @@ from podline.input.pipeline import EvaluationInput
 from podline.kinds.pose.judging import FIELDS, find_people, judge_answers, pose_answers
 from podline.kinds.pose.network import build_pose_model
 from podline.kinds.pose.oks import evaluate_results
+from podline.kinds.pose.settings import DecodingSettings
 from podline.progress import Reporter, silent
-from podline.recipes.pose_settings import DecodingSettings
 from podline.stages.specs import EvaluateSpec
 from podline.store.opening import open_store
 

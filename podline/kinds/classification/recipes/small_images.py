@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from podline.recipes.settings import OptimizerSettings, Part, ScheduleSettings
+from podline.recipes.durations import Part
+from podline.recipes.settings import OptimizerSettings, ScheduleSettings
 
 # Decoupled: 5e-3 here is what 5e-4 is as L2 in the loss, with a momentum of 0.9.
 OPTIMIZER = OptimizerSettings(kind="sgd", momentum=0.9, nesterov=True, weight_decay=5e-3)

@@ -7,8 +7,10 @@ Expect, on two CPU cores: 99.6 % of the 10,000 test images right after 5 epochs,
 
 from __future__ import annotations
 
-from podline.recipes.settings import AugmentationSettings, Duration, ModelSettings, Recipe
-from podline.recipes.small_images import OPTIMIZER, SCHEDULE
+from podline.kinds.classification.recipes.small_images import OPTIMIZER, SCHEDULE
+from podline.kinds.classification.settings import ClassificationSettings
+from podline.recipes.durations import Duration
+from podline.recipes.settings import AugmentationSettings, ModelSettings, Recipe
 
 RECIPE = Recipe(
     name="mnist",
@@ -19,5 +21,5 @@ RECIPE = Recipe(
     optimizer=OPTIMIZER,
     schedule=SCHEDULE,
     augmentation=AugmentationSettings(pad=2),
-    label_smoothing=0.1,
+    task=ClassificationSettings(label_smoothing=0.1),
 )

@@ -7,13 +7,14 @@ Joints, limbs and mirrored pairs are those of the annotations; docs/how-to/keypo
 
 from __future__ import annotations
 
-from podline.recipes.pose_settings import PoseAugmentationSettings, PoseModelSettings, PoseSettings, PoseTargetSettings
-from podline.recipes.settings import Duration, FitSettings, OptimizerSettings, Part, Recipe, ScheduleSettings
+from podline.kinds.pose.settings import PoseAugmentationSettings, PoseModelSettings, PoseSettings, PoseTargetSettings
+from podline.recipes.durations import Duration, Part
+from podline.recipes.settings import FitSettings, OptimizerSettings, Recipe, ScheduleSettings
 
 RECIPE = Recipe(
     name="keypoints",
     dataset="keypoints",
-    pose=PoseSettings(
+    task=PoseSettings(
         side=256,
         max_people=10,
         model=PoseModelSettings(width=0.5, features=64, paf_stages=2, heatmap_stages=1, stage_width=64, stage_depth=2),

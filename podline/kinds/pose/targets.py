@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from podline.documents.skeleton import Skeleton
-from podline.recipes.pose_settings import PoseTargetSettings
+from podline.kinds.pose.settings import PoseTargetSettings
 
 # A limb shorter than this, in pixels, has no direction.
 _SHORTEST_LIMB = 1 / 128

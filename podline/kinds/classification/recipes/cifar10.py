@@ -8,8 +8,10 @@ The 50,000 images of the official archive take six times as long an epoch.
 
 from __future__ import annotations
 
-from podline.recipes.settings import AugmentationSettings, Duration, Recipe
-from podline.recipes.small_images import OPTIMIZER, SCHEDULE
+from podline.kinds.classification.recipes.small_images import OPTIMIZER, SCHEDULE
+from podline.kinds.classification.settings import ClassificationSettings
+from podline.recipes.durations import Duration
+from podline.recipes.settings import AugmentationSettings, Recipe
 
 RECIPE = Recipe(
     name="cifar10",
@@ -19,6 +21,6 @@ RECIPE = Recipe(
     optimizer=OPTIMIZER,
     schedule=SCHEDULE,
     augmentation=AugmentationSettings(pad=4, flip=True, cutout=8),
-    label_smoothing=0.1,
+    task=ClassificationSettings(label_smoothing=0.1),
     evaluate_every=Duration(epochs=2),
 )

@@ -7,8 +7,9 @@ Expect 90.5 % of 5,082 images held out of CIFAR-10's training split as JPEG file
 
 from __future__ import annotations
 
-from podline.recipes.cifar10_5min import RECIPE as SHORT
-from podline.recipes.settings import AugmentationSettings, Duration
+from podline.kinds.classification.recipes.cifar10_5min import RECIPE as SHORT
+from podline.recipes.durations import Duration
+from podline.recipes.settings import AugmentationSettings
 
 RECIPE = SHORT.changed(
     name="cifar10-15min",

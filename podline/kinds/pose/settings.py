@@ -7,8 +7,9 @@ from typing import ClassVar
 
 from pydantic import Field, model_validator
 
-from podline.frozen import Frozen, Json
+from podline.frozen import Frozen, JsonObject
 from podline.recipes.augmentations import Augmentation
+from podline.recipes.task import TaskSettings
 
 
 class PoseTargetSettings(Frozen):
@@ -71,11 +72,10 @@ class PoseAugmentationSettings(Augmentation):
         brightness: add up to this share of the full range to all channels, or take it away.
         contrast: multiply differences from middle grey by up to this much more or less than 1.
         saturation: multiply differences from a pixel's own grey by up to this much more or less than 1.
-        also: augmentations of installed packages, name → amount; after all of these, in the order of their names.
         image_size: side of the images that are trained on, in pixels; 0 keeps the size of the records.
     """
 
-    applied_by: ClassVar[str] = "podline.input.pose_augmentation:augmented"
+    applied_by: ClassVar[str] = "podline.kinds.pose.augmentation:augmented"
 
     flip: bool = False
     rotation: float = Field(default=0.0, ge=0, le=180)
@@ -85,7 +85,6 @@ class PoseAugmentationSettings(Augmentation):
     brightness: float = Field(default=0.0, ge=0, le=1)
     contrast: float = Field(default=0.0, ge=0, lt=1)
     saturation: float = Field(default=0.0, ge=0, le=1)
-    also: dict[str, Json] = Field(default_factory=dict, exclude_if=operator.not_)
     image_size: int = Field(default=0, ge=0, le=4096, exclude_if=operator.not_)
 
     @model_validator(mode="after")
@@ -132,7 +131,7 @@ class DecodingSettings(Frozen):
     reach: float = Field(default=0.5, ge=0)
 
 
-class PoseSettings(Frozen):
+class PoseSettings(TaskSettings):
     """What a recipe says that is about poses.
 
     Attributes:
@@ -146,6 +145,10 @@ class PoseSettings(Frozen):
         decoding: how its answers become people.
     """
 
+    common = ()
+    may_change = ("task.augmentation", "task.emphasis", "task.targets.joint_sigma", "task.targets.limb_sigma")
+
+    kind: str = "pose"
     side: int = Field(default=368, ge=32, le=4096, multiple_of=8)
     max_people: int = Field(default=20, ge=1, le=127)
     model: PoseModelSettings = PoseModelSettings()
@@ -161,3 +164,12 @@ class PoseSettings(Frozen):
                 f"side={self.side} vs targets.stride={self.targets.stride}: the network's input must be whole cells"
             )
         return self
+
+    @property
+    def image_side(self) -> int:
+        """Return the side of the network's input, in pixels."""
+        return self.side
+
+    def conversion(self) -> JsonObject:
+        """Return the size of images and the places for people."""
+        return {"side": self.side, "max_people": self.max_people}

@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from podline.data.keypoints import mirrored
 from podline.documents.skeleton import COCO
-from podline.input.pose_targets import pose_targets
-from podline.recipes.pose_settings import PoseTargetSettings
+from podline.kinds.pose.settings import PoseTargetSettings
+from podline.kinds.pose.targets import pose_targets
 
 SIDE, STRIDE, CELLS = 64, 8, 8
 SETTINGS = PoseTargetSettings(stride=STRIDE, joint_sigma=6, limb_sigma=5)

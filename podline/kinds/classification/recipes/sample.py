@@ -7,8 +7,10 @@ Expect, on two CPU cores: 98 % of the 1,000 test images right after 10 epochs, i
 
 from __future__ import annotations
 
-from podline.recipes.settings import AugmentationSettings, Duration, ModelSettings, Recipe
-from podline.recipes.small_images import OPTIMIZER, SCHEDULE
+from podline.kinds.classification.recipes.small_images import OPTIMIZER, SCHEDULE
+from podline.kinds.classification.settings import ClassificationSettings
+from podline.recipes.durations import Duration
+from podline.recipes.settings import AugmentationSettings, ModelSettings, Recipe
 
 RECIPE = Recipe(
     name="sample",
@@ -19,5 +21,5 @@ RECIPE = Recipe(
     optimizer=OPTIMIZER,
     schedule=SCHEDULE,
     augmentation=AugmentationSettings(pad=4, flip=True),
-    label_smoothing=0.1,
+    task=ClassificationSettings(label_smoothing=0.1),
 )

@@ -8,8 +8,10 @@ change.
 
 from __future__ import annotations
 
-from podline.recipes.settings import AugmentationSettings, Duration, FitSettings, ModelSettings, Recipe
-from podline.recipes.small_images import OPTIMIZER, SCHEDULE
+from podline.kinds.classification.recipes.small_images import OPTIMIZER, SCHEDULE
+from podline.kinds.classification.settings import ClassificationSettings
+from podline.recipes.durations import Duration
+from podline.recipes.settings import AugmentationSettings, FitSettings, ModelSettings, Recipe
 
 RECIPE = Recipe(
     name="images",
@@ -21,6 +23,6 @@ RECIPE = Recipe(
     optimizer=OPTIMIZER,
     schedule=SCHEDULE.changed(learning_rate=0.1),
     augmentation=AugmentationSettings(pad=8, flip=True),
-    label_smoothing=0.1,
+    task=ClassificationSettings(label_smoothing=0.1),
 )
 """Flips images: not for letters and digits."""

@@ -14,7 +14,7 @@ from podline.data.keypoints import mirrored
 from podline.documents.manifest import Manifest
 from podline.documents.skeleton import COCO
 from podline.input.augmentation import Chance
-from podline.input.pose_augmentation import (
+from podline.kinds.pose.augmentation import (
     affine_maps,
     augmented,
     draw_colours,
@@ -25,8 +25,8 @@ from podline.input.pose_augmentation import (
     moved_masks,
     recoloured,
 )
-from podline.input.pose_targets import pose_targets
-from podline.recipes.pose_settings import PoseAugmentationSettings, PoseTargetSettings
+from podline.kinds.pose.settings import PoseAugmentationSettings, PoseTargetSettings
+from podline.kinds.pose.targets import pose_targets
 
 SIDE = 64
 STRONG = PoseAugmentationSettings(

@@ -8,13 +8,14 @@ Without a source it is the drawn sample of stick people; with one, images and an
 
 from __future__ import annotations
 
-from podline.recipes.pose_settings import PoseAugmentationSettings, PoseModelSettings, PoseSettings, PoseTargetSettings
-from podline.recipes.settings import Duration, OptimizerSettings, Part, Recipe, ScheduleSettings
+from podline.kinds.pose.settings import PoseAugmentationSettings, PoseModelSettings, PoseSettings, PoseTargetSettings
+from podline.recipes.durations import Duration, Part
+from podline.recipes.settings import OptimizerSettings, Recipe, ScheduleSettings
 
 RECIPE = Recipe(
     name="coco_pose",
     dataset="coco",
-    pose=PoseSettings(
+    task=PoseSettings(
         side=256,
         model=PoseModelSettings(width=0.5, features=64, paf_stages=2, heatmap_stages=1, stage_width=64, stage_depth=2),
         targets=PoseTargetSettings(stride=8, joint_sigma=7.0, limb_sigma=7.0),

@@ -20,7 +20,7 @@ from podline.documents.manifest import Manifest
 from podline.documents.skeleton import Skeleton
 from podline.errors import SettingsError
 from podline.input.augmentation import Chance, resized, with_installed
-from podline.recipes.pose_settings import PoseAugmentationSettings
+from podline.kinds.pose.settings import PoseAugmentationSettings, PoseSettings
 from podline.recipes.settings import Recipe
 
 Doubles = npt.NDArray[np.float64]
@@ -199,20 +199,21 @@ def require_fit(recipe: Recipe, manifest: Manifest) -> None:
     Raises:
         SettingsError: it has not.
     """
-    if recipe.poses.augmentation.flip and manifest.skeleton.mirrored is None:
+    poses = PoseSettings.of(recipe)
+    if poses.augmentation.flip and manifest.skeleton.mirrored is None:
         raise SettingsError(
-            f"pose.augmentation.flip=true vs joints of {manifest.dataset}/{manifest.fingerprint} whose names do not "
-            "say left and right: train with `--set pose.augmentation.flip=false`, or convert with "
+            f"task.augmentation.flip=true vs joints of {manifest.dataset}/{manifest.fingerprint} whose names do not "
+            "say left and right: train with `--set task.augmentation.flip=false`, or convert with "
             '`--set \'conversion.mirrored=[["A","B"]]\'`, [] if a mirror image needs no other names'
         )
-    size, stride = recipe.poses.augmentation.image_size, recipe.poses.targets.stride
+    size, stride = poses.augmentation.image_size, poses.targets.stride
     if size % stride:
         raise SettingsError(
-            f"pose.augmentation.image_size={size} vs pose.targets.stride={stride}: images must be whole cells"
+            f"task.augmentation.image_size={size} vs task.targets.stride={stride}: images must be whole cells"
         )
-    side, found = recipe.poses.side, manifest.image_shape[0]
+    side, found = poses.side, manifest.image_shape[0]
     if found != side:
         raise SettingsError(
-            f"pose.side={side} vs images of {found} pixels in {manifest.dataset}/{manifest.fingerprint}: convert the "
-            f"data with `--side {side}`, or train with `--set pose.side={found}`"
+            f"task.side={side} vs images of {found} pixels in {manifest.dataset}/{manifest.fingerprint}: convert the "
+            f"data with `--side {side}`, or train with `--set task.side={found}`"
         )

@@ -7,8 +7,10 @@ Expect 88.7 % of 5,082 images held out of CIFAR-10's training split as JPEG file
 
 from __future__ import annotations
 
-from podline.recipes.settings import AugmentationSettings, Duration, ModelSettings, Recipe
-from podline.recipes.small_images import FALLING, MUON
+from podline.kinds.classification.recipes.small_images import FALLING, MUON
+from podline.kinds.classification.settings import ClassificationSettings
+from podline.recipes.durations import Duration
+from podline.recipes.settings import AugmentationSettings, ModelSettings, Recipe
 
 RECIPE = Recipe(
     name="cifar10-5min",
@@ -20,7 +22,6 @@ RECIPE = Recipe(
     optimizer=MUON,
     schedule=FALLING,
     augmentation=AugmentationSettings(pad=2, flip=True, alternate=True),
-    label_smoothing=0.1,
+    task=ClassificationSettings(label_smoothing=0.1, views=6),
     evaluate_every=Duration(epochs=2),
-    views=6,
 )

@@ -1,0 +1,143 @@
+"""What a classifier is trained for: cross-entropy, or an installed package's loss, and the share of right answers."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Self
+
+import tensorflow as tf
+
+from podline import entry_points
+from podline.documents.manifest import Manifest
+from podline.errors import SettingsError
+from podline.kinds.classification.settings import ClassificationSettings
+from podline.recipes.parts import LOSSES
+from podline.recipes.settings import LossSettings, Recipe
+from podline.training.objective import IMAGE, LABEL, Batch
+
+Loss = Callable[[Any, Any], Any]
+
+
+class ImageObjective:
+    """An image answered with a logit for each class.
+
+    Attributes:
+        target: the field of a record that the answer is compared with.
+        settings: which loss.
+        smoothing: of ``cross_entropy`` in training.
+    """
+
+    target: ClassVar[str]
+    measured: tuple[str, ...] = ("correct",)
+
+    def __init__(self, smoothing: float = 0.0, settings: LossSettings = LossSettings()) -> None:  # noqa: B008 (frozen)
+        self.settings, self.smoothing = settings, smoothing
+        self._loss: Loss = functools.partial(self.cross_entropy, smoothing=smoothing)
+        if settings.kind != LossSettings().kind or settings.options:
+            self._loss = LOSSES.make(settings, settings)
+
+    @staticmethod
+    def cross_entropy(labels: tf.Tensor, logits: tf.Tensor, smoothing: float = 0.0) -> tf.Tensor:
+        """Return the cross-entropy of each example, in nats, float32, (n,).
+
+        Args:
+            labels: the target, (n, …).
+            logits: float32, (n, classes).
+            smoothing: share of the target that is spread evenly over all answers.
+        """
+        raise NotImplementedError
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Return the image and its target."""
+        return (IMAGE, self.target)
+
+    @property
+    def evaluated(self) -> Self:
+        """Return the same without smoothing."""
+        return type(self)(settings=self.settings)
+
+    def prepared(self, batch: Batch) -> Batch:
+        """As it is: the target is all that is needed."""
+        return batch
+
+    def terms(self, batch: Batch, outputs: tf.Tensor) -> Batch:
+        """Return the loss by its name; ``cross_entropy`` is in nats.
+
+        Args:
+            batch: with the target, any integer type, (n, …).
+            outputs: logits, float32, (n, classes).
+
+        Raises:
+            SettingsError: an installed loss fails, or gives no number for each example.
+        """
+        name = self.settings.kind
+        try:
+            losses = tf.cast(self._loss(batch[self.target], outputs), tf.float32)
+        except tf.errors.OpError:
+            raise
+        except Exception as error:
+            raise SettingsError(f"loss {name}: {entry_points.reason(error)}") from error
+        if losses.shape.rank != 1:
+            raise SettingsError(f"loss {name} gives shape {losses.shape} vs (n,): give a number for each example")
+        return {name: losses}
+
+    def figures(self, sums: Mapping[str, float], examples: int) -> dict[str, Any]:
+        """``accuracy``."""
+        return {"accuracy": sums["correct"] / examples}
+
+    def headline(self, sums: Mapping[str, float], examples: int) -> tuple[str, float]:
+        """The accuracy."""
+        return "accuracy", sums["correct"] / examples
+
+
+class Classification(ImageObjective):
+    """One class for each image."""
+
+    target = LABEL
+
+    @staticmethod
+    def cross_entropy(labels: tf.Tensor, logits: tf.Tensor, smoothing: float = 0.0) -> tf.Tensor:
+        """See :func:`cross_entropy`."""
+        return cross_entropy(labels, logits, smoothing)
+
+    def measures(self, batch: Batch, outputs: tf.Tensor) -> Batch:
+        """``correct``: 1 where the largest logit is the label's, else 0."""
+        guesses = tf.argmax(outputs, axis=-1, output_type=tf.int32)
+        return {"correct": tf.cast(guesses == tf.cast(batch[LABEL], tf.int32), tf.float32)}
+
+
+def class_objective(recipe: Recipe, _manifest: Manifest) -> Classification:
+    """Return what a recipe for classes trains for."""
+    return Classification(ClassificationSettings.of(recipe).label_smoothing, recipe.loss)
+
+
+def cross_entropy_of(_settings: LossSettings) -> Loss:
+    """Return cross-entropy as it is evaluated, without smoothing."""
+    return cross_entropy
+
+
+def cross_entropy(labels: tf.Tensor, logits: tf.Tensor, smoothing: float = 0.0) -> tf.Tensor:
+    """Cross-entropy of each example, in nats.
+
+    Args:
+        labels: class indices, any integer type, shape (n,).
+        logits: float32, shape (n, classes).
+        smoothing: share of the target that is spread evenly over all classes. Szegedy et al.: "Rethinking the Inception
+            Architecture", CVPR 2016, section 7.
+
+    Returns:
+        float32, shape (n,); NaN for a label that no logit stands for, on every kind of device and with any smoothing.
+        TensorFlow itself would raise an error, or give NaN, or take a label that does not exist for one that is not
+        known.
+    """
+    classes = int(logits.shape[-1] or 0)
+    known = (labels >= 0) & (labels < classes)
+    safe = tf.where(known, labels, tf.zeros_like(labels))
+    if smoothing:
+        targets = tf.one_hot(safe, classes) * (1 - smoothing) + smoothing / classes
+        losses = tf.nn.softmax_cross_entropy_with_logits(labels=targets, logits=logits)
+    else:
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=safe, logits=logits)
+    return tf.where(known, losses, float("nan"))
