@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from dying_runs import losses
 from several_labels import COLOURS, as_joined, drawn
 
 from podline.beam_jobs.conversion import convert
 from podline.datasets.validation import validate
 from podline.documents.manifest import dataset_folder, read_manifest
+from podline.documents.metrics_log import METRICS, StepsLine, read_metrics
 from podline.evaluation.evaluate import evaluate
 from podline.evaluation.predicting import run as predict
 from podline.evaluation.sheet import run as draw_sheet
@@ -109,6 +109,12 @@ def finished(store: Store, fingerprint: str, seed: int) -> Finished:
 @pytest.fixture(scope="module")
 def runs(store: Store, fingerprint: str) -> list[Finished]:
     return [finished(store, fingerprint, seed) for seed in (0, 1)]
+
+
+def losses(folder: Path) -> list[float]:
+    """The loss of every step."""
+    lines = read_metrics(folder / METRICS)
+    return [loss for line in lines if isinstance(line, StepsLine) for loss in line.losses]
 
 
 def evaluation_of(store: Store, run: Finished) -> LabelsEvaluation:
