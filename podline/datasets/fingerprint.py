@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from podline.data.images.listing import listing, one
@@ -172,7 +173,5 @@ def _state(source: str, settings: ConverterSettings) -> object:
         folders = [place, *(place / name for name in settings.folders)]
     elif place.suffix not in _ARCHIVES:
         folders.append(place.parent)  # a table names files beside it
-    files = [] if place.is_dir() else [one(place)]
-    for folder in folders:
-        files += listing(folder) if folder.is_dir() else []
-    return [str(place), [file.state for file in files]]
+    files = chain([] if place.is_dir() else [one(place)], *map(listing, filter(Path.is_dir, folders)))
+    return [str(place), digests.of_list(file.state for file in files)]

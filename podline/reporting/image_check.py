@@ -13,10 +13,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from podline.data.images.deciding import Image, in_general, kept
+from podline.data.images.deciding import in_general
+from podline.data.images.image_table import Image
 from podline.data.images.near import NearPair
 from podline.data.images.opening import ImagesSource
 from podline.data.records import layout_of
+from podline.data.rows import SourceSplit
 from podline.data.shown import printable
 from podline.data.sources.source import open_raw
 from podline.datasets.fingerprint import source_cache
@@ -32,6 +34,7 @@ from podline.store.contract import Store, explained
 # Of a picture's longer side, in pixels.
 _BOUNDS = (32, 64, 128, 256, 512, 1024, 2048, 4096)
 _EXAMPLES, _CLASSES = 8, 12
+_LOOKED_AT = 20_000  # records for examples
 _PAIRS, _PAIRS_IN_A_ROW, _LETTERS = 24, 3, 18
 
 
@@ -57,7 +60,7 @@ class Checked:
             "sizes": self._sizes(),
             "near_duplicates": [self._pair(pair) for pair in self.source.near],
             "left_out": [record.model_dump() for record in self.source.quarantined],
-            "source_bytes": sum(image.bytes for image in self.source.images),
+            "source_bytes": int(self.source.images.column("bytes", self.source.images.every).sum()),
             "record_bytes": self._bytes,
             "seconds": self.seconds,
         }
@@ -95,12 +98,20 @@ class Checked:
             StoreError: the file cannot be written.
         """
         train = self.source.splits[0]
-        labels = train.targets["label"][train.kept]
+        has = self._classes_of(train)
         rows = []
         for label, name in enumerate(self.source.class_names[:_CLASSES]):
-            images = train.read(np.flatnonzero(labels == label)[:_EXAMPLES])["image"]
+            images = train.read(np.flatnonzero(has[:, label])[:_EXAMPLES])["image"]
             rows.append(PictureRow(printable(name, 14), [Picture(image) for image in images]))
         _write(sheet([Block("Examples to train on", self.source.words[0], rows)]), file)
+
+    def _classes_of(self, split: SourceSplit) -> npt.NDArray[np.bool_]:
+        """Return which classes the first records of a split have, (n, classes)."""
+        kept, found = split.kept, list[npt.NDArray[np.bool_]]()
+        for place in (range(len(split)) if kept is None else kept.tolist())[:_LOOKED_AT]:
+            one = {name: values[place : place + 1] for name, values in split.targets.items()}
+            found.append(self.source.settings.targets.census(one, len(self.source.class_names)) > 0)
+        return np.stack(found)
 
     def write_pairs(self, file: Path) -> bool:
         """Draws the nearest pairs of a test image and a training image that nearly repeat each other.
@@ -138,12 +149,16 @@ class Checked:
 
     def _classes(self) -> dict[str, dict[str, int]]:
         """Class → split → images."""
-        counts = Counter((image.label, image.split) for image in kept(self.source.images))
-        return {name: {split: counts[name, split] for split in self.source.sizes} for name in self.source.class_names}
+        names, counts = self.source.class_names, {}
+        for split in self.source.splits:
+            targets = {name: values[split.kept] for name, values in split.targets.items()}
+            counts[split.name] = self.source.settings.targets.census(targets, len(names)).tolist()
+        return {name: {split: found[at] for split, found in counts.items()} for at, name in enumerate(names)}
 
     def _sizes(self) -> dict[str, int]:
         """Range of the longer side → images, without those ranges that none is in."""
-        longer = [max(image.width, image.height) for image in kept(self.source.images)]
+        images = self.source.images
+        longer = np.maximum(*(images.column(name, images.kept()) for name in ("width", "height")))
         counts = np.bincount(np.searchsorted(_BOUNDS, longer), minlength=len(_BOUNDS) + 1)
         names = [f"to {_BOUNDS[0]}", *(f"{low + 1} to {high}" for low, high in pairwise(_BOUNDS))]
         names.append(f"from {_BOUNDS[-1] + 1}")

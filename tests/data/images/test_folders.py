@@ -135,7 +135,7 @@ def test_images_beside_the_class_folders_count_as_left_out(folder: Path, tmp_pat
 def found(*folders: str) -> Folders | None:
     """What two images in each of some folders are taken for."""
     files = [Found(name, name, 1, 0) for folder in folders for name in (f"{folder}/0.jpg", f"{folder}/1.jpg")]
-    return Folders.find(Files(files, files), ImagesSettings())
+    return Folders.find(Files("raw", files, files), ImagesSettings())
 
 
 @pytest.mark.parametrize(

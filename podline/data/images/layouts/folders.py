@@ -15,7 +15,7 @@ from typing import Self
 
 from podline.data.images.items import HELD_OUT, SPLITS, TRAINING, Item, Place, split_in_name
 from podline.data.images.layout import Layout, outside
-from podline.data.images.listing import Files
+from podline.data.images.listing import Files, Found
 from podline.data.images.settings import ImagesSettings
 from podline.data.shown import printable
 from podline.errors import SourceError
@@ -70,8 +70,9 @@ class Folders(Layout):
         Raises:
             SourceError: a folder may be a split or a class.
         """
-        images = [file for file in files.readable if file.is_image] or files.readable
-        folders = {_parts(folder): count for folder, count in Counter(file.folder for file in images).items()}
+        images = Counter(file.folder for file in files.readable if file.is_image)
+        found = images or Counter(file.folder for file in files.readable)
+        folders = {_parts(folder): count for folder, count in found.items()}
         depth = split_folders(folders)
         classes = {depth.split_and_class(folder)[1] if depth else folder for folder in folders} - {()}
         if not depth and len(class_folders(folders)) < 2:
@@ -82,6 +83,10 @@ class Folders(Layout):
     def words(self) -> str:
         """Which folders hold what."""
         return "folders, " + (" and ".join(self._tops) or "<class>/")
+
+    def reads(self, _file: Found, /) -> bool:
+        """Return that every file is."""
+        return True
 
     @property
     def splits(self) -> frozenset[str]:
