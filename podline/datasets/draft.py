@@ -65,16 +65,16 @@ def manifest_of(
 def _split(name: str, shards: Iterator[WrittenShard], count: int, truth: FileInfo | None) -> SplitInfo:
     """Return what the manifest says of a split of ``count`` shards."""
     first = next(shards)
-    counts, pixels = np.zeros(len(first.info.class_counts), np.int64), add_up([first.pixels])
+    counts, pixels = np.array(first.info.class_counts, np.int64), add_up([first.pixels])
 
     def infos() -> Iterator[ShardInfo]:
         nonlocal counts, pixels
         yield first.in_manifest(count)
         for shard in shards:
-            counts, pixels = counts + shard.info.class_counts, add_up([pixels, shard.pixels])
+            counts += np.array(shard.info.class_counts, np.int64)
+            pixels = add_up([pixels, shard.pixels])
             yield shard.in_manifest(count)
 
-    counts += first.info.class_counts
     table = ShardTable.of(infos())
     return SplitInfo(
         name=name,

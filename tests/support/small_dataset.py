@@ -145,9 +145,9 @@ def publish(
     return manifest
 
 
-def seal(root: Path | str, dataset: str = "sample") -> Manifest:
+def seal(root: Path | str, dataset: str = "sample", fingerprint: str = FINGERPRINT) -> Manifest:
     """Has the manifest say of the shards what they are now: as if the data had been converted so."""
-    store, folder = open_store(root), dataset_folder(dataset, FINGERPRINT)
+    store, folder = open_store(root), dataset_folder(dataset, fingerprint)
     manifest = read_manifest(store, folder)
 
     def sealed(shard: ShardInfo) -> ShardInfo:
