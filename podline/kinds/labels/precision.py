@@ -54,9 +54,9 @@ def _share(odds: float) -> float:
 
 
 def mean_of(estimates: Sequence[Estimate]) -> Estimate:
-    """Return the mean of several estimates of the same images."""
-    influence = np.sum([each.influence for each in estimates], axis=0) / len(estimates)
-    value = math.fsum(each.value for each in estimates) / len(estimates)
+    """Return the mean of several estimates of the same images; 0 of none, of which nothing is known."""
+    influence = np.sum([each.influence for each in estimates], axis=0) / max(1, len(estimates))
+    value = math.fsum(each.value for each in estimates) / max(1, len(estimates))
     return Estimate(value, influence, sum(each.positives for each in estimates))
 
 
@@ -85,12 +85,13 @@ def f1(labels: npt.NDArray[Any], named: npt.NDArray[Any]) -> Estimate:
     """Return F1, the harmonic mean of precision and recall, over all answers.
 
     Args:
-        labels: whether each image has a label, (n,), or several, (n, labels); at least one is there.
+        labels: whether each image has a label, (n,), or several, (n, labels); with none, F1 is 0.
         named: whether the model says so, likewise.
     """
     right, said = ((each.reshape(len(labels), -1).sum(axis=1)) for each in (labels & named, labels * 1 + named))
-    value = 2 * float(right.sum() / said.sum())
-    return Estimate(value, (2 * right - value * said) / said.sum(), int(labels.sum()))
+    total = max(1, int(said.sum()))
+    value = 2 * float(right.sum()) / total
+    return Estimate(value, (2 * right - value * said) / total, int(labels.sum()))
 
 
 def best_threshold(labels: npt.NDArray[Any], scores: npt.NDArray[Any]) -> float:
