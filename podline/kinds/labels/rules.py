@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from podline.errors import SettingsError
-from podline.kinds.labels.pairs import sampled_change
 from podline.kinds.labels.precision import Estimate, average_precision
 from podline.kinds.labels.scores import Scores
 from podline.measures import measure_named
-from podline.promotion.figure import LEAST_EXAMPLES, Figure, Pair, number, rule
+from podline.noise import Noise, luck_within, seeds_of
+from podline.promotion.figure import LEAST_EXAMPLES, Figure, Pair, rule
 from podline.recipes.promotion_settings import Margin, PromotionSettings
 
 _GUARDED = ("f1_micro", "f1_macro")
@@ -51,6 +52,14 @@ def guards(pair: Pair, settings: PromotionSettings) -> Iterator[Figure]:
 
 
 def _figure(name: str, pair: Pair, of: Callable[[Scores], Estimate], spread: float, margin: Margin) -> Figure:
+    """Return a figure as :func:`podline.promotion.figure.shares` does, of influences in place of right answers."""
     known, now = [of(each) for each in pair.known], of(pair.candidate)
-    values: Sequence[float] = [*(each.value for each in known), now.value]
-    return number(name, "map", values, (sampled_change(known[0], now), known[0].variance), spread, margin)
+    values, influences = np.array([[each.value] for each in known]), np.stack([each.influence for each in known])
+    trainings, images = influences.shape
+    # An image's value is the figure plus its influence times the number of images: the mean of these is the figure.
+    within = images**2 * influences.var(axis=0, ddof=1).mean() if trainings > 1 else 0.0
+    luck = float(luck_within(images * known[0].variance, images, within, trainings))
+    [seeds] = seeds_of(values, math.inf, luck, spread)
+    noise = Noise(float(values.mean()), math.inf, luck, float(seeds), trainings)
+    sampled = float(((now.influence - influences.mean(axis=0)) ** 2).sum())
+    return Figure(name, "map", known[0].value, now.value, sampled, noise, margin)
