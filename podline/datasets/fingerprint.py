@@ -164,7 +164,8 @@ def find_converted(spec: ConvertSpec, reporter: Reporter) -> ConvertResult | Non
 def _state(source: str, settings: ConverterSettings) -> object:
     """Return names, sizes and times of all files that a source's records may come from."""
     if is_remote(source):
-        return [source, sorted([found.name, found.bytes, found.version] for found in objects_of(source)[1])]
+        objects = objects_of(source)[1]
+        return [source, digests.of_list([found.name, found.bytes, found.version] for found in objects)]
     place = Path(source).expanduser().absolute()
     if not place.exists():
         raise SourceError(f"{source} does not exist; give an existing folder or file with --source")

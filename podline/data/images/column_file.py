@@ -8,10 +8,14 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute
 
 from podline.store.contract import explained
 
+compute: Any = pyarrow.compute  # its functions are made when it is imported
 BATCH = 1 << 14  # rows
 SHA256_BYTES = 32
 TEXT, DIGEST = pa.binary(), pa.binary(SHA256_BYTES)
@@ -61,6 +65,13 @@ def encoded(text: str) -> bytes:
 def decoded(text: bytes) -> str:
     """Return the text that :func:`encoded` was given."""
     return text.decode("utf-8", "surrogatepass")
+
+
+def array(column: pa.Array) -> npt.NDArray[Any]:
+    """Return numbers, or checksums, which compare as their bytes do; an empty one is none."""
+    if column.type == DIGEST:
+        return np.frombuffer(column.buffers()[1], f"S{SHA256_BYTES}", len(column))
+    return column.to_numpy(zero_copy_only=False)
 
 
 class ColumnFile:

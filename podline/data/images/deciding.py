@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from podline.data.images.column_file import decoded, encoded
-from podline.data.images.image_table import ImageTable, Mask, Numbers, array, compute, heads
+from podline.data.images.column_file import array, compute, decoded, encoded
+from podline.data.images.image_table import ImageTable, Mask, Numbers, heads
 from podline.data.images.items import HELD_OUT, SPLITS, TEST, TRAIN, test_split_of
 from podline.data.shown import printable, shortened
 from podline.data.sources.class_names import problem_of

@@ -10,12 +10,20 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute
 
-from podline.data.images.column_file import BATCH, DIGEST, SHA256_BYTES, TEXT, ColumnFile, decoded, write_rows
+from podline.data.images.column_file import (
+    BATCH,
+    DIGEST,
+    SHA256_BYTES,
+    TEXT,
+    ColumnFile,
+    array,
+    compute,
+    decoded,
+    write_rows,
+)
 from podline.data.images.items import TEST, TRAIN
 
-compute: Any = pyarrow.compute  # its functions are made when it is imported
 Mask = npt.NDArray[np.bool_]
 Numbers = npt.NDArray[np.int64]
 
@@ -165,13 +173,6 @@ def _values(column: pa.Array) -> Sequence[Any]:
 
 def _dtype(name: str) -> Any:
     return f"S{SHA256_BYTES}" if _TYPES[name] == DIGEST else _TYPES[name].to_pandas_dtype()
-
-
-def array(column: pa.Array) -> npt.NDArray[Any]:
-    """Return numbers, or checksums, which compare as their bytes do; an empty one is none."""
-    if column.type == DIGEST:
-        return np.frombuffer(column.buffers()[1], f"S{SHA256_BYTES}", len(column))
-    return column.to_numpy(zero_copy_only=False)
 
 
 def heads(checksums: pa.Array) -> npt.NDArray[np.uint64]:

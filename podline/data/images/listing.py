@@ -7,17 +7,17 @@ import re
 import stat
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple, overload
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 import pyarrow as pa
 
-from podline.data.images.column_file import TEXT, ColumnFile, decoded, write_rows
+from podline.data.images.column_file import TEXT, ColumnFile, array, compute, encoded, write_rows
 from podline.data.images.settings import ImagesSettings
 from podline.data.places import IMAGE_ENDINGS
 from podline.data.rawfiles import reading
@@ -79,11 +79,17 @@ class Listing(Sequence[Found]):
     """
 
     def __init__(self, folder: str, path: Path) -> None:
-        self._folder, self._path = folder, path
+        self._folder, self._path = folder.rstrip("/"), path
 
     def __iter__(self) -> Iterator[Found]:
         for _, batch in self._columns.batches(*_TYPES):
-            yield from map(self._found, *(column.to_pylist() for column in batch.columns))
+            yield from self._files(batch)
+
+    def ending(self, *endings: str) -> Iterator[Found]:
+        """Yield the files whose names end so."""
+        for _, batch in self._columns.batches(*_TYPES):
+            found = [array(compute.ends_with(batch["name"], encoded(ending))) for ending in endings]
+            yield from self._files(batch.filter(np.logical_or.reduce(found)))
 
     def __len__(self) -> int:
         return len(self._columns)
@@ -95,7 +101,8 @@ class Listing(Sequence[Found]):
     def __getitem__(self, number: int | slice) -> Found | Sequence[Found]:
         if isinstance(number, slice):
             return [self[one] for one in range(*number.indices(len(self)))]
-        return self._found(*(column[number].as_py() for column in self._mapped.columns))
+        [found] = self._files(self._mapped.slice(number, 1))
+        return found
 
     def __getstate__(self) -> tuple[str, Path]:
         return self._folder, self._path
@@ -103,9 +110,11 @@ class Listing(Sequence[Found]):
     def __setstate__(self, state: tuple[str, Path]) -> None:
         self._folder, self._path = state
 
-    def _found(self, name: bytes, size: int, changed: int) -> Found:
-        path = decoded(name)
-        return Found(path, os.path.join(self._folder, path) if path else self._folder, size, changed)  # noqa: PTH118
+    def _files(self, batch: Any) -> Iterator[Found]:
+        top = f"{self._folder}/"
+        for name, size, changed in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            path = name.decode("utf-8", "surrogatepass")
+            yield Found(path, top + path if path else self._folder or "/", size, changed)
 
     @cached_property
     def _columns(self) -> ColumnFile:
@@ -151,8 +160,8 @@ class Files:
     """
 
     place: str
-    asked: Sequence[Found]
-    around: Sequence[Found]
+    asked: Listing
+    around: Listing
 
     @property
     def readable(self) -> Iterator[Found]:
@@ -172,8 +181,7 @@ class Files:
 
     def ending(self, *endings: str) -> list[Found]:
         """Return the readable files whose names end so."""
-        found = (file for file in self.asked if file.name.endswith(endings))
-        return [file for file in found if file.bytes >= 0 and not file.hidden]
+        return [file for file in self.asked.ending(*endings) if file.bytes >= 0 and not file.hidden]
 
 
 def source_files(place: Path, settings: ImagesSettings, folder: Path) -> Files:
@@ -190,19 +198,19 @@ def source_files(place: Path, settings: ImagesSettings, folder: Path) -> Files:
     """
     if not place.exists():
         raise SourceError(f"{place} does not exist; give an existing folder or file")
-    asked = [one(place)] if place.is_file() else _listed(place, folder / "asked.arrow")
     above, around = place.parent if place.is_file() else place, folder / "around.arrow"
+    asked = _listed(above, [one(place)] if place.is_file() else listing(place), folder / "asked.arrow")
     if settings.images:
         images = above / Path(settings.images).expanduser()
         if not images.is_dir():
             raise SourceError(f"{images} is no folder vs one with a table's images, as --set conversion.images says")
-        return Files(str(place), asked, _listed(images, around))
+        return Files(str(place), asked, _listed(images, listing(images), around))
     beside = place.is_file() and place.suffix not in _ARCHIVES
-    return Files(str(place), asked, _listed(above, around) if beside else asked)
+    return Files(str(place), asked, _listed(above, listing(above), around) if beside else asked)
 
 
-def _listed(folder: Path, path: Path) -> Listing:
-    write_rows(path, _TYPES, ((file.name, file.bytes, file.changed) for file in listing(folder)), {})
+def _listed(folder: Path, files: Iterable[Found], path: Path) -> Listing:
+    write_rows(path, _TYPES, ((file.name, file.bytes, file.changed) for file in files), {})
     return Listing(str(folder), path)
 
 

@@ -22,10 +22,10 @@ from podline import settings as machine
 from podline.arrays import Array
 from podline.data.decoded_rows import HASHES, StoredRows
 from podline.data.decoders import pixels_digest
-from podline.data.images.column_file import decoded
+from podline.data.images.column_file import array, compute, decoded
 from podline.data.images.deciding import decide, in_general
 from podline.data.images.hashing import HASHED
-from podline.data.images.image_table import Image, ImageTable, Numbers, array, compute, write_images
+from podline.data.images.image_table import Image, ImageTable, Numbers, write_images
 from podline.data.images.items import SAME_WITHIN, TEST, TRAIN, Item, Place, test_split_of, unread_splits
 from podline.data.images.listing import source_files
 from podline.data.images.near import NearPair, near_lines, near_pairs, refuse_near

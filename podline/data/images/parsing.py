@@ -81,7 +81,7 @@ def _opens_files(files: Files, settings: ImagesSettings) -> bool:
     if any(name not in LAYOUTS.shipped for name in settings.layouts):
         return True
     endings = tuple(ending for name in settings.layouts for ending in LAYOUTS.load(name).opens)
-    return any(file.name.endswith(endings) for file in files.asked)
+    return any(True for _ in files.asked.ending(*endings))
 
 
 def lister(names: Sequence[str]) -> Callable[[Sequence[Any]], tuple[str, list[str]]]:
@@ -183,7 +183,8 @@ def found_layout(source: str, files: Files, settings: ImagesSettings) -> tuple[s
 
 def others(layout: Layout, files: Files) -> Iterator[Found]:
     """Yield the files that a layout does not read: of the source, and of the folders of images that a table names."""
-    yield from (file for file in files.asked if not layout.reads(file))
+    if layout.read is not files.asked:
+        yield from (file for file in files.asked if not layout.reads(file))
     folders = {posixpath.dirname(file.path) for file in files.beside if layout.reads(file)}
     beside = (file for file in files.beside if posixpath.dirname(file.path) in folders)
     yield from (file for file in beside if not layout.reads(file))

@@ -15,7 +15,7 @@ from typing import Self
 
 from podline.data.images.items import HELD_OUT, SPLITS, TRAINING, Item, Place, split_in_name
 from podline.data.images.layout import Layout, outside
-from podline.data.images.listing import Files, Found
+from podline.data.images.listing import Files
 from podline.data.images.settings import ImagesSettings
 from podline.data.shown import printable
 from podline.errors import SourceError
@@ -83,10 +83,6 @@ class Folders(Layout):
     def words(self) -> str:
         """Which folders hold what."""
         return "folders, " + (" and ".join(self._tops) or "<class>/")
-
-    def reads(self, _file: Found, /) -> bool:
-        """Return that every file is."""
-        return True
 
     @property
     def splits(self) -> frozenset[str]:
