@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 
-from podline.documents.evaluation import EVALUATION
+from podline.documents.any_evaluation import EVALUATION
 from podline.documents.manifest import read_manifest
 from podline.errors import SettingsError
 from podline.evaluation.case import Case, Judgement
@@ -24,13 +24,11 @@ from podline.training.run import prepared
 
 
 def evaluate(spec: EvaluateSpec, reporter: Reporter) -> EvaluateResult:
-    """Judges a run's model, and the weights that its training began with, and writes ``runs/<run>/evaluation.json``.
+    """Judge a run's model, and the weights that its training began with, and write ``runs/<run>/evaluation.json``.
 
-    Beside it lies what is said of each example: ``guesses.npz``, or the people found, as COCO results. Every figure is
-    the same for any ``batch_size``; see :class:`podline.documents.evaluation.Evaluation` and
-    :class:`podline.documents.pose_evaluation.PoseEvaluation` for what there is. A pose network that cannot be told from
-    guessing is warned of, in the document as well: few images are soon too few to find anybody in others. A classifier
-    that cannot be told from guessing is a result with a ``failure``, so that a report can follow.
+    Beside it lies what is said of each example. Every figure is the same for any ``batch_size``; see the document of
+    the run's kind for what there is. A model that fails its check is a result with a ``failure``, so that a report can
+    follow.
 
     Args:
         spec: the run, the identity of its weights, the split.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 # The contract lies below the layers that call it, and names their types for the type checker alone.
 if TYPE_CHECKING:
@@ -37,6 +37,10 @@ if TYPE_CHECKING:
     from podline.stages.tools import ShowSpec
     from podline.store.contract import Store
     from podline.training.objective import Objective
+
+
+E = TypeVar("E", bound="AnyEvaluation")
+P = TypeVar("P", bound="Pair")
 
 
 class Targets:
@@ -100,8 +104,10 @@ class TextTargets(Targets, ABC):
         """Return records' targets in words, as in ``train[3] is cat``."""
 
 
-class Kind(ABC):
-    """A kind of task. Its methods import their code when they are called: names and measures need no TensorFlow.
+class Kind(ABC, Generic[E, P]):
+    """A kind of task, by its evaluation and by what two runs are compared with.
+
+    Its methods import their code when they are called: names, settings and measures need no TensorFlow.
 
     Attributes:
         name: as recipes and data sets say it.
@@ -118,7 +124,7 @@ class Kind(ABC):
 
     name: ClassVar[str]
     settings: ClassVar[type[TaskSettings]]
-    document: ClassVar[type[AnyEvaluation]]
+    document: type[E]
     examples: ClassVar[str]
     caption: ClassVar[str]
     lost: ClassVar[str]
@@ -166,7 +172,7 @@ class Kind(ABC):
         """Judge a run's model on a split."""
 
     @abstractmethod
-    def parts(self, document: Any) -> dict[str, Metric]:
+    def parts(self, document: E) -> dict[str, Metric]:
         """Return figures of the classes or joints of an evaluation, by name."""
 
     @abstractmethod
@@ -206,11 +212,11 @@ class Kind(ABC):
         """Return the rules of promotion that models of other kinds lack."""
 
     @abstractmethod
-    def pair(self, store: Store, before: Judged, after: Judged) -> Pair:
+    def pair(self, store: Store, before: Judged, after: Judged) -> P:
         """Return two runs on the same examples."""
 
     @abstractmethod
-    def lost_examples(self, pair: Any, reader: SplitReader, before: Any, after: Any) -> LostExamples:
+    def lost_examples(self, pair: P, reader: SplitReader, before: E, after: E) -> LostExamples:
         """Return what the second of a pair gets wrong and the first got right.
 
         Args:

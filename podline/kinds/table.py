@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from pydantic import TypeAdapter
 
-from podline.documents.any_evaluation import AnyEvaluation
-from podline.documents.evaluation import EVALUATION
+from podline.documents.any_evaluation import EVALUATION, AnyEvaluation
 from podline.errors import ArtifactError, SettingsError
 from podline.frozen import is_object
 from podline.kinds.contract import Kind, TextTargets
@@ -20,25 +19,28 @@ if TYPE_CHECKING:
     from podline.recipes.settings import Recipe
 
 
+AnyKind: TypeAlias = Kind[Any, Any]
+
+
 @functools.cache
-def kind_named(name: str) -> Kind:
+def kind_named(name: str) -> AnyKind:
     """Return the kind of a name.
 
     Raises:
         SettingsError: there is none, its package cannot be imported, or it is no kind.
     """
-    found = KINDS.load(name)
-    if not issubclass(found, Kind):
+    found: type[object] = KINDS.load(name)
+    if Kind not in found.__mro__:
         raise SettingsError(f"kind of task {name}: got {found.__name__}, expected a podline.kinds.contract.Kind")
-    return found()
+    return cast("type[AnyKind]", found)()
 
 
-def kinds() -> list[Kind]:
+def kinds() -> list[AnyKind]:
     """Return all kinds, Podline's own first."""
     return [kind_named(name) for name in KINDS.names()]
 
 
-def kind_of(judged: Recipe | AnyEvaluation) -> Kind:
+def kind_of(judged: Recipe | AnyEvaluation) -> AnyKind:
     """Return the kind of a recipe, or of an evaluation."""
     return kind_named(judged.kind)
 
@@ -60,7 +62,7 @@ def code_of_targets(name: str) -> str:
     return of_modules([type(kind_named(name).targets()).__module__])
 
 
-def kind_by_measure(measure: str) -> Kind:
+def kind_by_measure(measure: str) -> AnyKind:
     """Return the kind whose models are judged by a measure."""
     return next(kind for kind in kinds() if kind.measure == measure)
 
@@ -79,7 +81,8 @@ def read_evaluation(store: Store, folder: str) -> AnyEvaluation:
         raise ArtifactError(
             f"{store.where(name)}: got kind={kind}, expected {', '.join(known)}; evaluate the run again"
         )
+    model: type[AnyEvaluation] = kind_named(str(kind)).document
     try:
-        return TypeAdapter(kind_named(str(kind)).document).validate_python(document)
+        return TypeAdapter(model).validate_python(document)
     except ValueError as error:
         raise ArtifactError(f"{store.where(name)} is not an evaluation ({error}); evaluate the run again") from error

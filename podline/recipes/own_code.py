@@ -16,9 +16,10 @@ from collections.abc import Iterable, Iterator
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.metadata import Distribution, EntryPoint
 from pathlib import Path
-from typing import Any
+from typing import Protocol, cast, runtime_checkable
 
 from podline.errors import SettingsError
+from podline.frozen import Json
 from podline.recipes import datasets
 from podline.recipes.datasets import DataSet
 from podline.recipes.parts import AUGMENTATIONS, HOOKS, LOSSES, MODELS, OPTIMIZERS
@@ -108,6 +109,15 @@ def _of_parts(recipe: Recipe) -> dict[str, str]:
     }
 
 
+@runtime_checkable
+class _Readable(Protocol):
+    """A loader that gives a file's bytes."""
+
+    def get_data(self, path: str) -> bytes:
+        """Return them."""
+        ...
+
+
 class _Own:
     """Which modules belong to some: those of their package, beside them, or installed with them."""
 
@@ -160,9 +170,9 @@ def _spec_of(name: str) -> ModuleSpec | None:
 
 def _read(spec: ModuleSpec) -> tuple[str, list[str]]:
     """The digest of one module, and the names that it imports."""
-    if not spec.has_location or not hasattr(spec.loader, "get_data"):  # a folder without __init__.py
+    if not spec.has_location or not isinstance(spec.loader, _Readable):  # a folder without __init__.py
         return "", []
-    data: bytes = spec.loader.get_data(spec.origin)  # pyright: ignore[reportAttributeAccessIssue, reportOptionalMemberAccess]
+    data = spec.loader.get_data(str(spec.origin))
     with contextlib.suppress(SyntaxError, ValueError, RecursionError):
         if str(spec.origin).endswith(".py"):
             tree = ast.parse(data)
@@ -181,10 +191,10 @@ def _imports(tree: ast.Module, package: str) -> Iterator[str]:
                 yield from (base, *(f"{base}.{alias.name}" for alias in node.names))
 
 
-def _outline(node: Any) -> Any:
+def _outline(node: object) -> Json:
     """A syntax tree as JSON. Empty fields are left out: a later Python adds some."""
     if isinstance(node, list):
-        return [_outline(each) for each in node]
+        return [_outline(each) for each in cast("list[object]", node)]
     if not isinstance(node, ast.AST):
         return repr(node)
     fields = dict(ast.iter_fields(node))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, SerializeAsAny, ValidationError, ValidationInfo, field_validator, model_validator
 
@@ -132,8 +131,8 @@ class ScheduleSettings(Frozen):
 
     @model_validator(mode="before")
     @classmethod
-    def _plateau_has_settings(cls, values: Any) -> Any:
-        if isinstance(values, Mapping) and values.get("kind") == "plateau" and values.get("plateau") is None:
+    def _plateau_has_settings(cls, values: Json) -> Json:
+        if is_object(values) and values.get("kind") == "plateau" and values.get("plateau") is None:
             return {**values, "plateau": PlateauSettings()}
         return values
 

@@ -23,6 +23,8 @@ from podline.tpu.tpu_log import rows
 
 MOST_CLASSES = 500
 """Classes in a table or a chart: a page with more is too large to open."""
+# More classes than this are folded.
+_MANY_CLASSES = 20
 # Records that are named for each reason of quarantine.
 _NAMED_RECORDS = 5
 # In the order in which they are shown; only one of the two builds of TensorFlow is there.
@@ -136,7 +138,7 @@ def data(run: RunFacts) -> Iterator[Block]:
     manifest = run.manifest
     classes = _class_counts(manifest)
     counts: list[Block] = [Heading("Records of each class"), classes] if classes else []
-    if (all_classes := len(manifest.class_names)) > charts.MANY_CLASSES:
+    if (all_classes := len(manifest.class_names)) > _MANY_CLASSES:
         which = f"the first {MOST_CLASSES} of {all_classes} classes" if len(classes) < all_classes else "each class"
         counts = [Fold(f"Records of {which}", classes)]
     if manifest.counted:

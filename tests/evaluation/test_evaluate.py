@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from small_dataset import CLASS_NAMES, FINGERPRINT, drawn, publish_dataset
 
-from podline.documents.evaluation import Evaluation
 from podline.documents.metrics_log import EvaluationLine, read_metrics
 from podline.errors import ArtifactError, SettingsError, StoreError
 from podline.evaluation.evaluate import evaluate
+from podline.kinds.classification.document import Evaluation
 from podline.kinds.classification.guesses import Guesses
 from podline.kinds.table import read_evaluation
 from podline.progress import Reporter, silent

@@ -11,12 +11,12 @@ from pose_oracle import nothing, perfect
 
 from podline.cli import cli
 from podline.errors import ArtifactError
+from podline.kinds.pose.judged_pictures import judged_pictures
 from podline.kinds.pose.lost_people import _LOST
 from podline.progress import silent
 from podline.reporting.comparison import compare
 from podline.reporting.drop import explain
 from podline.reporting.facts import gather
-from podline.reporting.judged_pictures import judged_pictures
 from podline.reporting.report import report
 from podline.stages.table import REPORT
 from podline.store.opening import open_store

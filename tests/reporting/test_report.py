@@ -18,9 +18,9 @@ import numpy as np
 import pytest
 from finished_run import CIFAR_NAMES, FINGERPRINT, FOUND, finished_run
 
-from podline.documents.evaluation import Evaluation
 from podline.documents.manifest import dataset_folder, read_manifest
 from podline.errors import ArtifactError, StoreError
+from podline.kinds.classification.document import Evaluation
 from podline.kinds.table import read_evaluation
 from podline.progress import silent
 from podline.reporting.facts import RunFacts, gather

@@ -9,7 +9,6 @@ import numpy as np
 from small_dataset import encoded
 
 from podline.data.records import Feature, layout_of
-from podline.documents.evaluation import CalibrationBin, ClassFigures, Evaluation, Figures, Mistake
 from podline.documents.ledger_entry import CodeVersion, Environment, Origin
 from podline.documents.manifest import (
     Manifest,
@@ -23,6 +22,7 @@ from podline.documents.metric import Metric
 from podline.documents.metrics_log import EvaluationLine, EventLine, FindingLine, StepsLine
 from podline.documents.origins import keep_origin
 from podline.documents.shard_table import ShardInfo, ShardTable
+from podline.kinds.classification.document import CalibrationBin, ClassFigures, Evaluation, Figures, Mistake
 from podline.ledger.recording import data_of, plain
 from podline.recipes.settings import AugmentationSettings, ModelSettings, Recipe
 from podline.stages.completed import complete, manifest_sha256

@@ -10,10 +10,11 @@ from dataclasses import replace
 
 from small_flow_stages import STEPPING_STAGES, train_in_steps
 
-from podline.documents.evaluation import EVALUATION, ClassFigures, Evaluation, Figures
+from podline.documents.any_evaluation import EVALUATION
 from podline.documents.manifest import read_manifest
 from podline.intervals import wilson_interval
 from podline.inventory.catalogue import training_of
+from podline.kinds.classification.document import ClassFigures, Evaluation, Figures
 from podline.progress import Reporter
 from podline.stages.completed import complete
 from podline.stages.specs import WEIGHTS, EvaluateResult, EvaluateSpec, TrainResult, TrainSpec

@@ -12,7 +12,7 @@ import pytest
 from small_dataset import FINGERPRINT, publish_dataset
 
 from podline.data.tfrecord import FRAME_BYTES, seal
-from podline.documents.evaluation import EVALUATION
+from podline.documents.any_evaluation import EVALUATION
 from podline.documents.manifest import MANIFEST, Manifest, dataset_folder, read_manifest
 from podline.errors import ArtifactError
 from podline.evaluation.evaluate import evaluate

@@ -11,13 +11,13 @@ import tensorflow as tf
 
 from podline.data.reader import SplitReader, open_split
 from podline.documents.any_evaluation import AnyEvaluation
-from podline.documents.evaluation import Evaluation
 from podline.documents.manifest import Manifest
 from podline.evaluation.case import Case, Judgement
 from podline.evaluation.forward import News, answers_of
 from podline.figures import metric_text, value_text
 from podline.input.pipeline import EvaluationInput
 from podline.intervals import guessing_interval
+from podline.kinds.classification.document import Evaluation
 from podline.kinds.classification.guesses import Guesses
 from podline.kinds.classification.settings import ClassificationSettings
 from podline.kinds.classification.tally import ClassificationTally

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from podline.documents.evaluation import Evaluation
+from podline.kinds.classification.document import Evaluation
 from podline.kinds.classification.settings import ClassificationSettings
-from podline.kinds.contract import Kind
+from podline.kinds.contract import E, Kind, P
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from podline.training.objective import Objective
 
 
-class ImageKind(Kind):
+class ImageKind(Kind[E, P]):
     """A kind whose models answer an image with a logit for each class."""
 
     def require_fit(self, recipe: Recipe, manifest: Manifest) -> None:
@@ -62,7 +62,7 @@ class ImageKind(Kind):
         return describe(recipe.model, image_shape, classes)
 
 
-class Classification(ImageKind):
+class Classification(ImageKind["Evaluation", "GuessedPair"]):
     """One class for each image."""
 
     name = "classification"

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from podline.training.objective import Objective
 
 
-class Labels(ImageKind):
+class Labels(ImageKind["LabelsEvaluation", "ScoredPair"]):
     """Any number of labels for each image."""
 
     name = "labels"

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from podline.arrays import Image
-from podline.documents.evaluation import EVALUATION
+from podline.documents.any_evaluation import EVALUATION
 from podline.documents.manifest import Manifest
 from podline.evaluation.predicting import Predicted
 from podline.kinds.classification.predicting import Classes, predicted

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from podline import figures
+from podline.kinds.classification import charts
 from podline.kinds.classification.sections import Told, figures_table, pictures_of
 from podline.kinds.labels.document import LabelFigures, LabelsEvaluation
 from podline.measures import shown
 from podline.plurals import plural
-from podline.reporting import charts, verdict
+from podline.reporting import verdict
 from podline.reporting.blocks import Block, Chart, Column, Fold, Grid, Heading, Table, Text
 from podline.reporting.facts import RunFacts
 from podline.reporting.run_sections import MOST_CLASSES

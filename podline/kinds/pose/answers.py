@@ -11,11 +11,11 @@ from pycocotools.cocoeval import COCOeval
 from podline.data.reader import open_split
 from podline.data.records import IMAGE_ID
 from podline.data.sources.coco_truth import read_truth
-from podline.documents.pose_evaluation import PoseEvaluation, read_people
 from podline.evaluation.forward import News
 from podline.input.pipeline import EvaluationInput
 from podline.kinds.pose import oks
 from podline.kinds.pose.coco_results import Results, Truth
+from podline.kinds.pose.document import PoseEvaluation, read_people
 from podline.kinds.pose.judging import FIELDS, find_people, pose_answers
 from podline.kinds.pose.oks_intervals import figures_of
 from podline.kinds.pose.settings import PoseSettings

@@ -17,18 +17,18 @@ from podline.arrays import Array
 from podline.data.coco_letterbox import LetterBox
 from podline.data.reader import SplitReader, open_split
 from podline.data.sources.coco_truth import read_truth
-from podline.documents.evaluation import EVALUATION
+from podline.documents.any_evaluation import EVALUATION
 from podline.documents.metric import Metric
-from podline.documents.pose_evaluation import MAPS, SEEN, ChosenThreshold, PoseEvaluation, PoseFigures, people_name
 from podline.documents.skeleton import Skeleton
-from podline.drawing.pose_maps import PoseMaps, maps_to_bytes
 from podline.errors import DivergenceError
 from podline.evaluation.case import Case, Judgement
 from podline.evaluation.forward import IMAGE, Answers, News, answers_of
 from podline.input.pipeline import EvaluationInput
 from podline.kinds.pose.coco_results import Results, Truth, people_to_results
 from podline.kinds.pose.decoding import People, decode_people
+from podline.kinds.pose.document import MAPS, SEEN, ChosenThreshold, PoseEvaluation, PoseFigures, people_name
 from podline.kinds.pose.images import by_image, ranked
+from podline.kinds.pose.maps import PoseMaps, maps_to_bytes
 from podline.kinds.pose.network import stage_names
 from podline.kinds.pose.oks import at_threshold, judged, tables
 from podline.kinds.pose.oks_intervals import figures_within

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from podline.documents.pose_evaluation import PoseEvaluation
 from podline.kinds.contract import Kind
+from podline.kinds.pose.document import PoseEvaluation
 from podline.kinds.pose.settings import PoseSettings
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from podline.store.contract import Store
 
 
-class Pose(Kind):
+class Pose(Kind["PoseEvaluation", "FoundPair"]):
     """People and their joints."""
 
     name = "pose"

@@ -13,12 +13,12 @@ from podline.arrays import Array, Image
 from podline.data.coco_letterbox import LetterBox
 from podline.documents.manifest import Manifest
 from podline.documents.skeleton import Skeleton
-from podline.drawing.skeletons import poses_of, with_skeletons
 from podline.evaluation.predicting import Predicted
 from podline.kinds.pose.coco_results import people_to_results
 from podline.kinds.pose.decoding import decode_people
 from podline.kinds.pose.judging import chosen_threshold, last_stages
 from podline.kinds.pose.settings import PoseSettings
+from podline.kinds.pose.skeletons import poses_of, with_skeletons
 from podline.progress import Reporter
 from podline.stages.specs import TrainSpec
 from podline.stages.tools import PicturePrediction

@@ -13,11 +13,11 @@ from podline.data.reader import open_split
 from podline.documents.manifest import Manifest
 from podline.documents.skeleton import Skeleton
 from podline.drawing.picture_sheet import Block, Image, Picture, PictureRow
-from podline.drawing.skeletons import poses_of, with_skeletons
 from podline.evaluation.forward import News
 from podline.input.pipeline import EvaluationInput
 from podline.kinds.pose.judging import FIELDS, chosen_threshold, find_people, pose_answers
 from podline.kinds.pose.settings import PoseSettings
+from podline.kinds.pose.skeletons import poses_of, with_skeletons
 from podline.plurals import plural
 from podline.progress import Reporter
 from podline.stages.tools import ShowSpec

@@ -5,8 +5,8 @@ import pytest
 import tensorflow as tf
 from small_dataset import FINGERPRINT, drawn, publish_dataset
 
-from podline.documents.evaluation import Evaluation
 from podline.evaluation.evaluate import evaluate
+from podline.kinds.classification.document import Evaluation
 from podline.kinds.classification.judging import over_views
 from podline.kinds.classification.settings import ClassificationSettings
 from podline.kinds.table import read_evaluation

@@ -16,9 +16,9 @@ from small_poses import RECIPE
 from podline.beam_jobs.conversion import convert
 from podline.data.sources.coco_truth import truth_name
 from podline.documents.manifest import read_manifest
-from podline.documents.pose_evaluation import PoseEvaluation
 from podline.evaluation.evaluate import evaluate
 from podline.evaluation.predicting import run as predict
+from podline.kinds.pose.document import PoseEvaluation
 from podline.kinds.pose.settings import PoseSettings
 from podline.kinds.table import read_evaluation
 from podline.progress import silent

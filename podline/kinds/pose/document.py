@@ -1,4 +1,4 @@
-"""``evaluation.json`` of a pose network; see :mod:`podline.documents.evaluation`."""
+"""``evaluation.json`` of a pose network; see :mod:`podline.kinds.classification.document`."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pydantic import Field
 
 from podline.documents.completion import read_artifact
 from podline.documents.metric import Metric
-from podline.documents.pose_figures import JointFigures, SizeFigures, ThresholdFigures
-from podline.documents.ranked_images import Ranked
 from podline.frozen import Frozen, JsonObject
+from podline.kinds.pose.figures import JointFigures, SizeFigures, ThresholdFigures
+from podline.kinds.pose.ranked_images import Ranked
 from podline.store.contract import Store
 
 MAPS = "maps.npz"
-"""Heatmaps and fields of one image, beside the document; see :class:`podline.drawing.pose_maps.PoseMaps`."""
+"""Heatmaps and fields of one image, beside the document; see :class:`podline.kinds.pose.maps.PoseMaps`."""
 
 
 SEEN = "seen"

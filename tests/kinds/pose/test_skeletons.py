@@ -6,10 +6,10 @@ import pytest
 from podline.data.coco_letterbox import LetterBox
 from podline.data.keypoints import from_annotated, mirrored
 from podline.documents.skeleton import COCO
-from podline.drawing.pose_maps import heatmap_panels, heatmap_picture, paf_panels, paf_picture
-from podline.drawing.skeletons import CENTER, LEFT, RIGHT, limb_colour, poses_of, with_skeletons
 from podline.kinds.pose.coco_results import people_to_results
 from podline.kinds.pose.decoding import People
+from podline.kinds.pose.maps import heatmap_panels, heatmap_picture, paf_panels, paf_picture
+from podline.kinds.pose.skeletons import CENTER, LEFT, RIGHT, limb_colour, poses_of, with_skeletons
 
 SIDE = 400
 # A person who faces the viewer: the person's right is on the picture's left.

@@ -1,4 +1,4 @@
-"""``evaluation.json``: the figures of an evaluation. Needs no TensorFlow.
+"""``evaluation.json`` of a classifier: its figures. Needs no TensorFlow.
 
 The report shows it, the ledger quotes it, and its checksum is the evaluation's identity: the same weights judged on the
 same records give the same document.
@@ -13,8 +13,6 @@ from pydantic import Field
 
 from podline.documents.metric import Metric
 from podline.frozen import Frozen
-
-EVALUATION = "evaluation.json"
 
 
 class Figures(Frozen):

@@ -13,12 +13,12 @@ from podline.data.reader import SplitReader, open_split
 from podline.data.sources.coco_truth import read_truth
 from podline.documents.completion import read_artifact
 from podline.documents.manifest import Manifest
-from podline.documents.pose_evaluation import MAPS, SEEN, PoseEvaluation, people_name, read_people
-from podline.documents.ranked_images import ImageFigures, Ranked
 from podline.documents.skeleton import Skeleton
-from podline.drawing.pose_maps import PoseMaps, maps_from_bytes
-from podline.drawing.skeletons import Image, poses_of
 from podline.errors import ArtifactError
+from podline.kinds.pose.document import MAPS, SEEN, PoseEvaluation, people_name, read_people
+from podline.kinds.pose.maps import PoseMaps, maps_from_bytes
+from podline.kinds.pose.ranked_images import ImageFigures, Ranked
+from podline.kinds.pose.skeletons import Image, poses_of
 from podline.stages.specs import ReportSpec
 from podline.store.contract import Store
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from podline.documents.skeleton import Skeleton
-from podline.drawing.skeletons import colour_of
+from podline.kinds.pose.skeletons import colour_of
 
 Image = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]
