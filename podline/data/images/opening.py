@@ -41,7 +41,7 @@ from podline.data.sources.left_out import LeftOut
 from podline.data.sources.remote import on_this_machine
 from podline.data.sources.source import Remarks, ShardTables, Source
 from podline.documents.manifest import Quarantined, SourceFile
-from podline.errors import SourceError
+from podline.errors import SettingsError, SourceError
 from podline.kinds.contract import TextTargets
 from podline.plurals import plural
 from podline.recipes.datasets import DataSet
@@ -140,9 +140,15 @@ def open_images(dataset: DataSet, source: str, settings: ImagesSettings, work: P
         work: the cache folder.
 
     Raises:
-        SourceError: nothing is there that is known, fewer than two classes, or a split without an image.
+        SettingsError: the settings are of another kind of task than the data set.
+        SourceError: nothing is there that is known, too few classes, or a split without an image.
         StoreError: the cache folder cannot be written, or a bucket not be read.
     """
+    if settings.kind != dataset.kind:
+        raise SettingsError(
+            f"data set {dataset.name}: its settings are of the kind {settings.kind}, expected {dataset.kind}; set kind "
+            f"in {dataset.settings}"
+        )
     with on_this_machine(source, work) as place:
         return _opened(dataset, place, settings, work)
 
