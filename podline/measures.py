@@ -55,6 +55,10 @@ SHIPPED = (
         compute=lambda guesses: guesses.calibration_error(),
         has_interval=False,  # the bootstrap's values lie above it
     ),
+    Measure("map", "mAP"),
+    Measure("f1_micro", "F1 over all labels"),
+    Measure("f1_macro", "mean F1 of the labels"),
+    Measure("exact", "all labels right", in_percent=True),
     Measure("ap", "AP"),
     Measure("ap50", "AP50"),
     Measure("ap75", "AP75"),

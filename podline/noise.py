@@ -187,8 +187,20 @@ def luck_of(share: Any, examples: Any, within: Any, trainings: int) -> Any:
         within: the mean over the examples of the variance between trainings; anything if one training is known.
         trainings: how many are known.
     """
-    expected, more = scale(share, examples) / 6, trainings - 1
-    return (_ASSUMED * expected + (more * within if more else 0.0)) / (_ASSUMED + more) / examples
+    return luck_within(scale(share, examples) / 4, examples, within, trainings)
+
+
+def luck_within(variance: Any, examples: Any, within: Any, trainings: int) -> Any:
+    """Return the variance that the luck of single answers gives to one training's mean over examples.
+
+    Args:
+        variance: of the values of one training, between examples; see :func:`luck_of`.
+        examples: how many there are.
+        within: the mean over the examples of the variance between trainings; anything if one training is known.
+        trainings: how many are known.
+    """
+    more = trainings - 1
+    return (_ASSUMED * variance * 2 / 3 + (more * within if more else 0.0)) / (_ASSUMED + more) / examples
 
 
 def seeds_of(known: Floats, examples: Any, luck: Any, spread: float) -> Floats:

@@ -356,7 +356,7 @@ class RunOptions(Options):
     recipe: str = option(
         ...,
         "Recipe",
-        "What to train, and on which data set. images and keypoints are for data of your own.",
+        "What to train, and on which data set. images, labels and keypoints are for data of your own.",
         names=registry.names,
     )
     source: str = option(

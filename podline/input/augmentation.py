@@ -112,7 +112,7 @@ def require_room(recipe: Recipe, manifest: Manifest) -> None:
     Raises:
         SettingsError: see :func:`augment`.
     """
-    blank = {info.name: np.zeros((1, *info.shape), info.dtype) for info in map(manifest.field, (IMAGE, "label"))}
+    blank = {info.name: np.zeros((1, *info.shape), info.dtype) for info in manifest.fields}
     augmented(blank, np.zeros(1, np.int64), recipe.augmentation, recipe.seed, 0, manifest)
 
 

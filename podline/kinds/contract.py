@@ -68,7 +68,12 @@ class TextTargets(Targets, ABC):
     """The targets of a kind of which a text says an image's: sources of images give a text for each of them.
 
     One target has one text, however a source writes it.
+
+    Attributes:
+        least_classes: that a data set needs.
     """
+
+    least_classes: ClassVar[int] = 0
 
     @abstractmethod
     def text(self, value: Any, class_names: Sequence[str] = ()) -> str:

@@ -170,8 +170,15 @@ SHIPPED = {
         DataSet(
             "images",
             "podline.data.images.opening:open_images",
-            settings="podline.data.images.settings:ImagesSettings",
+            settings="podline.data.images.settings:ClassesSettings",
             version=1,
+            several=True,
+        ),
+        DataSet(
+            "labels",
+            "podline.data.images.opening:open_images",
+            kind="labels",
+            settings="podline.data.images.settings:LabelsSettings",
             several=True,
         ),
         DataSet("coco", **_COCO),

@@ -94,6 +94,7 @@ KINDS: Registry[type[WithSettings]] = Registry(
     "podline.kinds",
     {
         "classification": "podline.kinds.classification.kind:Classification",
+        "labels": "podline.kinds.labels.kind:Labels",
         "pose": "podline.kinds.pose.kind:Pose",
     },
 )

@@ -17,7 +17,8 @@ from podline.data.images.deciding import in_general
 from podline.data.images.image_table import Image
 from podline.data.images.near import NearPair
 from podline.data.images.opening import ImagesSource
-from podline.data.records import LABEL, layout_of
+from podline.data.records import layout_of
+from podline.data.rows import SourceSplit
 from podline.data.shown import printable
 from podline.data.sources.source import open_raw
 from podline.datasets.fingerprint import source_cache
@@ -33,6 +34,7 @@ from podline.store.contract import Store, explained
 # Of a picture's longer side, in pixels.
 _BOUNDS = (32, 64, 128, 256, 512, 1024, 2048, 4096)
 _EXAMPLES, _CLASSES = 8, 12
+_LOOKED_AT = 20_000  # records for examples
 _PAIRS, _PAIRS_IN_A_ROW, _LETTERS = 24, 3, 18
 
 
@@ -96,12 +98,20 @@ class Checked:
             StoreError: the file cannot be written.
         """
         train = self.source.splits[0]
-        labels = train.targets[LABEL][train.kept]
+        has = self._classes_of(train)
         rows = []
         for label, name in enumerate(self.source.class_names[:_CLASSES]):
-            images = train.read(np.flatnonzero(labels == label)[:_EXAMPLES])["image"]
+            images = train.read(np.flatnonzero(has[:, label])[:_EXAMPLES])["image"]
             rows.append(PictureRow(printable(name, 14), [Picture(image) for image in images]))
         _write(sheet([Block("Examples to train on", self.source.words[0], rows)]), file)
+
+    def _classes_of(self, split: SourceSplit) -> npt.NDArray[np.bool_]:
+        """Return which classes the first records of a split have, (n, classes)."""
+        kept, found = split.kept, list[npt.NDArray[np.bool_]]()
+        for place in (range(len(split)) if kept is None else kept.tolist())[:_LOOKED_AT]:
+            one = {name: values[place : place + 1] for name, values in split.targets.items()}
+            found.append(self.source.settings.targets.census(one, len(self.source.class_names)) > 0)
+        return np.stack(found)
 
     def write_pairs(self, file: Path) -> bool:
         """Draws the nearest pairs of a test image and a training image that nearly repeat each other.
@@ -141,8 +151,8 @@ class Checked:
         """Class → split → images."""
         names, counts = self.source.class_names, {}
         for split in self.source.splits:
-            labels = split.targets[LABEL][split.kept]
-            counts[split.name] = np.bincount(labels, minlength=len(names)).tolist()
+            targets = {name: values[split.kept] for name, values in split.targets.items()}
+            counts[split.name] = self.source.settings.targets.census(targets, len(names)).tolist()
         return {name: {split: found[at] for split, found in counts.items()} for at, name in enumerate(names)}
 
     def _sizes(self) -> dict[str, int]:

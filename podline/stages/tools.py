@@ -272,7 +272,9 @@ class PredictSpec(Spec):
         description="a folder: predictions.json goes there and, of a pose network, a picture for each file"
     )
     threshold: float | None = Field(
-        default=None, description="people with a lower score are left out; None is the one that the evaluation chose"
+        default=None,
+        description="people with a lower score, or labels with a lower probability, are left out; None is what the "
+        "evaluation chose",
     )
 
 
@@ -297,14 +299,15 @@ class PicturePrediction(Frozen):
         description="COCO results, the surest first, with the file's name; None where the model names classes",
     )
     classes: tuple[ClassShare, ...] | None = Field(
-        default=None, description="every class, the likeliest first; None where the model finds people"
+        default=None,
+        description="every class, the likeliest first, or the labels that the model names; None where it finds people",
     )
 
     def line(self) -> str:
         """Return what the model says of the picture."""
         if self.classes is not None:
             named = (f"{share.name} {100 * share.probability:.1f} %" for share in self.classes[:_NAMED])
-            return f"{self.file}: {', '.join(named)}"
+            return f"{self.file}: {', '.join(named) or 'none'}"
         return f"{self.file}: {plural(len(self.people or ()), 'instance')} → {self.picture}"
 
 

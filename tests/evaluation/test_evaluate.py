@@ -11,7 +11,7 @@ from podline.documents.metrics_log import EvaluationLine, read_metrics
 from podline.errors import ArtifactError, SettingsError, StoreError
 from podline.evaluation.evaluate import evaluate
 from podline.kinds.classification.document import Evaluation
-from podline.kinds.classification.guesses import read_guesses
+from podline.kinds.classification.guesses import Guesses
 from podline.kinds.table import read_evaluation
 from podline.progress import Reporter, silent
 from podline.recipes.durations import Duration
@@ -137,7 +137,7 @@ def test_a_model_that_learned_nothing_fails_the_sanity_check_and_says_so_in_the_
     publish_dataset(tmp_path, splits=splits)
     spec = trained(tmp_path, duration=Duration(steps=1))
     failure = evaluate(spec, silent()).failure
-    assert re.match(r"sanity check: t-\w+ gets .*% of 60 test examples right, and guessing gives", failure)
+    assert re.match(r"sanity check: t-\w+ has the accuracy .*% on 60 test examples, and guessing gives", failure)
     for helps in ("--steps 400", "--init", "60 training images"):
         assert helps in failure
     assert not read_evaluation(open_store(tmp_path), spec.folder).better_than_guessing
@@ -163,7 +163,7 @@ def test_damaged_or_foreign_artifacts_are_named(spec, tmp_path: Path):
 
 def test_what_is_said_of_each_example_lies_beside_the_document(spec, document):
     store = open_store(spec.root)
-    found = read_guesses(store, spec.folder)
+    found = Guesses.read(store, spec.folder)
     assert np.array_equal(found.labels, drawn(TEST, 1)["label"])
     assert found.right.sum() == document.trained.correct
     confusion = np.zeros((3, 3), int)
@@ -176,9 +176,9 @@ def test_what_is_said_of_each_example_lies_beside_the_document(spec, document):
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(ArtifactError, match=r"guesses\.npz has sha256 .* when it was written; run evaluate again"):
-        read_guesses(store, spec.folder)
+        Guesses.read(store, spec.folder)
     path.unlink()
     with pytest.raises(StoreError, match="podline evaluate"):
-        read_guesses(store, spec.folder)
+        Guesses.read(store, spec.folder)
     evaluate(spec, silent())
     assert path.read_bytes() == whole

@@ -104,7 +104,7 @@ def test_a_run_shows_its_guesses_right_and_wrong_and_its_worst_mistakes_first(ro
     for (text, colour), image in zip(judged, shown, strict=True):
         [record] = [number for number in range(40) if np.array_equal(test["image"][number], image)]
         label, right = CLASS_NAMES[test["label"][record]], text.startswith("✓")
-        assert colour == (class_sheet._RIGHT if right else class_sheet._WRONG)
+        assert colour == (class_sheet.RIGHT if right else class_sheet.WRONG)
         assert text.startswith(f"✓ {label},") if right else text.endswith(f"\nis {label}")
     mistakes = [text for text, _ in judged[SHOWN:]]
     assert all(text.startswith("✗") for text in mistakes)

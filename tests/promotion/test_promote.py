@@ -23,7 +23,7 @@ from podline.documents.completion import completion_name
 from podline.documents.metrics_log import read_metrics
 from podline.documents.promotion import Promotion, read_promotion
 from podline.errors import ArtifactError, SettingsError, UndecidedError
-from podline.kinds.classification.guesses import read_guesses
+from podline.kinds.classification.guesses import Guesses
 from podline.ledger.differences import NamedDifference
 from podline.progress import silent
 from podline.promotion.promote import promote
@@ -347,7 +347,7 @@ def test_a_drop_is_explained_example_by_example(fresh, runs, tmp_path):
     for run in runs:
         promote(spec(fresh, run), silent())
     assert rival_of(fresh, runs[1]) == runs[0]
-    before, after = (read_guesses(fresh, f"runs/{run}") for run in runs)
+    before, after = (Guesses.read(fresh, f"runs/{run}") for run in runs)
     after = replace(after, predictions=np.where(after.labels == 2, 0, after.predictions))
     with having_answered(fresh, runs[1], after):
         drop, pictures = found = explain(fresh, runs[1], runs[0])
@@ -384,7 +384,7 @@ def test_a_drop_is_explained_example_by_example(fresh, runs, tmp_path):
 def test_the_report_says_first_why_a_model_is_worse(fresh, runs):
     promote(spec(fresh, runs[0]), silent())
     decided = promote(spec(fresh, runs[1]), silent())
-    guesses = read_guesses(fresh, f"runs/{runs[1]}")
+    guesses = Guesses.read(fresh, f"runs/{runs[1]}")
     blind = replace(guesses, predictions=np.where(guesses.labels == 2, 0, guesses.predictions))
     judged = spec(fresh, runs[1]).evaluation_sha256
     with having_answered(fresh, runs[1], blind):

@@ -11,7 +11,7 @@ from small_dataset import drawn, publish_dataset
 from support.guessed import guesses_of
 
 from podline.errors import ArtifactError, StoreError
-from podline.kinds.classification.guesses import GUESSES
+from podline.kinds.classification.guesses import Guesses
 from podline.kinds.classification.pairs import GuessedPair
 from podline.noise import Seeds
 from podline.reporting.pairs import Judged, paired
@@ -25,7 +25,7 @@ OTHER = "fedcba9876543210"
 def judged(store: Store, run: str, labels: np.ndarray, right: np.ndarray, fingerprint: str) -> Judged:
     """A run that got some examples right, with the guesses that its evaluation leaves."""
     guesses = guesses_of(labels, np.where(right, labels, labels + 1))
-    store.publish_bytes(f"runs/{run}/{GUESSES}", guesses.to_bytes())
+    store.publish_bytes(f"runs/{run}/{Guesses.file}", guesses.to_bytes())
     return Judged(f"runs/{run}", "top1", "sample", fingerprint, "test")
 
 

@@ -22,7 +22,7 @@ from podline.documents.manifest import read_manifest
 from podline.evaluation.differences import Difference
 from podline.figures import duration, metric_text, rate
 from podline.inventory.catalogue import training_of
-from podline.kinds.classification.guesses import GUESSES
+from podline.kinds.classification.guesses import Guesses
 from podline.kinds.table import read_evaluation
 from podline.ledger import ledger
 from podline.ledger.recording import plain
@@ -166,7 +166,7 @@ def _asked(spec: ReportSpec) -> tuple[Recipe, AnyEvaluation]:
 def _guessed(spec: ReportSpec, right: np.ndarray) -> None:
     labels = np.zeros(len(right), np.int64)
     guesses = guesses_of(labels, np.where(right, 0, 1))
-    open_store(spec.root).publish_bytes(f"{spec.folder}/{GUESSES}", guesses.to_bytes())
+    open_store(spec.root).publish_bytes(f"{spec.folder}/{Guesses.file}", guesses.to_bytes())
 
 
 @pytest.mark.parametrize(("gained", "word"), [(40, "better"), (2, "noise"), (-40, "worse")])

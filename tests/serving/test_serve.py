@@ -27,7 +27,7 @@ from podline.cli import cli
 from podline.commands.models import _spec as spec_of
 from podline.documents import champions
 from podline.documents.champions import Candidate
-from podline.kinds.classification.guesses import read_guesses
+from podline.kinds.classification.guesses import Guesses
 from podline.progress import silent
 from podline.promotion.promote import promote
 from podline.serving.server import MAX_BODY, MAX_CONNECTIONS
@@ -120,7 +120,7 @@ def softmax(logits: np.ndarray) -> np.ndarray:
 
 
 def test_the_answers_are_those_of_the_evaluation(store, runs, server):
-    guesses = read_guesses(store, f"runs/{runs[1]}")
+    guesses = Guesses.read(store, f"runs/{runs[1]}")
     logits = np.array(predicted(server.url, {"instances": IMAGES.tolist()})["predictions"])
     shares = softmax(logits)
     assert np.array_equal(logits.argmax(1), guesses.predictions)
@@ -282,7 +282,7 @@ def test_predict_with_the_champion(store, runs, tmp_path):
     result = CliRunner().invoke(cli, [*command, "--root", store.uri], obj={}, catch_exceptions=False)
     said = json.loads(result.stdout)
     assert said["run"] == now.run
-    guesses = read_guesses(store, f"runs/{now.run}")
+    guesses = Guesses.read(store, f"runs/{now.run}")
     assert said["pictures"][0]["classes"][0]["probability"] == pytest.approx(guesses.confidences[0], abs=TOLERANCE)
 
 
@@ -299,7 +299,7 @@ def test_a_champion_is_laid_out_for_tensorflow_serving_and_kserve(store, runs, t
         assert (place / "variables" / "variables.index").is_file()
     loaded: Any = tf.saved_model.load(str(place))
     logits = loaded.serve(tf.constant(IMAGES)).numpy()
-    assert np.array_equal(logits.argmax(1), read_guesses(store, f"runs/{now.run}").predictions)
+    assert np.array_equal(logits.argmax(1), Guesses.read(store, f"runs/{now.run}").predictions)
 
 
 def test_a_hostile_picture_costs_its_request(server):

@@ -21,7 +21,7 @@ from podline.data.images.items import Item
 from podline.data.images.listing import source_files
 from podline.data.images.opening import ImagesSource, open_images
 from podline.data.images.parsing import found_layout
-from podline.data.images.settings import ImagesSettings
+from podline.data.images.settings import ClassesSettings
 from podline.data.sources.remote import on_this_machine
 from podline.recipes.datasets import SHIPPED
 
@@ -70,12 +70,12 @@ def as_folders(folder: Path, classes: Images) -> Path:
 def opened(folder: Path, **settings: Any) -> ImagesSource:
     """Images 16 pixels large, out of a source; the cache is beside it."""
     settings = {"side": 16, **settings}
-    return open_images(SHIPPED["images"], str(folder), ImagesSettings(**settings), folder.parent / "work")
+    return open_images(SHIPPED["images"], str(folder), ClassesSettings(**settings), folder.parent / "work")
 
 
 def items(source: str, work: Path) -> list[Item]:
     """What the layout of a source lists, in this process."""
-    settings = ImagesSettings()
+    settings = ClassesSettings()
     with on_this_machine(source, work) as place:
         return list(found_layout(source, source_files(place, settings, work), settings)[1].items())
 

@@ -1,4 +1,4 @@
-"""Finds the columns of a table that say which file, class, split and group an image has; refuses what is no class.
+"""Finds the columns of a table that say which file, target, split and group an image has; refuses what is no target.
 
 Several labels of an image, boxes of objects and decimal numbers are no classes of whole images.
 """
@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Any, NamedTuple, NoReturn
 
 from podline.data.images.items import split_in_name
-from podline.data.images.settings import ImagesSettings
+from podline.data.images.settings import MARKS, ImagesSettings
 from podline.data.shown import shortened
 from podline.errors import SourceError
 
@@ -39,32 +39,72 @@ _PLURAL = _TAGS | {"labels", "classes", "categories", "classnames"}
 _MOST_LISTS = 0.1  # of all labels; fewer are left out, each with its reason
 _NUMBER = re.compile(r"[-+]?(?:[0-9]+(?:[.,][0-9]*)?|[.,][0-9]+)(?:[eE][-+]?[0-9]+)?")
 _WHOLE = re.compile(r"[-+]?[0-9]+(?:\.0*)?")
-_BITS = ("0", "1", "0.0", "1.0", "true", "false")
+_ONES = ("1", "1.0", "true")
+_BITS = ("0", "0.0", "false", *_ONES)
 ROWS = 200
 """How many rows tell columns of zeros and ones."""
 
 
 class Columns(NamedTuple):
-    """Names of a table's columns; empty of those that it does not have."""
+    """Names of a table's columns; empty of those that it does not have.
+
+    Attributes:
+        bits: a column of zeros and ones for each label, in place of ``label``.
+        mark: what joins labels in a text; None is what each text says.
+    """
 
     file: str
     label: str
     split: str
     group: str
+    bits: tuple[str, ...] = ()
+    mark: str | None = None
 
-    def read(self, row: Mapping[str, Any], name: str) -> tuple[str | None, str, str]:
+    @property
+    def names(self) -> list[str]:
+        """Return the names of all."""
+        return [name for name in (self.file, self.label, *self.bits, self.split, self.group) if name]
+
+    def read(self, row: Mapping[str, Any], name: str, settings: ImagesSettings) -> tuple[str | None, str, str]:
         """Return label, split and group of a row.
 
         Args:
             row: values by column.
             name: of the table, which may say the split where no column does.
+            settings: of the conversion.
 
         Raises:
             ValueError: a value names nothing; a phrase that follows the row's name.
         """
-        label, split, group = (text_of(row.get(column)) if column else None for column in self[1:])
+        said = [each for each in self.bits if _bit(row, each)] if self.bits else row.get(self.label)
+        split, group = (text_of(row.get(column)) if column else None for column in (self.split, self.group))
         split = split if self.split else split_in_name(name)
-        return label, (split or "").strip().lower(), group or ""
+        return label_of(said, settings, self.mark), (split or "").strip().lower(), group or ""
+
+
+def label_of(value: Any, settings: ImagesSettings, mark: str | None = None) -> str | None:
+    """Return the text of the target that a source says; None if it says none.
+
+    Args:
+        value: what it says.
+        settings: of the conversion.
+        mark: what joins labels in a text; empty if nothing does, None if the text tells.
+
+    Raises:
+        ValueError: it is no target; a phrase that follows the image's name.
+    """
+    if value is None or (value == "" and not settings.several):
+        return None
+    if mark is not None and isinstance(value, str) and not _is_list(value):
+        value = _parts(value, mark) if mark else [value] if value.strip() else []
+    return settings.targets.text(value)
+
+
+def _bit(row: Mapping[str, Any], column: str) -> bool:
+    value = row.get(column)
+    if not _is_bit(value):
+        raise ValueError(f"has {shortened(column)}={shortened(value)} vs 0 or 1")
+    return str(value).strip().lower() in _ONES
 
 
 class NoColumnError(SourceError):
@@ -84,7 +124,7 @@ def class_columns(
         where: what errors call the table.
         names: its columns.
         settings: may name them.
-        rows: gives its rows; called where no column holds labels.
+        rows: gives its rows; called where no column holds labels, or one may hold several.
         file: the column of files or images, where it is known already.
 
     Raises:
@@ -95,7 +135,13 @@ def class_columns(
     if found.file:
         refuse_boxes(where, names, settings)
     if found.file and not found.label:
-        _refuse_one_hot(where, rows())
+        bits = _bits(rows(), found)
+        if bits and not settings.several:
+            _refuse_one_hot(where, bits)
+        if bits:
+            return found._replace(bits=bits)
+    if settings.several and found.label:
+        return found._replace(mark=_joining(settings, found.label, rows))
     for what in ("file", "label"):
         if not getattr(found, what):
             raise NoColumnError(
@@ -113,7 +159,8 @@ def known_columns(where: str, names: Sequence[str], settings: ImagesSettings, fi
         SourceError: two may be meant.
     """
     given = {what: getattr(settings, f"{what}_column") for what in _KNOWN} | ({"file": file} if file else {})
-    return Columns(**{what: _column(where, names, what, given[what]) for what in _KNOWN})
+    file, label, split, group = (_column(where, names, what, given[what]) for what in _KNOWN)
+    return Columns(file, label, split, group)
 
 
 def _column(where: str, names: Sequence[str], what: str, given: str) -> str:
@@ -162,7 +209,7 @@ class Labels:
 
     def add(self, value: Any) -> None:
         """Add an image's label, as it was read."""
-        if isinstance(value, (list, tuple, dict)) or str(value)[:1] + str(value)[-1:] in ("[]", "{}"):
+        if isinstance(value, (list, tuple, dict)) or _is_list(str(value)):
             self._lists.append(value)
         elif isinstance(value, (str, int, float)) and (text := (text_of(value) or "").strip()):
             self._texts[text] += 1
@@ -178,9 +225,10 @@ class Labels:
         Raises:
             SourceError: some are lists, join several labels, or are decimal numbers.
         """
-        if len(self._lists) > max(1, _MOST_LISTS * (len(self._lists) + self._texts.total())):
+        lists_are_few = len(self._lists) <= max(1, _MOST_LISTS * (len(self._lists) + self._texts.total()))
+        if not settings.several and not lists_are_few:
             _refuse_several(where, column, self._lists[0])
-        if settings.labels_are_classes:
+        if not settings.one_class:
             return
         if not all(map(_NUMBER.fullmatch, self._texts)):
             joined = _joined(sorted(self._texts), _letters(column))
@@ -198,7 +246,7 @@ def _refuse_several(where: str, column: str, example: Any) -> NoReturn:
     allow = f", or, if this is one class, {_ALLOW}" if isinstance(example, str) else ""
     raise SourceError(
         f"{where}: the column {shortened(column)} holds several labels of an image, as {shortened(example)}; {_READ}: "
-        f"give a column with one class (conversion.label_column){allow}"
+        f"convert it as the data set labels, or give a column with one class (conversion.label_column){allow}"
     )
 
 
@@ -208,7 +256,7 @@ def _joined(labels: Sequence[str], column: str) -> str | None:
     A ``|`` or ``;`` joins, as do blanks in a column of tags and commas in one with a plural name. Elsewhere a comma
     may be part of a name, as in ``tench, Tinca tinca``: it joins where all of a label's parts occur in other labels.
     """
-    marks = ["|", ";", *([","] if column in _PLURAL else []), *([" "] if column in _TAGS else [])]
+    marks = [*MARKS[:2], *MARKS[2:] * (column in _PLURAL), *([" "] if column in _TAGS else [])]
     counts = Counter(part for label in labels for part in set(_parts(label, ",")))
     for label in labels:
         parts = _parts(label, ",")
@@ -234,7 +282,7 @@ def refuse_boxes(where: str, names: Sequence[str], settings: ImagesSettings) -> 
     Raises:
         SourceError: it has columns of boxes.
     """
-    found = () if settings.labels_are_classes else _boxes(tuple(names))
+    found = _boxes(tuple(names)) if settings.one_class else ()
     if found:
         raise SourceError(
             f"{where} has columns of boxes or outlines ({', '.join(map(shortened, found))}): its labels are of "
@@ -249,19 +297,36 @@ def _boxes(names: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(known[name] for name in (*corners, *sorted(_BOXES & known.keys())))
 
 
-def _refuse_one_hot(where: str, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Check that a table without a column of labels has not one column for each class.
-
-    Raises:
-        SourceError: it has.
-    """
+def _bits(rows: Iterable[Mapping[str, Any]], known: Columns) -> tuple[str, ...]:
+    """Return a table's columns of zeros and ones, by its first rows; none if there is only one."""
     first = list(islice(rows, ROWS))
     names = [name for name in (first[0] if first else {}) if all(_is_bit(row.get(name)) for row in first)]
-    if len(names) > 1:
-        raise SourceError(
-            f"{where} has one column for each label, with zeros and ones ({', '.join(map(shortened, names[:6]))}), and "
-            f"{_READ}; give a table with one column that names the class, as pandas' idxmax(axis=1) makes it"
-        )
+    found = tuple(name for name in names if name not in known.names)
+    return found if len(found) > 1 else ()
+
+
+def _refuse_one_hot(where: str, bits: Sequence[str]) -> NoReturn:
+    raise SourceError(
+        f"{where} has one column for each label, with zeros and ones ({', '.join(map(shortened, bits[:6]))}), and "
+        f"{_READ}; give a table with one column that names the class, as pandas' idxmax(axis=1) makes it, or convert "
+        "it as the data set labels"
+    )
+
+
+def _joining(settings: ImagesSettings, column: str, rows: Callable[[], Iterable[Mapping[str, Any]]]) -> str:
+    return _mark_in(column, (row.get(column) for row in rows())) if settings.joining is None else settings.joining
+
+
+def _mark_in(column: str, values: Iterable[Any]) -> str:
+    """Return what joins labels in a column's texts; empty if nothing does."""
+    texts = {value for value in values if isinstance(value, str) and not _is_list(value)}
+    mark = next((mark for mark in MARKS if any(mark in text for text in texts)), "")
+    tags = _letters(column) in _TAGS or all(part.isdecimal() for text in texts for part in text.split())
+    return mark or (" " if tags else "")
+
+
+def _is_list(text: str) -> bool:
+    return text[:1] + text[-1:] in ("[]", "{}")
 
 
 def _is_bit(value: Any) -> bool:

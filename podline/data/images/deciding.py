@@ -22,6 +22,7 @@ from podline.data.shown import printable, shortened
 from podline.data.sources.class_names import problem_of
 from podline.data.sources.duplicates import MAX_SHARED
 from podline.errors import SourceError
+from podline.kinds.contract import TextTargets
 
 _REMEDY = "the evaluation would lie inside the training set; get splits that are apart, or give the images without any"
 
@@ -31,13 +32,14 @@ def in_general(reason: str) -> str:
     return reason.partition(": ")[0]
 
 
-def decide(images: ImageTable, given: frozenset[str], test_share: float) -> None:
+def decide(images: ImageTable, given: frozenset[str], test_share: float, targets: TextTargets) -> None:
     """Set the split of each image, train or test, and why it is left out.
 
     Args:
         images: all of them.
         given: the splits that the source has, by its own names.
         test_share: of images without a split.
+        targets: of the kind of task.
 
     Raises:
         SourceError: a class's name cannot be one, or more test images than :data:`MAX_SHARED` can be trained on.
@@ -49,12 +51,12 @@ def decide(images: ImageTable, given: frozenset[str], test_share: float) -> None
             images.leave_out(
                 first + at, _own_reason(*(batch[name][at].as_py() for name in ("reason", "label", "split")))
             )
-    _refuse_names(map(decoded, images.values("label", images.kept())))
+    _refuse_names(targets.class_names(set(map(decoded, images.values("label", images.kept())))))
     equal = _equal(images)
     _leave_out_contradicting(images, equal)
     _leave_out_shared(images, equal, given_test=bool(test))
     _leave_out_groups(images)
-    _leave_out_unknown(images)
+    _leave_out_unknown(images, targets)
     images.reasons = dict(sorted(images.reasons.items()))
 
 
@@ -180,11 +182,14 @@ def _leave_out_groups(images: ImageTable) -> None:
         images.leave_out(number, f"is of the group {shortened(group)}, as images to test on")
 
 
-def _leave_out_unknown(images: ImageTable) -> None:
+def _leave_out_unknown(images: ImageTable, targets: TextTargets) -> None:
     """Leave out test images of a class that no training image has."""
-    trained = images.values("label", images.kept(TRAIN))
-    for number, label in _having("label", images.values("label", images.kept(TEST)) - trained, images, TEST):
-        images.leave_out(number, f"is of the class {shortened(label)}, which no training image is")
+    trained = {*targets.class_names(set(map(decoded, images.values("label", images.kept(TRAIN)))))}
+    tested = images.values("label", images.kept(TEST))
+    unknown = {text: name for text in tested for name in targets.class_names([decoded(text)]) if name not in trained}
+    for number, label in _having("label", set(unknown), images, TEST):
+        name = unknown[encoded(label)]
+        images.leave_out(number, f"is of the class {shortened(name)}, which no training image is")
 
 
 def _having(name: str, values: set[bytes], images: ImageTable, split: str) -> Iterator[tuple[int, str]]:

@@ -1,4 +1,4 @@
-"""Opens images of one's own as a source; docs/how-to/images.md tells its user what is read and what is left out.
+"""Opens images of one's own as a source; docs/images.md tells its user what is read and what is left out.
 
 Every image is decoded once into the cache folder, in the order of reading. Records come in the order of the sha256 of
 the images' files, so that the same images in any layout become the same records.
@@ -19,9 +19,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from podline import settings as machine
+from podline.arrays import Array
 from podline.data.decoded_rows import HASHES, StoredRows
 from podline.data.decoders import pixels_digest
-from podline.data.images.column_file import array, compute, decoded, encoded
+from podline.data.images.column_file import array, compute, decoded
 from podline.data.images.deciding import decide, in_general
 from podline.data.images.hashing import HASHED
 from podline.data.images.image_table import Image, ImageTable, Numbers, write_images
@@ -32,7 +33,7 @@ from podline.data.images.parsing import Parsed, delete_parsed, parsed
 from podline.data.images.settings import ImagesSettings
 from podline.data.planning import ShardPlans
 from podline.data.rawfiles import RawFile, made_once, raw_file, reading
-from podline.data.records import LABEL, Feature
+from podline.data.records import Feature
 from podline.data.rows import EDGES, FileOfFiles, SourceSplit
 from podline.data.shown import printable
 from podline.data.sources.decoding import DECODING, Decoding, Look, Pictures, Request
@@ -40,7 +41,8 @@ from podline.data.sources.left_out import LeftOut
 from podline.data.sources.remote import on_this_machine
 from podline.data.sources.source import Remarks, ShardTables, Source
 from podline.documents.manifest import Quarantined, SourceFile
-from podline.errors import SourceError
+from podline.errors import SettingsError, SourceError
+from podline.kinds.contract import TextTargets
 from podline.plurals import plural
 from podline.recipes.datasets import DataSet
 from podline.store import digests
@@ -138,9 +140,15 @@ def open_images(dataset: DataSet, source: str, settings: ImagesSettings, work: P
         work: the cache folder.
 
     Raises:
-        SourceError: nothing is there that is known, fewer than two classes, or a split without an image.
+        SettingsError: the settings are of another kind of task than the data set.
+        SourceError: nothing is there that is known, too few classes, or a split without an image.
         StoreError: the cache folder cannot be written, or a bucket not be read.
     """
+    if settings.kind != dataset.kind:
+        raise SettingsError(
+            f"data set {dataset.name}: its settings are of the kind {settings.kind}, expected {dataset.kind}; set kind "
+            f"in {dataset.settings}"
+        )
     with on_this_machine(source, work) as place:
         return _opened(dataset, place, settings, work)
 
@@ -158,22 +166,22 @@ def _opened(dataset: DataSet, place: Path, settings: ImagesSettings, work: Path)
     pixels = decoding.rows(listed.path.parent, settings.shape)
     images = ImageTable(listed.path)
     layout, given = images.about["layout"], frozenset[str](json.loads(images.about["splits"]))
-    decide(images, given, settings.test_share)
-    where, names = f"{source}: {layout}", _class_names(images)
-    if len(names) < 2:
+    decide(images, given, settings.test_share, settings.targets)
+    names = settings.targets.class_names({decoded(text) for text in images.values("label", images.kept(TRAIN))})
+    if len(names) < (least := settings.targets.least_classes):
         raise SourceError(
-            f"{where}: {plural(len(names), 'class', 'classes')} with a training image vs 2 at least"
+            f"{source}: {layout}: {plural(len(names), 'class', 'classes')} with a training image vs {least} at least"
             f"{_most_left_out(images)}"
         )
     copied = FileOfFiles(beside[0].place) if beside else None
     stored = pixels if settings.keep_files and isinstance(pixels, StoredRows) else copied
-    labels = _labels(images, names, pixels.count)
+    targets = _targets(images, settings.targets, names, pixels.count)
     return ImagesSource(
         dataset=dataset.name,
         class_names=names,
         files=(_content_of(images),),
         splits=tuple(
-            SourceSplit(split, settings.shape, (pixels,), {LABEL: labels}, _rows(source, images, split), stored)
+            SourceSplit(split, settings.shape, (pixels,), targets, _rows(source, images, split), stored)
             for split in (TRAIN, TEST)
         ),
         quarantined=tuple(
@@ -183,6 +191,7 @@ def _opened(dataset: DataSet, place: Path, settings: ImagesSettings, work: Path)
         images=images,
         words=_words(layout, given, settings, images, names),
         settings=settings,
+        kind=settings.kind,
     )
 
 
@@ -250,26 +259,23 @@ def _copy_files(places: Iterator[Place], images: ImageTable, path: Path) -> None
                 edges.write(stream.tell().to_bytes(8, "little"))
 
 
-def _class_names(images: ImageTable) -> tuple[str, ...]:
-    """Those of training images; numbers by size, others by their letters."""
-    names = [decoded(name) for name in images.values("label", images.kept(TRAIN))]
-    if all(name.isascii() and name.isdecimal() for name in names):
-        return tuple(sorted(names, key=lambda name: (int(name), name)))
-    return tuple(sorted(names))
-
-
-def _labels(images: ImageTable, names: Sequence[str], rows: int) -> npt.NDArray[np.unsignedinteger]:
-    """Return the number of each decoded image's class, by row; it counts of those that are kept."""
-    labels, kept = np.zeros(rows, np.min_scalar_type(len(names) - 1)), images.kept()
+def _targets(images: ImageTable, targets: TextTargets, names: Sequence[str], rows: int) -> dict[str, Array]:
+    """Return the targets of each decoded image, by row; they count of those that are kept."""
+    kept, found = images.kept(), dict[str, Array]()
+    texts = sorted(images.values("label", kept))
+    of_texts = targets.arrays(list(map(decoded, texts)), names)
+    for name, values in of_texts.items():
+        found[name] = np.zeros((rows, *values.shape[1:]), values.dtype)
     for first, batch in images.batches("label", "row"):
         mine = kept[first : first + len(batch)]
-        labels[array(batch["row"])[mine]] = _numbers(batch["label"], names)[mine]
-    return labels
+        for name, values in of_texts.items():
+            found[name][array(batch["row"])[mine]] = values[_numbers(batch["label"], texts)[mine]]
+    return found
 
 
-def _numbers(labels: pa.Array, names: Sequence[str]) -> npt.NDArray[np.int32]:
-    """Return the place of each label among names; -1 of one that is none."""
-    known = pa.array(list(map(encoded, names)), pa.binary())
+def _numbers(labels: pa.Array, known_labels: Sequence[bytes]) -> npt.NDArray[np.int32]:
+    """Return the place of each label among known ones; -1 of one that is none."""
+    known = pa.array(known_labels, pa.binary())
     return array(compute.fill_null(compute.index_in(labels, known), -1))
 
 
@@ -288,11 +294,11 @@ def _rows(source: str, images: ImageTable, split: str) -> Numbers:
 
 def _content_of(images: ImageTable) -> SourceFile:
     """All images with their classes and splits as one file, the same in any layout; what has no class is none of it."""
-    labels = images.values("label", images.every)
-    names, places, total = list(map(decoded, sorted(labels))), np.zeros(len(images), np.int32), 0
+    labels = sorted(images.values("label", images.every))
+    names, places, total = list(map(decoded, labels)), np.zeros(len(images), np.int32), 0
     for first, batch in images.batches("label", "sha256", "bytes"):
         mine = slice(first, first + len(batch))
-        places[mine] = _numbers(batch["label"], names)
+        places[mine] = _numbers(batch["label"], labels)
         places[mine][array(batch["sha256"]) == b""] = -1
         total += int(array(batch["bytes"])[places[mine] >= 0].sum())
     numbers = images.by_checksum(places >= 0)

@@ -1,13 +1,15 @@
-"""The settings of the data set ``images``."""
+"""The settings of data sets of images of one's own."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
 from podline import entry_points
 from podline.documents.manifest import Fit
+from podline.kinds.contract import TextTargets
+from podline.kinds.table import text_targets
 from podline.recipes import own_code
 from podline.recipes.datasets import ConverterSettings
 from podline.recipes.parts import LAYOUTS
@@ -15,10 +17,21 @@ from podline.recipes.parts import LAYOUTS
 # Of MNIST's test images up to 5 % are that near to another writer's digit; of CIFAR-10's 1.5 %.
 NEAR_SHARE = 0.1
 AUTO = "auto"
+MARKS = ("|", ";", ",")
+"""What joins labels in a text; the first that is there."""
 
 
 class ImagesSettings(ConverterSettings):
-    """Where images and their classes are found, and what the images become."""
+    """Where images and their targets are found, and what the images become.
+
+    Attributes:
+        kind: of task: its targets read what a source says of an image.
+        several: whether an image may have several labels: in a list, in several rows of a table, or in columns of
+            zeros and ones.
+    """
+
+    kind: ClassVar[str] = "classification"
+    several: ClassVar[bool] = False
 
     layout: str = Field(default=AUTO, description="of the source; auto is what is found there")
     images: str = Field(default="", description="the folder of a table's images; a table's own by default")
@@ -29,12 +42,6 @@ class ImagesSettings(ConverterSettings):
     split_column: str = Field(default="", description="of a table; found by default")
     group_column: str = Field(
         default="", description="of a table; found by default; images of one group stay on one side"
-    )
-    labels_are_classes: bool = Field(
-        default=False,
-        description="take each label as the class of its whole image, also decimal numbers, texts such as 'a|b', and "
-        "labels beside boxes",
-        exclude_if=lambda value: not value,
     )
     side: int = Field(default=64, ge=8, le=1024, description="of the square that every image becomes, in pixels")
     fit: Fit = Field(
@@ -79,6 +86,21 @@ class ImagesSettings(ConverterSettings):
         """(height, width, channels) of every image."""
         return self.side, self.side, self.channels
 
+    @property
+    def targets(self) -> TextTargets:
+        """Return the targets of the kind."""
+        return text_targets(self.kind)
+
+    @property
+    def one_class(self) -> bool:
+        """Return whether a label that may be several, a value or an object's is refused."""
+        return False
+
+    @property
+    def joining(self) -> str | None:
+        """Return what joins labels in a text, empty for nothing; None is what each column tells."""
+        return None
+
     def converter(self) -> dict[str, int | str]:
         """Return what a converted data set's bytes depend on, the decoders' pixels included; in any layout the same."""
         from podline.data.decoders import pixels_digest  # noqa: PLC0415 (the decoders take a while to import)
@@ -86,3 +108,38 @@ class ImagesSettings(ConverterSettings):
         own = self.model_dump(mode="json", include={"side", "fit", "channels"})
         kept = {"images": "files"} if self.keep_files else {}
         return {**own, **kept, "test_share": str(self.test_share), "decoders": pixels_digest()}
+
+
+class ClassesSettings(ImagesSettings):
+    """The settings of the data set ``images``: a class for each image."""
+
+    labels_are_classes: bool = Field(
+        default=False,
+        description="take each label as the class of its whole image, also decimal numbers, texts such as 'a|b', and "
+        "labels beside boxes",
+        exclude_if=lambda value: not value,
+    )
+
+    @property
+    def one_class(self) -> bool:
+        """Return whether a label that may be several, a value or an object's is refused."""
+        return not self.labels_are_classes
+
+
+class LabelsSettings(ImagesSettings):
+    """The settings of the data set ``labels``: any number of labels for each image."""
+
+    kind = "labels"
+    several = True
+
+    joined_by: Literal["auto", "|", ";", ",", " ", "nothing"] = Field(
+        default=AUTO,
+        description="what joins labels in a text; auto is the first of |, ; and , that a column has, a blank in one "
+        "of tags or numbers",
+        exclude_if=lambda value: value == AUTO,
+    )
+
+    @property
+    def joining(self) -> str | None:
+        """Return what joins labels in a text, empty for nothing; None is what each column tells."""
+        return {AUTO: None, "nothing": ""}.get(self.joined_by, self.joined_by)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
+from podline.documents.metric import Metric
 from podline.drawing.drawing import ACCENT, INK, MUTED, PAPER, SECOND, chart
 from podline.drawing.svg import Svg
-from podline.kinds.classification.document import CalibrationBin, ClassFigures, Evaluation
+from podline.kinds.classification.document import CalibrationBin, Evaluation
 from podline.reporting.charts import DASHED, THOUSANDS, interval, percent_axis, words_on_the_left
 
 # More classes than this are drawn as a picture without numbers: 10,000 of them cannot be read.
@@ -54,26 +55,32 @@ def _summed(evaluation: Evaluation) -> np.ndarray:
     return counts
 
 
-def per_class(classes: Sequence[ClassFigures], overall: float, most: int) -> Svg:
-    """Draw each class's accuracy with its interval, the best first; a line marks the accuracy over all classes.
+def per_class(classes: Mapping[str, Metric], overall: float, most: int, what: str) -> Svg:
+    """Each class's share with its interval, the best first; a line marks that of all classes.
 
-    Of many classes, those with the lowest accuracy.
+    Of many classes, those with the lowest share.
+
+    Args:
+        classes: name → share.
+        overall: of all classes.
+        most: how many are shown.
+        what: the shares are, in words.
     """
-    ranked = sorted(classes, key=lambda figures: figures.accuracy.value)[:most]
+    ranked = sorted(classes.items(), key=lambda each: each[1].value)[:most]
+    (lowest, worst), (highest, best) = ranked[0], ranked[-1]
     alt = (
-        f"Accuracy of each class with 95 % intervals, from {ranked[-1].name} ({100 * ranked[-1].accuracy.value:.1f} %) "
-        f"down to {ranked[0].name} ({100 * ranked[0].accuracy.value:.1f} %)."
+        f"{what} with 95 % intervals, from {highest} ({100 * best.value:.1f} %) down to {lowest} "
+        f"({100 * worst.value:.1f} %)."
     )
     with chart("per-class", alt, height=0.75 + 0.26 * len(ranked)) as drawing:
         (axes,) = drawing.axes()
         axes.axvline(overall, color=MUTED, **DASHED)
-        for place, figures in enumerate(ranked):
-            interval(axes, figures.accuracy, place, ACCENT)
-        axes.set_yticks(range(len(ranked)), [figures.name for figures in ranked])
+        for place, (_, metric) in enumerate(ranked):
+            interval(axes, metric, place, ACCENT)
+        axes.set_yticks(range(len(ranked)), [name for name, _ in ranked])
         words_on_the_left(axes)
         axes.set_ylim(-0.6, len(ranked) - 0.4)
-        lowest = min(figures.accuracy.low for figures in ranked)
-        axes.set_xlim(np.floor(10 * lowest) / 10 - 0.01, 1.01)
+        axes.set_xlim(np.floor(10 * min(metric.low for _, metric in ranked)) / 10 - 0.01, 1.01)
         percent_axis(axes, "x")
     return drawing.svg
 

@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import io
 import math
-import zipfile
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from podline.documents.completion import read_artifact
 from podline.documents.manifest import MANY_CLASSES
-from podline.errors import ArtifactError, StoreError
+from podline.evaluation.per_example import PerExample
 from podline.kinds.classification.document import CalibrationBin
-from podline.store.contract import Store
 
-GUESSES = "guesses.npz"
-"""The file, beside ``evaluation.json``."""
 BINS = 15
 
 
 @dataclass(frozen=True)
-class Guesses:
+class Guesses(PerExample):
     """One entry an example, in the order of the split, each of shape (n,) but for ``probabilities``.
 
     Attributes:
@@ -35,6 +28,8 @@ class Guesses:
         probabilities: those of all classes, float16 of shape (n, classes); of more than
             :data:`podline.documents.manifest.MANY_CLASSES` none are kept, and the shape is (n, 0).
     """
+
+    file, holds = "guesses.npz", "guesses"
 
     labels: npt.NDArray[np.int64]
     predictions: npt.NDArray[np.int64]
@@ -61,13 +56,6 @@ class Guesses:
             losses=np.log(total) - below_best[rows, labels],
             confidences=1 / total,
             probabilities=(odds[:, :kept] / total[:, None]).astype(np.float16),
-        )
-
-    @classmethod
-    def joined(cls, parts: Sequence[Guesses]) -> Guesses:
-        """Return the examples of all parts, one after the other."""
-        return cls(
-            **{field.name: np.concatenate([getattr(each, field.name) for each in parts]) for field in fields(cls)}
         )
 
     @property
@@ -105,33 +93,3 @@ class Guesses:
         """Return how far confidence and accuracy lie apart, on average over the examples: the expected error."""
         gaps = [each.examples * abs(each.accuracy - each.confidence) for each in self.calibration()]
         return math.fsum(gaps) / len(self.labels)
-
-    def at(self, places: npt.NDArray[np.int64]) -> Guesses:
-        """Return those of the examples at some places of the split, in the order given, (n,)."""
-        return Guesses(**{field.name: getattr(self, field.name)[places] for field in fields(Guesses)})
-
-    def to_bytes(self) -> bytes:
-        """Return a file that depends on the values alone."""
-        buffer = io.BytesIO()
-        np.savez_compressed(buffer, **{field.name: getattr(self, field.name) for field in fields(self)})
-        return buffer.getvalue()
-
-
-def read_guesses(store: Store, folder: str) -> Guesses:
-    """Return the guesses in an evaluation's folder.
-
-    Raises:
-        StoreError: there are none: the run's evaluation is gone, or not of a classifier.
-        ArtifactError: the file is damaged.
-    """
-    name = f"{folder}/{GUESSES}"
-    if not store.exists(name):
-        raise StoreError(f"{store.where(name)} is not there; `podline evaluate` writes it")
-    try:
-        with np.load(io.BytesIO(read_artifact(store, folder, "evaluate", name)), allow_pickle=False) as arrays:
-            found = Guesses(**{field.name: arrays[field.name] for field in fields(Guesses)})
-    except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile) as error:
-        raise ArtifactError(f"{store.where(name)} holds no guesses ({error}); evaluate the run again") from error
-    if len({len(getattr(found, field.name)) for field in fields(Guesses)}) != 1:
-        raise ArtifactError(f"{store.where(name)} holds guesses of unequal length; evaluate the run again")
-    return found

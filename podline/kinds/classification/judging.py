@@ -10,14 +10,15 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from podline.data.reader import SplitReader, open_split
+from podline.documents.any_evaluation import AnyEvaluation
 from podline.documents.manifest import Manifest
 from podline.evaluation.case import Case, Judgement
 from podline.evaluation.forward import News, answers_of
-from podline.figures import metric_text
+from podline.figures import metric_text, value_text
 from podline.input.pipeline import EvaluationInput
 from podline.intervals import guessing_interval
 from podline.kinds.classification.document import Evaluation
-from podline.kinds.classification.guesses import GUESSES
+from podline.kinds.classification.guesses import Guesses
 from podline.kinds.classification.settings import ClassificationSettings
 from podline.kinds.classification.tally import ClassificationTally
 from podline.measures import measure_named
@@ -43,9 +44,9 @@ def judge(case: Case) -> Judgement:
     """
     spec, manifest, views = case.spec, case.manifest, ClassificationSettings.of(case.recipe).views
     before, after = (logits_of(model, case.strategy) for model in (case.before, case.after))
-    readers = {split: _reader(case, split) for split in (spec.split, TRAINING_SPLIT)}
-    judged = _batches(case, readers[spec.split])
-    seen = _batches(case, readers[TRAINING_SPLIT], plan_training(case.recipe, manifest).order.ids[: judged.count])
+    readers = {split: reader_of(case, split) for split in (spec.split, TRAINING_SPLIT)}
+    judged, learned = batches_of(case, readers[spec.split], FIELDS), plan_training(case.recipe, manifest).order.ids
+    seen = batches_of(case, readers[TRAINING_SPLIT], FIELDS, learned[: judged.count])
     asked = [(before, judged), (after, judged), (after, seen)]
     if views > 1:
         asked.append((logits_of(over_views(case.after, views), case.strategy), judged))
@@ -76,8 +77,8 @@ def judge(case: Case) -> Judgement:
         views=views,
         over_views=averaged[0].figures() if averaged else None,
     )
-    failure = "" if document.better_than_guessing else _failure(case, document)
-    return Judgement(document, {GUESSES: trained.guesses().to_bytes()}, notes=_notes(document), failure=failure)
+    failure = "" if document.better_than_guessing else not_better_than_guessing(case, document)
+    return Judgement(document, {Guesses.file: trained.guesses().to_bytes()}, notes=_notes(document), failure=failure)
 
 
 def _notes(document: Evaluation) -> tuple[str, ...]:
@@ -87,15 +88,26 @@ def _notes(document: Evaluation) -> tuple[str, ...]:
     return (f"{measure_named(document.measure).label} over {document.views} views {averaged}",)
 
 
-def _reader(case: Case, split: str) -> SplitReader:
+def reader_of(case: Case, split: str) -> SplitReader:
+    """Return what reads a split of a case's data."""
     return open_split(case.store, case.spec.dataset_folder, case.manifest, split, case.reporter)
 
 
-def _batches(case: Case, reader: SplitReader, ids: npt.NDArray[np.int64] | None = None) -> EvaluationInput:
+def batches_of(
+    case: Case, reader: SplitReader, fields: tuple[str, ...], ids: npt.NDArray[np.int64] | None = None
+) -> EvaluationInput:
+    """Return batches in which an example's logits do not depend on the batch size.
+
+    Args:
+        case: what is judged.
+        reader: of a split.
+        fields: of its records.
+        ids: of which records; all by default.
+    """
     return EvaluationInput(
         reader,
         case.manifest,
-        FIELDS,
+        fields,
         batch_size=max(_SMALLEST_BATCH * case.strategy.num_replicas_in_sync, case.spec.batch_size),
         ids=ids,
     )
@@ -166,20 +178,21 @@ def over_views(model: Callable[..., tf.Tensor], views: int) -> Callable[..., tf.
     return {2: both, 6: all_six}[views]
 
 
-def _failure(case: Case, document: Evaluation) -> str:
-    """Say that a classifier cannot be told from guessing, and what helps."""
-    top1, guessing = document.trained.metrics["top1"], document.guessing
+def not_better_than_guessing(case: Case, document: AnyEvaluation) -> str:
+    """Say that a model cannot be told from guessing, and what helps."""
+    measure, guessing = document.measure, document.guessing
     steps = plan_training(case.recipe, case.manifest).total_steps
     images = plural(case.manifest.split(TRAINING_SPLIT).records, "training image")
     helps = [f"more than {images}", "pretrained weights to begin with (--init FILE)"]
-    seen = document.seen.metrics["top1"]
-    if seen.value > guessing.high:
-        found = f"it gets {seen.value:.2%} of training images right, so more steps alone do not help"
+    seen, name = document.seen.metrics[measure].value, measure_named(measure).label
+    found = f"on training images it is {value_text(measure, seen)}"
+    if seen > guessing.high:
+        found += ", so more steps alone do not help"
     else:
-        found = f"it gets no more than {seen.value:.2%} of training images right"
         helps.insert(0, f"more than {plural(steps, 'step')} (--steps {max(_MORE * steps, _LEAST_STEPS)})")
         helps.append("another learning rate, right labels")
+    value, most = (value_text(measure, each) for each in (document.trained.metrics[measure].value, guessing.high))
     return (
-        f"sanity check: {document.run} gets {top1.value:.2%} of {document.trained.examples} {document.split} examples "
-        f"right, and guessing gives up to {guessing.high:.2%}; {found}; what may help: {'; '.join(helps)}"
+        f"sanity check: {document.run} has the {name} {value} on {document.examples} {document.split} examples, and "
+        f"guessing gives up to {most}; {found}; what may help: {'; '.join(helps)}"
     )

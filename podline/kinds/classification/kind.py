@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from podline.kinds.classification.document import Evaluation
 from podline.kinds.classification.settings import ClassificationSettings
-from podline.kinds.contract import Kind
+from podline.kinds.contract import E, Kind, P
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -38,7 +38,31 @@ if TYPE_CHECKING:
     from podline.training.objective import Objective
 
 
-class Classification(Kind["Evaluation", "GuessedPair"]):
+class ImageKind(Kind[E, P]):
+    """A kind whose models answer an image with a logit for each class."""
+
+    def require_fit(self, recipe: Recipe, manifest: Manifest) -> None:
+        """Refuse augmentation that needs larger images; see :meth:`Kind.require_fit`."""
+        from podline.input.augmentation import require_room
+
+        require_room(recipe, manifest)
+
+    def model(self, recipe: Recipe, manifest: Manifest) -> keras.Model:
+        """Return a classifier."""
+        from podline.models.build import class_model
+
+        return class_model(recipe, manifest)
+
+    def description(
+        self, recipe: Recipe, image_shape: tuple[int, int, int], classes: int, facts: JsonObject
+    ) -> ModelDescription:
+        """Return a classifier's layers and costs."""
+        from podline.models.counts import describe
+
+        return describe(recipe.model, image_shape, classes)
+
+
+class Classification(ImageKind["Evaluation", "GuessedPair"]):
     """One class for each image."""
 
     name = "classification"
@@ -56,31 +80,11 @@ class Classification(Kind["Evaluation", "GuessedPair"]):
 
         return ClassTargets()
 
-    def require_fit(self, recipe: Recipe, manifest: Manifest) -> None:
-        """Refuse augmentation that needs larger images; see :meth:`Kind.require_fit`."""
-        from podline.input.augmentation import require_room
-
-        require_room(recipe, manifest)
-
     def objective(self, recipe: Recipe, manifest: Manifest) -> Objective:
         """Return the cross-entropy."""
         from podline.kinds.classification.objective import class_objective
 
         return class_objective(recipe, manifest)
-
-    def model(self, recipe: Recipe, manifest: Manifest) -> keras.Model:
-        """Return a classifier."""
-        from podline.models.build import class_model
-
-        return class_model(recipe, manifest)
-
-    def description(
-        self, recipe: Recipe, image_shape: tuple[int, int, int], classes: int, facts: JsonObject
-    ) -> ModelDescription:
-        """Return a classifier's layers and costs."""
-        from podline.models.counts import describe
-
-        return describe(recipe.model, image_shape, classes)
 
     def judge(self, case: Case) -> Judgement:
         """Judge a classifier; its guesses lie beside the document."""

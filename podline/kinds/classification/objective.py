@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import tensorflow as tf
 
@@ -16,38 +16,57 @@ from podline.recipes.parts import LOSSES
 from podline.recipes.settings import LossSettings, Recipe
 from podline.training.objective import IMAGE, LABEL, Batch
 
+Loss = Callable[[Any, Any], Any]
 
-class Classification:
-    """One class for each image.
+
+class ImageObjective:
+    """An image answered with a logit for each class.
 
     Attributes:
+        target: the field of a record that the answer is compared with.
         settings: which loss.
-        smoothing: of ``cross_entropy`` in training; see :func:`podline.kinds.classification.objective.cross_entropy`.
+        smoothing: of ``cross_entropy`` in training.
     """
 
-    fields: tuple[str, ...] = (IMAGE, LABEL)
+    target: ClassVar[str]
     measured: tuple[str, ...] = ("correct",)
 
     def __init__(self, smoothing: float = 0.0, settings: LossSettings = LossSettings()) -> None:  # noqa: B008 (frozen)
         self.settings, self.smoothing = settings, smoothing
-        self._loss: Loss = LOSSES.make(settings, settings)
-        if smoothing:
-            self._loss = functools.partial(cross_entropy, smoothing=smoothing)
+        self._loss: Loss = functools.partial(self.cross_entropy, smoothing=smoothing)
+        if settings.kind != LossSettings().kind or settings.options:
+            self._loss = LOSSES.make(settings, settings)
+
+    @staticmethod
+    def cross_entropy(labels: tf.Tensor, logits: tf.Tensor, smoothing: float = 0.0) -> tf.Tensor:
+        """Return the cross-entropy of each example, in nats, float32, (n,).
+
+        Args:
+            labels: the target, (n, …).
+            logits: float32, (n, classes).
+            smoothing: share of the target that is spread evenly over all answers.
+        """
+        raise NotImplementedError
 
     @property
-    def evaluated(self) -> Classification:
+    def fields(self) -> tuple[str, ...]:
+        """Return the image and its target."""
+        return (IMAGE, self.target)
+
+    @property
+    def evaluated(self) -> Self:
         """Return the same without smoothing."""
-        return Classification(settings=self.settings)
+        return type(self)(settings=self.settings)
 
     def prepared(self, batch: Batch) -> Batch:
-        """As it is: labels are all that is needed."""
+        """As it is: the target is all that is needed."""
         return batch
 
     def terms(self, batch: Batch, outputs: tf.Tensor) -> Batch:
         """Return the loss by its name; ``cross_entropy`` is in nats.
 
         Args:
-            batch: with the label, any integer type, (n,).
+            batch: with the target, any integer type, (n, …).
             outputs: logits, float32, (n, classes).
 
         Raises:
@@ -55,7 +74,7 @@ class Classification:
         """
         name = self.settings.kind
         try:
-            losses = tf.cast(self._loss(batch[LABEL], outputs), tf.float32)
+            losses = tf.cast(self._loss(batch[self.target], outputs), tf.float32)
         except tf.errors.OpError:
             raise
         except Exception as error:
@@ -63,11 +82,6 @@ class Classification:
         if losses.shape.rank != 1:
             raise SettingsError(f"loss {name} gives shape {losses.shape} vs (n,): give a number for each example")
         return {name: losses}
-
-    def measures(self, batch: Batch, outputs: tf.Tensor) -> Batch:
-        """``correct``: 1 where the largest logit is the label's, else 0."""
-        guesses = tf.argmax(outputs, axis=-1, output_type=tf.int32)
-        return {"correct": tf.cast(guesses == tf.cast(batch[LABEL], tf.int32), tf.float32)}
 
     def figures(self, sums: Mapping[str, float], examples: int) -> dict[str, Any]:
         """``accuracy``."""
@@ -78,12 +92,25 @@ class Classification:
         return "accuracy", sums["correct"] / examples
 
 
+class Classification(ImageObjective):
+    """One class for each image."""
+
+    target = LABEL
+
+    @staticmethod
+    def cross_entropy(labels: tf.Tensor, logits: tf.Tensor, smoothing: float = 0.0) -> tf.Tensor:
+        """See :func:`cross_entropy`."""
+        return cross_entropy(labels, logits, smoothing)
+
+    def measures(self, batch: Batch, outputs: tf.Tensor) -> Batch:
+        """``correct``: 1 where the largest logit is the label's, else 0."""
+        guesses = tf.argmax(outputs, axis=-1, output_type=tf.int32)
+        return {"correct": tf.cast(guesses == tf.cast(batch[LABEL], tf.int32), tf.float32)}
+
+
 def class_objective(recipe: Recipe, _manifest: Manifest) -> Classification:
     """Return what a recipe for classes trains for."""
     return Classification(ClassificationSettings.of(recipe).label_smoothing, recipe.loss)
-
-
-Loss = Callable[[Any, Any], Any]
 
 
 def cross_entropy_of(_settings: LossSettings) -> Loss:

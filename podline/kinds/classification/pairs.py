@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -13,14 +14,17 @@ from podline.datasets.census import census_of, same_examples
 from podline.errors import ArtifactError, StoreError
 from podline.evaluation import differences
 from podline.evaluation.differences import Difference, ShareChange
+from podline.evaluation.per_example import PerExample
 from podline.kinds.classification.document import Evaluation
-from podline.kinds.classification.guesses import GUESSES, Guesses, read_guesses
+from podline.kinds.classification.guesses import Guesses
 from podline.noise import Seeds
 from podline.reporting.pairs import Judged, LostExample, LostExamples
 from podline.store.contract import Store
 
 MOST_EXAMPLES = 24
 """So many examples are named and shown."""
+
+Answers = TypeVar("Answers", bound=PerExample)
 
 
 @dataclass(frozen=True)
@@ -63,21 +67,35 @@ def moved_classes(before: Guesses, after: Guesses, class_names: Sequence[str]) -
 
 def pair(store: Store, before: Judged, after: Judged) -> GuessedPair:
     """Two judgements on the same examples; see :func:`podline.reporting.pairs.paired`."""
-    then, now = (read_guesses(store, each.folder) for each in (before, after))
+    return GuessedPair(*aligned(store, before, after, Guesses))
+
+
+def aligned(store: Store, before: Judged, after: Judged, answers: type[Answers]) -> tuple[Answers, Answers]:
+    """Return what two models say of the same examples, in the order of the second's split.
+
+    Args:
+        store: the store.
+        before: the first judgement.
+        after: the second one.
+        answers: what they left beside ``evaluation.json``.
+
+    Raises:
+        StoreError: they are not of the same examples, or what was said of each of them is no longer there.
+        ArtifactError: a file is damaged.
+    """
+    then, now = (answers.read(store, each.folder) for each in (before, after))
     same = before.fingerprint == after.fingerprint
     places = np.arange(len(now.labels)) if same else _places(store, before, after)
+    files = " and ".join(store.where(f"{each.folder}/{answers.file}") for each in (after, before))
     if not len(then.labels) == len(now.labels) == len(places):
         raise ArtifactError(
-            f"{store.where(f'{after.folder}/{GUESSES}')} and {store.where(f'{before.folder}/{GUESSES}')} hold "
-            f"{len(now.labels)} and {len(then.labels)} guesses vs {len(places)} examples; evaluate the runs again"
+            f"{files} hold {len(now.labels)} and {len(then.labels)} {answers.holds} vs {len(places)} examples; "
+            "evaluate the runs again"
         )
     ordered = then.at(places)
     if not np.array_equal(ordered.labels, now.labels):
-        raise ArtifactError(
-            f"{store.where(f'{after.folder}/{GUESSES}')} and {store.where(f'{before.folder}/{GUESSES}')} are not of "
-            "the same examples; evaluate the runs again"
-        )
-    return GuessedPair(ordered, now)
+        raise ArtifactError(f"{files} are not of the same examples; evaluate the runs again")
+    return ordered, now
 
 
 def _places(store: Store, before: Judged, after: Judged) -> npt.NDArray[np.int64]:

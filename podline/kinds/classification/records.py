@@ -20,6 +20,8 @@ from podline.plurals import plural
 class ClassTargets(TextTargets):
     """One class for each image: the field ``label``."""
 
+    least_classes = 2
+
     def text(self, value: Any, class_names: Sequence[str] = ()) -> str:
         """Return a class's name; see :meth:`TextTargets.text`."""
         if class_names and not isinstance(value, str):

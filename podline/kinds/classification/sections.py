@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from podline import figures
 from podline.data.reader import open_split
+from podline.documents.any_evaluation import Scored
 from podline.documents.metric import Metric
 from podline.kinds.classification import charts
 from podline.kinds.classification.document import Evaluation
@@ -62,19 +64,37 @@ def metrics(run: RunFacts) -> Iterator[Block]:
     }
     if evaluation.over_views:
         sides[f"trained, mean over {evaluation.views} views of each image"] = evaluation.over_views
-    rows = [
-        {"": measure.label}
-        | {title: figures.metric_text(measure.name, side.metrics[measure.name]) for title, side in sides.items()}
-        for measure in shown(evaluation.trained.metrics)
-    ]
-    rows.append({"": "right"} | {title: figures.count(side.correct) for title, side in sides.items()})
-    rows.append({"": "examples"} | {title: figures.count(side.examples) for title, side in sides.items()})
-    yield Table.of(rows)
+    right = {"": "right"} | {title: figures.count(side.correct) for title, side in sides.items()}
+    yield figures_table(sides, right)
     yield Text(
         "Intervals are 95 % intervals: Wilson’s for shares, the normal one for other means, the bootstrap’s for other "
         "measures. evaluation.json has every figure in full precision.",
         "note",
     )
+
+
+class JudgedSide(Scored, Protocol):
+    """A model's figures on some examples, and how many these are."""
+
+    @property
+    def examples(self) -> int:
+        """How many examples."""
+        ...
+
+
+def figures_table(sides: Mapping[str, JudgedSide], *further: dict[str, str]) -> Table:
+    """Return every measure of several models or splits, a column for each.
+
+    Args:
+        sides: by the title of their columns.
+        further: rows before the last, which counts the examples.
+    """
+    rows = [
+        {"": measure.label}
+        | {title: figures.metric_text(measure.name, side.metrics[measure.name]) for title, side in sides.items()}
+        for measure in shown(next(iter(sides.values())).metrics)
+    ]
+    return Table.of([*rows, *further, {"": "examples"} | {t: figures.count(s.examples) for t, s in sides.items()}])
 
 
 @section("Classes")
@@ -97,10 +117,11 @@ def classes(run: RunFacts) -> Iterator[Block]:
     if not many:
         yield Fold("The matrix as a table", _matrix(evaluation))
     top1 = evaluation.trained.metrics["top1"].value
+    shares = {found.name: found.accuracy for found in evaluation.per_class}
     listed = _weakest(evaluation)[:MOST_CLASSES] if count > MOST_CLASSES else range(count)
     accuracies = Grid(
         Chart(
-            charts.per_class(evaluation.per_class, top1, MOST_CLASSES),
+            charts.per_class(shares, top1, MOST_CLASSES, "Accuracy of each class"),
             caption="The dashed line is the accuracy over all classes.",
         ),
         _classes(evaluation, listed),
@@ -191,18 +212,35 @@ def mistakes(run: RunFacts) -> Iterator[Block]:
     if not evaluation.mistakes:
         yield Text("None: every example is labelled correctly.")
         return
-    reader = open_split(run.store, run.spec.dataset_folder, run.manifest, evaluation.split)
-    records = np.array([mistake.record for mistake in evaluation.mistakes], np.int64)
-    names, found = evaluation.class_names, []
-    for mistake, image in zip(evaluation.mistakes, reader.gather(records, ["image"])["image"], strict=True):
-        label, prediction, record = names[mistake.label], names[mistake.prediction], figures.count(mistake.record)
-        alt = f"Record {record} of the {evaluation.split} split, labelled {label}, taken for {prediction}"
-        given = figures.percent(mistake.label_probability)
-        found.append(
-            Picture(
-                [(data_uri(image), alt)],
-                f"{prediction} {figures.percent(mistake.confidence)}",
-                [f"label: {label} {given}", f"record {record}"],
+    names = evaluation.class_names
+    yield pictures_of(
+        run,
+        [mistake.record for mistake in evaluation.mistakes],
+        [
+            Told(
+                f"labelled {names[mistake.label]}, taken for {names[mistake.prediction]}",
+                f"{names[mistake.prediction]} {figures.percent(mistake.confidence)}",
+                f"label: {names[mistake.label]} {figures.percent(mistake.label_probability)}",
             )
-        )
-    yield Pictures(found)
+            for mistake in evaluation.mistakes
+        ],
+    )
+
+
+class Told(NamedTuple):
+    """What is told of an example: in its picture's place, below it, and below that."""
+
+    alt: str
+    caption: str
+    line: str
+
+
+def pictures_of(run: RunFacts, records: Sequence[int], told: Sequence[Told]) -> Pictures:
+    """Return examples of the judged split as pictures."""
+    split = run.evaluation.split
+    reader, found = open_split(run.store, run.spec.dataset_folder, run.manifest, split), list[Picture]()
+    images = reader.gather(np.array(records, np.int64), ["image"])["image"]
+    for record, each, image in zip(map(figures.count, records), told, images, strict=True):
+        shown_as = (data_uri(image), f"Record {record} of the {split} split, {each.alt}")
+        found.append(Picture([shown_as], each.caption, [each.line, f"record {record}"]))
+    return Pictures(found)

@@ -20,7 +20,8 @@ from podline.stages.tools import ShowSpec
 from podline.store.contract import Store
 from podline.training.plan import EVALUATION_SPLIT
 
-_RIGHT, _WRONG = "#1a7f37", "#c0392b"
+RIGHT, WRONG = "#1a7f37", "#c0392b"
+"""Colours of captions."""
 _MISTAKE_ROWS = 2
 
 
@@ -53,7 +54,7 @@ def asked(
 def _guesses(guesses: Sequence[Guess], reader: SplitReader, manifest: Manifest) -> list[Picture]:
     images = reader.gather(np.array([guess.record for guess in guesses], np.int64), ("image",))["image"]
     return [
-        Picture(image, _caption(guess, manifest), _RIGHT if guess.prediction == guess.label else _WRONG)
+        Picture(image, _caption(guess, manifest), RIGHT if guess.prediction == guess.label else WRONG)
         for image, guess in zip(images, guesses, strict=True)
     ]
 

@@ -15,7 +15,7 @@ import pytest
 from drawn_images import as_table, drawn, encoded, images, opened
 
 from podline.data.images.columns import Labels, refuse_boxes
-from podline.data.images.settings import ImagesSettings
+from podline.data.images.settings import ClassesSettings
 from podline.errors import SourceError
 
 pytestmark = pytest.mark.usefixtures("parsed_here")
@@ -114,19 +114,19 @@ def test_boxes_are_refused(tmp_path: Path, kind: str) -> None:
 )
 def test_usual_names_of_boxes(names: str) -> None:
     with pytest.raises(SourceError, match="boxes"):
-        refuse_boxes("a.csv", ["file", "label", *names.split()], ImagesSettings())
+        refuse_boxes("a.csv", ["file", "label", *names.split()], ClassesSettings())
 
 
 def test_other_columns_are_no_boxes() -> None:
-    refuse_boxes("a.csv", ["Filename", "Width", "Height", "Roi.X1", "Roi.Y1", "ClassId", "left"], ImagesSettings())
-    refuse_boxes("a.csv", ["file", "label", "x", "y"], ImagesSettings())
+    refuse_boxes("a.csv", ["Filename", "Width", "Height", "Roi.X1", "Roi.Y1", "ClassId", "left"], ClassesSettings())
+    refuse_boxes("a.csv", ["file", "label", "x", "y"], ClassesSettings())
 
 
 def check(column: str, *values: Any) -> None:
     labels = Labels()
     for value in values:
         labels.add(value)
-    labels.refuse_unclear("a.csv", column, ImagesSettings())
+    labels.refuse_unclear("a.csv", column, ClassesSettings())
 
 
 @pytest.mark.parametrize(

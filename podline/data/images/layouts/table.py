@@ -130,7 +130,7 @@ class Tables(Layout):
         """Which tables, and which columns."""
         files = ", ".join(printable(file.name) for file in self.read[:3])
         more = f" and {len(self.read) - 3} more" if len(self.read) > 3 else ""
-        columns = ", ".join(printable(column) for column in self.tables[0].columns if column)
+        columns = ", ".join(map(printable, self.tables[0].columns.names[:12]))
         return f"table{' of images' if self.tables[0].has_images else ''}, {files}{more}, columns {columns}"
 
     def reads(self, file: Found, /) -> bool:
@@ -153,11 +153,15 @@ class Tables(Layout):
     def items(self) -> Iterator[Item]:
         """Every row."""
         if not self.tables[0].has_images:
-            yield from _with_repeated(read_items(Path(self._listed.file.name)), self._listed.repeated)
+            items, repeated = read_items(Path(self._listed.file.name)), self._listed.repeated
+            if self.settings.several:
+                yield from _united(items, repeated, self.settings)
+            else:
+                yield from _with_repeated(items, repeated)
             return
         for table in self.tables:
-            for number, row in enumerate(_parquet_rows(table.file, table.columns, _IMAGES)):
-                yield _image(table, f"{table.file.name}[{number}]", row)
+            for number, row in enumerate(_parquet_rows(table.file, table.columns.names, _IMAGES)):
+                yield _image(table, f"{table.file.name}[{number}]", row, self.settings)
 
     @cached_property
     def _by_name(self) -> Names:
@@ -178,7 +182,7 @@ class Tables(Layout):
         file = tempfile.NamedTemporaryFile("w")  # noqa: SIM115 (as long as this object)
         for table in self.tables:
             labels, column = Labels(), table.columns.label
-            for row in _rows(table.file, table.columns):
+            for row in _rows(table.file, table.columns.names):
                 labels.add(row.values.get(column))
                 at, item = self._item(table, row)
                 named[at] |= at >= 0
@@ -188,14 +192,15 @@ class Tables(Layout):
         file.flush()
         values, counts = np.unique(np.frombuffer(keys, np.int64), return_counts=True)
         items = read_items(Path(file.name))
-        return _Listed(file, named, _repeated(self.read[0].path, items, values[counts > 1], len(values)))
+        allowed = 1.0 if self.settings.several else _MAX_REPEATED
+        return _Listed(file, named, _repeated(self.read[0].path, items, values[counts > 1], len(values), allowed))
 
     def _item(self, table: Table, row: Row) -> tuple[int, Item]:
         """Return what a row says, and the number of the file that it names; -1 of none."""
         if row.reason:
             return -1, Item(row.key, b"", reason=row.reason)
         try:
-            label, split, group = table.columns.read(row.values, table.file.name)
+            label, split, group = table.columns.read(row.values, table.file.name, self.settings)
             name = text_of(row.values.get(table.columns.file))
         except ValueError as error:
             return -1, Item(row.key, b"", reason=str(error))
@@ -243,18 +248,20 @@ def _table_of_images(file: Found, schema: Any, images: Sequence[str], settings: 
     image = settings.file_column or images[0]
     columns = class_columns(file.path, schema.names, settings, lambda: _parquet_rows(file, others), image)
     class_names, labels = _class_names(file, schema, columns.label), Labels()
-    for row in _parquet_rows(file, [columns.label]):
+    for row in _parquet_rows(file, [columns.label]) if columns.label else ():
         if not (class_names and isinstance(row[columns.label], int)):  # else it is the number of a class
             labels.add(row[columns.label])
     labels.refuse_unclear(file.path, columns.label, settings)
     return Table(file, columns, True, class_names)
 
 
-def _image(table: Table, key: str, row: Mapping[str, Any]) -> Item:
-    image, number, names = row[table.columns.file], row[table.columns.label], table.class_names
+def _image(table: Table, key: str, row: Mapping[str, Any], settings: ImagesSettings) -> Item:
+    image, number, names = row[table.columns.file], row.get(table.columns.label), table.class_names
     data = image.get("bytes") if is_object(image) else image
     try:
-        label, split, group = table.columns.read(row, table.file.name)
+        label, split, group = table.columns.read(row, table.file.name, settings)
+        if names and settings.several and number is not None:
+            label = settings.targets.text(number, names)
     except ValueError as error:
         return Item(key, b"", reason=str(error))
     if not isinstance(data, bytes):
@@ -289,8 +296,10 @@ def _class_names(file: Found, schema: pa.Schema, label: str) -> tuple[str, ...]:
     """Return a ClassLabel's names, as datasets write them into the schema's metadata; empty where there are none."""
     with parsing(file.path, "Parquet with metadata of Hugging Face", "write it again"):
         said: Any = json.loads((schema.metadata or {}).get(_METADATA, b"{}"))
-    for key in ("info", "features", label, "names"):
+    for key in ("info", "features", label):
         said = said.get(key) if is_object(said) else None
+    said = said.get("feature", said) if is_object(said) else None  # a list's is that of its members
+    said = said.get("names") if is_object(said) else None
     if said is not None and not (isinstance(said, list) and all(isinstance(name, str) for name in said)):
         raise SourceError(f"{file.path}: the names of its classes are no list of texts; write the file again")
     return tuple(said or ())
@@ -349,26 +358,44 @@ def _objects(table: Found) -> Iterator[Row]:
                 yield Row(f"{table.name}:{number}", values)
 
 
-def _repeated(where: str, items: Iterable[Item], hashes: npt.NDArray[np.int64], files: int) -> dict[str, list[Item]]:
+def _repeated(
+    where: str, items: Iterable[Item], hashes: npt.NDArray[np.int64], files: int, allowed: float
+) -> dict[str, list[Item]]:
     """Return the rows of files that have several, by their keys, among which are some hashes.
 
     Raises:
         SourceError: too many files have.
     """
     wanted, rows = set(hashes.tolist()), defaultdict[str, list[Item]](list)
-    many = len(wanted) > max(1, _MAX_REPEATED * files)
+    many = len(wanted) > max(1, allowed * files)
     for item in items if wanted else ():
         if hash(item.key) in wanted and (not many or not rows or item.key in rows):
             rows[item.key].append(item)
     if many:
         [(key, same)] = rows.items()
         raise SourceError(
-            f"{where}: {len(wanted):,} of {files:,} files have several rows vs {_MAX_REPEATED:.0%} at most "
+            f"{where}: {len(wanted):,} of {files:,} files have several rows vs {allowed:.0%} at most "
             f"({printable(key)} has {len(same)}, with {_labels(same, ', ')}): these are several labels of an image, or "
             "of objects in it, and Podline reads one class for each whole image; give a table with one row for each "
             "image"
         )
     return rows
+
+
+def _united(items: Iterable[Item], repeated: Mapping[str, Sequence[Item]], settings: ImagesSettings) -> Iterator[Item]:
+    """Yield an item for each file, with the labels of all its rows; those with a reason as they are."""
+    before = set[str]()
+    for item in items:
+        same = () if item.reason else repeated.get(item.key, ())
+        if not same:
+            yield item
+        elif item.key not in before:
+            before.add(item.key)
+            splits = sorted({shortened(one.split) for one in same})
+            reason = f"is listed as of {' and of '.join(splits)}" if len(splits) > 1 else ""
+            names = [name for one in same for name in json.loads(one.label or "[]")]
+            label = settings.targets.text(names) if any(one.label for one in same) else None
+            yield item._replace(label=label, reason=reason)
 
 
 def _with_repeated(items: Iterable[Item], repeated: Mapping[str, Sequence[Item]]) -> Iterator[Item]:

@@ -17,7 +17,15 @@ from pathlib import Path
 from typing import Any, Self
 
 from podline.data import bounds
-from podline.data.images.columns import ROWS, Labels, NoColumnError, class_columns, known_columns, refuse_boxes
+from podline.data.images.columns import (
+    ROWS,
+    Labels,
+    NoColumnError,
+    class_columns,
+    known_columns,
+    label_of,
+    refuse_boxes,
+)
 from podline.data.images.items import Item, Place, split_in_name
 from podline.data.images.layout import Layout, opened
 from podline.data.images.listing import Files, Found
@@ -127,13 +135,15 @@ class _Classes:
             if columns.label and not named:
                 self.labels[columns.label].add(values[columns.label])
                 refuse_boxes(self.where, list(values), self.settings)
-            label, split, group = columns._replace(label="" if named else columns.label).read(values, file.name)
+            columns = columns._replace(label="" if named else columns.label, mark=self.settings.joining)
+            label, split, group = columns.read(values, file.name, self.settings)
         if named:
             try:
-                label = _content(sample[_CLASS]).decode().strip() or None
+                text = _content(sample[_CLASS]).decode().strip()
             except UnicodeDecodeError:
                 raise ValueError("has a class that is no UTF-8") from None
-            self.labels[_CLASS].add(label)
+            label = label_of(text, self.settings, self.settings.joining)
+            self.labels[_CLASS].add(text)
         return label, split, group
 
 

@@ -1,0 +1,74 @@
+"""What models say of each example of a split, as arrays in a file beside ``evaluation.json``."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from podline.documents.completion import read_artifact
+from podline.errors import ArtifactError, StoreError
+from podline.store.contract import Store
+
+
+@dataclass(frozen=True)
+class PerExample:
+    """Arrays with one entry an example, in the order of the split.
+
+    Attributes:
+        file: the file's name.
+        holds: what it holds, in a word.
+        labels: what is true of each example, (n, …).
+    """
+
+    file: ClassVar[str]
+    holds: ClassVar[str]
+
+    labels: npt.NDArray[Any]
+
+    @classmethod
+    def joined(cls, parts: Sequence[Self]) -> Self:
+        """Return the examples of all parts, one after the other."""
+        return cls(**{name: np.concatenate([getattr(each, name) for each in parts]) for name in _names(cls)})
+
+    @classmethod
+    def read(cls, store: Store, folder: str) -> Self:
+        """Return what an evaluation left in its folder.
+
+        Raises:
+            StoreError: the run's evaluation is gone, or of another kind.
+            ArtifactError: the file is damaged.
+        """
+        name = f"{folder}/{cls.file}"
+        if not store.exists(name):
+            raise StoreError(f"{store.where(name)} is not there; `podline evaluate` writes it")
+        try:
+            with np.load(io.BytesIO(read_artifact(store, folder, "evaluate", name)), allow_pickle=False) as arrays:
+                found = cls(**{each: arrays[each] for each in _names(cls)})
+        except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile) as error:
+            raise ArtifactError(
+                f"{store.where(name)} holds no {cls.holds} ({error}); evaluate the run again"
+            ) from error
+        if len({len(getattr(found, each)) for each in _names(cls)}) != 1:
+            raise ArtifactError(f"{store.where(name)} holds {cls.holds} of unequal length; evaluate the run again")
+        return found
+
+    def at(self, places: npt.NDArray[np.int64]) -> Self:
+        """Return those of the examples at some places of the split, in the order given, (n,)."""
+        return type(self)(**{name: getattr(self, name)[places] for name in _names(type(self))})
+
+    def to_bytes(self) -> bytes:
+        """Return a file that depends on the values alone."""
+        buffer = io.BytesIO()
+        arrays: dict[str, Any] = {name: getattr(self, name) for name in _names(type(self))}
+        np.savez_compressed(buffer, **arrays)
+        return buffer.getvalue()
+
+
+def _names(cls: type[PerExample]) -> list[str]:
+    return [field.name for field in fields(cls)]

@@ -1,0 +1,27 @@
+"""Scores for the rules of promotion: read from an evaluation, or asked for now."""
+
+from __future__ import annotations
+
+import keras
+
+from podline.data.reader import open_split
+from podline.kinds.classification.answers import ExampleAnswers
+from podline.kinds.labels.judging import scores_of
+from podline.kinds.labels.scores import Scores
+from podline.promotion.answers import JudgedSplit
+from podline.stages.specs import TrainSpec
+
+
+class LabelAnswers(ExampleAnswers[Scores]):
+    """Scores of models of several labels."""
+
+    said = Scores
+
+    def again(self, examples: JudgedSplit, training: TrainSpec, model: keras.Model) -> Scores:
+        """Ask a model about the examples now."""
+        reader = open_split(examples.store, examples.folder, examples.manifest, examples.split)
+        return scores_of(model, examples.store, training, reader, examples.manifest, examples.reporter)
+
+    def main(self, examples: JudgedSplit, said: Scores) -> float:  # noqa: ARG002 (a pose network needs the truth)
+        """Return the mAP."""
+        return said.mean_precision().value

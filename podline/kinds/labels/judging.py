@@ -1,0 +1,178 @@
+"""A model of several labels judged on a split, every example once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import keras
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from podline.arrays import Array
+from podline.data.reader import SplitReader
+from podline.documents.manifest import Manifest
+from podline.errors import ArtifactError, DivergenceError
+from podline.evaluation.case import Case, Judgement
+from podline.evaluation.forward import News, answers_of
+from podline.input.pipeline import EvaluationInput
+from podline.kinds.classification.judging import batches_of, not_better_than_guessing, reader_of
+from podline.kinds.labels.document import LabelFigures, LabelMistake, LabelsEvaluation, LabelsFigures
+from podline.kinds.labels.records import LABELS
+from podline.kinds.labels.scores import Scores, Thresholds, probabilities, thresholds_of
+from podline.progress import Reporter
+from podline.stages.specs import TrainSpec
+from podline.store.contract import Store
+from podline.training.objective import IMAGE
+from podline.training.plan import TRAINING_SPLIT, VALIDATION, plan_training
+
+FIELDS = (IMAGE, LABELS)
+"""What of a record is read to judge it."""
+MOST_MISTAKES = MOST_PAIRS = 25
+
+
+def judge(case: Case) -> Judgement:
+    """Judge a run's model; beside the document lies what it says of each example.
+
+    Raises:
+        ArtifactError: the data are not what they were, were changed while they were read, or no example has a label.
+        DivergenceError: the model's logits are not finite.
+    """
+    spec, manifest, plan = case.spec, case.manifest, plan_training(case.recipe, case.manifest)
+    readers = {split: reader_of(case, split) for split in (spec.split, TRAINING_SPLIT)}
+    judged = batches_of(case, readers[spec.split], FIELDS)
+    chosen = [plan.validation] if len(plan.validation) else []
+    seen, *held_out = (
+        batches_of(case, readers[TRAINING_SPLIT], FIELDS, ids) for ids in (plan.order.ids[: judged.count], *chosen)
+    )
+    asked = [(case.before, judged), *((case.after, batches) for batches in (judged, seen, *held_out))]
+    news = News(case.reporter, sum(batches.count for _, batches in asked))
+    before, after, *trained_on = [ask(model, case.strategy, batches, news.done) for model, batches in asked]
+    for reader in readers.values():
+        reader.require_unchanged()
+    if not after.labels.any():
+        raise ArtifactError(f"no {spec.split} example of {manifest.dataset} has a label: there is nothing to judge")
+    thresholds = Thresholds.chosen(*trained_on[-1])
+    untrained, trained, remembered = (
+        Scores.of_logits(*each, thresholds.values) for each in (before, after, trained_on[0])
+    )
+    guessing, figures = trained.guessing(), _figures(trained)
+    document = LabelsEvaluation(
+        run=spec.run,
+        dataset=spec.dataset,
+        fingerprint=spec.fingerprint,
+        weights_sha256=spec.weights_sha256,
+        split=spec.split,
+        class_names=manifest.class_names,
+        trained=figures,
+        untrained=_figures(untrained),
+        seen=_figures(remembered),
+        guessing=guessing,
+        better_than_guessing=figures.metrics["map"].value > guessing.high,
+        thresholds_on=VALIDATION if held_out else TRAINING_SPLIT,
+        threshold_examples=len(trained_on[-1].labels),
+        labels=tuple(_labels(trained, thresholds, manifest.class_names)),
+        wrongly_beside=_wrongly_beside(trained),
+        mistakes=mistakes_of(trained),
+    )
+    failure = "" if document.better_than_guessing else not_better_than_guessing(case, document)
+    return Judgement(document, {Scores.file: trained.to_bytes()}, failure=failure)
+
+
+class Answered(NamedTuple):
+    """Logits of examples, float32 (n, labels), and their labels, (n, labels)."""
+
+    logits: npt.NDArray[np.float32]
+    labels: Array
+
+
+def ask(
+    model: Callable[..., tf.Tensor],
+    strategy: tf.distribute.Strategy,
+    batches: EvaluationInput,
+    news: Callable[[int], None],
+) -> Answered:
+    """Return a model's logits of examples; ``news`` is told how many each batch had.
+
+    Raises:
+        DivergenceError: they are not finite.
+    """
+    logits, labels = list[Array](), list[Array]()
+    with batches.explained():
+        for found, fields in answers_of(model, strategy)(batches):
+            logits.append(found)
+            labels.append(fields[LABELS])
+            news(len(found))
+    answered = Answered(np.concatenate(logits), np.concatenate(labels))
+    for record in np.flatnonzero(~np.isfinite(answered.logits).all(axis=1)):
+        raise DivergenceError(f"record {record}: the model's logits are not finite; its training diverged")
+    return answered
+
+
+def scores_of(
+    model: keras.Model, store: Store, training: TrainSpec, reader: SplitReader, manifest: Manifest, reporter: Reporter
+) -> Scores:
+    """Return what a run's model says of every example of a split now, at the thresholds of its evaluation.
+
+    Args:
+        model: the run's.
+        store: with its evaluation.
+        training: what it was trained with.
+        reader: of the split.
+        manifest: of the data set.
+        reporter: told of progress.
+
+    Raises:
+        StoreError: the evaluation is gone.
+        ArtifactError: the data were changed while they were read.
+    """
+    batches = EvaluationInput(reader, manifest, FIELDS, batch_size=training.recipe.evaluation_batch_size)
+    answered = ask(model, tf.distribute.get_strategy(), batches, News(reporter, batches.count).done)
+    reader.require_unchanged()
+    return Scores.of_logits(*answered, thresholds_of(store, training.folder))
+
+
+def _figures(scores: Scores) -> LabelsFigures:
+    return LabelsFigures(examples=len(scores.labels), metrics=scores.metrics())
+
+
+def _labels(scores: Scores, thresholds: Thresholds, names: tuple[str, ...]) -> list[LabelFigures]:
+    precisions = dict(scores.precisions())
+    right, positives, named = (
+        each.sum(axis=0).tolist() for each in (scores.labels & scores.named, scores.labels, scores.named)
+    )
+    return [
+        LabelFigures(
+            name=name,
+            positives=positives[label],
+            named=named[label],
+            right=right[label],
+            threshold=float(thresholds.values[label]),
+            own_threshold=bool(thresholds.own[label]),
+            ap=precisions[label].metric() if label in precisions else None,
+            f1=scores.f1(label).metric() if label in precisions else None,
+        )
+        for label, name in enumerate(names)
+    ]
+
+
+def _wrongly_beside(scores: Scores) -> tuple[tuple[int, int, int], ...]:
+    wrong = scores.named & ~scores.labels
+    times = (scores.labels.T.astype(np.float32) @ wrong.astype(np.float32)).astype(int)
+    order = np.argsort(-times, axis=None, kind="stable")[:MOST_PAIRS]
+    pairs = zip(*np.unravel_index(order, times.shape), strict=True)
+    return tuple((int(label), int(other), int(times[label, other])) for label, other in pairs if times[label, other])
+
+
+def mistakes_of(scores: Scores, most: int = MOST_MISTAKES) -> tuple[LabelMistake, ...]:
+    """Return the most confident mistakes, at most one an example, the most confident first."""
+    return tuple(
+        LabelMistake(
+            record=record,
+            label=label,
+            named=bool(scores.named[record, label]),
+            probability=float(probabilities(scores.logits[record, label])),
+        )
+        for record, label in scores.surest_mistakes()[:most].tolist()
+    )

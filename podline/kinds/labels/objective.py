@@ -1,0 +1,50 @@
+"""What a model of several labels is trained for: sigmoid cross-entropy, added up over the labels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from podline.documents.manifest import Manifest
+from podline.kinds.classification.objective import ImageObjective
+from podline.kinds.labels.records import LABELS
+from podline.kinds.labels.settings import LabelsSettings
+from podline.recipes.settings import Recipe
+from podline.training.objective import Batch
+
+
+class LabelsObjective(ImageObjective):
+    """Any number of labels for each image; see :class:`ImageObjective`.
+
+    ``accuracy`` is the share of right answers over all labels, at a probability of one half.
+    """
+
+    target = LABELS
+
+    @staticmethod
+    def cross_entropy(labels: tf.Tensor, logits: tf.Tensor, smoothing: float = 0.0) -> tf.Tensor:
+        """Return the cross-entropies of an example's labels, added up, in nats.
+
+        The gradient of a logit is then as large as that of softmax cross-entropy, so the same learning rates suit.
+
+        Args:
+            labels: 0 or 1, any integer type, (n, labels).
+            logits: float32, (n, labels).
+            smoothing: share of the target that is spread evenly over yes and no.
+
+        Returns:
+            float32, (n,).
+        """
+        targets = tf.cast(labels, tf.float32) * (1 - smoothing) + smoothing / 2
+        return tf.reduce_sum(tf.nn.sigmoid_cross_entropy_with_logits(labels=targets, logits=logits), axis=-1)
+
+    def measures(self, batch: Batch, outputs: tf.Tensor) -> Batch:
+        """``correct``: the share of an example's labels that are told rightly."""
+        right = (outputs > 0) == (batch[LABELS] > 0)
+        return {"correct": tf.reduce_mean(tf.cast(right, tf.float32), axis=-1)}
+
+
+def labels_objective(recipe: Recipe, _manifest: Manifest) -> Any:
+    """Return what a recipe for several labels trains for."""
+    return LabelsObjective(LabelsSettings.of(recipe).label_smoothing, recipe.loss)

@@ -1,0 +1,86 @@
+"""Two models of several labels on the same examples, one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from podline.data.reader import SplitReader
+from podline.evaluation.differences import Difference, ShareChange, difference
+from podline.kinds.classification.pairs import MOST_EXAMPLES, aligned
+from podline.kinds.labels.document import LabelsEvaluation
+from podline.kinds.labels.precision import Estimate
+from podline.kinds.labels.records import words_of
+from podline.kinds.labels.scores import Scores
+from podline.noise import Seeds
+from podline.reporting.pairs import Judged, LostExample, LostExamples
+from podline.store.contract import Store
+
+
+@dataclass(frozen=True)
+class ScoredPair:
+    """Two models, in the order of the second's split.
+
+    Attributes:
+        before: what the first said.
+        after: what the second said.
+    """
+
+    before: Scores
+    after: Scores
+
+    def differences(self, seeds: Mapping[str, Seeds]) -> dict[str, Difference]:
+        """Return the difference of mAP on the same examples; see :class:`podline.reporting.pairs.Pair`."""
+        then, now = self.before.mean_precision(), self.after.mean_precision()
+        changed = sampled_change(then, now)
+        found = difference(now.value - then.value, changed, seeds["map"], len(now.influence), paired=True)
+        right, was = self.after.right, self.before.right
+        return {"map": found.changed(gained=int((right & ~was).sum()), lost=int((was & ~right).sum()))}
+
+    def moved(self, names: Sequence[str]) -> dict[str, ShareChange]:
+        """Return how the AP of each judged label moved, by name."""
+        return {
+            names[label]: ShareChange(then.value, now.value, sampled_change(then, now))
+            for (label, then), (_, now) in zip(self.before.precisions(), self.after.precisions(), strict=True)
+        }
+
+
+def sampled_change(before: Estimate, after: Estimate) -> float:
+    """Return the variance that the examples, the same for both, give to the change of a figure."""
+    return float(((after.influence - before.influence) ** 2).sum())
+
+
+def pair(store: Store, before: Judged, after: Judged) -> ScoredPair:
+    """Return two judgements on the same examples; see :func:`podline.reporting.pairs.paired`."""
+    return ScoredPair(*aligned(store, before, after, Scores))
+
+
+def lost_examples(
+    pair: ScoredPair, reader: SplitReader, before: LabelsEvaluation, _after: LabelsEvaluation
+) -> LostExamples:
+    """Return examples of which only the first named all labels and no other, those first that lost most certainty.
+
+    Args:
+        pair: the two.
+        reader: of the split that both were judged on.
+        before: the first one's evaluation.
+    """
+    then, now, names = pair.before, pair.after, before.class_names
+    lost = np.flatnonzero(then.right & ~now.right)
+    most = lost[np.argsort(then.losses[lost] - now.losses[lost], kind="stable")][:MOST_EXAMPLES]
+    return LostExamples(
+        len(lost),
+        int((now.right & ~then.right).sum()),
+        [
+            LostExample(
+                record=record,
+                name=words_of(then.labels[record], names),
+                before=words_of(then.named[record], names),
+                after=words_of(now.named[record], names),
+            )
+            for record in most.tolist()
+        ],
+        [(image,) for image in reader.gather(most, ["image"])["image"]] if len(most) else [],
+    )

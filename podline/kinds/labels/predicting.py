@@ -1,0 +1,49 @@
+"""What a model says of pictures: the labels whose probability reaches their threshold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from podline.arrays import Image
+from podline.documents.any_evaluation import EVALUATION
+from podline.documents.manifest import Manifest
+from podline.evaluation.predicting import Predicted
+from podline.kinds.classification.predicting import Classes, predicted
+from podline.kinds.labels.scores import probabilities, thresholds_of
+from podline.noise import Floats
+from podline.progress import Reporter
+from podline.stages.specs import TrainSpec
+from podline.store.contract import Store
+
+
+@dataclass(frozen=True)
+class LabelReader(Classes):
+    """See :class:`podline.evaluation.predicting.PictureReader`.
+
+    Attributes:
+        threshold: of all labels; None where each has its own.
+        thresholds: of each label, (labels,).
+    """
+
+    threshold: float | None = None
+    thresholds: Floats = field(kw_only=True)
+
+    def say(self, name: str, place: int, pixels: Image, answer: npt.NDArray[np.float32]) -> Predicted:  # noqa: ARG002
+        """Return each named label with its probability, the likeliest first."""
+        shares = probabilities(answer)
+        return predicted(name, pixels, self.manifest.class_names, shares, shares >= self.thresholds)
+
+
+def reader(
+    store: Store, training: TrainSpec, manifest: Manifest, given: float | None, reporter: Reporter
+) -> LabelReader:
+    """Return a run's; the thresholds are those that its evaluation chose, if none is given."""
+    thresholds = np.full(len(manifest.class_names), 0.5 if given is None else given)
+    if given is None and store.exists(f"{training.folder}/{EVALUATION}"):
+        thresholds = thresholds_of(store, training.folder)
+    elif given is None:
+        reporter.warn("a label is named from 50 % on: no evaluation chose thresholds; give --threshold")
+    return LabelReader(manifest, given, thresholds=thresholds)

@@ -1,0 +1,119 @@
+"""The targets of an image with any number of labels: zeros and ones; their text is a JSON list of sorted names."""
+
+from __future__ import annotations
+
+import ast
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from podline.arrays import Arrays
+from podline.data.images.settings import MARKS
+from podline.data.records import Feature
+from podline.data.shown import shortened
+from podline.data.sources.class_names import problem_of
+from podline.documents.manifest import Manifest
+from podline.kinds.classification.records import ClassTargets
+from podline.kinds.contract import TextTargets
+
+LABELS = "labels"
+"""The field: uint8 (labels,), 1 for each label that the image has."""
+
+_CLASSES = ClassTargets()
+
+
+class LabelTargets(TextTargets):
+    """Any number of labels for each image: the field ``labels``."""
+
+    least_classes = 1
+
+    def text(self, value: Any, class_names: Sequence[str] = ()) -> str:
+        """Return the names as a JSON list; see :meth:`TextTargets.text`.
+
+        Args:
+            value: a list of names, empty for none; a text that joins them, or is such a list in JSON or Python; or an
+                object of zeros and ones by name.
+            class_names: where these are known beforehand.
+
+        Raises:
+            ValueError: it is no target; a phrase that follows the image's name.
+        """
+        names = sorted({_CLASSES.text(each, class_names).strip() for each in _parts(value)})
+        for name in names:
+            if problem := problem_of(name):
+                raise ValueError(f"has the label {shortened(name)}, which {problem}; rename it")
+        return json.dumps(names, ensure_ascii=False)
+
+    def class_names(self, texts: Iterable[str]) -> tuple[str, ...]:
+        """Return the names in order: numbers by size, others by their letters."""
+        return _CLASSES.class_names({name for text in texts for name in json.loads(text)})
+
+    def fields(self, class_names: Sequence[str]) -> tuple[Feature, ...]:
+        """Return the labels."""
+        return (Feature(LABELS, "uint8", (len(class_names),)),)
+
+    def arrays(self, texts: Sequence[str], class_names: Sequence[str]) -> dict[str, npt.NDArray[Any]]:
+        """Return a one for each label that an image has."""
+        numbers = {name: number for number, name in enumerate(class_names)}
+        different = {text: place for place, text in enumerate(dict.fromkeys(texts))}
+        rows = np.zeros((len(different), len(class_names)), np.uint8)
+        for text, place in different.items():
+            rows[place, [numbers[name] for name in json.loads(text)]] = 1
+        return {LABELS: rows[[different[text] for text in texts]]}
+
+    def words(self, records: Arrays, class_names: Sequence[str]) -> list[str]:
+        """Return the labels' names, by comma."""
+        return [words_of(labels, class_names) for labels in records[LABELS]]
+
+    def census(self, records: Arrays, classes: int) -> npt.NDArray[np.int64]:  # noqa: ARG002 (the field has as many)
+        """Count the records of each label."""
+        return records[LABELS].sum(axis=0, dtype=np.int64)
+
+    def check(self, records: Arrays, manifest: Manifest) -> tuple[int, str] | None:
+        """Return the first record with another value than 0 or 1; see :meth:`Targets.check`."""
+        for record, label in np.argwhere(records[LABELS] > 1)[:1].tolist():
+            value = records[LABELS][record, label]
+            return record, f"has the value {value} at the label {manifest.class_names[label]} vs 0 or 1"
+        return None
+
+
+def words_of(labels: npt.NDArray[Any], names: Sequence[str]) -> str:
+    """Return the names of an image's labels, by comma; ``none`` of no label."""
+    return ", ".join(name for name, has in zip(names, labels, strict=True) if has) or "none"
+
+
+def _parts(value: Any) -> Iterable[Any]:
+    """Return what a value names.
+
+    Raises:
+        ValueError: it is no list, no text and no object of zeros and ones.
+    """
+    if isinstance(value, str):
+        if value.startswith("[") and value.endswith("]"):
+            return _list_in(value)
+        mark = next((mark for mark in MARKS if mark in value), None)
+        return [part for part in value.split(mark) if part.strip()] if mark else [value] if value.strip() else []
+    if isinstance(value, Mapping):
+        found: Mapping[Any, Any] = value
+        if all(each in (0, 1) for each in found.values()):
+            return [name for name, has in found.items() if has]
+    if isinstance(value, (list, tuple, np.ndarray)):
+        return value
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and not math.isnan(value):
+        return [value]
+    raise ValueError(f"has the labels {shortened(value)} vs a list of names, [] for none")
+
+
+def _list_in(text: str) -> list[Any]:
+    try:
+        return json.loads(text)
+    except ValueError:
+        pass
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        raise ValueError(f'has the labels {shortened(text)} vs a list, as ["cat", "dog"]') from None

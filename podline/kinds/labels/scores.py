@@ -1,0 +1,163 @@
+"""What a model says of each label of every example of a split: its figures are computed of it, and two models compared.
+
+The figures are the same to the last bit however the examples were cut into batches: they are computed at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from podline.arrays import Array
+from podline.documents.metric import Metric
+from podline.errors import ArtifactError
+from podline.evaluation.per_example import PerExample
+from podline.intervals import mean_interval, wilson_interval
+from podline.kinds.labels.document import LabelsEvaluation
+from podline.kinds.labels.precision import Estimate, average_precision, best_threshold, f1, mean_of
+from podline.kinds.table import read_evaluation
+from podline.noise import Floats
+from podline.store.contract import Store
+
+LEAST_POSITIVES = 5
+"""A label with fewer examples has no threshold of its own: it takes the one that is best for all labels together."""
+_DEALS, _DEALT_ANSWERS, _LEAST_DEALS = 200, 2e8, 20
+
+
+@dataclass(frozen=True)
+class Scores(PerExample):
+    """Every label of every example, each array of shape (n, labels).
+
+    Attributes:
+        labels: whether the example has the label, bool.
+        logits: the log-odds that the model gives it, float32.
+        named: whether the model names it: its probability reaches the label's threshold, bool.
+    """
+
+    file, holds = "scores.npz", "scores"
+
+    labels: npt.NDArray[np.bool_]
+    logits: npt.NDArray[np.float32]
+    named: npt.NDArray[np.bool_]
+
+    @classmethod
+    def of_logits(cls, logits: npt.NDArray[np.float32], labels: Array, thresholds: Floats) -> Scores:
+        """Return the scores of examples, given each label's threshold, a probability, (labels,)."""
+        return cls(labels.astype(bool), logits, probabilities(logits) >= thresholds)
+
+    @property
+    def right(self) -> npt.NDArray[np.bool_]:
+        """Of which examples the model names all labels and no other, (n,)."""
+        return (self.labels == self.named).all(axis=1)
+
+    @property
+    def judged(self) -> npt.NDArray[np.int64]:
+        """The labels that some example has, (k,); of others there is no AP."""
+        return np.flatnonzero(self.labels.any(axis=0))
+
+    @property
+    def losses(self) -> Floats:
+        """Of each example the sum of its labels' cross-entropies in nats, (n,)."""
+        return _surprise(self.logits, self.labels).sum(axis=1)
+
+    def precisions(self) -> Iterator[tuple[int, Estimate]]:
+        """Yield each judged label with its AP."""
+        for label in self.judged.tolist():
+            yield label, average_precision(self.labels[:, label], self.logits[:, label])
+
+    def mean_precision(self) -> Estimate:
+        """Return mAP, the mean of the APs of the judged labels."""
+        return mean_of([found for _, found in self.precisions()])
+
+    def f1(self, label: int) -> Estimate:
+        """Return F1 of a judged label."""
+        return f1(self.labels[:, label], self.named[:, label])
+
+    def shares(self) -> dict[str, Estimate]:
+        """Return mAP and both F1 over all labels."""
+        return {
+            "map": self.mean_precision(),
+            "f1_micro": f1(self.labels, self.named),
+            "f1_macro": mean_of([self.f1(label) for label in self.judged.tolist()]),
+        }
+
+    def metrics(self) -> dict[str, Metric]:
+        """Return the figures, each with its 95 % interval."""
+        return {
+            **{name: found.metric() for name, found in self.shares().items()},
+            "exact": wilson_interval(int(self.right.sum()), len(self.right)),
+            "loss": mean_interval(self.losses.tolist()),
+        }
+
+    def surest_mistakes(self) -> npt.NDArray[np.int64]:
+        """Return (example, label) of each example's most confident mistake, the worst first, (m, 2).
+
+        The most confident is the one whose truth the model gave the lowest probability.
+        """
+        wrong = np.where(self.labels == self.named, 0.0, _surprise(self.logits, self.labels))
+        examples = np.flatnonzero(~self.right)
+        labels = wrong[examples].argmax(axis=1)
+        worst = np.argsort(-wrong[examples, labels], kind="stable")
+        return np.stack([examples[worst], labels[worst]], axis=1)
+
+    def guessing(self) -> Metric:
+        """Return the mAP of these logits dealt to the images at random, and the range of 95 % of the deals.
+
+        It is near the mean share of images that have a label; of few images chance gives more.
+        """
+        random, count = np.random.default_rng(0), len(self.labels)
+        deals = int(np.clip(_DEALT_ANSWERS / self.logits.size, _LEAST_DEALS, _DEALS))
+        dealt = [Scores(self.labels[random.permutation(count)], self.logits, self.named) for _ in range(deals)]
+        found = mean_interval([each.mean_precision().value for each in dealt])
+        half = (found.high - found.value) * deals**0.5
+        return Metric(value=found.value, low=max(0.0, found.value - half), high=min(1.0, found.value + half))
+
+
+def probabilities(logits: npt.NDArray[np.float32]) -> Floats:
+    """Return the probabilities of log-odds, float64."""
+    return 0.5 * (1 + np.tanh(logits.astype(np.float64) / 2))
+
+
+def _surprise(logits: npt.NDArray[np.float32], labels: npt.NDArray[np.bool_]) -> Floats:
+    """Return the cross-entropy of each answer in nats, (n, labels)."""
+    return np.logaddexp(0.0, np.where(labels, -1.0, 1.0) * logits)
+
+
+def thresholds_of(store: Store, folder: str) -> Floats:
+    """Return the thresholds in an evaluation's folder, (labels,).
+
+    Raises:
+        StoreError: there is no evaluation.
+        ArtifactError: it cannot be read, or is of another kind.
+    """
+    document = read_evaluation(store, folder)
+    if not isinstance(document, LabelsEvaluation):
+        raise ArtifactError(f"{store.where(folder)}: got an evaluation of {document.kind}, expected labels")
+    return np.array([label.threshold for label in document.labels])
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """From which probability on each label is named.
+
+    Attributes:
+        values: of each label, (labels,).
+        own: of which label it was chosen alone, (labels,).
+    """
+
+    values: Floats
+    own: npt.NDArray[np.bool_]
+
+    @classmethod
+    def chosen(cls, logits: npt.NDArray[np.float32], labels: npt.NDArray[np.bool_]) -> Thresholds:
+        """Return those with the highest F1 on some examples, which must not be what is judged."""
+        said, positives = probabilities(logits), labels.sum(axis=0)
+        shared = best_threshold(labels.ravel(), said.ravel()) if positives.any() else 0.5
+        own = positives >= LEAST_POSITIVES
+        chosen = [
+            best_threshold(labels[:, label], said[:, label]) if own[label] else shared for label in range(len(own))
+        ]
+        return cls(np.array(chosen), own)

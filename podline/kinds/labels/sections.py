@@ -1,0 +1,143 @@
+"""Sections of the report on a model of several labels, and what its verdict says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from podline import figures
+from podline.kinds.classification import charts
+from podline.kinds.classification.sections import Told, figures_table, pictures_of
+from podline.kinds.labels.document import LabelFigures, LabelsEvaluation
+from podline.measures import shown
+from podline.plurals import plural
+from podline.reporting import verdict
+from podline.reporting.blocks import Block, Chart, Column, Fold, Grid, Heading, Table, Text
+from podline.reporting.facts import RunFacts
+from podline.reporting.run_sections import MOST_CLASSES
+from podline.reporting.sections import section
+
+_PAIRS = 10
+
+
+def headline(run: RunFacts) -> verdict.Headline:
+    """Return what the top of the page says of mAP."""
+    found: LabelsEvaluation = run.evaluation
+    judged = (
+        "" if found.better_than_guessing else " The result cannot be told from guessing: look for what is wrong first."
+    )
+    untrained, seen = (figures.metric_text("map", side.metrics["map"]) for side in (found.untrained, found.seen))
+    return verdict.Headline(
+        about=f"over the labels of the {found.split} split of {found.dataset}",
+        guessing=(
+            f"Guessing gives {figures.metric_text('map', found.guessing)}: the same scores dealt to the images at "
+            f"random, about the mean share of images with a label. The network before training has {untrained}."
+            f"{judged} On {figures.count(found.seen.examples)} examples that it was trained on the model has {seen}."
+        ),
+        tiles=[
+            verdict.metric_tile(run, measure.name)
+            for measure in shown(found.trained.metrics)
+            if measure.name != found.measure
+        ],
+    )
+
+
+@section("Figures")
+def metrics(run: RunFacts) -> Iterator[Block]:
+    """Show every measure of the trained model, of the untrained one, and on examples that it was trained on."""
+    found: LabelsEvaluation = run.evaluation
+    sides = {
+        f"trained, {found.split} split": found.trained,
+        f"untrained, {found.split} split": found.untrained,
+        "trained, examples it has seen": found.seen,
+    }
+    yield figures_table(sides)
+    where = (
+        "images held out of the training split"
+        if found.thresholds_on == "validation"
+        else "images that the model was trained on, since none were held out (validation_share)"
+    )
+    yield Text(
+        f"mAP is the mean of the labels’ average precision and needs no threshold. A label is named from its own "
+        f"threshold on, the one with the highest F1 on {figures.count(found.threshold_examples)} {where}. Intervals "
+        "are 95 % intervals: of mAP and F1 by the infinitesimal jackknife over images, of shares Wilson’s, of the loss "
+        "the normal one.",
+        "note",
+    )
+
+
+@section("Labels")
+def labels(run: RunFacts) -> Iterator[Block]:
+    """Show each label's average precision and F1; of many labels the weakest."""
+    found: LabelsEvaluation = run.evaluation
+    judged = {label.name: label.ap for label in found.labels if label.ap is not None}
+    weakest = sorted(
+        (label for label in found.labels if label.ap is not None), key=lambda label: label.ap.value if label.ap else 0
+    )
+    mean = found.trained.metrics["map"].value
+    chart = charts.per_class(judged, mean, MOST_CLASSES, "Average precision of each label")
+    yield Grid(
+        Chart(chart, caption="Average precision of each label; the dashed line is mAP."),
+        Column(Heading("Wrongly named beside"), _beside(found) or Text("No label is named wrongly beside another.")),
+    )
+    which = "the weakest" if len(weakest) > MOST_CLASSES else "each label"
+    yield Fold(f"Figures of {which}", Table.of(map(_row, weakest[:MOST_CLASSES])))
+    if never := [label.name for label in found.labels if label.positives and not label.named]:
+        yield Text(f"Never named, though some images have them: {_some(never)}.", "warning")
+    if found.unjudged:
+        yield Text(f"No image of the {found.split} split has {_some(found.unjudged)}: left out of mAP and macro F1.")
+
+
+def _some(names: tuple[str, ...] | list[str]) -> str:
+    more = f" and {len(names) - MOST_CLASSES} more" if len(names) > MOST_CLASSES else ""
+    return f"{plural(len(names), 'label')}, {', '.join(names[:MOST_CLASSES])}{more}"
+
+
+def _row(label: LabelFigures) -> dict[str, str]:
+    ap, f1 = (figures.metric_text("map", metric) if metric else "" for metric in (label.ap, label.f1))
+    return {
+        "label": label.name,
+        "examples": figures.count(label.positives),
+        "named": figures.count(label.named),
+        "right": figures.count(label.right),
+        "AP": ap,
+        "F1": f1,
+        "named from": figures.percent(label.threshold) + ("" if label.own_threshold else " (of all labels)"),
+    }
+
+
+def _beside(found: LabelsEvaluation) -> Table:
+    names = found.class_names
+    return Table.of(
+        (
+            {
+                "images with": names[label],
+                "are also named": names[other],
+                "times": figures.count(times),
+                "of its images": figures.percent(times / found.labels[label].positives),
+            }
+            for label, other, times in found.wrongly_beside[:_PAIRS]
+        ),
+        words=2,
+    )
+
+
+@section("The most confident mistakes")
+def mistakes(run: RunFacts) -> Iterator[Block]:
+    """Show the images with the answers that the model was most confident about and wrong."""
+    found: LabelsEvaluation = run.evaluation
+    if not found.mistakes:
+        yield Text("None: every label of every example is right.")
+        return
+    names = found.class_names
+    yield pictures_of(
+        run,
+        [mistake.record for mistake in found.mistakes],
+        [
+            Told(
+                f"{names[mistake.label]} {'wrongly named' if mistake.named else 'missed'}",
+                f"{'named' if mistake.named else 'missed'}: {names[mistake.label]}",
+                f"probability {figures.percent(mistake.probability)}",
+            )
+            for mistake in found.mistakes
+        ],
+    )

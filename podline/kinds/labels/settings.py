@@ -1,0 +1,11 @@
+"""The section of a recipe for any number of labels for each image."""
+
+from __future__ import annotations
+
+from podline.kinds.classification.settings import ImageSettings
+
+
+class LabelsSettings(ImageSettings):
+    """What a recipe says that is about several labels."""
+
+    kind: str = "labels"

@@ -1,0 +1,161 @@
+"""Sources of images with several labels: every layout gives the same records, and says what it cannot read."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+from several_labels import LAYOUTS, Labelled, as_files, as_json_lines, as_rows, drawn, mosaics, png
+
+from podline.data.images.opening import ImagesSource, open_images
+from podline.data.images.settings import ClassesSettings, LabelsSettings
+from podline.errors import SourceError
+from podline.kinds.labels.records import LabelTargets
+from podline.recipes.datasets import SHIPPED
+
+REAL = Path(os.environ.get("PODLINE_REAL_DATA", "../shared/data")) / "cifar10/cifar-10-batches-py"
+
+
+def opened(folder: Path, **settings: Any) -> ImagesSource:
+    """Images 16 pixels large, out of a source; the cache is beside it."""
+    return open_images(
+        SHIPPED["labels"], str(folder), LabelsSettings(**{"side": 16, **settings}), folder.parent / "work"
+    )
+
+
+def labels_of(source: ImagesSource) -> dict[bytes, set[str]]:
+    """The pixels of each image → the labels that its record has."""
+    found = {}
+    for split in source.splits:
+        records = split.read(np.arange(len(split)))
+        for pixels, labels in zip(records["image"], records["labels"], strict=True):
+            found[pixels.tobytes()] = {source.class_names[place] for place in np.flatnonzero(labels)}
+    return found
+
+
+def expected(images: list[Labelled]) -> dict[bytes, set[str]]:
+    """The same of images as they were drawn."""
+
+    return {np.asarray(Image.open(io.BytesIO(image.data))).tobytes(): set(image.labels) for image in images}
+
+
+def test_every_layout_gives_every_image_its_labels(tmp_path: Path) -> None:
+    images, content = drawn(), set()
+    for layout in LAYOUTS:
+        layout(tmp_path / layout.__name__, images)
+        source = opened(tmp_path / layout.__name__)
+        assert labels_of(source) == expected(images), layout.__name__
+        assert (source.class_names, source.sizes) == (("blue", "green", "red"), {"train": 80, "test": 40})
+        content.add(source.files[0].sha256)
+    assert len(content) == 1, "the fingerprint does not depend on the layout"
+
+
+@pytest.mark.skipif(not REAL.exists(), reason="PODLINE_REAL_DATA has no CIFAR-10")
+def test_real_images_keep_their_labels(tmp_path: Path) -> None:
+    images = mosaics(REAL, 120, 60)
+    as_rows(tmp_path / "rows", images)
+    found = opened(tmp_path / "rows", side=64)
+    assert labels_of(found) == expected(images)
+    assert len(found.class_names) == 10
+
+
+def test_numbers_of_a_list_are_the_names_in_parquets_metadata(tmp_path: Path) -> None:
+    features = {"labels": {"feature": {"names": ["sea", "sky"], "_type": "ClassLabel"}, "_type": "Sequence"}}
+    images, numbers = drawn(4), [[1], [0, 1], [1], [7]]
+    table = pa.table(
+        {
+            "image": [{"bytes": each.data, "path": ""} for each in images],
+            "labels": pa.array(numbers, pa.list_(pa.int64())),
+        }
+    ).replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})})
+    for split, rows in (("train", table.slice(0, 2)), ("test", table.slice(2))):
+        pq.write_table(rows, tmp_path / f"{split}.parquet")
+    source = opened(tmp_path)
+    assert source.class_names == ("sea", "sky")
+    assert set(map(frozenset, labels_of(source).values())) == {frozenset({"sky"}), frozenset({"sea", "sky"})}
+    [left] = source.quarantined
+    assert (left.record, left.reason) == ("test.parquet[1]", "has the label 7 vs 0 to 1")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (["b", "a", "b"], '["a", "b"]'),
+        ([], "[]"),
+        ("", "[]"),
+        ("a|b, c", '["a", "b, c"]'),
+        ("b; a", '["a", "b"]'),
+        ("a, b", '["a", "b"]'),
+        ('["a, b", "c"]', '["a, b", "c"]'),
+        ("['a', \"b's\"]", '["a", "b\'s"]'),
+        ({"a": 1, "b": 0, "c": True}, '["a", "c"]'),
+        ([3, 20], '["20", "3"]'),
+        (7, '["7"]'),
+        ("Åse", '["Åse"]'),
+    ],
+)
+def test_one_target_has_one_text(value: Any, text: str) -> None:
+    assert LabelTargets().text(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (None, r"has the labels None vs a list of names, \[\] for none"),
+        ({"a": 2}, "vs a list of names"),
+        (["a", None], "is of the class None vs one with a name"),
+        (["a\nb"], r"has the label 'a\\nb', which has the character U\+000A"),
+        ("[a, b]", r"has the labels '\[a, b\]' vs a list"),
+    ],
+)
+def test_what_is_no_target_says_why(value: Any, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        LabelTargets().text(value)
+
+
+def test_a_bad_row_is_left_out_by_its_number(tmp_path: Path) -> None:
+    images = drawn(40)
+    as_json_lines(tmp_path / "raw", images)
+    file = tmp_path / "raw/labels.jsonl"
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    rows[3]["labels"], rows[4]["labels"] = {"red": 2}, None
+    file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    left = {entry.record: entry.reason for entry in opened(tmp_path / "raw").quarantined}
+    assert left["labels.jsonl:4"] == "has the labels {'red': 2} vs a list of names, [] for none"
+    assert left["pictures/0004.png"] == "has no class"
+
+
+def test_equal_images_with_other_labels_and_labels_never_trained_on_are_left_out(tmp_path: Path) -> None:
+    images = drawn(60)
+    same = png(np.full((16, 16, 3), 99, np.uint8))
+    images += [Labelled(f"same{n}.png", same, labels, "train") for n, labels in enumerate((["red"], ["red", "blue"]))]
+    rare = png(np.full((16, 16, 3), 150, np.uint8))
+    images.append(Labelled("rare.png", rare, ["red", "mauve"], "test"))
+    as_json_lines(tmp_path / "raw", images)
+    left = {entry.record: entry.reason for entry in opened(tmp_path / "raw").quarantined}
+    assert left["pictures/same0.png"].startswith("the same image as one of another class")
+    assert left["pictures/rare.png"] == "is of the class 'mauve', which no training image is"
+    assert len(left) == 3
+
+
+def test_a_comma_can_be_part_of_a_name(tmp_path: Path) -> None:
+    as_files(tmp_path / "raw", images := drawn(40))
+    rows = [f'pictures/{each.name},"{"|".join(each.labels) and "tench, fish"}",{each.split}' for each in images]
+    (tmp_path / "raw/labels.csv").write_text("\n".join(["file,labels,split", *rows]))
+    assert opened(tmp_path / "raw").class_names == ("fish", "tench")
+    assert opened(tmp_path / "raw", joined_by="nothing").class_names == ("tench, fish",)
+
+
+def test_classes_point_to_labels(tmp_path: Path) -> None:
+
+    as_json_lines(tmp_path / "raw", drawn(30))
+    with pytest.raises(SourceError, match=r"several labels of an image, .* convert it as the data set labels"):
+        open_images(SHIPPED["images"], str(tmp_path / "raw"), ClassesSettings(side=16), tmp_path / "work")

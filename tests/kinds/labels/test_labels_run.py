@@ -1,0 +1,229 @@
+"""Several labels through the whole chain: converted, trained, killed, evaluated, reported, promoted, asked."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from several_labels import COLOURS, as_joined, drawn
+
+from podline.beam_jobs.conversion import convert
+from podline.datasets.validation import validate
+from podline.documents.manifest import dataset_folder, read_manifest
+from podline.documents.metrics_log import METRICS, StepsLine, read_metrics
+from podline.evaluation.evaluate import evaluate
+from podline.evaluation.predicting import run as predict
+from podline.evaluation.sheet import run as draw_sheet
+from podline.kinds.labels.document import LabelsEvaluation
+from podline.kinds.labels.recipe import RECIPE
+from podline.kinds.labels.scores import Scores, probabilities
+from podline.kinds.table import kind_named, read_evaluation
+from podline.noise import Seeds
+from podline.progress import silent
+from podline.promotion.promote import promote
+from podline.recipes.durations import Duration
+from podline.reporting.pairs import judgement, paired
+from podline.reporting.report import report
+from podline.serving.model import load_champion
+from podline.stages.from_recipe import evaluation_spec, promotion_spec, report_spec, training_spec, validation_spec
+from podline.stages.specs import ConvertSpec, EvaluateSpec, PromoteResult, TrainSpec
+from podline.stages.tools import PredictSpec, ShowSpec
+from podline.store.contract import Store
+from podline.store.opening import open_store
+from podline.training.train import train
+
+# The process kills itself once it has told of a step.
+KILLED = """
+import os, signal, sys
+from podline.progress import Reporter
+from podline.stages.specs import TrainSpec
+from podline.training.train import train
+
+def act(event):
+    if event["event"] == "progress" and event["done"] >= 47:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+train(TrainSpec.model_validate_json(sys.argv[1]), Reporter("train", act))
+"""
+STEPS = 160
+
+
+class Finished(NamedTuple):
+    """A run that went through all stages."""
+
+    training: TrainSpec
+    judged: EvaluateSpec
+    promoted: PromoteResult
+    folder: str
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    folder = tmp_path_factory.mktemp("labels")
+    as_joined(folder / "raw", drawn(600))
+    given = {"root": str(folder / "root"), "dataset": "labels.squares", "source": str(folder / "raw"), "side": 16}
+    convert(ConvertSpec.model_validate(given), silent())
+    return open_store(given["root"])
+
+
+@pytest.fixture(scope="module")
+def fingerprint(store: Store) -> str:
+    [found] = {name.split("/")[2] for name in store.list("datasets/labels.squares")}
+    return found
+
+
+def spec_of(store: Store, fingerprint: str, seed: int) -> TrainSpec:
+    recipe = RECIPE.changed(
+        dataset="labels.squares",
+        model=RECIPE.model.changed(width=0.2),
+        batch_size=32,
+        fit=None,
+        duration=Duration(steps=STEPS),
+        evaluate_every=Duration(steps=40),
+        augmentation=RECIPE.augmentation.changed(pad=1),
+        checkpoint_steps=20,
+        summary_steps=10,
+        deterministic=True,
+        seed=seed,
+    )
+    return training_spec(store, recipe, fingerprint, "cpu")
+
+
+def finished(store: Store, fingerprint: str, seed: int) -> Finished:
+    training = spec_of(store, fingerprint, seed)
+    trained = train(training, silent())
+    judged = evaluation_spec(training, trained)
+    evaluated = evaluate(judged, silent())
+    assert not evaluated.failure
+    promoted = promote(promotion_spec(training, trained, evaluated), silent())
+    report(report_spec(store, judged, evaluated.evaluation_sha256, "podline run labels"), silent())
+    return Finished(training, judged, promoted, trained.folder)
+
+
+@pytest.fixture(scope="module")
+def runs(store: Store, fingerprint: str) -> list[Finished]:
+    return [finished(store, fingerprint, seed) for seed in (0, 1)]
+
+
+def losses(folder: Path) -> list[float]:
+    """The loss of every step."""
+    lines = read_metrics(folder / METRICS)
+    return [loss for line in lines if isinstance(line, StepsLine) for loss in line.losses]
+
+
+def evaluation_of(store: Store, run: Finished) -> LabelsEvaluation:
+    found = read_evaluation(store, run.folder)
+    assert isinstance(found, LabelsEvaluation)
+    return found
+
+
+def test_it_learns_and_is_judged_by_its_scores(store: Store, runs: list[Finished]) -> None:
+    found, scores = evaluation_of(store, runs[0]), Scores.read(store, runs[0].folder)
+    assert found.trained.metrics["map"].value == scores.mean_precision().value > 0.9
+    assert found.guessing.high < 0.6
+    assert 0.3 < found.guessing.value < 0.55, "near the share of images with a label"
+    for place, label in enumerate(found.labels):
+        assert label.name == sorted(COLOURS)[place]
+        assert label.positives == scores.labels[:, place].sum()
+        named = probabilities(scores.logits[:, place]) >= label.threshold
+        assert np.array_equal(named, scores.named[:, place])
+        right = int((named & scores.labels[:, place]).sum())
+        assert (label.named, label.right) == (named.sum(), right)
+        assert label.f1 is not None
+        assert label.f1.value == pytest.approx(2 * right / (label.positives + label.named))
+
+
+def test_thresholds_come_from_images_held_out_of_training(store: Store, runs: list[Finished]) -> None:
+    found = evaluation_of(store, runs[0])
+    assert (found.thresholds_on, found.threshold_examples) == ("validation", 40)
+    assert all(label.own_threshold for label in found.labels)
+
+
+def test_a_killed_run_goes_on_bit_for_bit(store: Store, fingerprint: str, tmp_path: Path) -> None:
+    spec = spec_of(store, fingerprint, 2)
+    code = subprocess.run([sys.executable, "-c", KILLED, spec.model_dump_json()], check=False).returncode
+    assert code == -9
+    killed = train(spec, silent())
+    shutil.copytree(Path(spec.root) / "datasets", tmp_path / "datasets")
+    whole = train(spec.changed(root=str(tmp_path)), silent())
+    assert killed.weights_sha256 == whole.weights_sha256
+    assert losses(Path(spec.root) / killed.folder) == losses(tmp_path / whole.folder)
+
+
+def test_two_runs_are_compared_image_by_image(store: Store, runs: list[Finished]) -> None:
+    found = paired(store, *(judgement(run.folder, evaluation_of(store, run)) for run in runs))
+    before, after = (Scores.read(store, run.folder) for run in runs)
+    change = found.differences({"map": Seeds(0.0001, 2)})["map"]
+    assert change.value == pytest.approx(after.mean_precision().value - before.mean_precision().value)
+    assert change.low < change.value < change.high
+    assert change.gained == (after.right & ~before.right).sum()
+    moved = found.moved(tuple(sorted(COLOURS)))
+    assert list(moved) == sorted(COLOURS)
+    same = paired(store, *[judgement(runs[0].folder, evaluation_of(store, runs[0]))] * 2)
+    assert same.differences({"map": Seeds(0.0001, 2)})["map"].value == 0
+
+
+def test_the_first_is_promoted_and_the_second_judged_against_it(store: Store, runs: list[Finished]) -> None:
+    assert runs[0].promoted.promoted
+    assert runs[1].promoted.against == runs[0].training.run
+    checks = json.loads(store.read_bytes(f"{runs[1].folder}/promotion.json"))["checks"]
+    assert {check["name"] for check in checks if check["rule"] == "class"} == set(COLOURS)
+    assert [check["name"] for check in checks if check["rule"] == "main"] == ["mAP"]
+
+
+def test_the_page_has_every_label(store: Store, runs: list[Finished]) -> None:
+    page = store.read_bytes(f"{runs[1].folder}/report.html").decode()
+    assert all(name in page for name in (*COLOURS, "mAP", "Average precision of each label", "held out"))
+    assert len(page) < 1_500_000
+
+
+def test_it_names_the_labels_of_pictures(store: Store, runs: list[Finished], tmp_path: Path) -> None:
+    images, right = drawn(60)[-20:], 0
+    for image in images:
+        (tmp_path / image.name).write_bytes(image.data)
+    paths = tuple(str(tmp_path / image.name) for image in images)
+    spec = PredictSpec(root=store.uri, run=runs[0].training.run, images=paths, out=str(tmp_path / "out"))
+    found = predict(spec, silent())
+    said = json.loads(Path(found.json_file).read_text())
+    for image, picture in zip(images, said, strict=True):
+        right += {share["name"] for share in picture["classes"]} == set(image.labels)
+    assert right >= 15
+    assert any(line.endswith(": none") for line in found.lines()[:-1]), "an image without any"
+    everything = predict(spec.changed(threshold=0.0), silent()).pictures[0].classes
+    assert everything is not None
+    assert len(everything) == 3
+
+
+def test_a_champion_answers_with_its_logits(store: Store, runs: list[Finished]) -> None:
+    champion = load_champion(store, "labels")
+    answers = champion.predictions(np.zeros((2, *champion.shape), np.uint8))
+    assert np.shape(answers) == (2, 3)
+
+
+def test_the_sheet_shows_stored_and_named_labels(store: Store, runs: list[Finished], tmp_path: Path) -> None:
+    training = runs[0].training
+    spec = ShowSpec(
+        root=store.uri,
+        recipe=training.recipe,
+        fingerprint=training.fingerprint,
+        run=training.run,
+        out=str(tmp_path / "sheet.png"),
+    )
+    drawn_sheet = draw_sheet(spec, silent())
+    assert drawn_sheet.examples == 200
+    assert drawn_sheet.correct == Scores.read(store, runs[0].folder).right.sum()
+
+
+def test_a_record_that_is_neither_0_nor_1_is_found(store: Store, fingerprint: str) -> None:
+    assert validate(validation_spec(store, "labels.squares", fingerprint, deep=True), silent()).records == 600
+    manifest = read_manifest(store, dataset_folder("labels.squares", fingerprint))
+    targets = kind_named("labels").targets()
+    records = {"labels": np.array([[0, 1, 0], [0, 0, 3]], np.uint8)}
+    assert targets.check(records, manifest) == (1, "has the value 3 at the label red vs 0 or 1")
+    assert targets.census(records, 3).tolist() == [0, 1, 3]
