@@ -21,6 +21,7 @@ from podline.store.contract import Listed, Store
 
 LAYOUT_VERSION = 1
 MANIFEST = "manifest.json"
+_USUAL_KIND = "classification"
 MANY_CLASSES = 128
 # In a data set's folder: a folder with what is known of each shard.
 SHARD_RECORDS = "shards"
@@ -109,8 +110,8 @@ class Manifest(Frozen):
         description="rule → how often it was applied to records that are written",
     )
     kind: str = Field(
-        default="classification",
-        exclude_if=lambda kind: kind == "classification",
+        default=_USUAL_KIND,
+        exclude_if=lambda kind: kind == _USUAL_KIND,
         description="of task: what records hold beside the image; left out where it is a class",
     )
     facts: JsonObject = Field(

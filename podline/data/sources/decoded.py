@@ -2,7 +2,7 @@
 
 For data sets of one's own whose raw files hold small images in a format that Podline does not know:
 docs/how-to/data-set.md has an example. A child process with limits calls the code that reads a file. What it gives
-lies under a checksum of the raw file, the data set's name, version and code, its kind's code, and its classes.
+lies under a checksum of the raw file, the data set's name, its version and its code, that of its kind and its classes.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ def test_the_model_answers_what_the_objective_compares(tmp_path):
 @pytest.mark.parametrize(
     ("joint", "words"),
     [
-        ((np.nan, 3, 1), "joint 2 of person 1 is at (nan, 3) with visibility 1"),
+        ((np.nan, 3, 1), "has joint 2 of person 1 at (nan, 3) with visibility 1"),
         ((3, np.inf, 1), "at (3, inf)"),
         ((3, SIDE, 2), f"at (3, {SIDE}) with visibility 2 vs places in an image of {SIDE} pixels"),
         ((3, 3, 7), "with visibility 7"),
