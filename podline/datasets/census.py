@@ -29,8 +29,8 @@ MOST_RECORDS, TOLD_RECORDS = 20, 6
 """How many of the records that came, went or changed are named, and how many of these in a sentence."""
 
 COLUMNS = np.dtype([("images", "<u8"), ("answers", "<u8"), ("labels", "<i8"), ("ids", "<i8")])
-"""Of each record: a hash of the image's pixels, one of all else, the class (-1 where records have none that means
-anything), COCO's id of the image (-1 for other data)."""
+"""Of each record: a hash of the image's pixels, one of all else, the class (-1 where records have none), COCO's id of
+the image (-1 for other data)."""
 _DIGEST_BYTES = 8
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 
@@ -90,6 +90,7 @@ def take(store: Store, folder: str, manifest: Manifest) -> dict[str, SplitCensus
 def _take(store: Store, folder: str, manifest: Manifest, split: str) -> SplitCensus:
     reader = open_split(store, folder, manifest, split)
     others = [field.name for field in manifest.fields if field.name != IMAGE]
+    has_class = any((field.name, field.encoding) == (LABEL, "varint") for field in manifest.fields)
     census = np.full(len(reader), -1, COLUMNS)
     for first, records in reader.chunks():
         part = census[first : first + len(records[IMAGE])]
@@ -97,7 +98,7 @@ def _take(store: Store, folder: str, manifest: Manifest, split: str) -> SplitCen
         part["answers"] = hashes_of([records[name] for name in others])
         if IMAGE_ID in records:
             part["ids"] = records[IMAGE_ID].reshape(-1)
-        if LABEL in records:
+        if has_class:
             part["labels"] = records[LABEL]
     reader.require_unchanged()
     return census

@@ -15,6 +15,7 @@ from podline import cli
 from podline.beam_jobs.conversion import convert
 from podline.data.reader import open_split
 from podline.data.records import place_of
+from podline.datasets.census import take
 from podline.datasets.fingerprint import fingerprint, source_of
 from podline.datasets.validation import validate
 from podline.documents.manifest import read_manifest
@@ -141,6 +142,7 @@ def test_every_record_has_the_number_of_its_image(
             image.tobytes(): np.float32(number) for image, number in zip(images, NUMBERS[name], strict=True)
         }
     assert validate(validation_of(spec, found.fingerprint), silent()).records == 350
+    assert set(take(store, found.folder, manifest)["train"]["labels"].tolist()) == {-1}
     assert not list(store.local(found.folder).glob("*.labels.txt"))
     for words in (["data", "show", "ages"], ["data", "list"]):
         with pytest.raises(SystemExit) as ended:
