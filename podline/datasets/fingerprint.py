@@ -19,6 +19,7 @@ from podline.data.sources.remote import is_remote, objects_of
 from podline.data.sources.source import RawData, open_raw
 from podline.documents.manifest import LAYOUT_VERSION, SourceFile, dataset_folder
 from podline.errors import SourceError
+from podline.kinds.table import code_of_targets
 from podline.progress import Reporter
 from podline.recipes import datasets
 from podline.recipes.datasets import ConverterSettings
@@ -92,13 +93,14 @@ def converter_settings(spec: ConvertSpec) -> dict[str, int | str]:
         SettingsError: there is no such data set.
     """
     dataset = datasets.find(spec.dataset)
-    version, code = dataset.version, of_dataset(dataset)
+    version, code, of_kind = dataset.version, of_dataset(dataset), code_of_targets(dataset.kind)
     return {
         "seed": spec.seed,
         "shard_bytes": spec.shard_bytes,
         "min_shards": spec.min_shards,
         **({"version": version} if version else {}),
         **({"source_code": code} if code else {}),
+        **({"kind_code": of_kind} if of_kind else {}),
         **spec.settings.converter(),
     }
 

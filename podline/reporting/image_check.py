@@ -96,7 +96,7 @@ class Checked:
             StoreError: the file cannot be written.
         """
         train = self.source.splits[0]
-        labels = train.labels[LABEL][train.kept]
+        labels = train.targets[LABEL][train.kept]
         rows = []
         for label, name in enumerate(self.source.class_names[:_CLASSES]):
             images = train.read(np.flatnonzero(labels == label)[:_EXAMPLES])["image"]
@@ -141,7 +141,7 @@ class Checked:
         """Class → split → images."""
         names, counts = self.source.class_names, {}
         for split in self.source.splits:
-            labels = split.labels[LABEL][split.kept]
+            labels = split.targets[LABEL][split.kept]
             counts[split.name] = np.bincount(labels, minlength=len(names)).tolist()
         return {name: {split: found[at] for split, found in counts.items()} for at, name in enumerate(names)}
 
