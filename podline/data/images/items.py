@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from pathlib import Path
 from typing import IO, NamedTuple
 
 from podline.data.places import Place
-from podline.store.contract import explained
 
 TRAIN, TEST = "train", "test"
 TRAINING = ("train", "training")
@@ -52,12 +50,11 @@ def write_item(stream: IO[str], item: Item) -> None:
     stream.write(f"{json.dumps([item.key, item.data or None, *item[2:]])}\n")
 
 
-def read_items(path: Path) -> Iterator[Item]:
-    """Yield the items that :func:`write_item` wrote into a file."""
-    with explained("read", path), path.open() as stream:
-        for line in stream:
-            key, data, *rest = json.loads(line)
-            yield Item(key, Place(*data) if data else b"", *rest)
+def read_items(lines: Iterable[str]) -> Iterator[Item]:
+    """Yield the items that :func:`write_item` wrote."""
+    for line in lines:
+        key, data, *rest = json.loads(line)
+        yield Item(key, Place(*data) if data else b"", *rest)
 
 
 def test_split_of(splits: frozenset[str]) -> str:

@@ -25,6 +25,7 @@ from podline.data.shown import printable
 from podline.errors import SourceError
 from podline.store.prefetch import in_order
 
+Rows = npt.NDArray[np.integer]
 Hashes = npt.NDArray[np.uint64]
 _NONE = np.zeros(0, np.int64)
 
@@ -77,15 +78,15 @@ def near_pairs(
         settings: what the images became.
         known: their hashes by row, some after the others, where the decoder made these.
     """
-    rows = images.column("row", images.every)
-    boxes = np.zeros((1 + rows.max(initial=-1), 2), np.int16)
+    boxes = np.zeros((len(images), 2), np.int16)
     for _, batch in images.batches("row", "width", "height"):
         sizes = zip(batch["height"].to_pylist(), batch["width"].to_pylist(), strict=True)
         shown = np.array([shown_box(*size, settings.shape, settings.fit) for size in sizes], np.int16)
         row = batch["row"].to_numpy()
         boxes[row[row >= 0]] = shown[row >= 0]
+    rows = (images.column("row", images.kept(split)).astype(np.uint32) for split in (TEST, TRAIN))
+    found = near_duplicates(read, boxes, *rows, known)
     test, train = (np.flatnonzero(images.kept(split)) for split in (TEST, TRAIN))
-    found = near_duplicates(read, boxes, rows[test], rows[train], known)
     pairs = [test[found.test].tolist(), train[found.train].tolist(), found.distance.tolist()]
     named = images.some(np.unique(pairs[0] + pairs[1]).astype(np.int64), "key", "label", "group", "row")
     image = {at: Image(key, label, images.split_of(at), group, row=row) for at, (key, label, group, row) in named}
@@ -94,9 +95,7 @@ def near_pairs(
     )
 
 
-def near_duplicates(
-    read: Read, boxes: Boxes, test: Numbers, train: Numbers, known: Iterable[Hashed] | None = None
-) -> Near:
+def near_duplicates(read: Read, boxes: Boxes, test: Rows, train: Rows, known: Iterable[Hashed] | None = None) -> Near:
     """Return the nearest pair of each test image that has one, by places in ``test`` and ``train``.
 
     Images of next to no contrast are in none.
@@ -113,7 +112,9 @@ def near_duplicates(
     for some in _hashed(read, boxes) if known is None else known:
         mine = slice(first, first := first + len(some))
         hashed[mine], clear[mine] = some["hash"], some["contrast"] >= CONTRAST
-    found = close(hashed[test[clear[test]]], hashed[train[clear[train]]])
+    of_test, of_train = (hashed[rows[clear[rows]]] for rows in (test, train))
+    del hashed
+    found = close(of_test, of_train)
     ones, others = (np.flatnonzero(clear[rows]) for rows in (test, train))
     pairs = Near(ones[found.test], others[found.train], found.distance)
     agree = [
@@ -130,8 +131,8 @@ def _hashed(read: Read, boxes: Boxes) -> Iterator[Hashed]:
         yield hashes(lambda rows, first=first: read(first + rows), boxes[first : first + _HASHED_AT_ONCE])
 
 
-def _agree(read: Read, boxes: Boxes, ones: Numbers, others: Numbers) -> npt.NDArray[np.bool_]:
-    correlation, colour = agreement(read, boxes, ones, others)
+def _agree(read: Read, boxes: Boxes, ones: Rows, others: Rows) -> npt.NDArray[np.bool_]:
+    correlation, colour = agreement(read, boxes, ones.astype(np.int64), others.astype(np.int64))
     return (correlation >= CORRELATION) & (colour <= COLOUR)
 
 

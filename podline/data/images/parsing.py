@@ -67,13 +67,18 @@ def parsed(source: str, files: Files, settings: ImagesSettings, folder: Path) ->
     given = (source, files, settings, str(folder))
     with explained("write", folder), Sandbox(f"{__name__}:lister", settings.layouts) as sandbox:
         words, splits = sandbox.one(given, limits, source)
-    return Parsed(words, frozenset(splits), partial(read_items, folder / _ITEMS))
+    return Parsed(words, frozenset(splits), partial(_written, folder))
 
 
 def delete_parsed(folder: Path) -> None:
     """Delete the items, and the images that were in other files."""
     for name in (_ITEMS, _IMAGES):
         (folder / name).unlink(missing_ok=True)
+
+
+def _written(folder: Path) -> Iterator[Item]:
+    with explained("read", folder), (folder / _ITEMS).open() as lines:
+        yield from read_items(lines)
 
 
 def _opens_files(files: Files, settings: ImagesSettings) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple, Self
+from typing import IO, Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -70,14 +70,19 @@ class _Listed(NamedTuple):
     """What tables of names say.
 
     Attributes:
-        file: where the items are, one a row.
+        file: where the items are, one a line.
         named: which of the files around are named.
         repeated: the rows of files that have several.
     """
 
-    file: Any
+    file: IO[str]
     named: npt.NDArray[np.bool_]
     repeated: Mapping[str, Sequence[Item]]
+
+    def items(self) -> Iterator[Item]:
+        """Yield the rows; one at a time may read the file."""
+        self.file.seek(0)
+        yield from read_items(self.file)
 
 
 @dataclass(frozen=True)
@@ -153,7 +158,7 @@ class Tables(Layout):
     def items(self) -> Iterator[Item]:
         """Every row."""
         if not self.tables[0].has_images:
-            items, repeated = read_items(Path(self._listed.file.name)), self._listed.repeated
+            items, repeated = self._listed.items(), self._listed.repeated
             if self.settings.several:
                 yield from _united(items, repeated, self.settings)
             else:
@@ -179,7 +184,8 @@ class Tables(Layout):
     @cached_property
     def _listed(self) -> _Listed:
         named, keys = np.zeros(len(self.around), np.bool_), array("q")
-        file = tempfile.NamedTemporaryFile("w")  # noqa: SIM115 (as long as this object)
+        file = tempfile.NamedTemporaryFile("w+", delete=False)  # noqa: SIM115 (closed with this object)
+        Path(file.name).unlink()  # now: this process may be killed
         for table in self.tables:
             labels, column = Labels(), table.columns.label
             for row in _rows(table.file, table.columns.names):
@@ -189,11 +195,10 @@ class Tables(Layout):
                 keys.append(hash(item.key))
                 write_item(file, item)
             labels.refuse_unclear(table.file.path, column, self.settings)
-        file.flush()
         values, counts = np.unique(np.frombuffer(keys, np.int64), return_counts=True)
-        items = read_items(Path(file.name))
-        allowed = 1.0 if self.settings.several else _MAX_REPEATED
-        return _Listed(file, named, _repeated(self.read[0].path, items, values[counts > 1], len(values), allowed))
+        listed, allowed = _Listed(file, named, {}), 1.0 if self.settings.several else _MAX_REPEATED
+        repeated = _repeated(self.read[0].path, listed.items(), values[counts > 1], len(values), allowed)
+        return listed._replace(repeated=repeated)
 
     def _item(self, table: Table, row: Row) -> tuple[int, Item]:
         """Return what a row says, and the number of the file that it names; -1 of none."""
