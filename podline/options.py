@@ -1,7 +1,7 @@
 """The table of options: what a person may set for a run, each declared once.
 
 From a field come an option of the command line (:func:`podline.commands.options.command_line`), a field of a flow's
-form (:mod:`podline.tasks.parameters`) and a row of docs/reference/options.md. A field is no union, which forms show
+form (:mod:`podline.tasks.parameters`) and a row of docs/reference/cli.md. A field is no union, which forms show
 badly: its default leaves things as they are.
 """
 
