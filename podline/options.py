@@ -189,7 +189,7 @@ class TrainingGroup(Options):
     schedule: Literal["as the recipe says", "constant", "exponential", "cosine", "one_cycle", "plateau"] = option(
         AS_WRITTEN,
         "Schedule",
-        "How the learning rate changes; see docs/how-to/rate-schedules.md. Plateau lowers it when validation stalls, "
+        "How the learning rate changes; see docs/how-to/learning-rate.md. Plateau lowers it when validation stalls, "
         "and needs examples to be held out for that: validation_share=0.1 under the other values.",
         path="schedule.kind",
     )
