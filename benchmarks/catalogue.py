@@ -13,6 +13,7 @@ from typing import Any
 from benchmarks.child import measure
 from benchmarks.row import BenchmarkRow, cost_row, rate_row
 from podline.cores import usable_cores
+from podline.errors import SettingsError
 from podline.frozen import Frozen
 
 
@@ -70,11 +71,13 @@ class Benchmark:
         name: what the command line calls it.
         about: the comparison in one line.
         rows: measures it; its files go to the folder that it is given.
+        gpu: whether it needs a GPU.
     """
 
     name: str
     about: str
     rows: Callable[[Sizes, Path], list[BenchmarkRow]]
+    gpu: bool = False
 
 
 def _write_shard(sizes: Sizes, work: Path) -> list[BenchmarkRow]:
@@ -159,7 +162,7 @@ def _shuffled_batches(sizes: Sizes, work: Path) -> list[BenchmarkRow]:
     took = measure(
         work,
         "benchmarks.batches:shuffled_batches",
-        **_data_set(work, sizes.pass_examples),
+        **data_set(work, sizes.pass_examples),
         batch_size=sizes.batch_size,
         repetitions=sizes.repetitions,
     )
@@ -175,7 +178,7 @@ def _shuffled_batches(sizes: Sizes, work: Path) -> list[BenchmarkRow]:
 
 def _train_step(sizes: Sizes, work: Path) -> list[BenchmarkRow]:
     batch, steps = sizes.train_batch_size, sizes.steps
-    place = _data_set(work, 10 * batch)
+    place = data_set(work, 10 * batch)
     took = measure(
         work, f"{_TRAINING}:train_step", **place, batch_size=batch, steps=steps, repetitions=sizes.repetitions
     )
@@ -184,9 +187,28 @@ def _train_step(sizes: Sizes, work: Path) -> list[BenchmarkRow]:
     return [cost_row("train-step", ours=ours, other=other, unit="ms", note=note)]
 
 
+def _channels_first(sizes: Sizes, work: Path) -> list[BenchmarkRow]:
+    batch, steps = sizes.train_batch_size, sizes.steps
+    if not measure(work, f"{_TRAINING}:gpus"):
+        raise SettingsError("channels-first needs a GPU; got none that TensorFlow can use here")
+    took = measure(
+        work,
+        f"{_TRAINING}:layout_steps",
+        **data_set(work, 10 * batch),
+        batch_size=batch,
+        steps=steps,
+        repetitions=sizes.repetitions,
+        layouts=("channels_first", "channels_last"),
+        strategy="gpu",
+    )
+    ours, other = ([1000 * seconds / steps for seconds in took[side]] for side in ("ours", "other"))
+    note = f"a step of the cifar10 recipe's network, batch {batch}, both ours and warm, on a GPU; channels_last"
+    return [cost_row("channels-first", ours=ours, other=other, unit="ms", note=note)]
+
+
 def _first_step(sizes: Sizes, work: Path) -> list[BenchmarkRow]:
     batch = sizes.train_batch_size
-    place = _data_set(work, 10 * batch)
+    place = data_set(work, 10 * batch)
     ours, other = alternately(
         lambda: measure(work, f"{_TRAINING}:first_step_ours", **place, batch_size=batch),
         lambda: measure(work, f"{_TRAINING}:first_step_fit", **place, batch_size=batch),
@@ -212,6 +234,7 @@ BENCHMARKS = {
         ),
         Benchmark("train-step", "a warm training step against keras.Model.fit", _train_step),
         Benchmark("first-step", "the first training step against keras.Model.fit", _first_step),
+        Benchmark("channels-first", "a step with channels_first against channels_last", _channels_first, gpu=True),
     )
 }
 
@@ -226,7 +249,7 @@ def alternately(ours: Callable[[], Any], other: Callable[[], Any], repetitions: 
     return found
 
 
-def _data_set(work: Path, examples: int) -> dict[str, str]:
+def data_set(work: Path, examples: int) -> dict[str, str]:
     """Make a data set with this many training examples; return the arguments ``root`` and ``folder``."""
     source, root = str(work / "raw"), str(work / "root")
     measure(work, f"{_CONVERSION}:make_raw_files", source=source, examples=examples * 6 // 5)

@@ -26,18 +26,18 @@ def run(
     """Measures.
 
     Args:
-        names: which of :data:`~benchmarks.catalogue.BENCHMARKS`, in this order; None is all of them.
+        names: which of :data:`~benchmarks.catalogue.BENCHMARKS`, in this order; None is all that need no GPU.
         listener: told of progress, and of each row as it is known.
         examples: CIFAR-sized images of ``convert-job``, 500,000 by default; it needs about 10 kB of disk for each.
         quick: sizes so small that the figures mean nothing: to see that everything works.
         work: an existing folder for temporary files, which are removed in the end; None is the system's own.
 
     Raises:
-        SettingsError: there is no such benchmark, or too few examples.
+        SettingsError: there is no such benchmark, too few examples, or no GPU for one that needs it.
         StoreError: ``work`` cannot be written to.
         PodlineError: a measurement failed.
     """
-    chosen = list(BENCHMARKS if names is None else names)
+    chosen = [name for name in BENCHMARKS if not BENCHMARKS[name].gpu] if names is None else list(names)
     for name in chosen:
         if name not in BENCHMARKS:
             raise SettingsError(f"there is no benchmark {name!r}; {nearest(name, BENCHMARKS)}")

@@ -1,6 +1,7 @@
 """Measured in child processes: a training step, and the first one, of our loop and of ``keras.Model.fit``.
 
-Both sides have the same recipe: the same network from :mod:`podline.models`, optimizer, batch and input.
+Both sides have the same recipe: the same network from :mod:`podline.models`, optimizer, batch and input. A further
+comparison has our loop on both sides, with two layouts of the network's tensors.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from benchmarks.timing import in_turns
 from podline.data.order import TrainingOrder
 from podline.data.reader import open_split
 from podline.documents.manifest import Manifest, read_manifest
@@ -50,6 +52,35 @@ def train_step(root: str, folder: str, batch_size: int, steps: int, repetitions:
     _fit(recipe, manifest, root, folder, steps, epochs=repetitions + 1, callback=turns)
     # The first epoch of fit holds its compiling.
     return {"ours": turns.ours[1:], "other": turns.other[1:]}
+
+
+def layout_steps(
+    root: str, folder: str, batch_size: int, steps: int, repetitions: int, layouts: tuple[str, str], strategy: str
+) -> dict[str, list[float]]:
+    """Seconds for a stretch of training steps with two values of ``model.data_format``, each side warm.
+
+    Args:
+        root: the store.
+        folder: the data set's folder in it.
+        batch_size: examples in a step.
+        steps: in a stretch.
+        repetitions: stretches of each side.
+        layouts: the sides' ``model.data_format``.
+        strategy: where both run.
+    """
+    recipe, manifest = _recipe(batch_size), read_manifest(open_store(root), folder)
+    models = [recipe.model.changed(data_format=layout) for layout in layouts]
+    ours, other = (
+        _our_steps(recipe.changed(model=model), manifest, root, folder, strategy=strategy) for model in models
+    )
+    for side in (ours, other):
+        side.advance(steps)
+    return in_turns(lambda: ours.advance(steps), lambda: other.advance(steps), repetitions)._asdict()
+
+
+def gpus() -> int:
+    """Return how many GPUs TensorFlow can use."""
+    return len(tf.config.list_physical_devices("GPU"))
 
 
 def first_step_ours(root: str, folder: str, batch_size: int) -> float:
@@ -123,12 +154,12 @@ def _input(recipe: Recipe, manifest: Manifest, root: str, folder: str) -> tf.dat
     return batches.dataset(0, _MANY_STEPS)
 
 
-def _our_steps(recipe: Recipe, manifest: Manifest, root: str, folder: str) -> TrainingSteps:
-    strategy = prepared(recipe, "cpu")
-    state = initial_state(recipe, manifest, strategy)
+def _our_steps(recipe: Recipe, manifest: Manifest, root: str, folder: str, *, strategy: str = "cpu") -> TrainingSteps:
+    devices = prepared(recipe, strategy)
+    state = initial_state(recipe, manifest, devices)
     batches = _input(recipe, manifest, root, folder)
     objective = kind_of(recipe).objective(recipe, manifest)
-    return TrainingSteps(strategy, state, lambda _step: _LEARNING_RATE, objective, batches, recipe.batch_size)
+    return TrainingSteps(devices, state, lambda _step: _LEARNING_RATE, objective, batches, recipe.batch_size)
 
 
 def _fit(

@@ -37,8 +37,8 @@ def benchmark(names: tuple[str, ...], examples: int | None, work: Path | None, q
       podline benchmark shuffled-batches train-step
       podline benchmark convert-job --examples 50000 --json
 
-    Without names, all of them: write-shard, convert-job, convert-coco, pose-input, shuffled-batches, train-step,
-    first-step.
+    Without names, all of these: write-shard, convert-job, convert-coco, pose-input, shuffled-batches, train-step,
+    first-step. One more needs a GPU: channels-first.
     """
     running = _running()
     _show(lambda listener: running.run(names or None, listener, examples=examples, quick=quick, work=work), as_json)

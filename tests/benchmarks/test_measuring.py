@@ -13,13 +13,14 @@ import pytest
 from click.testing import CliRunner
 
 import podline
-from benchmarks import BENCHMARKS, run
+from benchmarks import BENCHMARKS, catalogue, run
 from benchmarks.child import measure
 from benchmarks.row import cost_row, rate_row
 from benchmarks.timing import in_turns
 from podline.commands.benchmark import benchmark
 from podline.errors import PodlineError, SettingsError, StoreError
 from podline.progress import Event
+from podline.strategies import accelerators
 from podline.supervision import processes
 
 
@@ -143,6 +144,28 @@ def test_every_benchmark_runs_in_its_quick_form(tmp_path: Path) -> None:
     ]
     assert all(row.ours > 0 and row.other > 0 and row.ratio > 0 for row in rows.values())
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(bool(accelerators()), reason="there is an accelerator here")
+def test_channels_first_is_refused_by_name_without_a_gpu(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="channels-first needs a GPU; got none"):
+        run(["channels-first"], lambda _event: None, quick=True, work=tmp_path)
+
+
+@pytest.mark.slow
+def test_two_layouts_are_measured_in_turns(tmp_path: Path) -> None:
+    """On a CPU both sides have the one layout that it can compute; what a GPU changes is the values alone."""
+    took = measure(
+        tmp_path,
+        "benchmarks.training:layout_steps",
+        **catalogue.data_set(tmp_path, 80),
+        batch_size=8,
+        steps=1,
+        repetitions=2,
+        layouts=("channels_last", "channels_last"),
+        strategy="cpu",
+    )
+    assert [len(took[side]) for side in ("ours", "other")] == [2, 2]
 
 
 def test_without_the_repository_a_comparison_says_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
