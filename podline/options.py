@@ -373,9 +373,8 @@ class RunOptions(Options):
     promote: bool = option(
         False,
         "Promote",
-        "The model takes the place of its recipe's champion, if it is not worse beyond noise in what counts, in any "
-        "class or joint, in calibration, size or cost; see docs/how-to/promote.md. A refusal says why, and fails "
-        "nothing.",
+        "The model takes the place of its recipe's champion, if it is shown not to be worse; see "
+        "docs/how-to/promote.md. A refusal says why, and fails nothing.",
     )
     start_from: str = option(
         NOT_DONE,

@@ -325,8 +325,8 @@ class Recipe(Frozen):
         trainable_layers: beginnings of the names of the layers that train; an empty one fits all. The others keep
             their weights, and batch norm its moving statistics.
         phases: values that change from an epoch on, in the order of the epochs.
-        ema_decay: evaluation and export use an exponential moving average of the weights, which keeps this share of
-            itself in each step (0.999 is usual); 0 uses the weights themselves.
+        ema_decay: evaluation and export use an exponential moving average of the weights. In each step it keeps this
+            share of itself, as 0.999; 0 uses the weights themselves.
         validation_share: this share of the training split is held out, and evaluated during training; with 0 the test
             split is. A plateau and annealing need a share.
         evaluate_every: how often there is an evaluation during training; None only at the end.

@@ -43,11 +43,12 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 def sentences(page: Path) -> Iterator[str]:
-    """Sentences of paragraphs, list items and cells of tables; code within a line is one word."""
+    """Sentences of paragraphs and list items; in cells of tables what lies between semicolons. Code is one word."""
     text = re.sub(r"!?\[([^]]*)\]\([^)]*\)", r"\1", re.sub(r"`[^`]+`", "`", prose(page)))
-    blocks = re.split(r"\n\s*\n|\n(?=\s*(?:[-*|#]|\d+\.) ?)|(?<!\\)\|", text)
-    for block in blocks:
-        yield from re.split(r"(?<=[.!?:])\s+", " ".join(block.split()))
+    for block in re.split(r"\n\s*\n|\n(?=\s*(?:[-*|#]|\d+\.) ?)", text):
+        is_row = block.startswith("|")
+        for cell in re.split(r"(?<!\\)\|", block) if is_row else [block]:
+            yield from re.split(r"(?<=[.!?:;])\s+" if is_row else r"(?<=[.!?:])\s+", " ".join(cell.split()))
 
 
 def words(text: str) -> int:

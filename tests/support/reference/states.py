@@ -28,7 +28,8 @@ def tables() -> dict[str, str]:
     codes: dict[int, list[str]] = {}
     for error in classes():
         codes.setdefault(error.exit_code, []).append(error.heading)
-    rows = [*OTHERS, *((str(code), ", ".join(headings)) for code, headings in codes.items())]
+    retried = "a failure that may be gone later: all below with delays and this code"
+    rows = [*OTHERS, *((str(code), retried if code == 75 else ", ".join(kinds)) for code, kinds in codes.items())]
     rows.sort(key=lambda row: int(row[0]))
     kinds = [(f"*{error.heading}:*", str(error.exit_code), meaning(error), delays(error)) for error in classes()]
     head = ("message begins with", "exit code", "meaning", "tried again after")
