@@ -18,20 +18,27 @@ from PIL import Image
 PICTURES = Path(__file__).parents[2] / "docs" / "pictures"
 
 
-def draw(page: Path, name: str, height: int) -> None:
-    """Photograph the top of a page as docs/pictures/NAME.webp."""
+def draw(root: Path, page: str, name: str, width: int, height: int) -> None:
+    """Photograph the top of a store's page as docs/pictures/NAME.webp; the store's folder is shown by its name."""
     chromium = shutil.which("chromium")
     if chromium is None:
         raise SystemExit("no chromium in PATH; install it")
     with tempfile.TemporaryDirectory() as folder:
-        shot = Path(folder) / "shot.png"
-        options = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--window-size=1100,{height}"]
-        subprocess.run([chromium, *options, f"--screenshot={shot}", page.absolute().as_uri()], check=True)
+        copy, shot = Path(folder) / "page.html", Path(folder) / "shot.png"
+        copy.write_text((root / page).read_text().replace(f"{root.absolute()}", root.name))
+        options = [
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--hide-scrollbars",
+            f"--window-size={width},{height}",
+        ]
+        subprocess.run([chromium, *options, f"--screenshot={shot}", copy.as_uri()], check=True)
         Image.open(shot).convert("RGB").save(PICTURES / f"{name}.webp", quality=75, method=6)
 
 
 if __name__ == "__main__":
-    root = Path(sys.argv[1])
-    first, *_ = sorted(root.glob("runs/*/report.html"), key=lambda page: page.stat().st_mtime)
-    draw(first, "report", 1000)
-    draw(root / "index.html", "nights", 800)
+    store = Path(sys.argv[1])
+    first, *_ = sorted(store.glob("runs/*/report.html"), key=lambda page: page.stat().st_mtime)
+    draw(store, f"{first.relative_to(store)}", "report", 1100, 1000)
+    draw(store, "index.html", "nights", 1300, 640)
