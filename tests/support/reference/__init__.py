@@ -1,4 +1,4 @@
-"""The tables of docs/reference that are made from the code: a module for each page, whose ``tables()`` gives them."""
+"""The tables of the docs that are made from the code: a module for each page, whose ``tables()`` gives them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Iterable
 from pathlib import Path
 
-PAGES = Path(__file__).parents[3] / "docs" / "reference"
+DOCS = Path(__file__).parents[3] / "docs"
 
 
 def attributes_of(model: type) -> dict[str, str]:
