@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ import pytest
 PROJECT = Path(__file__).parents[2]
 DOCS = sorted((PROJECT / "docs").rglob("*.md"))
 OTHERS = [PROJECT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/RESULTS.md")]
-LONGEST_SENTENCE, MOST_WORDS, README_LINES = 25, 25_000, 120
+LONGEST_SENTENCE, MOST_WORDS, README_LINES = 25, 27_000, 120
 
 
 def named(pages: list[Path]) -> pytest.MarkDecorator:
@@ -61,7 +62,7 @@ def test_sentences_are_short(page: Path) -> None:
 
 
 def test_the_docs_can_be_read_in_a_day() -> None:
-    assert sum(words(page.read_text()) for page in DOCS) <= MOST_WORDS
+    assert sum(words(prose(page)) for page in DOCS) <= MOST_WORDS
     assert len((PROJECT / "README.md").read_text().splitlines()) <= README_LINES
 
 
@@ -69,7 +70,7 @@ def test_the_site_is_built(tmp_path: Path) -> None:
     """Zensical is strict about pages and headings that links name."""
     config = (PROJECT / "zensical.toml").read_text()
     (tmp_path / "zensical.toml").write_text(config)
-    (tmp_path / "docs").symlink_to(PROJECT / "docs")
+    shutil.copytree(PROJECT / "docs", tmp_path / "docs")
     line = [sys.executable, "-m", "zensical", "build", "--strict"]
     built = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert built.returncode == 0, built.stdout + built.stderr

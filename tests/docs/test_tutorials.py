@@ -36,7 +36,8 @@ def commands(page: str) -> list[Command]:
 def kind_of(line: str) -> str:
     """A line of output without figures, hashes, times and folders."""
     line = re.sub(r"\b[0-9a-f]{12}\b", "N", re.sub(r"(/\S+|…)?/(?=[\w-]+[/.])", "/", line))
-    return " ".join(re.sub(r"[\d,.:]*\d[\d,.:]*|−", "N", line).split())
+    line = " ".join(re.sub(r"[\d,.:]*\d[\d,.:]*|−", "N", line).split())
+    return re.sub(r"(N (h|min) )*N (h|min|s)\b", "T", line)
 
 
 @pytest.mark.slow

@@ -38,8 +38,8 @@ def fields(model: type[BaseModel] = Entry, prefix: str = "") -> Iterator[tuple[s
 
 def tables() -> dict[str, str]:
     """The fields of an entry, and the columns of the table of all entries."""
-    columns = ((f"`{each.name}`", f"`{each.get}`" if isinstance(each.get, str) else "") for each in COLUMNS)
+    columns = ", ".join(f"`{each.name}`" for each in COLUMNS)
     return {
         "An entry's fields": table(("field", "meaning"), fields()),
-        "The table's columns": table(("column", "field of the entry, or worked out"), columns),
+        "The table's columns": f"{columns}.",
     }
