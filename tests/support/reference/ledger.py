@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 import types
 from collections.abc import Iterator
 from typing import Any, Union, get_args, get_origin
@@ -38,8 +39,8 @@ def fields(model: type[BaseModel] = Entry, prefix: str = "") -> Iterator[tuple[s
 
 def tables() -> dict[str, str]:
     """The fields of an entry, and the columns of the table of all entries."""
-    columns = ", ".join(f"`{each.name}`" for each in COLUMNS)
+    columns = textwrap.fill(" ".join(each.name for each in COLUMNS), 110)
     return {
         "An entry's fields": table(("field", "meaning"), fields()),
-        "The table's columns": f"{columns}.",
+        "The table's columns": f"```\n{columns}\n```",
     }
