@@ -34,8 +34,8 @@ def commands(page: str) -> list[Command]:
 
 
 def kind_of(line: str) -> str:
-    """A line of output without figures, hashes, times and folders."""
-    line = re.sub(r"\b[0-9a-f]{12}\b", "N", re.sub(r"(/\S+|…)?/(?=[\w-]+[/.])", "/", line))
+    """A line of output without figures, hashes and times."""
+    line = re.sub(r"\b[0-9a-f]{12}\b", "N", line)
     line = " ".join(re.sub(r"[\d,.:]*\d[\d,.:]*|−", "N", line).split())
     return re.sub(r"(N (h|min) )*N (h|min|s)\b", "T", line)
 
@@ -55,7 +55,7 @@ def test_whoever_follows_the_tutorial_sees_what_it_shows(name: str, tmp_path: Pa
         done = subprocess.run(
             ["bash", "-c", line], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
         )
-        said = done.stderr + done.stdout
+        said = (done.stderr + done.stdout).replace(f"{tmp_path}", "…")
         expected = 3 if any(each.startswith("podline: error") for each in shown) else 0
         assert done.returncode == expected, f"{line}\n{said}"
         names |= dict(zip(RUN.findall("\n".join(shown)), RUN.findall(said), strict=True))
