@@ -151,7 +151,7 @@ class _Conversion:
             return there, {"records/s": written * of_a_shard / (time.monotonic() - started)}
 
         filler = self._publish_tables(source, plans, tables)
-        job = Job(self.home, folder, layout, len(source.class_names), plans, filler)
+        job = Job(self.home, folder, layout, source.kind, len(source.class_names), plans, filler)
         self._run(tables, lambda pipeline: add_steps(pipeline, count, write_or_find, job), "shards", count, look)
         return plans, count - shards.counted()[1]
 

@@ -33,6 +33,7 @@ from podline.data.sources.parser_pool import Sandboxes
 from podline.documents.manifest import shard_record
 from podline.engines import LOCAL
 from podline.errors import ArtifactError, EngineError, PodlineError
+from podline.kinds.table import kind_named
 from podline.store.contract import Store
 from podline.store.opening import open_store
 from podline.store.prefetch import in_order
@@ -88,7 +89,8 @@ class Job:
         home: of the job; the plan's tables are in its folder.
         folder: the data set's folder in the store.
         layout: of every record in its shard.
-        classes: of the main label.
+        kind: of task.
+        classes: how many the kind's records are of.
         plans: the shards.
         filler: makes their records.
     """
@@ -96,6 +98,7 @@ class Job:
     home: Home
     folder: str
     layout: RecordLayout | EncodedLayout
+    kind: str
     classes: int
     plans: ShardPlans
     filler: ShardFiller
@@ -217,7 +220,8 @@ def _write_or_find(plan: ShardPlan, job: Job) -> None:
         plan, job.layout.decoded, store.local(f"{tables_of(job.home, job.folder)}/{job.filler.table(plan)}")
     )
     with store.workspace("shard") as workspace:
-        written = write_shard(workspace / plan.file, plan, job.layout, job.classes, fill)
+        census = functools.partial(kind_named(job.kind).targets().census, classes=job.classes)
+        written = write_shard(workspace / plan.file, plan, job.layout, census, fill)
         # Before the conversion is complete all shards are flushed together; flushing each took a fifth of the time.
         for file in written.info.files:
             store.publish_file(workspace / file.file, f"{job.folder}/{file.file}", replace=True, flush=False)

@@ -10,8 +10,8 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from podline.documents.skeleton import COCO
-from podline.input.pose_targets import pose_targets
-from podline.recipes.pose_settings import PoseTargetSettings
+from podline.kinds.pose.settings import PoseTargetSettings
+from podline.kinds.pose.targets import pose_targets
 
 
 def batches(

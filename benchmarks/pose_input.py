@@ -14,8 +14,8 @@ from podline.data.order import TrainingOrder
 from podline.data.reader import open_split
 from podline.documents.manifest import read_manifest
 from podline.input.pipeline import TrainingInput
-from podline.input.pose_targets import pose_targets
-from podline.recipes.pose_settings import PoseAugmentationSettings, PoseTargetSettings
+from podline.kinds.pose.settings import PoseAugmentationSettings, PoseTargetSettings
+from podline.kinds.pose.targets import pose_targets
 from podline.store.opening import open_store
 
 _SPLIT = "train"

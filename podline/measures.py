@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from podline import entry_points
 from podline.errors import SettingsError
+from podline.recipes.parts import Registry
 
 ENTRY_POINTS = "podline.measures"
 
@@ -78,21 +78,24 @@ class Loaded(NamedTuple):
 @functools.cache
 def loaded() -> Loaded:
     """Load the measures of installed packages."""
-    found = {measure.name: measure for measure in SHIPPED}
-    problems = []
-    for point in entry_points.installed(ENTRY_POINTS):
+    shipped = {measure.name: measure for measure in SHIPPED}
+    registry = Registry("measure", ENTRY_POINTS, shipped, Measure)
+    try:
+        names = tuple(registry.points())
+    except SettingsError as error:
+        return Loaded(shipped, (str(error),))
+    found, problems = dict(shipped), list[str]()
+    for name in names:
         try:
-            measure = entry_points.load_installed(point)
+            found[name] = registry.load(name)
         except SettingsError as error:
             problems.append(str(error))
-            continue
-        if not isinstance(measure, Measure) or measure.compute is None:
-            problems.append(f"entry point {point.value} is no podline.measures.Measure with compute")
-        elif measure.name in found:
-            problems.append(f"entry point {point.value}: another measure is named {measure.name!r}")
-        else:
-            found[measure.name] = measure
-    return Loaded(found, tuple(problems))
+    without = [f"measure {name}: got compute=None, expected a function" for name in names if _is_empty(found.get(name))]
+    return Loaded(found, (*problems, *without))
+
+
+def _is_empty(measure: Measure | None) -> bool:
+    return measure is not None and measure.compute is None
 
 
 def known() -> dict[str, Measure]:

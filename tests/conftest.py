@@ -7,8 +7,9 @@ import os
 import signal
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import fault_proxy
 import gcs_emulator
@@ -64,6 +65,63 @@ def gcs_root(gcs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
     forget_clients()
     yield f"gs://podline-test/{uuid.uuid4().hex}/a store, ü/"
     forget_clients()
+
+
+class Answer(NamedTuple):
+    """What a command line left: its exit code, and what it printed."""
+
+    code: object
+    out: str
+    err: str
+
+
+@pytest.fixture
+def podline(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Answer]]:
+    """Run a command line in this process."""
+    from podline import cli  # noqa: PLC0415 (most tests need no command)
+
+    for variable in [name for name in os.environ if name.startswith("PODLINE_")]:
+        monkeypatch.delenv(variable)
+
+    def run(*arguments: object) -> Answer:
+        with pytest.raises(SystemExit) as ended:
+            cli.main([str(argument) for argument in arguments])
+        return Answer(ended.value.code, *capsys.readouterr())
+
+    yield run
+    # What --settings says holds for the process, as it should for a command line; a test is not one.
+    os.environ.pop("PODLINE_SETTINGS", None)
+
+
+@pytest.fixture
+def in_children(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the processes that a test starts import the project and what tests share."""
+    monkeypatch.setenv("PYTHONPATH", f"{PROJECT}{os.pathsep}{PROJECT / 'tests' / 'support'}")
+
+
+@pytest.fixture
+def small_stages(in_children: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put small stages in place of the real ones, in this process and in those that it starts."""
+    from small_flow_stages import FLOW_STAGES  # noqa: PLC0415 (it registers what most tests do not need)
+
+    from podline.stages.table import STAGES  # noqa: PLC0415
+
+    for name, stage in FLOW_STAGES.items():
+        monkeypatch.setitem(STAGES, name, stage)
+
+
+@pytest.fixture
+def stages_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run stages in this process, where a test is not about their processes; these would load TensorFlow anew."""
+    from podline.progress import Reporter  # noqa: PLC0415 (most tests need no stage)
+    from podline.stages.table import stage_of  # noqa: PLC0415
+
+    def run_here(spec: Any, listener: Any, *_limits: object, **_more: object) -> Any:
+        stage = stage_of(spec)
+        reporter = Reporter(stage.name, listener)
+        return stage.find(spec, reporter) or stage.run(spec, reporter)
+
+    monkeypatch.setattr("podline.supervision.running.run_stage", run_here)
 
 
 @pytest.fixture

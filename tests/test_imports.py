@@ -105,18 +105,3 @@ def test_no_files_import_each_other_in_a_circle() -> None:
     # It names the types of its callers, for the type checker alone.
     arrows["podline.kinds.contract"] = set()
     TopologicalSorter(arrows).prepare()  # which raises CycleError, with the circle
-
-
-def test_the_tree_in_the_design_is_the_real_one() -> None:
-    tree = (PROJECT / "docs" / "explanation" / "architecture.md").read_text().split("```")[1]
-    above, told = "", set()
-    for line in tree.strip().splitlines():
-        name = line.split()[0]
-        above = above if line.startswith(" ") else name
-        told.add(above + name if line.startswith(" ") else name)
-    there = {"benchmarks/", "deployments/", "tests/"}
-    for top in ("deployments", "flows", "tasks", "beam_jobs", "podline"):
-        packages = [file.parent for file in (PROJECT / top).glob("*/__init__.py") if not file.parent.is_symlink()]
-        there |= {f"{top}/", *(f"{package.relative_to(PROJECT)}/" for package in packages)}
-    there |= {f"podline/{file.name}" for file in (PROJECT / "podline").glob("[!_]*.py")}
-    assert told == there

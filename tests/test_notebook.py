@@ -9,7 +9,8 @@ from small_dataset import FINGERPRINT, drawn, publish_dataset
 from podline import notebook
 from podline.errors import SettingsError
 from podline.input.augmentation import augment
-from podline.recipes.settings import AugmentationSettings, Duration, Recipe
+from podline.recipes.durations import Duration
+from podline.recipes.settings import AugmentationSettings, Recipe
 
 TRAIN, SEED = 48, 3
 RECIPE = Recipe(

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -51,29 +50,32 @@ def test_errors_and_logs_are_plain_wherever_they_go() -> None:
     assert [event["message"] for event in heard] == [told, told]
 
 
-def podline(folder: Path, *arguments: str) -> str:
-    """All that a command says."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PREFECT", "PODLINE"))}
-    command = [sys.executable, "-m", "podline.cli", *arguments]
-    done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, check=False, timeout=300)
-    assert done.returncode != 0
-    return (done.stdout + done.stderr).decode()
+@pytest.fixture
+def said(podline: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """All that a command says that fails."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> str:
+        answer = podline(*arguments)
+        assert answer.code != 0
+        return answer.out + answer.err
+
+    return run
 
 
-def test_a_source_with_a_password_is_not_echoed(tmp_path: Path) -> None:
-    said = podline(tmp_path, "convert", "cifar10", "--source", "https://me:hush@example.com/x.tgz")
-    assert "https://***@example.com/x.tgz" in said
-    said += podline(tmp_path, "convert", "cifar10", "--source", "https://me:hush@example.com/x.tgz", "--json")
-    assert "hush" not in said
+def test_a_source_with_a_password_is_not_echoed(tmp_path: Path, said: Callable[..., str]) -> None:
+    convert = ("convert", "cifar10", "--source", "https://me:hush@example.com/x.tgz")
+    assert "https://***@example.com/x.tgz" in (plainly := said(*convert))
+    assert "hush" not in plainly + said(*convert, "--json")
     kept = [path for path in tmp_path.rglob("*") if path.is_file() and b"hush" in path.read_bytes()]
     assert kept == []
 
 
-def test_escape_codes_of_a_name_reach_no_terminal(tmp_path: Path) -> None:
+def test_escape_codes_of_a_name_reach_no_terminal(tmp_path: Path, said: Callable[..., str]) -> None:
     source = tmp_path / RED
     source.mkdir()
-    said = podline(tmp_path, "convert", "cifar10", "--source", str(source))
-    assert r"\x1b[31mred\x07.jpg" in said
-    said += podline(tmp_path, "show", RED) + podline(tmp_path, RED)
-    assert "\x1b" not in said
-    assert "\x07" not in said
+    text = said("convert", "cifar10", "--source", str(source))
+    assert r"\x1b[31mred\x07.jpg" in text
+    text += said("show", RED) + said(RED)
+    assert "\x1b" not in text
+    assert "\x07" not in text

@@ -152,7 +152,10 @@ def _verified(store: Store, dataset: Dataset, listener: Listener, *, deep: bool)
 
 def _described(store: Store, dataset: Dataset, manifest: Manifest) -> list[str]:
     return [
-        f"{dataset.name} {dataset.fingerprint}, {size(manifest.bytes)}, published {moment(dataset.published)}",
+        (
+            f"{dataset.name} {dataset.fingerprint}, {manifest.kind}, {size(manifest.bytes)}, "
+            f"published {moment(dataset.published)}"
+        ),
         f"{store.where(dataset.folder)}",
         f"read {manifest.read:,} = written {manifest.written:,} + quarantined {len(manifest.quarantined):,}",
         *remarks(manifest, conversion_of(store, dataset.folder)),
@@ -163,12 +166,7 @@ def _described(store: Store, dataset: Dataset, manifest: Manifest) -> list[str]:
             for split in manifest.splits
         ),
         "",
-        f"{'class':14}" + "".join(f"{split.name:>10}" for split in manifest.splits),
-        *(
-            f"{class_name:14}" + "".join(f"{number(split.class_counts[label]):>10}" for split in manifest.splits)
-            for label, class_name in enumerate(manifest.class_names)
-        ),
-        "",
+        *_class_table(manifest),
         *(
             f"field {field.name}: {field.dtype} {list(field.shape) or 'scalar'}, at byte {field.offset} of "
             f"{manifest.record_length}{', as an image file' if field.encoding == 'file' else ''}"
@@ -178,6 +176,15 @@ def _described(store: Store, dataset: Dataset, manifest: Manifest) -> list[str]:
         *(f"counted {rule}: {number(times)}" for rule, times in manifest.counted.items()),
         *(f"left out {left.split} {left.record}: {left.reason}" for left in manifest.quarantined[:10]),
     ]
+
+
+def _class_table(manifest: Manifest) -> list[str]:
+    """Return lines with the records of each class, and a blank one; none where the kind has no classes."""
+    if not manifest.class_names:
+        return []
+    head = f"{'class':14}" + "".join(f"{split.name:>10}" for split in manifest.splits)
+    counts = zip(manifest.class_names, *(split.class_counts for split in manifest.splits), strict=True)
+    return [head, *(f"{name:14}" + "".join(f"{number(count):>10}" for count in each) for name, *each in counts), ""]
 
 
 def _channels(values: tuple[float, ...]) -> str:

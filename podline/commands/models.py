@@ -32,7 +32,6 @@ from podline.documents.champions import Crowned
 from podline.documents.completion import completion_name
 from podline.documents.metric import Metric
 from podline.documents.model_description import LayerDescription, ModelDescription
-from podline.documents.skeleton import COCO
 from podline.errors import ArtifactError, RefusedError, SettingsError, StoreError, UndecidedError
 from podline.figures import count, metric_text, moment, percent, short_count, size
 from podline.inventory.catalogue import run_of, training_of
@@ -116,7 +115,7 @@ def describe_model(recipe: str, as_json: bool, **changes: Any) -> None:
 
       podline models describe cifar10
       podline models describe cifar100 --model mobilenetv2 --set model.width=0.5
-      podline models describe coco_pose --set pose.side=368
+      podline models describe coco_pose --set task.side=368
 
     The last column is the share of a TPU's tiles of 8 × 128 that a layer's output leaves empty, with the recipe's batch
     on one core. Multiples of 128 channels leave none.
@@ -125,8 +124,7 @@ def describe_model(recipe: str, as_json: bool, **changes: Any) -> None:
     """
     chosen = Choices(**changes).apply(recipe_of(recipe))
     dataset = datasets.find(chosen.dataset)
-    # Images with people are as the recipe says, and people are COCO's.
-    description = kind_of(chosen).description(chosen, dataset.image_shape or (0, 0, 0), dataset.classes or 0, COCO)
+    description = kind_of(chosen).description(chosen, dataset.image_shape or (0, 0, 0), dataset.classes or 0, {})
     answer(description, lambda: _layers(description, chosen.batch_size), as_json=as_json)
 
 

@@ -308,7 +308,7 @@ def evaluate(request: Request, split: str, assignments: tuple[str, ...]) -> Eval
     network ends with a warning. A pose network's people are written as COCO results, and its figures are pycocotools'.
 
       podline evaluate cifar10 --root podline-root
-      podline evaluate cifar10-0123456789ab --set views=6
+      podline evaluate cifar10-0123456789ab --set task.views=6
       podline evaluate coco_pose --split train --root podline-root
 
     Next: `podline report` with the same.

@@ -113,15 +113,15 @@ class StoredRows(DecodedRows):
         starts = edges[images] - edges[np.array(self.firsts)[batches]]
         return list(self._ranges(batches, FILES, starts, edges[images + 1] - edges[images]))
 
-    def read_all(self, kind: str) -> bytes:
-        """Return something of all batches, one after the other.
+    def each(self, kind: str) -> Iterator[bytes]:
+        """Yield something of all batches, one after the other.
 
         Raises:
             StoreError: it cannot be read.
         """
         store = open_store(self.root)
         names = (batch_name(self.path, number, kind) for number in range(len(self.firsts)))
-        return b"".join(in_order(store.read_bytes, names, store.parallel))
+        return in_order(store.read_bytes, names, store.parallel)
 
     def _found(self, length: int, images: npt.NDArray[np.int64]) -> Iterator[bytes]:
         batches = self._batches(images)

@@ -34,7 +34,7 @@ from podline.data.tfrecord import FRAME_BYTES, HEADER_BYTES, Bytes, framed, payl
 from podline.documents.manifest import FieldInfo, FileFit
 from podline.errors import SourceError
 
-IMAGE, LABEL, IMAGE_ID = "image", "label", "image_id"  # keys: the picture, the main label, the id of COCO's image
+IMAGE, LABEL, IMAGE_ID = "image", "label", "image_id"  # keys: the picture, its class, the id of COCO's image
 VARINT_LIMIT = 128
 _SHIFT = 7  # bits of a number in each byte of a varint
 _LENGTH_DELIMITED = 2
@@ -51,6 +51,7 @@ class Feature:
     Attributes:
         width: bytes of an int64 scalar's varint; see :func:`label_feature`.
         fit: how an image's file, which records hold instead of its pixels, becomes them; see :class:`FieldInfo`.
+        class_names: of a label, by its values.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Feature:
     shape: tuple[int, ...]
     width: int = 1
     fit: FileFit | None = None
+    class_names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -192,9 +194,9 @@ def stored_layout(features: Iterable[Feature | FieldInfo]) -> RecordLayout | Enc
     return EncodedLayout(layout, fits[0]) if fits else layout
 
 
-def label_feature(name: str, classes: int) -> Feature:
+def label_feature(name: str, class_names: Sequence[str]) -> Feature:
     """Return the feature of a label: its varint is as wide as the last of the classes needs."""
-    return Feature(name, "int64", (), len(varint(max(0, classes - 1))))
+    return Feature(name, "int64", (), len(varint(max(0, len(class_names) - 1))), class_names=tuple(class_names))
 
 
 def values_of(field: FieldInfo, raw: Bytes) -> np.ndarray:

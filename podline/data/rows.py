@@ -143,7 +143,7 @@ class SourceSplit:
         name: ``train`` or ``test``.
         image_shape: (height, width, channels).
         blocks: where the images are.
-        labels: feature name → array of unsigned integers, one value a record, over all blocks in order.
+        targets: feature name → (images, …), over all blocks in order; classes are any unsigned integers.
         kept: positions, over all blocks, of the records that are not quarantined; None when all are.
         files: the images' own files, where records are to hold these.
     """
@@ -151,7 +151,7 @@ class SourceSplit:
     name: str
     image_shape: tuple[int, int, int]
     blocks: tuple[RowBlock, ...]
-    labels: dict[str, npt.NDArray[np.unsignedinteger]]
+    targets: dict[str, npt.NDArray[Any]]
     kept: npt.NDArray[np.int64] | None = None
     files: FilesByRow | None = None
 
@@ -175,7 +175,7 @@ class SourceSplit:
             indices: int64, (n,).
 
         Returns:
-            ``image``: uint8, (len(indices), height, width, channels); every label feature: int64, (len(indices),).
+            ``image``: uint8, (len(indices), height, width, channels); every other feature: (len(indices), …).
 
         Raises:
             SourceError: a raw file is gone or shorter than it was.
@@ -190,7 +190,7 @@ class SourceSplit:
                 stored[chosen] = block.read(places[chosen] - first, stored.shape[1])
             first += block.count
         images = stored.reshape(-1, height, width, channels)
-        return {"image": images, **{name: column[places].astype(np.int64) for name, column in self.labels.items()}}
+        return {"image": images, **{name: column[places] for name, column in self.targets.items()}}
 
     def read_files(self, places: npt.NDArray[np.int64]) -> list[bytes]:
         """Return the images' own files, by places over all blocks; none where records hold pixels.
@@ -206,7 +206,7 @@ class CachedImages(NamedTuple):
 
     Attributes:
         block: where they are.
-        labels: whole numbers, (images, kinds of labels).
+        labels: whole numbers or texts, (images, kinds of labels).
         shape: (height, width, channels) of each.
     """
 

@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
+from podline.arrays import Arrays
 from podline.data.pixels import PixelSums, add_up, pixel_sums
 from podline.data.planning import ShardPlan, shard_order
-from podline.data.records import IMAGE, LABEL, EncodedLayout, RecordLayout
+from podline.data.records import IMAGE, EncodedLayout, RecordLayout
 from podline.data.rows import SourceSplit
 from podline.data.tfrecord import Bytes
 from podline.documents.manifest import MANY_CLASSES, FileInfo
@@ -30,12 +32,14 @@ CHUNK_BYTES = 2_000_000
 _ONE_LOADS = threading.Lock()
 _FILES, _EDGES = "-files", "-edges"  # of a shard's table, which no feature is called
 _ROWS = 1_000_000  # of a split's table, written at once
-_PLACE, _LABELS = "place", "labels"  # the columns of a split's table
+_PLACE, _TARGETS = "place", "targets"  # the columns of a split's table
 
 Fill = Callable[[Bytes, int], Sequence[bytes]]
 """``fill(frames, start)``: writes a shard's records from ``start`` on into frames, as many as these are.
 
 It returns the images' files where the shard holds these instead of pixels."""
+Census = Callable[[Arrays], npt.NDArray[np.int64]]
+"""Counts the records of each class, by their fields without the image."""
 
 
 class ShardFiller(Protocol):
@@ -58,7 +62,7 @@ class RowsByPlace:
     seed: int
 
     def table(self, plan: ShardPlan) -> str:
-        """Return the name of a split's table: where each of its records is, and its labels."""
+        """Return the name of a split's table: where each of its records is, and its targets."""
         return f"{plan.split}.npy"
 
     def filler(self, plan: ShardPlan, layout: RecordLayout, table: Path) -> Fill:
@@ -70,7 +74,7 @@ class RowsByPlace:
 
         def fill(frames: Bytes, start: int) -> Sequence[bytes]:
             chosen = rows[start : start + len(frames)]
-            layout.fill(frames, {**images.read(chosen[_PLACE]), **_labels(chosen)})
+            layout.fill(frames, {**images.read(chosen[_PLACE]), **_targets(chosen)})
             return images.read_files(chosen[_PLACE])
 
         return fill
@@ -81,7 +85,7 @@ class RowsInTables:
     """Records whose pixels are in a table of each shard, for workers that see nothing but the store."""
 
     def table(self, plan: ShardPlan) -> str:
-        """Return the name of a shard's table: its records' pixels, labels, and files where records hold these."""
+        """Return the name of a shard's table: its records' pixels, targets, and files where records hold these."""
         return f"{plan.file}.npz"
 
     def filler(self, _plan: ShardPlan, layout: RecordLayout, table: Path) -> Fill:
@@ -98,8 +102,8 @@ class RowsInTables:
         return fill
 
 
-def _labels(rows: np.ndarray) -> dict[str, np.ndarray]:
-    return {name: rows[_LABELS][name].astype(np.int64) for name in rows.dtype[_LABELS].names or ()}
+def _targets(rows: np.ndarray) -> dict[str, np.ndarray]:
+    return {name: rows[_TARGETS][name] for name in rows.dtype[_TARGETS].names or ()}
 
 
 class WrittenShard(Frozen):
@@ -163,24 +167,24 @@ def write_rows(table: Path, columns: Mapping[str, np.ndarray], files: Sequence[b
     return table
 
 
-def without_labels(splits: Iterable[SourceSplit]) -> dict[str, SourceSplit]:
+def without_targets(splits: Iterable[SourceSplit]) -> dict[str, SourceSplit]:
     """Return what :class:`RowsByPlace` needs of splits."""
-    return {split.name: dataclasses.replace(split, labels={}, kept=None) for split in splits}
+    return {split.name: dataclasses.replace(split, targets={}, kept=None) for split in splits}
 
 
 def _places(split: SourceSplit, records: np.ndarray) -> np.ndarray:
-    """Return the position of some records among all images of their split, and their labels."""
+    """Return the position of some records among all images of their split, and their targets."""
     places = records if split.kept is None else split.kept[records]
-    labels = np.dtype([(name, values.dtype) for name, values in split.labels.items()])
-    table = np.empty(len(places), np.dtype([(_PLACE, np.int64), (_LABELS, labels)]))
+    targets = np.dtype([(name, values.dtype, values.shape[1:]) for name, values in split.targets.items()])
+    table = np.empty(len(places), np.dtype([(_PLACE, np.int64), (_TARGETS, targets)]))
     table[_PLACE] = places
-    for name, values in split.labels.items():
-        table[_LABELS][name] = values[places]
+    for name, values in split.targets.items():
+        table[_TARGETS][name] = values[places]
     return table
 
 
 def write_shard(
-    path: Path, plan: ShardPlan, layout: RecordLayout | EncodedLayout, classes: int, fill: Fill
+    path: Path, plan: ShardPlan, layout: RecordLayout | EncodedLayout, census: Census, fill: Fill
 ) -> WrittenShard:
     """Write a shard's file, and its index where records hold images' files.
 
@@ -188,7 +192,7 @@ def write_shard(
         path: where to; it must not matter if this ends in the middle.
         plan: what the shard is.
         layout: of its records as they are in the file.
-        classes: how many the main label has.
+        census: counts the records of each class.
         fill: makes the records.
 
     Raises:
@@ -196,13 +200,14 @@ def write_shard(
         SourceError: a raw file cannot be read.
     """
     decoded = layout.decoded
+    names = [field.name for field in decoded.fields if field.name != IMAGE]
     step = max(1, CHUNK_BYTES // decoded.frame_length)
-    digest, counts, pixels, lengths = hashlib.sha256(), np.zeros(classes, np.int64), [], []
+    digest, counts, pixels, lengths = hashlib.sha256(), [], [], []
     with explained("write", path), path.open("wb") as stream:
         for start in range(0, plan.records, step):
             frames = decoded.frames(min(step, plan.records - start))
             files = fill(frames, start)
-            counts += np.bincount(decoded.values(frames, LABEL), minlength=classes)
+            counts.append(census({name: decoded.values(frames, name) for name in names}))
             pixels.append(pixel_sums(decoded.values(frames, IMAGE)))
             for piece in layout.records(frames, files):
                 stream.write(piece)
@@ -215,7 +220,7 @@ def write_shard(
         records=plan.records,
         bytes=size,
         sha256=digest.hexdigest(),
-        class_counts=tuple(counts.tolist()),
+        class_counts=tuple(np.sum(counts, axis=0).tolist()),
         index=index,
     )
     return WrittenShard(split=plan.split, info=info, pixels=add_up(pixels))

@@ -97,7 +97,7 @@ def _take(store: Store, folder: str, manifest: Manifest, split: str) -> SplitCen
         part["answers"] = hashes_of([records[name] for name in others])
         if IMAGE_ID in records:
             part["ids"] = records[IMAGE_ID].reshape(-1)
-        else:
+        if LABEL in records:
             part["labels"] = records[LABEL]
     reader.require_unchanged()
     return census

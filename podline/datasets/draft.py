@@ -9,7 +9,7 @@ import numpy as np
 
 from podline.data.pixels import add_up
 from podline.data.planning import ShardPlans
-from podline.data.records import LABEL, stored_layout
+from podline.data.records import stored_layout
 from podline.data.shards import WrittenShard
 from podline.data.sources.source import RawData
 from podline.datasets.fingerprint import converter_settings, fingerprint
@@ -19,8 +19,8 @@ from podline.stages.specs import ConvertSpec
 
 
 def class_names_of(source: RawData) -> dict[str, tuple[str, ...]]:
-    """Return label feature → names of its classes, the main label first."""
-    return {LABEL: source.class_names, **source.extra_class_names}
+    """Return feature → names of its classes, of all that are labels."""
+    return {feature.name: feature.class_names for feature in source.features if feature.class_names}
 
 
 def manifest_of(
@@ -57,23 +57,24 @@ def manifest_of(
         written=sum(split.records for split in splits),
         quarantined=source.quarantined,
         counted=source.counted,
-        skeleton=source.skeleton,
+        kind=source.kind,
+        facts=source.facts,
     )
 
 
 def _split(name: str, shards: Iterator[WrittenShard], count: int, truth: FileInfo | None) -> SplitInfo:
     """Return what the manifest says of a split of ``count`` shards."""
     first = next(shards)
-    counts, pixels = np.zeros(len(first.info.class_counts), np.int64), add_up([first.pixels])
+    counts, pixels = np.array(first.info.class_counts, np.int64), add_up([first.pixels])
 
     def infos() -> Iterator[ShardInfo]:
         nonlocal counts, pixels
         yield first.in_manifest(count)
         for shard in shards:
-            counts, pixels = counts + shard.info.class_counts, add_up([pixels, shard.pixels])
+            counts += np.array(shard.info.class_counts, np.int64)
+            pixels = add_up([pixels, shard.pixels])
             yield shard.in_manifest(count)
 
-    counts += first.info.class_counts
     table = ShardTable.of(infos())
     return SplitInfo(
         name=name,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from podline.data.images.listing import listing, one
@@ -18,6 +19,7 @@ from podline.data.sources.remote import is_remote, objects_of
 from podline.data.sources.source import RawData, open_raw
 from podline.documents.manifest import LAYOUT_VERSION, SourceFile, dataset_folder
 from podline.errors import SourceError
+from podline.kinds.table import code_of_targets
 from podline.progress import Reporter
 from podline.recipes import datasets
 from podline.recipes.datasets import ConverterSettings
@@ -91,13 +93,14 @@ def converter_settings(spec: ConvertSpec) -> dict[str, int | str]:
         SettingsError: there is no such data set.
     """
     dataset = datasets.find(spec.dataset)
-    version, code = dataset.version, of_dataset(dataset)
+    version, code, of_kind = dataset.version, of_dataset(dataset), code_of_targets(dataset.kind)
     return {
         "seed": spec.seed,
         "shard_bytes": spec.shard_bytes,
         "min_shards": spec.min_shards,
         **({"version": version} if version else {}),
         **({"source_code": code} if code else {}),
+        **({"kind_code": of_kind} if of_kind else {}),
         **spec.settings.converter(),
     }
 
@@ -161,7 +164,8 @@ def find_converted(spec: ConvertSpec, reporter: Reporter) -> ConvertResult | Non
 def _state(source: str, settings: ConverterSettings) -> object:
     """Return names, sizes and times of all files that a source's records may come from."""
     if is_remote(source):
-        return [source, sorted([found.name, found.bytes, found.version] for found in objects_of(source)[1])]
+        objects = objects_of(source)[1]
+        return [source, digests.of_list([found.name, found.bytes, found.version] for found in objects)]
     place = Path(source).expanduser().absolute()
     if not place.exists():
         raise SourceError(f"{source} does not exist; give an existing folder or file with --source")
@@ -170,7 +174,5 @@ def _state(source: str, settings: ConverterSettings) -> object:
         folders = [place, *(place / name for name in settings.folders)]
     elif place.suffix not in _ARCHIVES:
         folders.append(place.parent)  # a table names files beside it
-    files = [] if place.is_dir() else [one(place)]
-    for folder in folders:
-        files += listing(folder) if folder.is_dir() else []
-    return [str(place), [file.state for file in files]]
+    files = chain([] if place.is_dir() else [one(place)], *map(listing, filter(Path.is_dir, folders)))
+    return [str(place), digests.of_list(file.state for file in files)]

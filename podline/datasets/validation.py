@@ -10,15 +10,16 @@ from __future__ import annotations
 import itertools
 import time
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from podline.arrays import Arrays
 from podline.data.pixels import PixelSums, add_up, pixel_sums
 from podline.data.reader import HASHED_AT_ONCE, REMEDY, SplitReader, open_split, require_content
-from podline.data.records import IMAGE, IMAGE_ID, LABEL, stored_layout
+from podline.data.records import IMAGE, IMAGE_ID, stored_layout
 from podline.data.sources.coco_truth import read_truth, truth_name
 from podline.data.tfrecord import count_records
 from podline.datasets.census import hashes_of
@@ -32,6 +33,7 @@ from podline.documents.manifest import (
 )
 from podline.documents.shard_table import ShardInfo
 from podline.errors import ArtifactError
+from podline.kinds.table import kind_named
 from podline.progress import Reporter
 from podline.stages.completed import complete, manifest_sha256
 from podline.stages.specs import ValidateResult, ValidateSpec
@@ -39,7 +41,7 @@ from podline.store.contract import Listed, Store
 from podline.store.opening import open_store
 from podline.store.prefetch import in_order
 
-Labels = npt.NDArray[np.int64]
+Counts = npt.NDArray[np.int64]
 
 
 def validate(spec: ValidateSpec, reporter: Reporter) -> ValidateResult:
@@ -110,49 +112,61 @@ def check_records(store: Store, folder: str, manifest: Manifest, reporter: Repor
     if (layout.fields, layout.record_length) != (manifest.fields, manifest.record_length):
         raise ArtifactError(f"{where}: fields and record length are not those of one layout; {REMEDY}")
     readers = [open_split(store, folder, manifest, split.name) for split in manifest.splits]
-    done, started, hashes = 0, time.monotonic(), []
+    done, started, hashes, targets = 0, time.monotonic(), [], kind_named(manifest.kind).targets()
     for split, reader in zip(manifest.splits, readers, strict=True):
-        pixels, labels, ids, of_images = [], [], [], []
+        pixels, ids, of_images = [], [], []
+        counts = np.zeros(len(manifest.class_names), np.int64)
+        of_shards = np.zeros((len(split.shards), split.shards.classes), np.int64)
+        edges = np.cumsum([0, *split.shards.lengths])
         for first, records in reader.chunks():
             images = records[IMAGE]
-            _check_labels(store.where(folder), manifest, reader, first, records[LABEL])
+            if wrong := targets.check(records, manifest):
+                file, record, byte = reader.locate(first + wrong[0])
+                raise ArtifactError(
+                    f"{store.where(folder)}/{file}: record {record}, at byte {byte}, {wrong[1]}; {REMEDY}"
+                )
             pixels.append(pixel_sums(images))
-            labels.append(records[LABEL])
+            for shard, part in _by_shard(edges, first, records):
+                found = targets.census(part, len(counts))
+                counts += found
+                of_shards[shard] += found[: split.shards.classes]  # all of them, or none
             ids += records[IMAGE_ID].ravel().tolist() if IMAGE_ID in records else []
             of_images.append(hashes_of([images]))
             done += len(images)
             rate = done / (time.monotonic() - started)
             reporter.progress(done, manifest.written, "records", {"records/s": rate})
         hashes.append(np.concatenate(of_images))
-        _check_split(where, split, add_up(pixels), np.concatenate(labels))
+        _check_split(where, split, add_up(pixels), counts, of_shards)
         if split.truth:
             _check_truth(store, folder, manifest, split.name, set(ids))
     return _check_images(store.where(folder), readers, hashes)
 
 
-def _check_labels(where: str, manifest: Manifest, reader: SplitReader, first: int, labels: Labels) -> None:
-    for index in np.flatnonzero(labels >= len(manifest.class_names)):
-        file, record, byte = reader.locate(first + int(index))
-        raise ArtifactError(
-            f"{where}/{file}: record {record}, at byte {byte}, has label={labels[index]} vs 0 to "
-            f"{len(manifest.class_names) - 1}; {REMEDY}"
-        )
+def _by_shard(edges: npt.NDArray[np.int64], first: int, records: Arrays) -> Iterator[tuple[int, Arrays]]:
+    """Yield the shards that records come from, ``first`` being the first one's place, and their parts of them."""
+    end = first + len(records[IMAGE])
+    for shard in range(int(np.searchsorted(edges, first, "right")) - 1, int(np.searchsorted(edges, end))):
+        part = slice(max(edges[shard], first) - first, min(edges[shard + 1], end) - first)
+        yield shard, {name: values[part] for name, values in records.items()}
 
 
-def _check_split(where: str, split: SplitInfo, pixels: PixelSums, labels: Labels) -> None:
-    """Check a split's totals; they are whole numbers, or made of such in one way, so they agree to the last bit."""
+def _check_split(where: str, split: SplitInfo, pixels: PixelSums, counts: Counts, of_shards: Counts) -> None:
+    """Check a split's totals; they are whole numbers, or made of such in one way, so they agree to the last bit.
 
-    def counts(labels: Labels) -> tuple[int, ...]:
-        return tuple(np.bincount(labels, minlength=len(split.class_counts)).tolist())
-
-    parts = np.split(labels, np.cumsum(split.shards.lengths)[:-1])
+    Args:
+        where: the manifest.
+        split: its split.
+        pixels: of all records.
+        counts: of each class.
+        of_shards: the same in each shard, of as many classes as the manifest has counts of.
+    """
     claims: list[tuple[str, Any, Any]] = [
-        (f"{shard.file}: class counts", counts(part), shard.class_counts)
-        for shard, part in zip(split.shards, parts, strict=True)
+        (f"{shard.file}: class counts", tuple(found.tolist()), shard.class_counts)
+        for shard, found in zip(split.shards, of_shards, strict=True)
         if shard.class_counts
     ]
     of_split = f"split {split.name!r}:"
-    claims.append((f"{of_split} class counts", counts(labels), split.class_counts))
+    claims.append((f"{of_split} class counts", tuple(counts.tolist()), split.class_counts))
     claims.append((f"{of_split} mean", pixels.mean, split.mean))
     claims.append((f"{of_split} standard deviation", pixels.std, split.std))
     for what, found, said in claims:

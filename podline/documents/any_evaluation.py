@@ -7,6 +7,8 @@ from typing import ClassVar, Protocol
 from podline.documents.metric import Metric
 from podline.frozen import JsonObject
 
+EVALUATION = "evaluation.json"
+
 
 class Scored(Protocol):
     """A model's figures on some examples."""

@@ -13,14 +13,15 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from podline.documents.shard_table import FileInfo, Shards
-from podline.documents.skeleton import COCO, Skeleton
+from podline.documents.skeleton import SKELETON, Skeleton
 from podline.errors import ArtifactError
-from podline.frozen import Frozen, is_object
+from podline.frozen import Frozen, JsonObject, is_object
 from podline.store import digests
 from podline.store.contract import Listed, Store
 
 LAYOUT_VERSION = 1
 MANIFEST = "manifest.json"
+_USUAL_KIND = "classification"
 MANY_CLASSES = 128
 # In a data set's folder: a folder with what is known of each shard.
 SHARD_RECORDS = "shards"
@@ -108,10 +109,15 @@ class Manifest(Frozen):
         exclude_if=lambda value: not value,
         description="rule → how often it was applied to records that are written",
     )
-    skeleton: Skeleton = Field(
-        default=COCO,
-        exclude_if=lambda skeleton: skeleton == COCO,
-        description="of the keypoints, if there are any; left out where it is that of COCO's people",
+    kind: str = Field(
+        default=_USUAL_KIND,
+        exclude_if=lambda kind: kind == _USUAL_KIND,
+        description="of task: what records hold beside the image; left out where it is a class",
+    )
+    facts: JsonObject = Field(
+        default_factory=dict,
+        exclude_if=lambda facts: not facts,
+        description="of the data set, which its kind alone needs: the skeleton of poses",
     )
 
     @model_validator(mode="after")
@@ -121,6 +127,17 @@ class Manifest(Frozen):
         if self.written != sum(split.records for split in self.splits):
             raise ValueError(f"written={self.written} vs {sum(s.records for s in self.splits)} records in the splits")
         return self
+
+    @property
+    def skeleton(self) -> Skeleton:
+        """The skeleton of the keypoints.
+
+        Raises:
+            ArtifactError: records have none.
+        """
+        if SKELETON not in self.facts:
+            raise ArtifactError(f"data set {self.dataset}/{self.fingerprint} has no skeleton: its kind is {self.kind}")
+        return Skeleton.model_validate(self.facts[SKELETON])
 
     def split(self, name: str) -> SplitInfo:
         """The split of a name.

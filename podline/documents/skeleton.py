@@ -16,6 +16,7 @@ from pydantic import Field, model_validator
 
 from podline.frozen import Frozen
 
+SKELETON = "skeleton"  # among the facts of a data set
 Pair = tuple[str, str]
 _CONTROLS = ("Cc", "Cf", "Cs", "Zl", "Zp")  # https://www.unicode.org/reports/tr44/#General_Category_Values
 OTHER_SIGMA = 0.05

@@ -37,10 +37,12 @@ class Judgement:
         document: all figures; ``evaluation.json``.
         files: what else is written beside it, by name.
         warning: what a person should look at; empty if all is well.
+        notes: further figures for a person, a line each.
         failure: why the model fails its check, and what helps; empty if it does not.
     """
 
     document: AnyEvaluation
     files: dict[str, bytes]
     warning: str = ""
+    notes: tuple[str, ...] = ()
     failure: str = ""

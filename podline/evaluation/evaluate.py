@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import time
-from typing import Any
 
-from podline.documents.evaluation import EVALUATION
+from podline.documents.any_evaluation import EVALUATION
 from podline.documents.manifest import read_manifest
 from podline.errors import SettingsError
 from podline.evaluation.case import Case, Judgement
@@ -25,13 +24,11 @@ from podline.training.run import prepared
 
 
 def evaluate(spec: EvaluateSpec, reporter: Reporter) -> EvaluateResult:
-    """Judges a run's model, and the weights that its training began with, and writes ``runs/<run>/evaluation.json``.
+    """Judge a run's model, and the weights that its training began with, and write ``runs/<run>/evaluation.json``.
 
-    Beside it lies what is said of each example: ``guesses.npz``, or the people found, as COCO results. Every figure is
-    the same for any ``batch_size``; see :class:`podline.documents.evaluation.Evaluation` and
-    :class:`podline.documents.pose_evaluation.PoseEvaluation` for what there is. A pose network that cannot be told from
-    guessing is warned of, in the document as well: few images are soon too few to find anybody in others. A classifier
-    that cannot be told from guessing is a result with a ``failure``, so that a report can follow.
+    Beside it lies what is said of each example. Every figure is the same for any ``batch_size``; see the document of
+    the run's kind for what there is. A model that fails its check is a result with a ``failure``, so that a report can
+    follow.
 
     Args:
         spec: the run, the identity of its weights, the split.
@@ -48,7 +45,7 @@ def evaluate(spec: EvaluateSpec, reporter: Reporter) -> EvaluateResult:
     manifest_sha256(store, spec.dataset_folder)
     manifest = read_manifest(store, spec.dataset_folder, spec.manifest_digest)
     training = _training(spec, store)
-    recipe = training.recipe
+    recipe = training.recipe.changed(task=training.recipe.task.changed(**spec.judging))
     # First of all, as in training: it sets the seeds that its weights are drawn from.
     strategy = prepared(recipe, spec.strategy)
     if warning := devices.fallback(spec.strategy):
@@ -85,16 +82,10 @@ def _published(spec: EvaluateSpec, store: Store, judgement: Judgement, seconds: 
         untrained=document.untrained.metrics[document.measure].value,
         evaluation_sha256=store.sha256(name),
         failure=judgement.failure,
-        **_over_views(document),
+        notes=judgement.notes,
     )
     complete(store, folder, spec, result, [name, *(f"{folder}/{file}" for file in judgement.files)])
     return result
-
-
-def _over_views(document: Any) -> dict[str, Any]:
-    """What a result has of the figures over views of a classifier's images, if there are any."""
-    figures = getattr(document, "over_views", None)
-    return {"views": document.views, "over_views": figures.metrics} if figures else {}
 
 
 def _training(spec: EvaluateSpec, store: Store) -> TrainSpec:

@@ -116,7 +116,7 @@ def dataset_for(store: Store, recipe: Recipe, fingerprint: str | None, reporter:
     """
     converter = {} if fingerprint else settings_of(recipe.dataset, recipe.conversion).converter()
     settings = {name: converter[name] for name in recipe.conversion if name in converter}
-    return choose_dataset(store, recipe.dataset, fingerprint, reporter, recipe.image_side, settings)
+    return choose_dataset(store, recipe.dataset, fingerprint, reporter, recipe.task.image_side, settings)
 
 
 def manifest_of(store: Store, dataset: Dataset) -> Manifest:

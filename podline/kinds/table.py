@@ -3,52 +3,66 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from pydantic import TypeAdapter
 
-from podline.documents.any_evaluation import AnyEvaluation
-from podline.documents.evaluation import EVALUATION
-from podline.errors import ArtifactError
+from podline.documents.any_evaluation import EVALUATION, AnyEvaluation
+from podline.errors import ArtifactError, SettingsError
 from podline.frozen import is_object
-from podline.kinds.contract import Kind
-from podline.recipes.parts import Registry
+from podline.kinds.contract import Kind, TextTargets
+from podline.recipes.own_code import of_modules
+from podline.recipes.task import KINDS
 from podline.store.contract import Store
 
 if TYPE_CHECKING:
     from podline.recipes.settings import Recipe
 
-KINDS: Registry[type[Kind]] = Registry(
-    "kind of task",
-    "podline.kinds",
-    {
-        "classification": "podline.kinds.classification.kind:Classification",
-        "pose": "podline.kinds.pose.kind:Pose",
-    },
-)
+
+AnyKind: TypeAlias = Kind[Any, Any]
 
 
 @functools.cache
-def kind_named(name: str) -> Kind:
+def kind_named(name: str) -> AnyKind:
     """Return the kind of a name.
 
     Raises:
-        SettingsError: there is none, or its package cannot be imported.
+        SettingsError: there is none, its package cannot be imported, or it is no kind.
     """
-    return KINDS.load(name)()
+    found: type[object] = KINDS.load(name)
+    if Kind not in found.__mro__:
+        raise SettingsError(f"kind of task {name}: got {found.__name__}, expected a podline.kinds.contract.Kind")
+    return cast("type[AnyKind]", found)()
 
 
-def kinds() -> list[Kind]:
+def kinds() -> list[AnyKind]:
     """Return all kinds, Podline's own first."""
     return [kind_named(name) for name in KINDS.names()]
 
 
-def kind_of(judged: Recipe | AnyEvaluation) -> Kind:
+def kind_of(judged: Recipe | AnyEvaluation) -> AnyKind:
     """Return the kind of a recipe, or of an evaluation."""
     return kind_named(judged.kind)
 
 
-def kind_by_measure(measure: str) -> Kind:
+def text_targets(name: str) -> TextTargets:
+    """Return the targets of a kind whose records are made of texts.
+
+    Raises:
+        SettingsError: there is no such kind, or a text cannot say such a target.
+    """
+    targets = kind_named(name).targets()
+    if isinstance(targets, TextTargets):
+        return targets
+    raise SettingsError(f"records of the kind {name} are not made of a text for each image; write a RawData of its own")
+
+
+def code_of_targets(name: str) -> str:
+    """Return the digest of the code of an installed kind's targets, which records depend on; empty of Podline's own."""
+    return of_modules([type(kind_named(name).targets()).__module__])
+
+
+def kind_by_measure(measure: str) -> AnyKind:
     """Return the kind whose models are judged by a measure."""
     return next(kind for kind in kinds() if kind.measure == measure)
 
@@ -67,7 +81,8 @@ def read_evaluation(store: Store, folder: str) -> AnyEvaluation:
         raise ArtifactError(
             f"{store.where(name)}: got kind={kind}, expected {', '.join(known)}; evaluate the run again"
         )
+    model: type[AnyEvaluation] = kind_named(str(kind)).document
     try:
-        return TypeAdapter(kind_named(str(kind)).document).validate_python(document)
+        return TypeAdapter(model).validate_python(document)
     except ValueError as error:
         raise ArtifactError(f"{store.where(name)} is not an evaluation ({error}); evaluate the run again") from error

@@ -14,8 +14,7 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from podline.datasets.census import change_between, in_words
-from podline.documents.any_evaluation import AnyEvaluation
-from podline.documents.evaluation import EVALUATION
+from podline.documents.any_evaluation import EVALUATION, AnyEvaluation
 from podline.documents.ledger_entry import (
     AnnealingSummary,
     Data,

@@ -26,8 +26,8 @@ def describe_run(store: Store, training: TrainSpec, manifest: Manifest) -> Model
     written = read_completion(store, folder, "train").artifacts if store.exists(record) else ()
     if all(artifact.name != name for artifact in written):
         height, width, channels = manifest.image_shape
-        classes, skeleton = len(manifest.class_names), manifest.skeleton
-        return kind_of(recipe).description(recipe, (height, width, channels), classes, skeleton)
+        classes = len(manifest.class_names)
+        return kind_of(recipe).description(recipe, (height, width, channels), classes, manifest.facts)
     try:
         return ModelDescription.model_validate_json(read_artifact(store, folder, "train", name))
     except ValueError as error:

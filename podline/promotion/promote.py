@@ -12,9 +12,8 @@ import numpy as np
 
 from podline.data.reader import open_split
 from podline.documents import champions
-from podline.documents.any_evaluation import AnyEvaluation
+from podline.documents.any_evaluation import EVALUATION, AnyEvaluation
 from podline.documents.champions import Candidate, Crowned
-from podline.documents.evaluation import EVALUATION
 from podline.documents.manifest import Manifest, read_manifest
 from podline.documents.promotion import PROMOTION, SAVED_MODEL, TFLITE, Check, ComparedExamples, Promotion
 from podline.errors import ArtifactError

@@ -22,6 +22,7 @@ from podline.kinds.table import kind_named
 from podline.measures import measure_named
 from podline.noise import MEASURED
 from podline.promotion.figure import Figure, Pair, Rule, rule
+from podline.recipes.parts import Registry
 from podline.recipes.promotion_settings import RULES, PromotionSettings
 
 
@@ -46,16 +47,9 @@ def rules_for(kind: str) -> list[Rule]:
     Raises:
         SettingsError: one cannot be imported, is no rule, or has the name of another.
     """
-    found = [*kind_named(kind).rules(), size, operations]
-    for point in entry_points.installed(RULES):
-        added = entry_points.load_installed(point)
-        if not isinstance(added, Rule) or added.name in {each.name for each in found}:
-            got = f"the rule {added.name!r}" if isinstance(added, Rule) else type(added).__name__
-            raise SettingsError(
-                f"entry point {point.value}: got {got}, expected a podline.promotion.figure.Rule with a name of its own"
-            )
-        found += [added] if added.kind in ("", kind) else []
-    return found
+    shipped = {each.name: each for each in (*kind_named(kind).rules(), size, operations)}
+    found = Registry("rule of promotion", RULES, shipped, Rule).all().values()
+    return [each for each in found if each.name in shipped or each.kind in ("", kind)]
 
 
 def checks_of(pair: Pair, settings: PromotionSettings) -> list[Check]:

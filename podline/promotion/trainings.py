@@ -6,9 +6,9 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from podline.documents.any_evaluation import EVALUATION
 from podline.documents.champions import Crowned
 from podline.documents.completion import completion_name
-from podline.documents.evaluation import EVALUATION
 from podline.documents.manifest import Manifest, read_manifest
 from podline.documents.origins import read_origin
 from podline.documents.promotion import read_promotion

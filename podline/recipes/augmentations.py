@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import operator
 from typing import ClassVar
 
-from podline.frozen import Frozen
+from pydantic import Field
+
+from podline.frozen import Frozen, Json
 
 
 class Augmentation(Frozen):
@@ -14,6 +17,9 @@ class Augmentation(Frozen):
         applied_by: ``module:name`` of a function ``(arrays, ids, settings, seed, epoch, manifest) -> arrays``: the
             fields of a batch by name, the examples' ids (n,), these settings, the run's seed, the epoch, and the data
             set's manifest.
+        also: augmentations of installed packages, name → amount; after all else, in the order of their names.
     """
 
     applied_by: ClassVar[str]
+
+    also: dict[str, Json] = Field(default_factory=dict, exclude_if=operator.not_)

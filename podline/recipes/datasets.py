@@ -11,8 +11,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from importlib.metadata import EntryPoint
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, ValidationError
 
@@ -20,10 +19,10 @@ from podline import entry_points
 from podline.errors import SettingsError
 from podline.frozen import Frozen
 from podline.recipes.parts import Registry
+from podline.recipes.task import USUAL_KIND
 from podline.settings import nearest
 
 ENTRY_POINTS = "podline.datasets"
-Kind = Literal["classification", "pose"]
 DatasetName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.-]*$")]
 """A data set's name: also a folder's in the store, and the beginning of its files' names."""
 OWN = "."
@@ -72,7 +71,7 @@ class DataSet:
             ``gs://`` prefix that the user named, the settings, and the cache folder for unpacked files. A
             :class:`podline.data.sources.source.Source` is a RawData; :mod:`podline.data.sources.decoded` makes one of
             whatever gives images. What it raises is told in one line.
-        kind: what its records hold: a class to learn, or people's keypoints.
+        kind: the kind of task that its records are for; see :mod:`podline.recipes.task`.
         settings: a subclass of :class:`ConverterSettings`.
         version: of the code that reads it; raise it when that code changes a byte of what is written. 0 is left out.
         image_shape: (height, width, channels) of every image, where that is known beforehand.
@@ -86,7 +85,7 @@ class DataSet:
 
     name: str
     open: str
-    kind: Kind = "classification"
+    kind: str = USUAL_KIND
     settings: str = "podline.recipes.datasets:ConverterSettings"
     version: int = 0
     image_shape: tuple[int, int, int] | None = None
@@ -133,6 +132,7 @@ _CIFAR = "podline.data.sources.opening:open_layout"
 _COCO: dict[str, Any] = {
     "open": "podline.data.sources.coco:open_people",
     "kind": "pose",
+    "version": 1,
     "settings": "podline.data.sources.coco_settings:CocoSettings",
 }
 SHIPPED = {
@@ -185,6 +185,7 @@ SHIPPED = {
             "keypoints",
             "podline.data.sources.keypoints:open_keypoints",
             kind="pose",
+            version=1,
             settings="podline.data.sources.coco_settings:KeypointSettings",
             several=True,
         ),
@@ -192,7 +193,7 @@ SHIPPED = {
 }
 
 
-DATASETS: Registry[DataSet] = Registry("data set", ENTRY_POINTS, SHIPPED)
+DATASETS: Registry[DataSet] = Registry("data set", ENTRY_POINTS, SHIPPED, DataSet)
 
 
 def names() -> tuple[str, ...]:
@@ -214,7 +215,7 @@ def find(name: str) -> DataSet:
         return SHIPPED[name]
     points = DATASETS.points()
     if name in points:
-        return _checked(points[name])
+        return DATASETS.load(name)
     base, _, own = name.partition(OWN)
     if can_be_own(own) and base in (*SHIPPED, *points) and (found := find(base)).several:
         return replace(found, name=name)
@@ -242,15 +243,3 @@ def settings_of(name: str, given: Mapping[str, Any]) -> ConverterSettings:
     """
     dataset = known(name)
     return UnknownSettings.model_validate(dict(given)) if dataset is None else dataset.settings_of(given)
-
-
-def _checked(point: EntryPoint) -> DataSet:
-    dataset = entry_points.load_installed(point)
-    if not isinstance(dataset, DataSet):
-        raise SettingsError(f"entry point {point.value} is no podline.recipes.datasets.DataSet")
-    if dataset.name != point.name:
-        raise SettingsError(
-            f"entry point {point.value}: the data set is named {dataset.name!r} vs {point.name!r} that it is installed "
-            "as"
-        )
-    return dataset

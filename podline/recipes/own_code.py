@@ -16,13 +16,15 @@ from collections.abc import Iterable, Iterator
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.metadata import Distribution, EntryPoint
 from pathlib import Path
-from typing import Any
+from typing import Protocol, cast, runtime_checkable
 
 from podline.errors import SettingsError
+from podline.frozen import Json
 from podline.recipes import datasets
 from podline.recipes.datasets import DataSet
 from podline.recipes.parts import AUGMENTATIONS, HOOKS, LOSSES, MODELS, OPTIMIZERS
 from podline.recipes.settings import Recipe
+from podline.recipes.task import KINDS
 from podline.store import digests
 
 _DIGITS = 16
@@ -94,17 +96,26 @@ def _of_parts(recipe: Recipe) -> dict[str, str]:
     """What of a recipe's training is installed → its digest."""
     phases = [phase for _, phase in recipe.by_phase]
     optimizers = {phase.optimizer.kind for phase in phases}
-    augmentations = [phase.pose.augmentation if phase.pose else phase.augmentation for phase in phases]
     used = [
+        (KINDS, {recipe.kind} - KINDS.shipped.keys()),
         (MODELS, {recipe.model.kind} - MODELS.shipped.keys()),
         (OPTIMIZERS, optimizers - OPTIMIZERS.shipped.keys()),
         (LOSSES, {phase.loss.kind for phase in phases} - LOSSES.shipped.keys()),
-        (AUGMENTATIONS, {name for settings in augmentations for name in settings.also}),
+        (AUGMENTATIONS, {name for phase in phases for name in phase.image_augmentation.also}),
         (HOOKS, recipe.hooks),
     ]
     return {
         f"{registry.what} {name}": of_point(registry.point(name)) for registry, names in used for name in sorted(names)
     }
+
+
+@runtime_checkable
+class _Readable(Protocol):
+    """A loader that gives a file's bytes."""
+
+    def get_data(self, path: str) -> bytes:
+        """Return them."""
+        ...
 
 
 class _Own:
@@ -159,9 +170,9 @@ def _spec_of(name: str) -> ModuleSpec | None:
 
 def _read(spec: ModuleSpec) -> tuple[str, list[str]]:
     """The digest of one module, and the names that it imports."""
-    if not spec.has_location or not hasattr(spec.loader, "get_data"):  # a folder without __init__.py
+    if not spec.has_location or not isinstance(spec.loader, _Readable):  # a folder without __init__.py
         return "", []
-    data: bytes = spec.loader.get_data(spec.origin)  # pyright: ignore[reportAttributeAccessIssue, reportOptionalMemberAccess]
+    data = spec.loader.get_data(str(spec.origin))
     with contextlib.suppress(SyntaxError, ValueError, RecursionError):
         if str(spec.origin).endswith(".py"):
             tree = ast.parse(data)
@@ -180,10 +191,10 @@ def _imports(tree: ast.Module, package: str) -> Iterator[str]:
                 yield from (base, *(f"{base}.{alias.name}" for alias in node.names))
 
 
-def _outline(node: Any) -> Any:
+def _outline(node: object) -> Json:
     """A syntax tree as JSON. Empty fields are left out: a later Python adds some."""
     if isinstance(node, list):
-        return [_outline(each) for each in node]
+        return [_outline(each) for each in cast("list[object]", node)]
     if not isinstance(node, ast.AST):
         return repr(node)
     fields = dict(ast.iter_fields(node))

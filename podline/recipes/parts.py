@@ -41,11 +41,13 @@ class Registry(Generic[T]):
         what: one of them is, in words.
         group: the entry points by which installed packages add some.
         shipped: name → Podline's own, or ``module:name`` of it.
+        row: the class that each is an instance of, with its name in ``name`` if it has one; None for functions.
     """
 
     what: str
     group: str
     shipped: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    row: type[T] | None = None
 
     def names(self) -> tuple[str, ...]:
         """Return the names of all, shipped and installed."""
@@ -55,12 +57,33 @@ class Registry(Generic[T]):
         """Return what a name stands for.
 
         Raises:
-            SettingsError: there is no such name, or two of it; or it cannot be imported.
+            SettingsError: there is no such name, or two of it; it cannot be imported, or is none of these.
         """
         if name not in self.shipped:
-            return entry_points.load_installed(self.point(name))
+            return self._installed(self.point(name))
         found = self.shipped[name]
         return entry_points.load(found) if isinstance(found, str) else found
+
+    def all(self) -> dict[str, T]:
+        """Return all by name, Podline's own first.
+
+        Raises:
+            SettingsError: see :meth:`load`.
+        """
+        return {name: self.load(name) for name in (*self.shipped, *self.points())}
+
+    def _installed(self, point: EntryPoint) -> T:
+        found = entry_points.load_installed(point)
+        if self.row is None:
+            return found
+        if not isinstance(found, self.row):
+            expected = f"{self.row.__module__}.{self.row.__name__}"
+            raise SettingsError(f"entry point {point.value}: got {type(found).__name__}, expected a {expected}")
+        if (name := getattr(found, "name", point.name)) != point.name:
+            raise SettingsError(
+                f"entry point {point.value}: got the name {name!r}, expected {point.name!r}, as it is installed"
+            )
+        return found
 
     def points(self) -> dict[str, EntryPoint]:
         """Return the entry points of installed packages by name.
@@ -158,7 +181,7 @@ OPTIMIZERS: Registry[Callable[..., Any]] = Registry(
     },
 )
 LOSSES: Registry[Callable[..., Any]] = Registry(
-    "loss", "podline.losses", {"cross_entropy": "podline.training.objective:cross_entropy_of"}
+    "loss", "podline.losses", {"cross_entropy": "podline.kinds.classification.objective:cross_entropy_of"}
 )
 LAYOUTS: Registry[Any] = Registry(
     "layout",

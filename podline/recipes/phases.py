@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import itertools
+from collections.abc import Iterable
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from podline.frozen import Frozen, Json
 
 MAY_CHANGE = (
     "augmentation",
     "batch_size",
-    "label_smoothing",
     "loss",
     "optimizer",
-    "pose.augmentation",
-    "pose.emphasis",
-    "pose.targets.joint_sigma",
-    "pose.targets.limb_sigma",
     "schedule",
     "trainable_layers",
 )
-"""What can change during a run: these values, and what is below them."""
+"""What can change during a run: these values, what a kind adds (``TaskSettings.may_change``), and what is below."""
 
 
 class PhaseSettings(Frozen):
@@ -36,19 +31,18 @@ class PhaseSettings(Frozen):
     from_epoch: int = Field(ge=1)
     changes: dict[str, Json] = Field(min_length=1)
 
-    @field_validator("changes")
-    @classmethod
-    def _may_change(cls, changes: dict[str, Json]) -> dict[str, Json]:
-        for path in changes:
-            if not f"{path}.".startswith(tuple(f"{known}." for known in MAY_CHANGE)):
-                raise ValueError(f"{path} cannot change during a run; these can: {', '.join(MAY_CHANGE)}")
-        return changes
 
+def require_changeable(phases: Iterable[PhaseSettings], of_kind: tuple[str, ...]) -> None:
+    """Refuse phases that change what cannot change during a run.
 
-def with_changes(document: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a recipe's document with the values at some dotted paths changed."""
-    changed = dict(document)
-    for path, value in changes.items():
-        name, _, rest = path.partition(".")
-        changed[name] = with_changes(changed.get(name) or {}, {rest: value}) if rest else value
-    return changed
+    Args:
+        phases: of a recipe.
+        of_kind: what can change of the section of its kind.
+
+    Raises:
+        ValueError: they do.
+    """
+    known = sorted({*MAY_CHANGE, *of_kind})
+    for path in itertools.chain.from_iterable(phase.changes for phase in phases):
+        if not f"{path}.".startswith(tuple(f"{each}." for each in known)):
+            raise ValueError(f"phases: {path} cannot change during a run; these can: {', '.join(known)}")

@@ -10,8 +10,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import re
-from collections.abc import Callable, Collection, Mapping
-from importlib.metadata import EntryPoint
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from types import ModuleType, UnionType
 from typing import Any, Union, get_args, get_origin
@@ -20,34 +19,33 @@ from pydantic import BaseModel, ValidationError
 
 from podline import entry_points
 from podline.errors import SettingsError
+from podline.frozen import Json
 from podline.recipes import datasets
-from podline.recipes.parts import LOSSES, MODELS, OPTIMIZERS
-from podline.recipes.settings import FitSettings, Part, Recipe
+from podline.recipes.changes import with_changes
+from podline.recipes.parts import LOSSES, MODELS, OPTIMIZERS, Registry
+from podline.recipes.settings import FitSettings, Recipe
+from podline.recipes.task import KINDS, TaskSettings
 from podline.settings import load, nearest
 
 ENTRY_POINTS = "podline.recipes"
 FILE_SUFFIX = ".py"
 _LONGEST_NAME = 60
-# A recipe's module has its name, with _ for -, and holds it as RECIPE; its docstring says the command and the result.
-_SHIPPED = (
-    "cifar10",
-    "cifar10-5min",
-    "cifar10-15min",
-    "cifar100",
-    "mnist",
-    "sample",
-    "coco_pose",
-    "keypoints",
-    "images",
-)
-# What has values by names that somebody else's code gives them: model.options.heads.
-_OPEN = (
-    "augmentation.also",
-    "conversion",
-    "loss.options",
-    "model.options",
-    "optimizer.options",
-    "pose.augmentation.also",
+# A recipe's module holds it as RECIPE; its docstring says the command and the result.
+RECIPES: Registry[Recipe] = Registry(
+    "recipe",
+    ENTRY_POINTS,
+    {
+        "cifar10": "podline.kinds.classification.recipes.cifar10:RECIPE",
+        "cifar10-5min": "podline.kinds.classification.recipes.cifar10_5min:RECIPE",
+        "cifar10-15min": "podline.kinds.classification.recipes.cifar10_15min:RECIPE",
+        "cifar100": "podline.kinds.classification.recipes.cifar100:RECIPE",
+        "mnist": "podline.kinds.classification.recipes.mnist:RECIPE",
+        "sample": "podline.kinds.classification.recipes.sample:RECIPE",
+        "coco_pose": "podline.kinds.pose.recipes.coco_pose:RECIPE",
+        "keypoints": "podline.kinds.pose.recipes.keypoints:RECIPE",
+        "images": "podline.kinds.classification.recipes.images:RECIPE",
+    },
+    Recipe,
 )
 
 
@@ -76,8 +74,8 @@ def get(name: str) -> Recipe:
     Raises:
         SettingsError: there is none, or not its data set, or a setting that this does not have.
     """
-    if name in _SHIPPED:  # whatever else there is, and whether that can be read
-        return _shipped(name)
+    if name in RECIPES.shipped:  # whatever else there is, and whether that can be read
+        return RECIPES.load(name)
     if name.endswith(FILE_SUFFIX):
         return _of_known_parts(_of_file(Path(name)))
     sources = _sources()
@@ -119,7 +117,7 @@ def for_data(recipe: Recipe, own: str | None, source: str) -> Recipe:
     """
     if own:
         return named(recipe, own)
-    if recipe.name != recipe.dataset or recipe.name not in _SHIPPED or not datasets.find(recipe.dataset).several:
+    if recipe.name != recipe.dataset or recipe.name not in RECIPES.shipped or not datasets.find(recipe.dataset).several:
         return recipe
     found = _name_in(source)
     return named(recipe, found) if datasets.can_be_own(found) and found != recipe.name else recipe
@@ -143,10 +141,7 @@ def _base(name: str, sources: Mapping[str, Callable[[], Recipe]]) -> Recipe | No
 
 def _sources() -> dict[str, Callable[[], Recipe]]:
     """Name → what loads the recipe: an installed one is imported when it is asked for."""
-    found: dict[str, Callable[[], Recipe]] = {name: functools.partial(_shipped, name) for name in _SHIPPED}
-    for point in entry_points.installed(ENTRY_POINTS):
-        _require_new(point.name, found, f"the installed package's entry point {point.value}")
-        found[point.name] = functools.partial(_installed, point)
+    found = {name: functools.partial(RECIPES.load, name) for name in (*RECIPES.shipped, *RECIPES.points())}
     for file in load().recipes:
         recipe = _of_file(Path(file))
         _require_new(recipe.name, found, file)
@@ -157,15 +152,6 @@ def _sources() -> dict[str, Callable[[], Recipe]]:
 def _require_new(name: str, found: Collection[str], source: str) -> None:
     if name in found:
         raise SettingsError(f"{source}: the recipe is named {name!r}, as another one; give it a name of its own")
-
-
-def _shipped(name: str) -> Recipe:
-    module = name.replace("-", "_")
-    return entry_points.load(f"podline.recipes.{module}:RECIPE")
-
-
-def _installed(point: EntryPoint) -> Recipe:
-    return _checked(entry_points.load_installed(point), f"entry point {point.value}", point.name)
 
 
 def _of_file(file: Path) -> Recipe:
@@ -179,8 +165,11 @@ def _of_file(file: Path) -> Recipe:
         changed = file.stat().st_mtime_ns
     except OSError as error:
         raise SettingsError(f"recipe file {file} cannot be read: {error.strerror}") from error
-    recipe = _checked(getattr(_module_of(file, changed), "RECIPE", None), f"recipe file {file}")
-    _require_new(recipe.name, _SHIPPED, f"recipe file {file}")
+    recipe = getattr(_module_of(file, changed), "RECIPE", None)
+    if not isinstance(recipe, Recipe):
+        held = "no RECIPE" if recipe is None else f"a {type(recipe).__name__}"
+        raise SettingsError(f"recipe file {file} holds {held} vs a Recipe: write RECIPE = Recipe(name=…, dataset=…)")
+    _require_new(recipe.name, RECIPES.shipped, f"recipe file {file}")
     return recipe
 
 
@@ -198,15 +187,6 @@ def _module_of(file: Path, _changed: int) -> ModuleType:
     return module
 
 
-def _checked(recipe: object, source: str, name: str | None = None) -> Recipe:
-    if not isinstance(recipe, Recipe):
-        held = "no RECIPE" if recipe is None else f"a {type(recipe).__name__}"
-        raise SettingsError(f"{source} holds {held} vs a Recipe: write RECIPE = Recipe(name=…, dataset=…)")
-    if name is not None and recipe.name != name:
-        raise SettingsError(f"{source}: the recipe is named {recipe.name!r} vs {name!r} that it is installed as")
-    return recipe
-
-
 def override(recipe: Recipe, changes: Mapping[str, Any]) -> Recipe:
     """A recipe with some values changed.
 
@@ -220,23 +200,16 @@ def override(recipe: Recipe, changes: Mapping[str, Any]) -> Recipe:
     """
     # Other values are another run, of the code as it is now.
     document = recipe.model_dump(exclude={"code"} if changes else None)
-    paths = _paths(Recipe)
+    paths = dict(_paths(Recipe, type(recipe.task)))
     for path, value in changes.items():
-        *branches, leaf = path.split(".")
-        if path not in paths and ".".join(branches) not in _OPEN:
+        if path not in paths and not paths.get(path.rpartition(".")[0]):
             raise SettingsError(f"a recipe has no {path!r}; {nearest(path, paths)}")
         tables = [below for below in paths if below.startswith(f"{path}.")]
         if tables and value is not None and not isinstance(value, Mapping | BaseModel):
             raise SettingsError(
                 f"recipe {recipe.name}: {path} = {value!r}: it holds several values; name one, as {tables[0]}={value}"
             )
-        place = document
-        for branch in branches:
-            place[branch] = place.get(branch) or {}
-            place = place[branch]
-        if branches and leaf in Part.model_fields and _is_duration(place):
-            place.clear()
-        place[leaf] = value
+    document = with_changes(document, changes)
     if recipe.fit and not any(path.partition(".")[0] == "fit" for path in changes):
         document["fit"] = _without_given(recipe.fit, changes)
     try:
@@ -278,25 +251,23 @@ def _of_known_parts(recipe: Recipe) -> Recipe:
 
 
 def _require_parts(recipe: Recipe) -> None:
+    KINDS.load(recipe.kind)
     MODELS.require(recipe.model)
     for _, phase in recipe.by_phase:
         OPTIMIZERS.require(phase.optimizer)
         LOSSES.require(phase.loss)
 
 
-def _is_duration(place: Mapping[str, Any]) -> bool:
-    return set(place) <= set(Part.model_fields)
+def _paths(model: type[BaseModel], task: type[TaskSettings], prefix: str = "") -> Iterator[tuple[str, bool]]:
+    """Yield every dotted path that a recipe of a kind has, and whether anything may be below it.
 
-
-def _paths(model: type[BaseModel], prefix: str = "") -> list[str]:
-    """Every dotted path that a model has, those of the models within it included."""
-    found = []
+    Names below it are then given by somebody else's code, as in ``model.options.heads``.
+    """
     for name, field in model.model_fields.items():
-        found.append(prefix + name)
+        yield prefix + name, field.annotation == dict[str, Json]
         inner = _model_in(field.annotation)
         if inner is not None:
-            found += _paths(inner, f"{prefix}{name}.")
-    return found
+            yield from _paths(task if inner is TaskSettings else inner, task, f"{prefix}{name}.")
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:

@@ -4,84 +4,25 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, SerializeAsAny, ValidationError, ValidationInfo, field_validator, model_validator
 
-from podline.errors import SettingsError
-from podline.frozen import Frozen, Json
+from podline.frozen import Frozen, Json, JsonObject, is_object
 from podline.recipes import datasets
 from podline.recipes.augmentations import Augmentation
-from podline.recipes.datasets import DatasetName, Kind
-from podline.recipes.epochs import Epochs
-from podline.recipes.phases import PhaseSettings, with_changes
-from podline.recipes.pose_settings import PoseSettings
+from podline.recipes.changes import with_changes
+from podline.recipes.datasets import DatasetName
+from podline.recipes.durations import Duration, Part
+from podline.recipes.phases import PhaseSettings, require_changeable
 from podline.recipes.promotion_settings import PromotionSettings
+from podline.recipes.task import COMMON, USUAL_KIND, TaskSettings, is_usual, task_of
 
 # Of a recipe, a model, an optimizer.
 _NAME = r"^[a-z0-9][a-z0-9_.-]*$"
 
 
 Precision = Literal["float32", "bfloat16", "auto"]
-Views = Literal[1, 2, 6]
-
-
-class Duration(Frozen):
-    """A stretch of training, given as exactly one of steps, epochs or examples."""
-
-    steps: int | None = Field(default=None, ge=0)
-    epochs: float | None = Field(default=None, ge=0)
-    examples: int | None = Field(default=None, ge=0)
-
-    @model_validator(mode="after")
-    def _one(self) -> Duration:
-        given = {name: value for name, value in self if value is not None}
-        if len(given) != 1:
-            raise ValueError(f"give exactly one of {', '.join(type(self).model_fields)}; given: {given or 'none'}")
-        return self
-
-    @property
-    def amount(self) -> float:
-        """How many steps, epochs or examples."""
-        return next(float(value) for _, value in self if value is not None)
-
-    def scaled(self, factor: float) -> Duration:
-        """So many times as long, rounded down: to whole epochs from one on, else to hundredths; one step at least."""
-        amount = factor * self.amount
-        if self.epochs is not None:
-            return Duration(epochs=float(int(amount)) if amount >= 1 else max(int(100 * amount), 1) / 100)
-        return Duration(steps=max(int(amount), 1)) if self.steps is not None else Duration(examples=max(int(amount), 1))
-
-    def __str__(self) -> str:
-        """As 30 epochs."""
-        return " and ".join(
-            f"{value:,g} {name.removesuffix('s') if value == 1 else name}" for name, value in self if value is not None
-        )
-
-    def in_steps(self, epochs: Epochs) -> int:
-        """This duration in steps; a part of a step is left out, but a duration above zero has at least one."""
-        if self.steps is not None:
-            return self.steps
-        if self.epochs is not None:
-            return max(round(epochs.step_at(self.epochs)), 1 if self.epochs else 0)
-        examples = self.examples or 0
-        return max(epochs.steps_of(examples), 1 if examples else 0)
-
-
-class Part(Duration):
-    """A part of a training, given as exactly one of steps, epochs, examples or a share of the whole.
-
-    A share moves with the training's length: a recipe whose warm-up is a share can be run for 2 epochs or for 200.
-    """
-
-    share: float | None = Field(default=None, ge=0, lt=1)
-
-    def of(self, total_steps: int, epochs: Epochs) -> int:
-        """This part of a training of ``total_steps``, in steps."""
-        if self.share is not None:
-            return round(self.share * total_steps)
-        return self.in_steps(epochs)
 
 
 class ModelSettings(Frozen):
@@ -196,8 +137,8 @@ class ScheduleSettings(Frozen):
 
     @model_validator(mode="before")
     @classmethod
-    def _plateau_has_settings(cls, values: Any) -> Any:
-        if isinstance(values, Mapping) and values.get("kind") == "plateau" and values.get("plateau") is None:
+    def _plateau_has_settings(cls, values: Json) -> Json:
+        if is_object(values) and values.get("kind") == "plateau" and values.get("plateau") is None:
             return {**values, "plateau": PlateauSettings()}
         return values
 
@@ -243,7 +184,6 @@ class AugmentationSettings(Augmentation):
         flip: mirror left and right with probability one half.
         alternate: mirror by chance in the first pass over the data only, and then in every other one; with ``flip``.
         cutout: side of a square that is filled with the mean grey; 0 is off.
-        also: augmentations of installed packages, name → amount; after all of these, in the order of their names.
         image_size: longer side of the images that are trained on, in pixels; 0 keeps the size of the records. Last of
             all, images are resized to it; evaluation always sees the records' size.
     """
@@ -254,7 +194,6 @@ class AugmentationSettings(Augmentation):
     flip: bool = False
     alternate: bool = Field(default=False, exclude_if=operator.not_)
     cutout: int = Field(default=0, ge=0, le=256)
-    also: dict[str, Json] = Field(default_factory=dict, exclude_if=operator.not_)
     image_size: int = Field(default=0, ge=0, le=4096, exclude_if=operator.not_)
 
     @model_validator(mode="after")
@@ -293,14 +232,10 @@ class InitSettings(Frozen):
     sha256: str = Field(default="", pattern=r"^([0-9a-f]{64})?$")
 
 
-# What only classes have a use for, and what there is for poses instead.
-_FOR_CLASSES = {
-    "model": "the network is pose.model",
-    "augmentation": "there is pose.augmentation",
-    "label_smoothing": "leave it at 0",
-    "loss": "leave it out",
-    "views": "leave it at 1",
-}
+def _usual_task(validated: JsonObject) -> TaskSettings:
+    """Return the default section of the kind of a recipe's data set."""
+    dataset = datasets.known(validated["dataset"])
+    return task_of(dataset.kind if dataset else USUAL_KIND, {})
 
 
 class Recipe(Frozen):
@@ -310,18 +245,14 @@ class Recipe(Frozen):
         name: what the command line calls it.
         dataset: the data set it is for.
         conversion: the data set's own settings of its conversion, by name; what is not named has its default.
-        pose: all that is about poses; ``model``, ``augmentation`` and ``label_smoothing`` are for classes and stay as
-            they are then.
+        task: what its kind of task alone has; without one it is the default of the data set's kind.
+        model: the network, as ``augmentation`` and ``loss`` of kinds of task that do not bring their own.
         batch_size: examples in a step, over all replicas; on a TPU at least 8 a core, better 128.
         evaluation_batch_size: examples in a step of the evaluation, over all replicas.
         fit: what is chosen by the number of training images; None is nothing, and a split that is smaller than a batch
             is refused.
         duration: how long to train.
-        views: views of each test image that a classifier's further figures are averaged over; 1 is none. It is no part
-            of a run's name. See docs/how-to/train.md.
         annealing: accepts or rejects the state after each evaluation; None is off.
-        label_smoothing: the share of the target that ``cross_entropy`` spreads evenly over all classes.
-        loss: of a classifier.
         trainable_layers: beginnings of the names of the layers that train; an empty one fits all. The others keep
             their weights, and batch norm its moving statistics.
         phases: values that change from an epoch on, in the order of the epochs.
@@ -350,18 +281,16 @@ class Recipe(Frozen):
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9_.-]*$")
     dataset: DatasetName
     conversion: dict[str, Json] = Field(default_factory=dict, exclude_if=operator.not_)
-    pose: PoseSettings | None = Field(default=None, exclude_if=lambda value: value is None)
+    task: SerializeAsAny[TaskSettings] = Field(default_factory=_usual_task, exclude_if=is_usual)
     model: ModelSettings = ModelSettings()
     batch_size: int = Field(default=128, ge=1)
     fit: FitSettings | None = Field(default=None, exclude_if=lambda value: value is None)
     evaluation_batch_size: int = Field(default=500, ge=1)
-    views: Views = Field(default=1, exclude_if=lambda views: views == 1)
     duration: Duration = Duration(epochs=10)
     optimizer: OptimizerSettings = OptimizerSettings()
     schedule: ScheduleSettings = ScheduleSettings()
     annealing: AnnealingSettings | None = Field(default=None, exclude_if=lambda value: value is None)
     augmentation: AugmentationSettings = AugmentationSettings()
-    label_smoothing: float = Field(default=0.0, ge=0, lt=1)
     loss: LossSettings = Field(default=LossSettings(), exclude_if=lambda value: value == LossSettings())
     trainable_layers: tuple[str, ...] = Field(default=("",), exclude_if=lambda value: value == ("",))
     phases: tuple[PhaseSettings, ...] = Field(default=(), exclude_if=operator.not_)
@@ -385,21 +314,19 @@ class Recipe(Frozen):
         default=PromotionSettings(), exclude_if=lambda value: value == PromotionSettings()
     )
 
+    @field_validator("task", mode="before")
+    @classmethod
+    def _is_of_its_kind(cls, given: Json, info: ValidationInfo) -> Json:
+        if not is_object(given) or "dataset" not in info.data:
+            return given
+        return task_of(given.get("kind") or _usual_task(info.data).kind, given)
+
     @model_validator(mode="after")
     def _decides_by_validation(self) -> Recipe:
         if self.decides_by and not self.validation_share:
             raise ValueError(
                 f"{self.decides_by} vs validation_share=0: it decides by examples that are held out from training, "
                 "never by the test split; give validation_share=0.1"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _smooths_cross_entropy(self) -> Recipe:
-        if self.label_smoothing and self.loss.kind != "cross_entropy":
-            raise ValueError(
-                f"label_smoothing={self.label_smoothing} vs loss.kind={self.loss.kind}: it is for cross_entropy; give "
-                "label_smoothing=0"
             )
         return self
 
@@ -413,22 +340,22 @@ class Recipe(Frozen):
     def _is_of_one_kind(self) -> Recipe:
         dataset = datasets.known(self.dataset)
         if dataset is not None and self.kind != dataset.kind:
-            given = "none" if self.pose is None else "given"
-            raise ValueError(f"dataset={self.dataset} vs pose={given}: its kind is {dataset.kind}")
-        if self.pose is None:
-            return self
-        for name, path in _FOR_CLASSES.items():
-            if getattr(self, name) != type(self).model_fields[name].default:
-                raise ValueError(f"{name} is for classes, and dataset={self.dataset} holds poses; {path}")
+            raise ValueError(f"dataset={self.dataset} vs task.kind={self.kind}: its kind is {dataset.kind}")
+        for name in COMMON:
+            if name not in self.task.common and getattr(self, name) != type(self).model_fields[name].default:
+                own = f"there is task.{name}" if name in type(self.task).model_fields else "leave it out"
+                raise ValueError(f"the kind {self.kind} of dataset={self.dataset} has no use for {name}; {own}")
         errors = self.schedule.plateau and self.schedule.plateau.metric, self.annealing and self.annealing.energy
-        if "error" in errors:
+        if "error" in errors and not self.task.has_error:
             raise ValueError(
-                f"error is 1 - accuracy, and dataset={self.dataset} has poses in place of classes; use loss"
+                f"error is 1 - accuracy, and the kind {self.kind} of dataset={self.dataset} has no accuracy; use loss"
             )
+        self.task.require_fit(self)
         return self
 
     @model_validator(mode="after")
     def _phases_fit(self) -> Recipe:
+        require_changeable(self.phases, self.task.may_change)
         for (epoch, _), (later, recipe) in itertools.pairwise(self.by_phase):
             if later <= epoch:
                 raise ValueError(f"phases: epoch {epoch} is followed by epoch {later}; give them in order")
@@ -444,30 +371,15 @@ class Recipe(Frozen):
         return self
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> str:
         """What it learns; that of its data set."""
-        return "pose" if self.pose else "classification"
-
-    @property
-    def poses(self) -> PoseSettings:
-        """The settings of a pose recipe.
-
-        Raises:
-            SettingsError: it is for classes.
-        """
-        if self.pose is None:
-            raise SettingsError(f"recipe {self.name} is for classes, not for poses")
-        return self.pose
-
-    @property
-    def image_side(self) -> int | None:
-        """Of the square images that it needs, in pixels; None is any."""
-        return self.pose.side if self.pose else None
+        return self.task.kind
 
     @property
     def image_augmentation(self) -> Augmentation:
         """What chance does to training images, of whichever kind the recipe is."""
-        return self.pose.augmentation if self.pose else self.augmentation
+        own = getattr(self.task, "augmentation", None)
+        return own if isinstance(own, Augmentation) else self.augmentation
 
     @property
     def by_phase(self) -> tuple[tuple[int, Recipe], ...]:

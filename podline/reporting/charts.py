@@ -11,19 +11,13 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from podline import figures
 from podline.documents.any_evaluation import AnyEvaluation
-from podline.documents.evaluation import CalibrationBin, ClassFigures, Evaluation
 from podline.documents.metric import Metric
 from podline.documents.metrics_log import EvaluationLine, StepsLine
-from podline.documents.pose_figures import JointFigures
-from podline.drawing.drawing import ACCENT, INK, MUTED, PAPER, SECOND, chart
+from podline.drawing.drawing import ACCENT, INK, MUTED, SECOND, chart
 from podline.drawing.svg import Svg
 from podline.measures import measure_named
 
-_DASHED: dict[str, Any] = {"linewidth": 0.9, "linestyle": (0, (4, 3))}
-# More classes than this are drawn as a picture without numbers: 10,000 of them cannot be read.
-MANY_CLASSES = 20
-MATRIX_ROWS = 400
-"""Of a confusion matrix that is drawn."""
+DASHED: dict[str, Any] = {"linewidth": 0.9, "linestyle": (0, (4, 3))}
 COLOURS = ("#3b7dd8", "#d9772b", "#3a9d5d", "#b05bc4", "#cf4f6d", "#8a7a3c", "#2f9aa0", "#8b8f94")
 """Of several curves in a chart; seen on white and on black."""
 # Measures of a pose network's stages, with their titles; heatmap stages are dashed.
@@ -112,128 +106,13 @@ def throughput(steps: Sequence[StepsLine]) -> Svg:
         at = [line.step for line in steps]
         rates.plot(at, [line.examples_per_second for line in steps], color=ACCENT)
         rates.set_ylim(bottom=0)
-        rates.yaxis.set_major_formatter(_THOUSANDS)
+        rates.yaxis.set_major_formatter(THOUSANDS)
         rates.set_ylabel("examples/s")
         waiting.plot(at, [line.waiting for line in steps], color=SECOND)
         waiting.set_ylim(0, max(0.1, 1.1 * max((line.waiting for line in steps), default=0)))
         percent_axis(waiting, "y", most=3)
         waiting.set_ylabel("waiting")
         steps_axis(waiting)
-    return drawing.svg
-
-
-def confusion(evaluation: Evaluation) -> Svg:
-    """The confusion matrix: a row for each label; the stronger the colour, the larger the share of the row."""
-    counts = np.asarray(evaluation.confusion) if evaluation.confusion else _summed(evaluation)
-    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    classes, names, worst = len(counts), evaluation.class_names, "No confusion at all."
-    for label, prediction, times in evaluation.confusions[:1]:
-        worst = f"Most frequent confusion: {names[label]} taken for {names[prediction]}, {times} times."
-    alt = f"Confusion matrix of {len(names)} classes. {worst}"
-    with chart("confusion", alt, height=4.6) as drawing:
-        (axes,) = drawing.axes()
-        (_cells if classes <= MANY_CLASSES else _pixels)(axes, counts, shares)
-        axes.set_xlim(-0.5, classes - 0.5)
-        axes.set_ylim(classes - 0.5, -0.5)
-        axes.set_aspect("equal")
-        axes.grid(visible=False)
-        axes.spines[:].set_visible(False)
-        axes.tick_params(length=0)
-        if classes <= MANY_CLASSES:
-            axes.set_xticks(range(classes), names, rotation=90)
-            axes.set_yticks(range(classes), names)
-        axes.set_xlabel("prediction")
-        axes.set_ylabel("label")
-    return drawing.svg
-
-
-def _summed(evaluation: Evaluation) -> np.ndarray:
-    """The matrix of many classes: neighbours are taken together, so that it has as many rows as can be seen."""
-    rows = min(len(evaluation.class_names), MATRIX_ROWS)
-    right = [(label, label, found.correct) for label, found in enumerate(evaluation.per_class)]
-    labels, predictions, times = np.array([*right, *evaluation.confused]).T
-    counts = np.zeros((rows, rows), np.int64)
-    np.add.at(counts, tuple(each * rows // len(evaluation.class_names) for each in (labels, predictions)), times)
-    return counts
-
-
-def per_class(classes: Sequence[ClassFigures], overall: float, most: int) -> Svg:
-    """Each class's accuracy with its interval, the best first; a line marks the accuracy over all classes.
-
-    Of many classes, those with the lowest accuracy.
-    """
-    ranked = sorted(classes, key=lambda figures: figures.accuracy.value)[:most]
-    alt = (
-        f"Accuracy of each class with 95 % intervals, from {ranked[-1].name} ({100 * ranked[-1].accuracy.value:.1f} %) "
-        f"down to {ranked[0].name} ({100 * ranked[0].accuracy.value:.1f} %)."
-    )
-    with chart("per-class", alt, height=0.75 + 0.26 * len(ranked)) as drawing:
-        (axes,) = drawing.axes()
-        axes.axvline(overall, color=MUTED, **_DASHED)
-        for place, figures in enumerate(ranked):
-            interval(axes, figures.accuracy, place, ACCENT)
-        axes.set_yticks(range(len(ranked)), [figures.name for figures in ranked])
-        words_on_the_left(axes)
-        axes.set_ylim(-0.6, len(ranked) - 0.4)
-        lowest = min(figures.accuracy.low for figures in ranked)
-        axes.set_xlim(np.floor(10 * lowest) / 10 - 0.01, 1.01)
-        percent_axis(axes, "x")
-    return drawing.svg
-
-
-def calibration(bins: Sequence[CalibrationBin], error: float) -> Svg:
-    """The reliability diagram: how often guesses of some confidence are right, and below it how many there are."""
-    filled = [entry for entry in bins if entry.examples]
-    alt = f"Reliability diagram: accuracy against confidence. Expected calibration error {100 * error:.1f} %."
-    with chart("calibration", alt, height=3.9) as drawing:
-        reliability, histogram = drawing.axes(2, heights=(3, 1))
-        reliability.plot([0, 1], [0, 1], color=MUTED, label="perfectly calibrated", **_DASHED)
-        confidences = [entry.confidence for entry in filled]
-        accuracies = [entry.accuracy for entry in filled]
-        largest = max((entry.examples for entry in filled), default=1)
-        areas = [8 + 72 * entry.examples / largest for entry in filled]
-        reliability.vlines(confidences, confidences, accuracies, color=SECOND, linewidth=1.2)
-        reliability.scatter(confidences, accuracies, areas, color=ACCENT, linewidth=0, zorder=3, label="this model")
-        reliability.set_ylim(-0.03, 1.03)
-        percent_axis(reliability, "y")
-        reliability.set_ylabel("right")
-        reliability.legend(loc="upper left")
-        histogram.bar(
-            [entry.low for entry in bins],
-            [entry.examples for entry in bins],
-            [(entry.high - entry.low) * 0.9 for entry in bins],
-            align="edge",
-            color=MUTED,
-            linewidth=0,
-        )
-        histogram.yaxis.set_major_locator(MaxNLocator(3, integer=True))
-        histogram.yaxis.set_major_formatter(_THOUSANDS)
-        histogram.set_ylabel("examples")
-        histogram.set_xlim(0, 1)
-        percent_axis(histogram, "x")
-        histogram.set_xlabel("confidence in the first guess")
-    return drawing.svg
-
-
-def joints(entries: Sequence[JointFigures]) -> Svg:
-    """Draw the share of each joint's labelled places that is found, and that is close."""
-    shares = [joint.close / joint.labelled if joint.labelled else 0.0 for joint in entries]
-    found = [joint.in_found / joint.labelled if joint.labelled else 0.0 for joint in entries]
-    names = [joint.joint.replace("_", " ") for joint in entries]
-    alt = "Share of each joint’s labelled places where it is found close: " + ", ".join(
-        f"{name} {figures.percent(share)}" for name, share in zip(names, shares, strict=True)
-    )
-    with chart("joints", f"{alt}.", height=0.6 + 0.22 * len(names)) as drawing:
-        (axes,) = drawing.axes()
-        places = range(len(names))
-        axes.barh(places, found, 0.62, color=MUTED, alpha=0.35, linewidth=0, label="in instances found")
-        axes.barh(places, shares, 0.62, color=ACCENT, linewidth=0, label="and close")
-        axes.set_yticks(places, names)
-        words_on_the_left(axes)
-        axes.set_ylim(len(names) - 0.4, -0.6)
-        axes.set_xlim(0, 1)
-        axes.set_xlabel("share of the labelled joints")
-        drawing.figure.legend(loc="outside upper right", ncols=2)
     return drawing.svg
 
 
@@ -266,14 +145,14 @@ def _stage_measure(steps: Sequence[StepsLine], measure: str) -> Svg:
     return drawing.svg
 
 
-_THOUSANDS = FuncFormatter(lambda value, _: f"{value:,.0f}")
+THOUSANDS = FuncFormatter(lambda value, _: f"{value:,.0f}")
 _PERCENT = FuncFormatter(lambda value, _: f"{100 * value:.0f} %")
 
 
 def steps_axis(axes: Axes) -> None:
     """The axis below curves over training steps."""
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-    axes.xaxis.set_major_formatter(_THOUSANDS)
+    axes.xaxis.set_major_formatter(THOUSANDS)
     axes.set_xlabel("step")
     axes.set_xlim(left=0)
 
@@ -308,34 +187,6 @@ def interval(axes: Axes, metric: Metric, place: float, colour: str) -> None:
     """A dot with its interval as a bar through it."""
     axes.plot([metric.low, metric.high], [place, place], color=colour, linewidth=2.2, alpha=0.55)
     axes.plot([metric.value], [place], color=colour, marker="o", markersize=5.5)
-
-
-def _cells(axes: Axes, counts: np.ndarray, shares: np.ndarray) -> None:
-    """A square with its count for each pair: what is right in one colour, mistakes in another, more visible one."""
-    for (label, prediction), share in np.ndenumerate(shares):
-        colour = ACCENT if label == prediction else SECOND
-        strength = share if label == prediction else min(1.0, 2.5 * share)
-        if counts[label, prediction]:
-            axes.bar(prediction, 0.94, 0.94, label - 0.47, color=colour, alpha=strength, linewidth=0)
-        axes.text(
-            prediction,
-            label,
-            str(counts[label, prediction]),
-            ha="center",
-            va="center_baseline",
-            fontsize=8 if len(counts) <= 12 else 6,
-            color=MUTED if not counts[label, prediction] else PAPER if strength > 0.7 else INK,
-        )
-
-
-def _pixels(axes: Axes, _counts: np.ndarray, shares: np.ndarray) -> None:
-    """One pixel for each pair; transparent where there is nothing, so that it lies on a light page and a dark one."""
-    picture = np.empty((*shares.shape, 4))
-    picture[..., :3] = (0.85, 0.47, 0.18)
-    picture[np.arange(len(shares)), np.arange(len(shares)), :3] = (0.25, 0.5, 0.8)
-    # The root makes rare confusions visible beside the diagonal.
-    picture[..., 3] = np.sqrt(shares)
-    axes.imshow(picture, interpolation="none")
 
 
 def stages(seconds: Sequence[tuple[str, float]]) -> Svg:
@@ -381,7 +232,7 @@ def nights(earlier: Sequence[Night], this: Night, measure: str, champion: Metric
     with chart("nights", alt, height=2.05) as drawing:
         (axes,) = drawing.axes()
         if champion:
-            axes.axhline(champion.value, color=SECOND, **_DASHED)
+            axes.axhline(champion.value, color=SECOND, **DASHED)
             axes.annotate(
                 "champion",
                 (1, champion.value),

@@ -11,7 +11,7 @@ from functools import partial
 
 from podline import figures
 from podline.datasets.census import change_between
-from podline.documents.evaluation import EVALUATION
+from podline.documents.any_evaluation import EVALUATION
 from podline.documents.ledger_entry import Entry, Outcome
 from podline.errors import PodlineError, StoreError, one_line
 from podline.evaluation import differences

@@ -7,9 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from podline.documents.any_evaluation import AnyEvaluation
+from podline.documents.any_evaluation import EVALUATION, AnyEvaluation
 from podline.documents.completion import completion_name, local_artifact, read_completion
-from podline.documents.evaluation import EVALUATION
 from podline.documents.initial_weights import InitialWeights, read_initial_weights
 from podline.documents.ledger_entry import Origin
 from podline.documents.manifest import Manifest, read_manifest
@@ -65,7 +64,7 @@ class RunFacts:
         slow: whether training was slower than in the runs before; empty if not.
         initial_weights: what its training took from a file; None if it took nothing.
         origin: what the model was produced by; None if the run does not tell.
-        evaluation: the figures: an :class:`podline.documents.evaluation.Evaluation`, or that of a pose network.
+        evaluation: the figures, of whichever kind the run is.
         standing: beside the champion and the nights before.
     """
 

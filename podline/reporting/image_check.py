@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from podline.data.images.deciding import Image, in_general, kept
+from podline.data.images.deciding import in_general
+from podline.data.images.image_table import Image
 from podline.data.images.near import NearPair
 from podline.data.images.opening import ImagesSource
-from podline.data.records import layout_of
+from podline.data.records import LABEL, layout_of
 from podline.data.shown import printable
 from podline.data.sources.source import open_raw
 from podline.datasets.fingerprint import source_cache
@@ -57,7 +58,7 @@ class Checked:
             "sizes": self._sizes(),
             "near_duplicates": [self._pair(pair) for pair in self.source.near],
             "left_out": [record.model_dump() for record in self.source.quarantined],
-            "source_bytes": sum(image.bytes for image in self.source.images),
+            "source_bytes": int(self.source.images.column("bytes", self.source.images.every).sum()),
             "record_bytes": self._bytes,
             "seconds": self.seconds,
         }
@@ -95,7 +96,7 @@ class Checked:
             StoreError: the file cannot be written.
         """
         train = self.source.splits[0]
-        labels = train.labels["label"][train.kept]
+        labels = train.targets[LABEL][train.kept]
         rows = []
         for label, name in enumerate(self.source.class_names[:_CLASSES]):
             images = train.read(np.flatnonzero(labels == label)[:_EXAMPLES])["image"]
@@ -138,12 +139,16 @@ class Checked:
 
     def _classes(self) -> dict[str, dict[str, int]]:
         """Class → split → images."""
-        counts = Counter((image.label, image.split) for image in kept(self.source.images))
-        return {name: {split: counts[name, split] for split in self.source.sizes} for name in self.source.class_names}
+        names, counts = self.source.class_names, {}
+        for split in self.source.splits:
+            labels = split.targets[LABEL][split.kept]
+            counts[split.name] = np.bincount(labels, minlength=len(names)).tolist()
+        return {name: {split: found[at] for split, found in counts.items()} for at, name in enumerate(names)}
 
     def _sizes(self) -> dict[str, int]:
         """Range of the longer side → images, without those ranges that none is in."""
-        longer = [max(image.width, image.height) for image in kept(self.source.images)]
+        images = self.source.images
+        longer = np.maximum(*(images.column(name, images.kept()) for name in ("width", "height")))
         counts = np.bincount(np.searchsorted(_BOUNDS, longer), minlength=len(_BOUNDS) + 1)
         names = [f"to {_BOUNDS[0]}", *(f"{low + 1} to {high}" for low, high in pairwise(_BOUNDS))]
         names.append(f"from {_BOUNDS[-1] + 1}")

@@ -23,6 +23,8 @@ from podline.tpu.tpu_log import rows
 
 MOST_CLASSES = 500
 """Classes in a table or a chart: a page with more is too large to open."""
+# More classes than this are folded.
+_MANY_CLASSES = 20
 # Records that are named for each reason of quarantine.
 _NAMED_RECORDS = 5
 # In the order in which they are shown; only one of the two builds of TensorFlow is there.
@@ -135,14 +137,14 @@ def data(run: RunFacts) -> Iterator[Block]:
     """Show the data set, what was left out of it, and where it is from."""
     manifest = run.manifest
     classes = _class_counts(manifest)
-    counts: list[Block] = [Heading("Records of each class"), classes]
-    if (all_classes := len(manifest.class_names)) > charts.MANY_CLASSES:
+    counts: list[Block] = [Heading("Records of each class"), classes] if classes else []
+    if (all_classes := len(manifest.class_names)) > _MANY_CLASSES:
         which = f"the first {MOST_CLASSES} of {all_classes} classes" if len(classes) < all_classes else "each class"
         counts = [Fold(f"Records of {which}", classes)]
     if manifest.counted:
         rules = [(rule, figures.count(times)) for rule, times in manifest.counted.items()]
         counts += [Heading("Rules that applied"), Table(["what the conversion met", "times"], rows=rules)]
-    yield Grid(Column(_dataset(manifest), _splits(manifest)), Column(*counts))
+    yield Grid(Column(_dataset(manifest), _splits(manifest)), *([Column(*counts)] if counts else []))
     for remark in run.remarks:
         yield Text(f"{remark}.")
     yield Heading("Quarantine")
@@ -156,13 +158,14 @@ def _dataset(manifest: Manifest) -> Table:
     height, width, channels = manifest.image_shape
     converter = ", ".join(f"{name} {value}" for name, value in manifest.converter.items())
     quarantined = len(manifest.quarantined)
-    beside = "TFRecord's frame of 16" + (" and a JPEG file" if manifest.field("image").encoding == "jpeg" else "")
+    beside = "TFRecord's frame of 16" + (" and the image file" if manifest.field("image").encoding == "file" else "")
     return Table.of_facts(
         [
             ("data set", manifest.dataset),
             ("fingerprint", manifest.fingerprint),
             ("images", f"{height} × {width} × {channels}, {manifest.field('image').dtype}"),
-            ("classes", figures.count(len(manifest.class_names))),
+            ("kind", manifest.kind),
+            *([("classes", figures.count(len(manifest.class_names)))] if manifest.class_names else []),
             ("records read", figures.count(manifest.read)),
             ("= written + quarantined", f"{figures.count(manifest.written)} + {figures.count(quarantined)}"),
             ("bytes of a record", f"{figures.count(manifest.record_length)} and {beside}"),

@@ -11,6 +11,7 @@ from types import ModuleType
 
 from podline import entry_points
 from podline.errors import SettingsError
+from podline.recipes.parts import Registry
 from podline.reporting.blocks import Block
 from podline.reporting.facts import RunFacts
 
@@ -46,11 +47,7 @@ def installed() -> Iterator[Section]:
     Raises:
         SettingsError: one cannot be loaded, or is none.
     """
-    for point in entry_points.installed(entry_points.SECTIONS):
-        found = entry_points.load_installed(point)
-        if not isinstance(found, Section):
-            raise SettingsError(f"entry point {point.value} is no section; decorate it with @section of {__name__}")
-        yield found
+    yield from Registry("section", entry_points.SECTIONS, row=Section).all().values()
 
 
 def blocks_of(found: Section, run: RunFacts) -> list[Block]:

@@ -17,9 +17,10 @@ from podline.kinds.table import kind_of
 from podline.plurals import plural
 from podline.recipes import datasets, own_code
 from podline.recipes.datasets import ConverterSettings
+from podline.recipes.durations import Duration
 from podline.recipes.own_code import with_code
 from podline.recipes.promotion_settings import RULES
-from podline.recipes.settings import Duration, InitSettings, Recipe
+from podline.recipes.settings import InitSettings, Recipe
 from podline.stages.completed import manifest_sha256
 from podline.stages.specs import (
     JUDGED,
@@ -57,9 +58,8 @@ def converter_settings(dataset: str, recipe: Recipe | None, given: JsonObject) -
     Raises:
         SettingsError: there is no such data set, it has no such setting, or a value cannot be.
     """
-    pose, said = (recipe.pose, recipe.conversion) if recipe else (None, {})
-    of_pose = {"side": pose.side, "max_people": pose.max_people} if pose else {}
-    return datasets.find(dataset).settings_of({**of_pose, **said, **given})
+    said = {**recipe.task.conversion(), **recipe.conversion} if recipe else {}
+    return datasets.find(dataset).settings_of(said | given)
 
 
 def validation_spec(store: Store, dataset: str, fingerprint: str, *, deep: bool = False) -> ValidateSpec:
@@ -157,7 +157,7 @@ def evaluation_spec(training: TrainSpec, trained: TrainResult, split: str = JUDG
         weights_sha256=trained.weights_sha256,
         split=split,
         batch_size=training.recipe.evaluation_batch_size,
-        views=training.recipe.views,
+        judging=training.recipe.task.judged(),
         measures=_code_of(measures.ENTRY_POINTS) if kind_of(training.recipe).own_measures else {},
         strategy=training.strategy,
     )

@@ -18,12 +18,12 @@ from podline.engines import LOCAL, EngineName
 from podline.errors import SanityError
 from podline.figures import count, duration, metric_text, percent, rate, size
 from podline.frozen import Frozen, JsonObject, is_object
-from podline.measures import measure_named, shown
+from podline.measures import shown
 from podline.options import LEFT_OUT
 from podline.plurals import plural
 from podline.recipes.datasets import ConverterSettings, DatasetName, settings_of
 from podline.recipes.promotion_settings import PromotionSettings
-from podline.recipes.settings import Recipe, Views
+from podline.recipes.settings import Recipe
 from podline.settings import cluster
 from podline.store import digests
 from podline.strategies import WORKERS, StrategyName
@@ -130,11 +130,16 @@ class RecipeSpec(Spec):
 class TrainableSpec(RecipeSpec):
     """The settings that steps of training depend on."""
 
-    not_hashed = frozenset({"root", "strategy", "preflight", "recipe.promotion", "recipe.views", "recipe.init.file"})
+    not_hashed = frozenset({"root", "strategy", "preflight", "recipe.promotion", "recipe.init.file"})
 
     manifest_digest: str = MANIFEST_DIGEST
     training_version: int = TRAINING_VERSION
     strategy: StrategyName = "auto"
+
+    def digest(self) -> str:
+        """Return a hash of all that the result depends on; what only an evaluation depends on is no part of it."""
+        recipe = self.recipe.model_copy(update={"task": self.recipe.task.trained()})
+        return super(TrainableSpec, self.model_copy(update={"recipe": recipe})).digest()
 
 
 class ConvertSpec(Spec):
@@ -318,7 +323,11 @@ class EvaluateSpec(RunSpec):
     split: str = JUDGED
     batch_size: int = Field(default=500, ge=1)
     evaluation_version: int = EVALUATION_VERSION
-    views: Views = Field(default=1, exclude_if=lambda views: views == 1)
+    judging: JsonObject = Field(
+        default_factory=dict,
+        exclude_if=operator.not_,
+        description="what the kind's section of the recipe says of evaluations alone, as views of a classifier",
+    )
     measures: dict[str, str] = Field(
         default_factory=dict, exclude_if=operator.not_, description="installed measures → a digest of their code"
     )
@@ -340,10 +349,9 @@ class EvaluateResult(Result):
     )
     untrained: float = Field(description="the same of the network before training")
     evaluation_sha256: str
-    views: int = Field(
-        default=1, description="how many views of each image the metrics in `over_views` are averaged over; 1 is none"
+    notes: tuple[str, ...] = Field(
+        default=(), exclude_if=operator.not_, description="further figures of its kind, a line each"
     )
-    over_views: dict[str, Metric] = Field(default_factory=dict, description="the trained model's metrics, averaged so")
     failure: str = Field(
         default="",
         exclude_if=operator.not_,
@@ -364,10 +372,7 @@ class EvaluateResult(Result):
         untrained = Metric(value=self.untrained, low=self.untrained, high=self.untrained)
         first = f"{plural(self.examples, 'example')}, untrained {metric_text(self.measure, untrained)}"
         figures = [f"{each.label} {metric_text(each.name, self.metrics[each.name])}" for each in shown(self.metrics)]
-        if self.over_views:
-            averaged = metric_text(self.measure, self.over_views[self.measure])
-            figures.append(f"{measure_named(self.measure).label} over {self.views} views {averaged}")
-        return [f"{self.run}: {first}", *figures]
+        return [f"{self.run}: {first}", *figures, *self.notes]
 
 
 class PromoteSpec(RunSpec):

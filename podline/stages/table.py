@@ -18,6 +18,7 @@ from typing import Any, Generic, TypeVar
 from podline import entry_points
 from podline.errors import SettingsError
 from podline.progress import Reporter
+from podline.recipes.parts import Registry
 from podline.settings import nearest
 from podline.stages.specs import (
     ConvertResult,
@@ -179,21 +180,15 @@ def installed() -> dict[str, Stage[Any, Any]]:
     Raises:
         SettingsError: one cannot be imported, or its row cannot be.
     """
-    points = sorted(entry_points.installed(ENTRY_POINTS), key=lambda point: point.name)
-    rows = {point.name: (point.value, entry_points.load_installed(point)) for point in points}
-    for name, (place, row) in rows.items():
-        if not isinstance(row, Stage):
-            raise SettingsError(f"entry point {place}: got {type(row).__name__}, expected a podline.stages.table.Stage")
-        if row.name != name or name in STAGES:
-            raise SettingsError(
-                f"entry point {place}: got the stage name {row.name!r}, expected {name!r}, and no name of ours"
-            )
+    found: Registry[Stage[Any, Any]] = Registry("stage", ENTRY_POINTS, STAGES, Stage)
+    rows = {name: found.load(name) for name in sorted(found.points())}
+    for name, row in rows.items():
         if row.after not in _AFTER or not row.spec_at:
             raise SettingsError(
-                f"entry point {place}: got after={row.after!r}, spec_at={row.spec_at!r}; expected after to be one "
-                f"of {', '.join(_AFTER)}, and spec_at to name a function"
+                f"stage {name}: got after={row.after!r}, spec_at={row.spec_at!r}; expected after to be one of "
+                f"{', '.join(_AFTER)}, and spec_at to name a function"
             )
-    return {name: row for name, (_, row) in rows.items()}
+    return rows
 
 
 def following(name: str) -> list[Stage[Any, Any]]:

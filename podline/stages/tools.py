@@ -14,7 +14,8 @@ from podline.errors import SettingsError
 from podline.figures import count, duration, percent, rate, size
 from podline.frozen import Frozen, JsonObject
 from podline.plurals import plural
-from podline.recipes.settings import Duration, Recipe
+from podline.recipes.durations import Duration
+from podline.recipes.settings import Recipe
 from podline.stages.specs import RecipeSpec, Result, Spec, TrainableSpec, TrainSpec, Where
 
 # Part of a search's identity: raise it when another rate is read off the same curve.

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable
+from itertools import islice
 from pathlib import Path
 
 from podline.errors import ArtifactError
@@ -34,7 +36,17 @@ def of_file(path: Path) -> str:
 
 def of_json(document: Json) -> str:
     """Return the sha256 of a JSON document in one canonical form: the order of keys makes no difference."""
-    return of_bytes(json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False).encode())
+    return of_bytes(_canonical(document))
+
+
+def of_list(members: Iterable[Json]) -> str:
+    """Return what :func:`of_json` returns of a list, whose members are taken as they are needed."""
+    digest, stream, comma = hashlib.sha256(b"["), iter(members), b""
+    while some := list(islice(stream, 1_000)):
+        digest.update(comma + _canonical(some)[1:-1])
+        comma = b","
+    digest.update(b"]")
+    return digest.hexdigest()
 
 
 def with_digest(name: str, document: JsonObject) -> JsonObject:
@@ -78,3 +90,7 @@ def read_document(name: str, where: str, data: bytes, remedy: str = REMEDY) -> t
 
 def _digest(name: str, document: JsonObject) -> str:
     return of_json({"name": name, "document": document})
+
+
+def _canonical(document: Json) -> bytes:
+    return json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()

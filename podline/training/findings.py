@@ -203,8 +203,8 @@ def _of_stage(stage: str, measure: str, value: float) -> Iterable[Finding]:
             {"variation": value},
             f"{stage} has collapsed: over an image its answers vary {value:.1%} as much as the targets",
             "it answers the same everywhere, since nearly all of a target is zero: begin again with a longer warm-up "
-            "or a lower learning rate; if that does not help, give wider targets (pose.targets), or a wider stage "
-            "(pose.model.stage_width)",
+            "or a lower learning rate; if that does not help, give wider targets (task.targets), or a wider stage "
+            "(task.model.stage_width)",
         )
     if measure == "change" and value < COPIED_CHANGE:
         yield Finding(
@@ -212,8 +212,8 @@ def _of_stage(stage: str, measure: str, value: float) -> Iterable[Finding]:
             stage,
             {"change": value},
             f"{stage} copies the stage before it: their answers differ by {value:.1%}",
-            "it costs time and adds nothing: train with one stage fewer of its kind (pose.model.paf_stages, "
-            "pose.model.heatmap_stages), or make it deeper or wider (stage_depth, stage_width)",
+            "it costs time and adds nothing: train with one stage fewer of its kind (task.model.paf_stages, "
+            "task.model.heatmap_stages), or make it deeper or wider (stage_depth, stage_width)",
         )
 
 

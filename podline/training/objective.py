@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Protocol
 
-import numpy as np
-import numpy.typing as npt
 import tensorflow as tf
 
-from podline import entry_points
-from podline.documents.manifest import Manifest
-from podline.errors import SettingsError
-from podline.recipes.parts import LOSSES
-from podline.recipes.settings import LossSettings, Recipe
-
 Batch = dict[str, tf.Tensor]
-
-
-Arrays = Mapping[str, npt.NDArray[Any]]
 
 
 IMAGE, LABEL = "image", "label"
@@ -77,122 +65,3 @@ class Objective(Protocol):
     def headline(self, sums: Mapping[str, float], examples: int) -> tuple[str, float]:
         """The one share, 0…1, that tells a person how it goes, and what it is called."""
         ...
-
-    def refused(self, arrays: Arrays, manifest: Manifest) -> tuple[int, str] | None:
-        """The first of some examples that nothing can be learned from.
-
-        Args:
-            arrays: their fields, (n, …); the image may be left out.
-            manifest: of their data set.
-
-        Returns:
-            Its place in the arrays and what is wrong with it, or None.
-        """
-        ...
-
-
-class Classification:
-    """One class for each image.
-
-    Attributes:
-        settings: which loss.
-        smoothing: of ``cross_entropy`` in training; see :func:`podline.training.objective.cross_entropy`.
-    """
-
-    fields: tuple[str, ...] = (IMAGE, LABEL)
-    measured: tuple[str, ...] = ("correct",)
-
-    def __init__(self, smoothing: float = 0.0, settings: LossSettings = LossSettings()) -> None:  # noqa: B008 (frozen)
-        self.settings, self.smoothing = settings, smoothing
-        self._loss: Loss = LOSSES.make(settings, settings)
-        if smoothing:
-            self._loss = functools.partial(cross_entropy, smoothing=smoothing)
-
-    @property
-    def evaluated(self) -> Classification:
-        """Return the same without smoothing."""
-        return Classification(settings=self.settings)
-
-    def prepared(self, batch: Batch) -> Batch:
-        """As it is: labels are all that is needed."""
-        return batch
-
-    def terms(self, batch: Batch, outputs: tf.Tensor) -> Batch:
-        """Return the loss by its name; ``cross_entropy`` is in nats.
-
-        Args:
-            batch: with the label, any integer type, (n,).
-            outputs: logits, float32, (n, classes).
-
-        Raises:
-            SettingsError: an installed loss fails, or gives no number for each example.
-        """
-        name = self.settings.kind
-        try:
-            losses = tf.cast(self._loss(batch[LABEL], outputs), tf.float32)
-        except tf.errors.OpError:
-            raise
-        except Exception as error:
-            raise SettingsError(f"loss {name}: {entry_points.reason(error)}") from error
-        if losses.shape.rank != 1:
-            raise SettingsError(f"loss {name} gives shape {losses.shape} vs (n,): give a number for each example")
-        return {name: losses}
-
-    def measures(self, batch: Batch, outputs: tf.Tensor) -> Batch:
-        """``correct``: 1 where the largest logit is the label's, else 0."""
-        guesses = tf.argmax(outputs, axis=-1, output_type=tf.int32)
-        return {"correct": tf.cast(guesses == tf.cast(batch[LABEL], tf.int32), tf.float32)}
-
-    def figures(self, sums: Mapping[str, float], examples: int) -> dict[str, Any]:
-        """``accuracy``."""
-        return {"accuracy": sums["correct"] / examples}
-
-    def headline(self, sums: Mapping[str, float], examples: int) -> tuple[str, float]:
-        """The accuracy."""
-        return "accuracy", sums["correct"] / examples
-
-    def refused(self, arrays: Arrays, manifest: Manifest) -> tuple[int, str] | None:
-        """The first label that the head has no output for."""
-        labels, classes = arrays[LABEL], len(manifest.class_names)
-        wrong = np.flatnonzero((labels < 0) | (labels >= classes))
-        if not wrong.size:
-            return None
-        return int(wrong[0]), f"its label is {labels[wrong[0]]} vs 0 to {classes - 1} that the model's head has"
-
-
-def class_objective(recipe: Recipe, _manifest: Manifest) -> Objective:
-    """Return what a recipe for classes trains for."""
-    return Classification(recipe.label_smoothing, recipe.loss)
-
-
-Loss = Callable[[Any, Any], Any]
-
-
-def cross_entropy_of(_settings: LossSettings) -> Loss:
-    """Return cross-entropy as it is evaluated, without smoothing."""
-    return cross_entropy
-
-
-def cross_entropy(labels: tf.Tensor, logits: tf.Tensor, smoothing: float = 0.0) -> tf.Tensor:
-    """Cross-entropy of each example, in nats.
-
-    Args:
-        labels: class indices, any integer type, shape (n,).
-        logits: float32, shape (n, classes).
-        smoothing: share of the target that is spread evenly over all classes. Szegedy et al.: "Rethinking the Inception
-            Architecture", CVPR 2016, section 7.
-
-    Returns:
-        float32, shape (n,); NaN for a label that no logit stands for, on every kind of device and with any smoothing.
-        TensorFlow itself would raise an error, or give NaN, or take a label that does not exist for one that is not
-        known.
-    """
-    classes = int(logits.shape[-1] or 0)
-    known = (labels >= 0) & (labels < classes)
-    safe = tf.where(known, labels, tf.zeros_like(labels))
-    if smoothing:
-        targets = tf.one_hot(safe, classes) * (1 - smoothing) + smoothing / classes
-        losses = tf.nn.softmax_cross_entropy_with_logits(labels=targets, logits=logits)
-    else:
-        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=safe, logits=logits)
-    return tf.where(known, losses, float("nan"))

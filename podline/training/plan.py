@@ -11,11 +11,12 @@ import numpy.typing as npt
 
 from podline.data.order import TrainingOrder, held_out
 from podline.documents.manifest import Manifest
-from podline.errors import ArtifactError, SettingsError
+from podline.errors import SettingsError
 from podline.kinds.table import kind_of
 from podline.plurals import plural
+from podline.recipes.durations import Duration
 from podline.recipes.epochs import Epochs
-from podline.recipes.settings import Duration, Recipe
+from podline.recipes.settings import Recipe
 from podline.training.schedules import Schedule, build_schedule
 
 TRAINING_SPLIT = "train"
@@ -82,10 +83,7 @@ def plan_training(recipe: Recipe, manifest: Manifest, first_epoch: int = 0) -> P
 
     Raises:
         SettingsError: a batch is larger than the split, or a duration, the schedule or the augmentation does not fit.
-        ArtifactError: the manifest counts labels that it has no class for.
     """
-    for split in (manifest.split(TRAINING_SPLIT), manifest.split(EVALUATION_SPLIT)):
-        _require_labels_in_range(manifest, split.name)
     examples = manifest.split(TRAINING_SPLIT).records
     validation = held_out(recipe.seed, examples, recipe.validation_share)
     if recipe.validation_share and not len(validation):
@@ -156,13 +154,3 @@ def _phases(recipe: Recipe, total: int, epochs: Epochs) -> tuple[Phase, ...]:
         Phase(first, end, phase, build_schedule(phase.schedule, total, epochs))
         for (first, phase), end in zip(begun, ends, strict=True)
     )
-
-
-def _require_labels_in_range(manifest: Manifest, split: str) -> None:
-    counts, classes = manifest.split(split).class_counts, len(manifest.class_names)
-    beyond = [label for label, count in enumerate(counts) if label >= classes and count]
-    if beyond:
-        raise ArtifactError(
-            f"split {split} of {manifest.dataset}/{manifest.fingerprint} has label {beyond[0]} vs {classes} classes, "
-            f"labels 0 to {classes - 1}; convert the data again"
-        )

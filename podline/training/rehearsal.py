@@ -22,6 +22,7 @@ import tensorflow as tf
 
 from podline.errors import ArtifactError, SettingsError
 from podline.figures import size
+from podline.kinds.table import kind_of
 from podline.stages.tools import Preflight
 from podline.training import devices
 from podline.training.hooks import Evaluate, SaveCheckpoints
@@ -100,19 +101,19 @@ def _estimate(run: Run, step: int, first_step: float, seconds: float, hooks: Seq
 
 
 def _look_at_examples(run: Run) -> None:
-    """Looks for examples that the objective cannot learn from, without their pictures."""
-    fields = tuple(name for name in run.objective.fields if name != IMAGE)
-    reader = run.training_reader
+    """Looks for examples whose targets cannot be, without their pictures."""
+    fields = tuple(field.name for field in run.manifest.fields if field.name != IMAGE)
+    reader, targets = run.training_reader, kind_of(run.recipe).targets()
     count = min(len(reader), max(_LOOKED_AT, run.recipe.batch_size))
     ids = np.linspace(0, len(reader), count, endpoint=False).astype(np.int64)
     for start in range(0, count, _AT_ONCE):
         part = ids[start : start + _AT_ONCE]
-        found = run.objective.refused(reader.gather(part, fields), run.manifest)
+        found = targets.check(reader.gather(part, fields), run.manifest)
         if found:
             place, reason = found
             file, record, offset = reader.locate(int(part[place]))
             raise ArtifactError(
-                f"example {part[place]} of the training split (record {record} of {file}, at byte {offset}): {reason}; "
+                f"example {part[place]} of the training split (record {record} of {file}, at byte {offset}) {reason}; "
                 "convert the data again"
             )
 

@@ -58,7 +58,8 @@ def test_records_hold_what_was_annotated(tmp_path: Path, raw: Path) -> None:
     assert (result.read, result.written, result.quarantined, result.splits) == (16, 15, 1, {"train": 11, "test": 4})
     store = open_store(spec.root)
     manifest = read_manifest(store, result.folder)
-    assert manifest.split("train").class_counts == (0, 0, 11)
+    assert (manifest.kind, manifest.class_names, manifest.split("train").class_counts) == ("pose", (), ())
+    assert (manifest.skeleton, "label" in {field.name for field in manifest.fields}) == (COCO, False)
     found = SplitReader(store.local(result.folder).joinpath, manifest, "train").gather(np.arange(11))
     assert sorted(found["image_id"].ravel().tolist()) == [1, 2, 3, 5, 6, 7, 8, 9, 10, 11, 12]
     box = LetterBox(WIDTH, HEIGHT, SIDE)
@@ -169,16 +170,16 @@ def test_kept_files_are_examples_that_tensorflow_reads(tmp_path: Path, raw: Path
     manifest = read_manifest(store, result.folder)
     shards = manifest.split("train").shards
     reader = SplitReader(store.local(result.folder).joinpath, manifest, "train")
-    numbers = reader.gather(np.arange(11), ["image_id", "label"])
+    numbers = reader.gather(np.arange(11), ["image_id", "people"])
     records = list(tf.data.TFRecordDataset([str(store.local(f"{result.folder}/{shard.file}")) for shard in shards]))
-    shape = {"image": tf.io.FixedLenFeature((), tf.string), "label": tf.io.FixedLenFeature((), tf.int64)}
+    shape = {"image": tf.io.FixedLenFeature((), tf.string), "people": tf.io.FixedLenFeature((), tf.int64)}
     assert len(records) == 11
     for place, record in enumerate(records):
         number = int(numbers["image_id"][place, 0])
         features = tf.train.Example.FromString(record.numpy()).features.feature
         assert sorted(features) == sorted(field.name for field in manifest.fields)
         assert features["image"].bytes_list.value[0] == jpeg(number)
-        assert features["label"].int64_list.value[0] == numbers["label"][place]
+        assert features["people"].int64_list.value[0] == numbers["people"][place]
         parsed = tf.io.parse_single_example(record, shape)
         assert parsed["image"].numpy() == jpeg(number)
         file, number_in_file, byte = reader.locate(place)
@@ -308,9 +309,9 @@ def test_the_real_data(tmp_path: Path, real_data: Path) -> None:
     assert (result.read, result.written, result.quarantined) == (80, 80, 0)
     store = open_store(spec.root)
     manifest = read_manifest(store, result.folder)
-    assert sum(split.class_counts[2] for split in manifest.splits) == 28
-    people = 0
+    people, with_people = 0, 0
     for name in ("train", "test"):
         reader = SplitReader(store.local(result.folder).joinpath, manifest, name)
-        people += int(reader.gather(np.arange(len(reader)), ["people"])["people"].sum())
-    assert people == 86
+        counts = reader.gather(np.arange(len(reader)), ["people"])["people"]
+        people, with_people = people + int(counts.sum()), with_people + int((counts > 0).sum())
+    assert (people, with_people) == (86, 28)

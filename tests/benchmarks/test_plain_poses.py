@@ -12,8 +12,8 @@ from coco_files import open_coco
 from benchmarks import coco, plain_poses
 from podline.data.sources.coco_records import annotations_of
 from podline.documents.skeleton import COCO
-from podline.input.pose_targets import pose_targets
-from podline.recipes.pose_settings import PoseTargetSettings
+from podline.kinds.pose.settings import PoseTargetSettings
+from podline.kinds.pose.targets import pose_targets
 
 SIDE, SETTINGS = 64, PoseTargetSettings(stride=8)
 

@@ -22,37 +22,11 @@ from podline.commands import display
 from podline.data.sources.sample import write_sample
 from podline.data.tfrecord import count_records
 from podline.errors import ArtifactError, PodlineError, SourceError, StageTimeoutError
-from podline.progress import Listener, Reporter
+from podline.kinds.pose.settings import PoseSettings
 from podline.recipes import registry
-from podline.stages.specs import Result, Spec
-from podline.stages.table import stage_of
 from podline.store.opening import open_store
 
 PROJECT = Path(__file__).parent.parent.parent
-
-
-class Answer:
-    """What a command line printed, and its exit code."""
-
-    def __init__(self, code: object, out: str, err: str) -> None:
-        self.code, self.out, self.err = code, out, err
-
-
-@pytest.fixture
-def podline(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
-    """Runs a command line in this process."""
-    for variable in [name for name in os.environ if name.startswith("PODLINE_")]:
-        monkeypatch.delenv(variable)
-
-    def run(*arguments: str | Path) -> Answer:
-        with pytest.raises(SystemExit) as ended:
-            cli.main([str(argument) for argument in arguments])
-        printed = capsys.readouterr()
-        return Answer(ended.value.code, printed.out, printed.err)
-
-    yield run
-    # What --settings says holds for the process, as it should for a command line; a test is not one.
-    os.environ.pop("PODLINE_SETTINGS", None)
 
 
 def test_every_command_has_a_page_with_an_example(podline) -> None:
@@ -108,8 +82,8 @@ def test_what_cannot_be_is_one_line_and_exit_code_2(podline, arguments: list[str
 def test_an_evaluation_is_of_a_run_or_of_a_recipe_s_newest_one(podline, tmp_path: Path) -> None:
     older, newer = (finished_run(tmp_path, seed=seed).run for seed in (0, 1))
     for name, run in {"cifar10": newer, older: older, newer: newer}.items():
-        spec = json.loads(podline("evaluate", name, "--set", "views=2", "--root", tmp_path, "--show-spec").out)
-        assert (spec["run"], spec["views"]) == (run, 2)
+        spec = json.loads(podline("evaluate", name, "--set", "task.views=2", "--root", tmp_path, "--show-spec").out)
+        assert (spec["run"], spec["judging"]) == (run, {"views": 2})
     other = podline("evaluate", "cifar10", "--set", "model.width=0.5", "--root", tmp_path)
     assert other.code == 2
     assert f"`podline train {newer} --set …` trains another run" in other.err
@@ -122,12 +96,6 @@ def test_a_store_that_does_not_exist_is_named_and_not_made(podline, tmp_path: Pa
     assert (answer.code, answer.out) == (5, "")
     assert f"{tmp_path}/nope does not exist" in answer.err
     assert not list(tmp_path.iterdir())
-
-
-def test_a_value_for_a_table_names_a_value_of_it(podline, tmp_path: Path) -> None:
-    answer = podline("train", "cifar10", "--set", "model=foo", "--root", tmp_path)
-    assert answer.code == 2
-    assert "model.kind=foo" in answer.err
 
 
 @pytest.mark.parametrize(("words", "completed"), [("runs show --root ROOT a-", "a-1"), ("train mni", "mnist")])
@@ -197,7 +165,7 @@ def test_an_unforeseen_error_is_a_bug_and_says_so(podline, tmp_path: Path, monke
 
 
 def test_a_conversion_for_a_recipe_has_the_recipe_s_size(podline) -> None:
-    side = registry.get("coco_pose").pose.side
+    side = PoseSettings.of(registry.get("coco_pose")).side
     for name, options, expected in (("coco_pose", (), side), ("coco_pose", ("--side", "64"), 64), ("coco", (), 368)):
         spec = json.loads(podline("convert", name, "--source", "drawn", *options, "--show-spec").out)
         assert (spec["dataset"], spec.get("side", 368)) == ("coco", expected)
@@ -354,19 +322,7 @@ def test_the_input_of_a_recipe_is_measured_in_a_process_of_its_own(podline, conv
     assert (speed["batch_size"], speed["devices"]) == (10, "cpu")
 
 
-@pytest.fixture
-def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stages run here: where all tests run TensorFlow is loaded, and a process of their own loads it for seconds."""
-
-    def run_here(spec: Spec, listener: Listener, *_limits: object, **_more: object) -> Result:
-        stage = stage_of(spec)
-        reporter = Reporter(stage.name, listener)
-        return stage.find(spec, reporter) or stage.run(spec, reporter)
-
-    monkeypatch.setattr("podline.supervision.running.run_stage", run_here)
-
-
-@pytest.mark.usefixtures("in_this_process")
+@pytest.mark.usefixtures("stages_here")
 def test_a_sheet_of_pictures_is_one_file_where_it_was_asked_for(podline, converted: Path, tmp_path: Path) -> None:
     root, out = ["--root", converted / "root"], tmp_path / "sheet.png"
     answer = podline("data", "preview", "sample", *root, "--batch-size", 10, "--out", out)
@@ -374,7 +330,7 @@ def test_a_sheet_of_pictures_is_one_file_where_it_was_asked_for(podline, convert
     assert out.read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.usefixtures("in_this_process")
+@pytest.mark.usefixtures("stages_here")
 def test_a_search_for_a_rate_says_why_and_is_found_the_next_time(podline, converted: Path) -> None:
     options = ["--root", converted / "root", "--batch-size", 10, "--model", "linear", "--steps", 60, "--high", 1]
     answer = podline("tune", "lr", "sample", *options)

@@ -23,7 +23,8 @@ from podline.ledger.ledger import entry_of
 from podline.ledger.recording import Notes, recorded
 from podline.progress import silent
 from podline.promotion.promote import promote
-from podline.recipes.settings import Duration, ModelSettings, Recipe, ScheduleSettings
+from podline.recipes.durations import Duration
+from podline.recipes.settings import ModelSettings, Recipe, ScheduleSettings
 from podline.reporting.comparison_page import write
 from podline.reporting.nights_page import write_index
 from podline.reporting.report import report

@@ -104,14 +104,15 @@ def test_a_label_that_is_no_single_byte_is_refused(labels: list[int]) -> None:
 
 @pytest.mark.parametrize(("classes", "width"), [(0, 1), (1, 1), (128, 1), (129, 2), (16_384, 2), (16_385, 3)])
 def test_a_label_is_as_wide_as_its_classes_need(classes: int, width: int) -> None:
-    assert label_feature("label", classes) == Feature("label", "int64", (), width)
+    names = tuple(map(str, range(classes)))
+    assert label_feature("label", names) == Feature("label", "int64", (), width, class_names=names)
 
 
 @pytest.mark.parametrize("classes", [129, 16_384, 16_385, 2_097_152])
 def test_wide_labels_are_parsed_by_tensorflow(classes: int) -> None:
     import tensorflow as tf  # noqa: PLC0415  (ten seconds that only these tests need)
 
-    features = [Feature("image", "uint8", (2, 1, 1)), label_feature("label", classes)]
+    features = [Feature("image", "uint8", (2, 1, 1)), label_feature("label", [""] * classes)]
     layout, labels = layout_of(features), np.array([0, 1, 127, 128, classes // 2, classes - 1])
     frames = encoded(layout, {**drawn(features, len(labels)), "label": labels})
     assert layout.values(frames, "label").tolist() == labels.tolist()
@@ -124,7 +125,7 @@ def test_wide_labels_are_parsed_by_tensorflow(classes: int) -> None:
 
 
 def test_only_a_wide_label_s_width_is_in_a_manifest() -> None:
-    fields = layout_of([label_feature("coarse", 20), label_feature("label", 300)]).fields
+    fields = layout_of([label_feature("coarse", [""] * 20), label_feature("label", [""] * 300)]).fields
     assert [field.model_dump().get("width") for field in fields] == [None, 2]
 
 

@@ -12,6 +12,7 @@ import pytest
 from raw_cifar import write_raw_cifar
 from small_dataset import encoded, filled_from
 
+from podline.arrays import Arrays
 from podline.data import shards
 from podline.data.pixels import pixel_sums
 from podline.data.planning import ShardPlan, plan_shards, shard_order
@@ -32,10 +33,14 @@ def columns(count: int = 50) -> dict[str, np.ndarray]:
     return {"image": random.integers(0, 256, (count, 32, 32, 3), np.uint8), "label": random.integers(0, 10, count)}
 
 
+def census(records: Arrays) -> np.ndarray:
+    return np.bincount(records["label"], minlength=10)
+
+
 def write(path: Path) -> shards.WrittenShard:
     values = columns()
     read = lambda start, stop: {name: v[start:stop] for name, v in values.items()}  # noqa: E731
-    return write_shard(path, PLAN, LAYOUT, 10, filled_from(LAYOUT, read))
+    return write_shard(path, PLAN, LAYOUT, census, filled_from(LAYOUT, read))
 
 
 @pytest.mark.parametrize("chunk_bytes", [1, 7 * LAYOUT.frame_length, 10**6])
@@ -61,7 +66,7 @@ def test_an_error_ends_the_shard(tmp_path: Path) -> None:
         raise SourceError(f"record {start}")
 
     with pytest.raises(SourceError, match="record 0"):
-        write_shard(tmp_path / "shard", PLAN, LAYOUT, 10, fill)
+        write_shard(tmp_path / "shard", PLAN, LAYOUT, census, fill)
 
 
 def test_a_full_disk_is_one_clear_line() -> None:
@@ -107,7 +112,7 @@ def test_a_worker_elsewhere_makes_the_same_records_of_a_table_alone(tmp_path: Pa
         found = {}
         for plan in plans:
             fill = filler.filler(plan, layout, tmp_path / filler.table(plan))
-            write_shard(tmp_path / plan.file, plan, layout, 10, fill)
+            write_shard(tmp_path / plan.file, plan, layout, census, fill)
             found[plan.file] = (tmp_path / plan.file).read_bytes()
         shards.append(found)
     assert shards[0] == shards[1]

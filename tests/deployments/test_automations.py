@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import http.server
 import json
-import threading
-import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
-from typing import Any
 from uuid import UUID
 
 import pytest
+from http_answers import Request, answering
 from prefect.blocks.notifications import CustomWebhookNotificationBlock
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import WorkPoolCreate
@@ -20,7 +17,7 @@ from prefect.client.schemas.objects import FlowRun
 from prefect.events import emit_event
 from prefect.events.related import tags_as_related_resources
 from prefect.states import Crashed, Failed, Pending, Running, Scheduled
-from prefect_servers import delete_automations
+from prefect_servers import delete_automations, wait_until
 
 from podline.deployments import automations
 from podline.errors import SettingsError
@@ -28,31 +25,17 @@ from podline.tasks.runs.names import TAG, TPU_TAG
 from podline.tasks.runs.nights import PAUSED
 
 
-class Pager(http.server.BaseHTTPRequestHandler):
-    """Notes what it is told."""
-
-    told: list[dict[str, str]]
-
-    def do_POST(self) -> None:
-        """A notification."""
-        self.told.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-        self.send_response(200)
-        self.end_headers()
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 (likewise)
-        """Says nothing."""
-
-
 @pytest.fixture
 def told() -> Iterator[tuple[str, list[dict[str, str]]]]:
     """The address of a web server, and what it was told."""
     notes: list[dict[str, str]] = []
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), type("Noting", (Pager,), {"told": notes})) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_address[1]}/", notes
-        server.shutdown()
-        thread.join()
+
+    def note(request: Request) -> tuple[int, bytes]:
+        notes.append(json.loads(request.body))
+        return 200, b""
+
+    with answering(note) as url:
+        yield f"{url}/", notes
 
 
 @pytest.fixture
@@ -70,13 +53,6 @@ def deployment(client: SyncPrefectClient) -> UUID:
     client.create_work_pool(WorkPoolCreate(name=pool, type="process"))
     flow = client.create_flow_from_name("nothing")
     return client.create_deployment(flow, "nightly", work_pool_name=pool, tags=[TAG])
-
-
-def wait_until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 240
-    while not true():
-        assert time.monotonic() < deadline, "it did not come true"
-        time.sleep(0.1)
 
 
 def begun(client: SyncPrefectClient, run: UUID) -> None:

@@ -116,10 +116,6 @@ def test_what_cannot_be_is_refused_before_there_is_a_run(
     assert len(client.read_flow_runs()) == before
 
 
-def test_no_description_breaks_in_mid_sentence() -> None:
-    assert not any("\n" in deployment["description"].strip() for deployment in WRITTEN.values())
-
-
 @pytest.mark.parametrize(
     "cron", [*sorted({schedule["cron"] for name in NIGHTS for schedule in WRITTEN[name]["schedules"]}), "30 2 * * *"]
 )

@@ -6,19 +6,17 @@ The metadata server, Secret Manager and the storage are a real HTTP server that 
 from __future__ import annotations
 
 import base64
-import http.server
 import json
 import os
 import shutil
 import stat
 import subprocess
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
+from http_answers import Request, answering
 
 SCRIPT = Path(__file__).resolve().parent.parent.parent / "deployments" / "tpu-startup.sh"
 PASSWORD = "PREFECT_API_AUTH_STRING=admin:hush-hush"  # noqa: S105 (of no server)
@@ -89,43 +87,34 @@ def vm(tmp_path: Path) -> Iterator[Vm]:
     }
     it = Vm(tmp_path, "", attributes, {"prefect": f"{PASSWORD}\n"})
 
-    class Google(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            answer = self._answer(self.path)
-            self.send_response(200 if answer is not None else 404)
-            self.end_headers()
-            self.wfile.write(answer or b"")
+    def answer(request: Request) -> tuple[int, bytes]:
+        found = google(it, request)
+        return (404, b"") if found is None else (200, found)
 
-        def _answer(self, path: str) -> bytes | None:
-            if path.startswith("/computeMetadata/v1/instance/"):
-                assert self.headers["Metadata-Flavor"] == "Google"
-                if path.endswith("/service-accounts/default/token"):
-                    return b'{"access_token":"a-token","expires_in":3599,"token_type":"Bearer"}'
-                said = it.attributes.get(path.rpartition("/")[2])
-                return None if said is None else said.encode()
-            if self.headers["Authorization"] != "Bearer a-token":
-                return None
-            if path == "/storage/v1/b/bucket/o/wheels%2Fpodline-0.1.0-py3-none-any.whl?alt=media":
-                return b"a wheel"
-            if path == "/storage/v1/b/bucket/o/wheels%2Ftpu.lock?alt=media":
-                return b"a lock"
-            name = path.removeprefix("/v1/projects/test-project/secrets/").removesuffix("/versions/latest:access")
-            if name not in it.secrets:
-                return None
-            data = base64.b64encode(it.secrets[name].encode()).decode()
-            return json.dumps({"name": name, "payload": {"data": data, "dataCrc32c": "1"}}, indent=2).encode()
+    with answering(answer) as it.address:
+        yield it
 
-        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 (the base class's name)
-            pass
 
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Google)
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
-    thread.start()
-    it.address = f"http://127.0.0.1:{server.server_port}"
-    yield it
-    server.shutdown()
-    server.server_close()
-    thread.join()
+def google(it: Vm, request: Request) -> bytes | None:
+    """Answer for the metadata server, Secret Manager and the storage; None is 404."""
+    path = request.path
+    if path.startswith("/computeMetadata/v1/instance/"):
+        assert request.headers["Metadata-Flavor"] == "Google"
+        if path.endswith("/service-accounts/default/token"):
+            return b'{"access_token":"a-token","expires_in":3599,"token_type":"Bearer"}'
+        said = it.attributes.get(path.rpartition("/")[2])
+        return None if said is None else said.encode()
+    if request.headers["Authorization"] != "Bearer a-token":
+        return None
+    stored = {"podline-0.1.0-py3-none-any.whl": b"a wheel", "tpu.lock": b"a lock"}
+    for file, content in stored.items():
+        if path == f"/storage/v1/b/bucket/o/wheels%2F{file}?alt=media":
+            return content
+    name = path.removeprefix("/v1/projects/test-project/secrets/").removesuffix("/versions/latest:access")
+    if name not in it.secrets:
+        return None
+    data = base64.b64encode(it.secrets[name].encode()).decode()
+    return json.dumps({"name": name, "payload": {"data": data, "dataCrc32c": "1"}}, indent=2).encode()
 
 
 def test_the_first_boot_installs_and_starts_and_the_second_changes_nothing(vm: Vm) -> None:

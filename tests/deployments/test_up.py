@@ -6,14 +6,13 @@ import os
 import signal
 import socket
 import stat
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import httpx
 import pytest
 from click.testing import CliRunner, Result
 from prefect.settings import PREFECT_API_URL, temporary_settings
+from prefect_servers import wait_until
 from standing_prefect import Standing, free_port, podline_up
 
 from podline.cli import cli
@@ -36,13 +35,6 @@ def up(root: Path, *options: str) -> Result:
 
 def _command(process: int) -> str:
     return Path(f"/proc/{process}/cmdline").read_text(errors="replace").replace("\0", " ")
-
-
-def wait_until(true: Callable[[], bool], seconds: float = 120.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, "it did not come true"
-        time.sleep(0.1)
 
 
 def test_a_folder_without_deployments_is_named(tmp_path: Path) -> None:

@@ -129,31 +129,6 @@ def test_a_persons_values_stay_and_are_told_and_the_files_come_when_asked_for(
     assert found.parameters == {"parameters": {"recipe": "cifar10", "source": "/raw", "promote": True}}
     assert [(each.schedule.cron, each.active) for each in found.schedules] == [("15 1 * * *", True)]
     assert _about(asked, RECIPE) == 'was "mnist" on the server, is "cifar10" now, as prefect.yaml says'
-    assert {change.did for change in _deploy(project)} == {"as it was"}
-
-
-def test_a_schedule_that_a_person_deleted_stays_away(client: SyncPrefectClient, project: Path) -> None:
-    _deploy(project)
-    found = _nightly(client)
-    client.delete_deployment_schedule(found.id, found.schedules[0].id)
-    again = _deploy(project)
-    assert _nightly(client).schedules == []
-    assert _about(again, "schedules.15 1 * * * Europe/Berlin").startswith("stays nothing")
-
-
-@pytest.mark.slow
-def test_of_what_was_deployed_before_values_were_remembered_the_servers_stay(
-    client: SyncPrefectClient, project: Path
-) -> None:
-    _deploy(project)
-    for variable in client.read_variables():
-        client.delete_variable_by_name(variable.name)
-    client.update_deployment(
-        _nightly(client).id, DeploymentUpdate(parameters={"parameters": {"recipe": "mnist", "source": "/data"}})
-    )
-    again = _deploy(project)
-    assert _nightly(client).parameters == {"parameters": {"recipe": "mnist", "source": "/data"}}
-    assert "--overwrite" in _about(again, RECIPE)
 
 
 def test_notifications_stay_where_the_setting_is_not_given(

@@ -7,14 +7,15 @@ import numpy as np
 import pytest
 from small_dataset import CLASS_NAMES, FINGERPRINT, drawn, publish_dataset
 
-from podline.documents.evaluation import Evaluation
 from podline.documents.metrics_log import EvaluationLine, read_metrics
 from podline.errors import ArtifactError, SettingsError, StoreError
 from podline.evaluation.evaluate import evaluate
+from podline.kinds.classification.document import Evaluation
 from podline.kinds.classification.guesses import read_guesses
 from podline.kinds.table import read_evaluation
 from podline.progress import Reporter, silent
-from podline.recipes.settings import Duration, ModelSettings, Recipe, ScheduleSettings
+from podline.recipes.durations import Duration
+from podline.recipes.settings import ModelSettings, Recipe, ScheduleSettings
 from podline.stages.completed import find
 from podline.stages.specs import EvaluateSpec, TrainSpec
 from podline.store.opening import open_store

@@ -14,7 +14,8 @@ from podline import notebook
 from podline.errors import SourceError, StoreError
 from podline.evaluation.predicting import run
 from podline.progress import Reporter, silent
-from podline.recipes.settings import Duration, ModelSettings, Recipe, ScheduleSettings
+from podline.recipes.durations import Duration
+from podline.recipes.settings import ModelSettings, Recipe, ScheduleSettings
 from podline.stages.specs import TrainSpec
 from podline.stages.tools import PredictSpec
 from podline.training.train import train

@@ -18,14 +18,8 @@ from podline.evaluation import sheet
 from podline.input.augmentation import augment
 from podline.kinds.classification import sheet as class_sheet
 from podline.progress import silent
-from podline.recipes.settings import (
-    AugmentationSettings,
-    Duration,
-    FitSettings,
-    ModelSettings,
-    OptimizerSettings,
-    Recipe,
-)
+from podline.recipes.durations import Duration
+from podline.recipes.settings import AugmentationSettings, FitSettings, ModelSettings, OptimizerSettings, Recipe
 from podline.stages.specs import TrainSpec
 from podline.stages.tools import ShowSpec
 from podline.store.opening import open_store

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import base64
-import os
 from pathlib import Path
 
 import pytest
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterKey
-from prefect.utilities.importtools import load_script_as_module
 from pydantic import ValidationError
 from small_dataset import publish_dataset
 from small_flow_stages import SEARCH_STAGE, ran
@@ -19,12 +17,9 @@ from podline.flows.learning_rate_finder import learning_rate_finder
 from podline.stages.table import STAGES
 from podline.tasks.parameters import FinderParameters
 
-PROJECT = Path(__file__).parent.parent.parent
-
 
 @pytest.fixture
-def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, (PROJECT / "tests" / "support", PROJECT))))
+def root(tmp_path: Path, in_children: None, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setitem(STAGES, SEARCH_STAGE.name, SEARCH_STAGE)
     publish_dataset(tmp_path)
     return tmp_path
@@ -56,12 +51,3 @@ def test_what_cannot_be_is_refused_where_it_is_filled_in() -> None:
         FinderParameters(recipe="sample", assignments=("batchsize=3",))
     with pytest.raises(ValidationError):
         FinderParameters(recipe="sample", steps=3)
-
-
-def test_the_flow_loads_by_its_path_as_a_deployment_does() -> None:
-    module = load_script_as_module(str(PROJECT / "flows" / "learning_rate_finder.py"))
-    assert module.learning_rate_finder.name == "learning-rate-finder"
-    fields = module.learning_rate_finder.parameters.model_dump()["definitions"]["FinderParameters"]["properties"]
-    assert sorted(field["position"] for field in fields.values()) == list(range(len(FinderParameters.model_fields)))
-    assert all(field["description"] for field in fields.values())
-    assert not any("anyOf" in field for field in fields.values())

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRunId, FlowRunFilter, FlowRunFilterId
-from prefect.utilities.importtools import load_script_as_module
 from small_flow_stages import ran
 
 from podline.data.sources.sample import write_sample
@@ -23,7 +22,6 @@ from podline.stages.from_recipe import training_spec
 from podline.store.opening import open_store
 from podline.tasks.parameters import MachineGroup, TrainingForm, TrainingGroup
 
-PROJECT = Path(__file__).parent.parent.parent
 ALL = ["convert", "validate", "train", "evaluate", "report"]
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
@@ -247,16 +245,3 @@ def test_a_model_that_fails_its_check_has_a_report_and_no_promotion_and_the_run_
             training(parameters.model_copy(update={"promote": True}))
     assert ran(str(root)) == ["convert", "validate", "train", "evaluate", "report"]
     assert [entry.state for entry in ledger_of(str(root))] == ["failed", "failed"]
-
-
-def test_the_flow_loads_by_its_path_as_a_deployment_does() -> None:
-    module = load_script_as_module(str(PROJECT / "flows" / "training.py"))
-    assert module.training.name == "training"
-    schema = module.training.parameters.model_dump()
-    fields = schema["definitions"]["TrainingForm"]["properties"]
-    assert len({field["position"] for field in fields.values()}) == len(fields)
-    assert {"cifar10", "sample", "images", "coco_pose", "keypoints"} < set(fields["recipe"]["enum"])
-    assert schema["definitions"]["TrainingForm"]["required"] == ["recipe"]
-    # A group says what it is in its own schema.
-    assert all("$ref" in str(field) or field["description"] for field in fields.values())
-    assert not any("anyOf" in field for field in fields.values())

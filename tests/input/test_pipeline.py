@@ -14,8 +14,8 @@ from podline.documents.manifest import Manifest
 from podline.errors import ArtifactError, SettingsError
 from podline.input.augmentation import augment
 from podline.input.pipeline import EvaluationInput, TrainingInput
-from podline.input.pose_augmentation import augmented
-from podline.recipes.pose_settings import PoseAugmentationSettings
+from podline.kinds.pose.augmentation import augmented
+from podline.kinds.pose.settings import PoseAugmentationSettings
 from podline.recipes.settings import AugmentationSettings
 
 FIELDS = ("image", "label")

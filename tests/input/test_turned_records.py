@@ -16,9 +16,9 @@ from podline.data.sources.coco_files import ImagePlace
 from podline.data.sources.coco_image import PixelPlace
 from podline.data.sources.coco_records import annotations_of
 from podline.documents.skeleton import COCO
-from podline.input.pose_augmentation import affine_maps, moved_boxes, moved_images, moved_joints, moved_masks
-from podline.input.pose_targets import PoseTargets, pose_targets
-from podline.recipes.pose_settings import PoseTargetSettings
+from podline.kinds.pose.augmentation import affine_maps, moved_boxes, moved_images, moved_joints, moved_masks
+from podline.kinds.pose.settings import PoseTargetSettings
+from podline.kinds.pose.targets import PoseTargets, pose_targets
 
 # The square's borders are of 8 pixels on either side, so that a turn of the image is a turn of the square.
 WIDTH, HEIGHT, SIDE = 48, 36, 64

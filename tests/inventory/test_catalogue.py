@@ -17,7 +17,7 @@ from podline.store.opening import open_store
 
 def test_a_recipe_of_poses_takes_data_of_its_own_size(tmp_path: Path) -> None:
     publish_poses(tmp_path)
-    store, larger = open_store(tmp_path), override(RECIPE, {"pose.side": 96})
+    store, larger = open_store(tmp_path), override(RECIPE, {"task.side": 96})
     assert dataset_for(store, RECIPE, None, silent()).fingerprint == FINGERPRINT
     with pytest.raises(StoreError, match=r"no data set coco with images of 96 pixels; .*convert coco .* --side 96"):
         dataset_for(store, larger, None, silent())

@@ -26,18 +26,6 @@ from podline.store.contract import Store
 from podline.store.opening import open_store
 
 DATASET = dataset_folder("sample", FINGERPRINT)
-# Of a night that failed before anything was known of it.
-ENTRY = {
-    "name": "20261101T000000Z-sample-failed-0123abcd",
-    "state": "failed",
-    "began": 0.0,
-    "ended": 1.0,
-    "way": "commands",
-    "recipe": "sample",
-    "settings": {},
-    "code": {"version": "0"},
-    "environment": {"python": "3", "platform": "p", "machine": "m", "cores": 1, "memory": 1},
-}
 
 
 @pytest.fixture(params=["folder", "bucket"])

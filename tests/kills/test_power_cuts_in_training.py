@@ -12,7 +12,8 @@ from small_dataset import FINGERPRINT, publish_dataset
 from podline.documents.metrics_log import read_events
 from podline.inventory.verification import verify
 from podline.progress import silent
-from podline.recipes.settings import Duration, ModelSettings, Recipe
+from podline.recipes.durations import Duration
+from podline.recipes.settings import ModelSettings, Recipe
 from podline.stages.specs import TrainSpec
 from podline.store.opening import open_store
 from podline.training.train import train

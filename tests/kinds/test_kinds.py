@@ -3,51 +3,38 @@
 from __future__ import annotations
 
 import re
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
 
+from podline import entry_points
 from podline.errors import ArtifactError, SettingsError
-from podline.kinds.table import kind_by_measure, kind_of, kinds, read_evaluation
+from podline.kinds.pose.settings import PoseSettings
+from podline.kinds.table import kind_by_measure, kind_named, kind_of, kinds, read_evaluation
 from podline.measures import SHIPPED
 from podline.recipes import registry
+from podline.recipes.settings import Recipe
+from podline.recipes.task import KINDS
 from podline.store.folder import FolderStore
 
 PROJECT = Path(__file__).parents[2]
-PRODUCT = ("podline", "tasks", "beam_jobs", "flows")
-# How a kind was told apart once.
-BRANCHES = re.compile(
-    r"\.pose is (not )?None|\bin POSES\b|isinstance\([^)]*\bPose|(==|!=) \"(ap|top1|pose|classification)\""
-    r"|\"(ap|top1)\" (==|!=|if )|if [\w.]*recipe\.pose\b"
-)
-# The kinds' own: a recipe's settings, and what reads a pose network's evaluation.
-OWN = {"podline/recipes/settings.py", "podline/kinds/pose/judging.py", "podline/reporting/page.py"}
+PRODUCT = ("podline", "tasks", "beam_jobs", "flows", "deployments")
+NAMED = re.compile(r"[\"'](pose|classification)[\"']|podline\.kinds\.(pose|classification)[\w.]*(:\w| import)")
+# Tables of what Podline ships: code by its name, and each data set's kind.
+TABLES = {
+    "podline/recipes/datasets.py",
+    "podline/recipes/parts.py",
+    "podline/recipes/registry.py",
+    "podline/recipes/task.py",
+}
 
 
-def test_nobody_else_asks_which_kind_a_run_is() -> None:
-    found = [
-        f"{file.relative_to(PROJECT)}:{number}: {line.strip()}"
-        for top in PRODUCT
-        for file in sorted((PROJECT / top).rglob("*.py"))
-        if file.resolve() == file and str(file.relative_to(PROJECT)) not in OWN
-        for number, line in enumerate(file.read_text().splitlines(), start=1)
-        if BRANCHES.search(line)
-    ]
-    assert found == []
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "if recipe.pose is None:",
-        "if self.name in POSES:",
-        'return "ap" if isinstance(evaluation, PoseEvaluation) else "top1"',
-        'if entry.outcome.measure == "ap":',
-        "judgement = _judged_poses(case) if recipe.pose else _judged_classes(case)",
-    ],
-)
-def test_the_search_finds_what_there_once_was(line: str) -> None:
-    assert BRANCHES.search(line)
+def test_no_other_module_names_a_kind() -> None:
+    files = {file for top in PRODUCT for file in (PROJECT / top).rglob("*.py") if file.resolve() == file}
+    names = {str(file.relative_to(PROJECT)): file for file in files}
+    naming = {name for name, file in names.items() if NAMED.search(file.read_text())}
+    assert {name for name in naming if not name.startswith("podline/kinds/")} == TABLES
 
 
 def test_each_recipe_has_its_kind_and_each_kind_a_measure_that_is_known() -> None:
@@ -57,9 +44,32 @@ def test_each_recipe_has_its_kind_and_each_kind_a_measure_that_is_known() -> Non
     assert all(kind_by_measure(kind.measure) is kind for kind in kinds())
 
 
-def test_a_recipe_for_classes_has_no_pose_settings() -> None:
-    with pytest.raises(SettingsError, match="recipe sample is for classes, not for poses"):
-        _ = registry.get("sample").poses
+def test_the_section_of_another_kind_is_refused() -> None:
+    with pytest.raises(SettingsError, match="recipe sample: got the kind classification, expected pose"):
+        PoseSettings.of(registry.get("sample"))
+
+
+LABELS = {"name": "x", "dataset": "gone", "task": {"kind": "labels", "threshold": 0.5}}
+
+
+def test_a_recipe_whose_kind_is_gone_can_be_read_and_not_used() -> None:
+    later = {"phases": [{"from_epoch": 1, "changes": {"task.threshold": 0.4}}]}
+    recipe = Recipe.model_validate(LABELS | later)
+    assert recipe.model_dump(mode="json")["task"] == LABELS["task"]
+    assert Recipe.model_validate(recipe.model_dump(mode="json")) == recipe
+    assert recipe.by_phase[1][1].task.model_dump()["threshold"] == 0.4
+    assert recipe.image_augmentation == recipe.augmentation
+    with pytest.raises(SettingsError, match="there is no kind of task 'labels'"):
+        kind_of(recipe)
+    with pytest.raises(SettingsError, match="there is no kind of task 'labels'"):
+        registry.override(recipe, {"optimizer.kind": "adam"})
+
+
+def test_what_is_installed_as_a_kind_and_is_none_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    point = EntryPoint("labels", "pathlib:Path", KINDS.group)
+    monkeypatch.setattr(entry_points, "installed", lambda group: [point] if group == KINDS.group else [])
+    with pytest.raises(SettingsError, match=r"labels: got Path, expected a podline\.kinds\.contract\.Kind"):
+        kind_named("labels")
 
 
 def test_an_evaluation_of_no_known_kind_is_named(tmp_path: Path) -> None:

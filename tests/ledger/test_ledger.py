@@ -18,8 +18,6 @@ from podline.reporting.ledger import COLUMNS, frame_of, load
 from podline.store.folder import FolderStore
 from podline.store.opening import open_store
 
-DTYPES = {column.name: column.dtype for column in COLUMNS}
-
 
 def moment(day: int) -> datetime:
     return datetime.fromtimestamp(NOON + day * DAY, UTC)
@@ -35,15 +33,6 @@ def test_an_entry_is_what_was_written(store):
     publish(store, entry)
     assert read(store, entry.name) == entry
     assert store.list() == [f"ledger/{entry.name}.json"]
-
-
-def test_an_entry_is_written_once(store):
-    entry = night()
-    publish(store, entry)
-    publish(store, entry)  # the same again, as after an answer that was lost
-    with pytest.raises(ArtifactError, match="already there with other content"):
-        publish(store, entry.model_copy(update={"state": "failed"}))
-    assert read(store, entry.name) == entry
 
 
 def test_a_damaged_entry_is_named(store):

@@ -8,7 +8,6 @@ import pytest
 from keras import layers
 
 from podline.documents.model_description import MicroNetScore
-from podline.documents.skeleton import COCO
 from podline.kinds.table import kind_of
 from podline.models.counts import describe, described
 from podline.models.micronet import WIDE_RESNET_OPERATIONS, WIDE_RESNET_STORAGE, micronet_score
@@ -49,11 +48,11 @@ def test_mobilenetv2_costs_what_its_authors_say(width: float) -> None:
 
 def test_a_recipe_has_the_network_of_its_kind() -> None:
     mnist, poses = registry.get("mnist"), registry.get("coco_pose")
-    assert kind_of(mnist).description(mnist, (28, 28, 1), 10, COCO) == describe(mnist.model, (28, 28, 1), 10)
-    found = kind_of(poses).description(registry.override(poses, {"pose.side": 128}), (1, 1, 1), 3, COCO)
+    assert kind_of(mnist).description(mnist, (28, 28, 1), 10, {}) == describe(mnist.model, (28, 28, 1), 10)
+    found = kind_of(poses).description(registry.override(poses, {"task.side": 128}), (1, 1, 1), 3, {})
     assert (found.kind, found.image_shape, found.classes, found.micronet) == ("pose", (128, 128, 3), 0, None)
     assert found.layers[-1].name.endswith("_heatmap")
-    assert found.parameters == kind_of(poses).description(poses, (1, 1, 1), 3, COCO).parameters, (
+    assert found.parameters == kind_of(poses).description(poses, (1, 1, 1), 3, {}).parameters, (
         "a convolution's do not depend on it"
     )
 

@@ -51,9 +51,9 @@ def guesses(seed: int, confidence: float) -> Guesses:
 def test_it_refuses_a_candidate_by_its_name(package: Path) -> None:
     modest, boastful = guesses(0, 0.6), guesses(1, 0.99)
     settings = PromotionSettings(calibration=0.4)
-    for candidate, refused in ((guesses(2, 0.6), []), (boastful, ["sure mistakes"])):
+    for candidate, refused in ((guesses(2, 0.6), []), (boastful, ["sure_mistakes"])):
         checks = checks_of(Pair("classification", [modest], candidate, COSTS, ("a", "b")), settings)
-        [own] = [check for check in checks if check.rule == "sure mistakes"]
+        [own] = [check for check in checks if check.rule == "sure_mistakes"]
         assert [check.rule for check in checks if check.refused and check.rule != "calibration"] == refused
     assert own.message == (
         "free of sure mistakes: 67.8 % vs 100.0 % of the reference, \N{MINUS SIGN}32.2 points; worse beyond chance, "
@@ -80,8 +80,8 @@ def test_a_changed_rule_judges_again(package: Path) -> None:
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ("RULE = 3", "got int, expected a podline.promotion.figure.Rule with a name of its own"),
-        ("from podline.promotion.rules import size as RULE", "got the rule 'size'"),
+        ("RULE = 3", "got int, expected a podline.promotion.figure.Rule"),
+        ("from podline.promotion.rules import size as RULE", "got the name 'size', expected 'odd'"),
         (
             "from podline.promotion.figure import rule\nRULE = rule('odd')(lambda pair, settings: 1 / 0)",
             "promotion rule odd: ZeroDivisionError: division by zero",

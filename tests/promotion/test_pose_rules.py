@@ -12,10 +12,10 @@ from pycocotools.cocoeval import COCOeval
 
 from podline.data.reader import open_split
 from podline.documents.manifest import read_manifest
-from podline.documents.pose_evaluation import PoseEvaluation
 from podline.documents.promotion import Check
 from podline.documents.skeleton import COCO
 from podline.kinds.pose.answers import PoseAnswers
+from podline.kinds.pose.document import PoseEvaluation
 from podline.kinds.pose.oks import judged
 from podline.kinds.table import read_evaluation
 from podline.progress import silent

@@ -13,6 +13,7 @@ import small_dataset
 import tensorflow as tf
 from click.testing import CliRunner
 from small_dataset import CLASS_NAMES, FINGERPRINT, drawn, publish_dataset
+from trained_runs import trained
 
 from podline.cli import cli
 from podline.commands.models import _spec as spec_of
@@ -22,60 +23,22 @@ from podline.documents.completion import completion_name
 from podline.documents.metrics_log import read_metrics
 from podline.documents.promotion import Promotion, read_promotion
 from podline.errors import ArtifactError, SettingsError, UndecidedError
-from podline.evaluation.evaluate import evaluate
 from podline.kinds.classification.guesses import read_guesses
 from podline.ledger.differences import NamedDifference
-from podline.ledger.recording import recorded
 from podline.progress import silent
 from podline.promotion.promote import promote
+from podline.recipes.durations import Duration
 from podline.recipes.promotion_settings import PromotionSettings
-from podline.recipes.settings import Duration, ModelSettings, Recipe, ScheduleSettings
+from podline.recipes.settings import ModelSettings
 from podline.reporting.drop import explain, rival_of
 from podline.reporting.report import report
-from podline.settings import Settings
-from podline.stages.specs import EvaluateSpec, PromoteSpec, ReportSpec, TrainSpec
+from podline.stages.specs import PromoteSpec, ReportSpec
 from podline.stages.table import PROMOTE
 from podline.store.contract import Store
 from podline.store.opening import open_store
-from podline.training.train import train
 
 TEST = 120
 OTHER = "fedcba9876543210"
-
-
-def trained(store: Store, seed: int, fingerprint: str = FINGERPRINT, **values) -> str:
-    """A run that was trained and evaluated; its name."""
-    recipe = Recipe(
-        name="t",
-        dataset="sample",
-        batch_size=32,
-        seed=seed,
-        evaluate_every=None,
-        **(
-            {
-                "model": ModelSettings(kind="linear"),
-                "duration": Duration(epochs=6),
-                "schedule": ScheduleSettings(kind="constant", learning_rate=0.01),
-            }
-            | values
-        ),
-    )
-    asked = TrainSpec(root=store.uri, recipe=recipe, fingerprint=fingerprint, preflight=False)
-    with recorded(store, "t", "commands", silent()) as notes:
-        notes.planned(recipe, Settings(), "cpu")
-        notes.asked(asked)
-        result = train(asked, silent())
-        notes.answered(asked, result, result.seconds)
-        notes.dropped = True
-    judging = EvaluateSpec(
-        root=store.uri,
-        run=result.run,
-        dataset="sample",
-        fingerprint=fingerprint,
-        weights_sha256=result.weights_sha256,
-    )
-    evaluate(judging, silent())
-    return result.run
 
 
 # So narrow that no test split of this size shows it.
@@ -442,6 +405,7 @@ def test_the_report_says_first_why_a_model_is_worse(fresh, runs):
     assert page.count("<li><div><img") > 5
 
 
+@pytest.mark.usefixtures("stages_here")
 def test_the_commands_tell_who_is_champion_and_who_was(fresh, runs):
     def said(*words: str) -> str:
         done = CliRunner().invoke(models_group, [*words, "--root", fresh.uri], catch_exceptions=False)

@@ -76,10 +76,10 @@ def test_an_unknown_one_is_answered_with_the_nearest(points: list[EntryPoint]) -
 
 def test_an_installed_one_that_cannot_be_is_one_clear_line(points: list[EntryPoint]) -> None:
     points[0] = EntryPoint("tiles", "test_datasets:NOT_ONE", datasets.ENTRY_POINTS)
-    with pytest.raises(SettingsError, match=r"test_datasets:NOT_ONE is no podline\.recipes\.datasets\.DataSet"):
+    with pytest.raises(SettingsError, match=r"NOT_ONE: got \w+, expected a podline\.recipes\.datasets\.DataSet"):
         datasets.find("tiles")
     points[0] = EntryPoint("other", "test_datasets:TILES", datasets.ENTRY_POINTS)
-    with pytest.raises(SettingsError, match="is named 'tiles' vs 'other' that it is installed as"):
+    with pytest.raises(SettingsError, match="got the name 'tiles', expected 'other'"):
         datasets.find("other")
     points[0] = EntryPoint("mnist", "test_datasets:TILES", datasets.ENTRY_POINTS)
     with pytest.raises(SettingsError, match="another data set is named 'mnist'"):
@@ -125,7 +125,7 @@ def test_what_its_code_raises_is_about_the_source(points: list[EntryPoint], tmp_
 def test_a_recipe_of_an_unknown_data_set_can_be_read_and_not_chosen(tmp_path: Path) -> None:
     document = {"name": "mine", "dataset": "gone"}
     assert Recipe.model_validate(document).kind == "classification"
-    assert Recipe.model_validate({**document, "pose": {}}).kind == "pose"
+    assert Recipe.model_validate({**document, "task": {"kind": "pose"}}).kind == "pose"
     file = tmp_path / "mine.py"
     file.write_text("from podline.recipes.settings import Recipe\nRECIPE = Recipe(name='mine', dataset='mnits')\n")
     with pytest.raises(SettingsError, match="recipe mine: there is no data set 'mnits'; did you mean 'mnist'"):

@@ -117,7 +117,7 @@ def test_an_installed_package_adds_recipes(recipe_file: Path, monkeypatch: pytes
     assert registry.names()[-1] == "wide-sample"
     assert registry.get("wide-sample").batch_size == 64
     points[0] = EntryPoint("other", "my_recipe:RECIPE", registry.ENTRY_POINTS)
-    with pytest.raises(SettingsError, match="the recipe is named 'wide-sample' vs 'other' that it is installed as"):
+    with pytest.raises(SettingsError, match="got the name 'wide-sample', expected 'other'"):
         registry.get("other")
     points[0] = EntryPoint("wide-sample", "my_recipe:NOTHING", registry.ENTRY_POINTS)
     with pytest.raises(

@@ -47,7 +47,7 @@ def test_a_spec_keeps_the_phases_and_a_recipe_without_them_says_nothing_of_them(
         ([(3, {"model.dropout": 0.1})], "model.dropout cannot change"),
         ([(3, {"optimizer.speed": 1})], "from epoch 3: optimizer.speed: Extra inputs are not permitted"),
         ([(3, {"schedule.kind": "plateau"})], "a plateau is for the whole run"),
-        ([(3, {"pose.emphasis": 3})], "from epoch 3: recipe: Value error, dataset=mnist vs pose=given"),
+        ([(3, {"task.emphasis": 3})], "phases: task.emphasis cannot change"),
         ([(3, {"optimizer.kind": "lionn"})], "there is no optimizer 'lionn'"),
     ],
 )

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
+from podline.kinds.pose.settings import PoseAugmentationSettings, PoseSettings
 from podline.recipes import registry
+from podline.recipes.durations import Duration, Part
 from podline.recipes.epochs import Epochs
-from podline.recipes.pose_settings import PoseAugmentationSettings
-from podline.recipes.settings import Duration, ModelSettings, Part, PlateauSettings, Recipe, ScheduleSettings
+from podline.recipes.settings import ModelSettings, PlateauSettings, Recipe, ScheduleSettings
 
 EPOCHS = Epochs(8068, 128)  # of 63 steps
 
@@ -55,7 +56,7 @@ def test_a_part_is_given_once() -> None:
         ({"batch_size": 0}, "greater than or equal to 1"),
         ({"epochs": 3}, "Extra inputs are not permitted"),
         ({"name": "a b"}, "should match pattern"),
-        ({"label_smoothing": 1.0}, "less than 1"),
+        ({"task": {"label_smoothing": 1.0}}, "less than 1"),
         ({"model": {"kind": "VGG 16"}}, "String should match pattern"),
     ],
 )
@@ -90,23 +91,24 @@ def test_what_a_recipe_does_not_use_is_no_part_of_its_run_s_name() -> None:
     assert "plateau" not in document["schedule"]
 
 
-POSES = {"name": "x", "dataset": "coco", "pose": {"side": 64}}
+POSES = {"name": "x", "dataset": "coco", "task": {"side": 64}}
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"pose": None}, "dataset=coco vs pose=none: its kind is pose"),
-        ({"dataset": "mnist"}, "dataset=mnist vs pose=given: its kind is classification"),
-        ({"model": {"kind": "mobilenetv2"}}, "model is for classes, .*the network is pose.model"),
-        ({"augmentation": {"flip": True}}, "augmentation is for classes, .*there is pose.augmentation"),
-        ({"label_smoothing": 0.1}, "label_smoothing is for classes"),
+        ({"task": {"kind": "classification"}}, "dataset=coco vs task.kind=classification: its kind is pose"),
+        ({"dataset": "mnist"}, r"task\.side\n +Extra inputs are not permitted"),
+        ({"model": {"kind": "mobilenetv2"}}, "kind pose of dataset=coco has no use for model; there is task.model"),
+        ({"augmentation": {"flip": True}}, "has no use for augmentation; there is task.augmentation"),
+        ({"loss": {"kind": "focal"}}, "has no use for loss; leave it out"),
+        ({"task": {"label_smoothing": 0.1}}, r"task\.label_smoothing\n +Extra inputs are not permitted"),
         (
             {"phases": [{"from_epoch": 1, "changes": {"augmentation.flip": True}}]},
-            "from epoch 1: recipe: Value error, augmentation is for classes",
+            "from epoch 1: recipe: Value error, the kind pose of dataset=coco has no use for augmentation",
         ),
         ({"annealing": {"energy": "error"}, "validation_share": 0.1}, "error is 1 - accuracy"),
-        ({"pose": {"side": 72, "targets": {"stride": 16}}}, "side=72 vs targets.stride=16"),
+        ({"task": {"side": 72, "targets": {"stride": 16}}}, "side=72 vs targets.stride=16"),
     ],
 )
 def test_a_pose_recipe_has_what_poses_need_and_nothing_for_classes(change: dict[str, Any], words: str) -> None:
@@ -116,8 +118,12 @@ def test_a_pose_recipe_has_what_poses_need_and_nothing_for_classes(change: dict[
 
 
 def test_poses_are_no_part_of_a_classifier_s_recipe() -> None:
-    assert "pose" not in registry.get("mnist").model_dump(mode="json")
+    plain = Recipe(name="x", dataset="mnist")
+    assert "task" not in plain.model_dump(mode="json")
+    assert Recipe.model_validate(plain.model_dump(mode="json")) == plain
+    assert registry.get("mnist").model_dump(mode="json")["task"] == {"kind": "classification", "label_smoothing": 0.1}
     document = registry.get("coco_pose").model_dump(mode="json")
+    assert document["task"]["side"] == PoseSettings.of(registry.get("coco_pose")).side == 256
     assert Recipe.model_validate(document) == registry.get("coco_pose")
 
 

@@ -13,13 +13,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from ledger_entries import night, outcome
-from month_of_runs import DROPS, month
 
 from podline.cli import cli
 from podline.documents.champions import Candidate, crown
 from podline.documents.ledger_entry import Entry, PromotionSummary, Waiting
 from podline.documents.metric import Metric
-from podline.figures import metric_text
 from podline.ledger import ledger
 from podline.reporting import nights_page
 from podline.reporting.nights_page import MOST_ROWS, index_page, write_index
@@ -65,15 +63,6 @@ def test_every_night_is_a_row_the_newest_first_with_its_figures() -> None:
     assert "on 24 November 2026, 12:00 UTC, failed: step 7: the loss is nan" in page
 
 
-def test_every_figure_is_the_ledgers() -> None:
-    entries = [*_nights(5)]
-    rows = _rows(index_page("the store", entries))[::-1]
-    for entry, row in zip(entries, rows, strict=True):
-        assert entry.outcome is not None
-        words = re.sub(r"<[^>]+>", "", row).replace("\N{NO-BREAK SPACE}", " ")
-        assert metric_text("top1", entry.outcome.main) in words
-
-
 def test_only_what_is_beyond_chance_has_a_colour() -> None:
     figures = (0.9, 0.89, 0.902, 0.6, 0.9, 0.905, 0.898, 0.903, 0.6)
     models = [outcome(value, weights_sha256=f"{place:064x}") for place, value in enumerate(figures)]
@@ -81,13 +70,6 @@ def test_only_what_is_beyond_chance_has_a_colour() -> None:
     for shown, expected in ((few, ["noise", "noise"]), (many, [*["noise"] * 6, "worse"])):
         rows = _rows(index_page("s", [night(number, outcome=model) for number, model in enumerate(shown)]))[::-1]
         assert [re.findall(r'class="change (\w+)"', row) for row in rows] == [[], *([word] for word in expected)]
-
-
-def test_a_drop_within_the_first_nights_may_be_caused_by_the_seed() -> None:
-    models = [outcome(value, weights_sha256=f"{place:064x}") for place, value in enumerate((0.9, 0.6))]
-    page = index_page("s", [night(number, outcome=model) for number, model in enumerate(models)])
-    assert '<span class="change noise">' in page
-    assert "may be caused by the seed" in page
 
 
 def _sample(number: int, accuracy: float, model: int, **changes: Any) -> Entry:
@@ -124,19 +106,6 @@ def test_a_night_that_finds_its_model_is_no_drop_against_a_run_by_hand_with_othe
     [accuracy] = re.findall(r'aria-label="(Accuracy[^"]+)"', page)
     assert accuracy.startswith("Accuracy over 2 nights")
     assert "highest 97.7" in accuracy
-
-
-def test_a_month_shows_its_two_drops_and_no_other() -> None:
-    for seed in range(5):
-        entries = [*month(seed)]
-        nights, others = _lists(index_page("s", entries))
-        assert len(nights) == 30
-        assert len(nights) + len(others) == len(entries) - 1, "the night that crashed and began again is one"
-        worse = [place for place, change in enumerate(_changes(nights)) if change.startswith("worse")]
-        assert worse == [*DROPS]
-        assert not any("worse" in change for change in _changes(others))
-        assert sum("duration: give one of" in row for row in others) == 4
-        assert sum("retry of a night" in row for row in others) == 3
 
 
 def test_nights_are_compared_with_those_of_the_same_schedule_and_settings_but_for_seed_and_data() -> None:
@@ -216,25 +185,6 @@ def test_charts_of_one_measure_have_one_axis_and_waiting_says_for_what() -> None
     assert _ticks(page, "Accuracy") == [["40 %", "60 %", "80 %", "100 %"]] * 2
     assert ["0", "30 s", "1 min", "1 min 30 s"] in _ticks(page, "Waiting")
     assert "In all 3.0 s to begin, 1 min 10 s between attempts." in page
-
-
-@pytest.mark.parametrize(
-    ("longest", "expected"),
-    [
-        (0.5, ["0", "0.20 s", "0.40 s", "0.60 s"]),
-        (70.0, ["0", "30 s", "1 min", "1 min 30 s"]),
-        (5000.0, ["0", "30 min", "1 h", "1 h 30 min"]),
-        (300_000.0, ["0", "48 h", "96 h"]),
-    ],
-)
-def test_ticks_of_times_are_round(longest: float, expected: list[str]) -> None:
-    waited = [Waiting(), Waiting(start=longest)]
-    page = index_page("s", [night(number, waiting=waiting) for number, waiting in enumerate(waited)])
-    assert _ticks(page, "Waiting") == [expected]
-
-
-def test_one_night_has_no_chart() -> None:
-    assert "<svg" not in index_page("s", [night(0), _sample(0, 0.5, 1)])
 
 
 def test_what_was_reused_and_who_is_champion_are_told() -> None:

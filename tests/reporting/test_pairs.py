@@ -11,11 +11,9 @@ from small_dataset import drawn, publish_dataset
 from support.guessed import guesses_of
 
 from podline.errors import ArtifactError, StoreError
-from podline.evaluation.differences import Difference
 from podline.kinds.classification.guesses import GUESSES
 from podline.kinds.classification.pairs import GuessedPair
 from podline.noise import Seeds
-from podline.reporting.drop import Drop
 from podline.reporting.pairs import Judged, paired
 from podline.store.contract import Store
 from podline.store.opening import open_store
@@ -29,14 +27,6 @@ def judged(store: Store, run: str, labels: np.ndarray, right: np.ndarray, finger
     guesses = guesses_of(labels, np.where(right, labels, labels + 1))
     store.publish_bytes(f"runs/{run}/{GUESSES}", guesses.to_bytes())
     return Judged(f"runs/{run}", "top1", "sample", fingerprint, "test")
-
-
-@pytest.mark.parametrize(("measure", "by"), [("top1", "1.2 points lower accuracy"), ("ap", "0.012 lower AP")])
-def test_a_drop_is_told_in_the_unit_of_its_measure(measure: str, by: str) -> None:
-    known = {"trainings": 8, "seeds_known": True, "paired": True}
-    fell = Difference(value=-0.012, low=-0.02, high=-0.004, p_value=0.01, examples=100, **known)
-    told = {"difference": fell, "lost": 3, "gained": 1, "parts": (), "examples": (), "gaps": (), "differences": ()}
-    assert f"b has {by} than a" in Drop(run="b", against="a", measure=measure, **told).headline()
 
 
 @pytest.fixture

@@ -11,12 +11,12 @@ from pose_oracle import nothing, perfect
 
 from podline.cli import cli
 from podline.errors import ArtifactError
+from podline.kinds.pose.judged_pictures import judged_pictures
 from podline.kinds.pose.lost_people import _LOST
 from podline.progress import silent
 from podline.reporting.comparison import compare
 from podline.reporting.drop import explain
 from podline.reporting.facts import gather
-from podline.reporting.judged_pictures import judged_pictures
 from podline.reporting.report import report
 from podline.stages.table import REPORT
 from podline.store.opening import open_store
@@ -28,22 +28,30 @@ def spec(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def page(spec):
-    return open_store(spec.root).read_bytes(report(spec, silent()).html).decode()
+def reported(spec):
+    return report(spec, silent())
 
 
-def test_the_page_needs_no_other_file_and_is_found_again(spec, page):
+@pytest.fixture(scope="module")
+def facts(spec):
+    return gather(open_store(spec.root), spec, silent())
+
+
+@pytest.fixture(scope="module")
+def page(spec, reported):
+    return open_store(spec.root).read_bytes(reported.html).decode()
+
+
+def test_the_page_needs_no_other_file_and_is_found_again(spec, reported, page):
     assert re.findall(r"(?:src|href)=\"(?!data:|#)([^\"]*)", page) == ["../../index.html"]  # it leads to all nights
-    result = report(spec, silent())
-    assert REPORT.find(spec, silent()) == result.model_copy(update={"reused": True})
+    assert REPORT.find(spec, silent()) == reported.model_copy(update={"reused": True})
     assert "{{" not in page
     assert "{%" not in page
 
 
-def test_figures_are_those_of_the_evaluation(spec, page):
-    store = open_store(spec.root)
-    evaluation = gather(store, spec, silent()).evaluation
-    text = store.read_bytes(report(spec, silent()).markdown).decode()
+def test_figures_are_those_of_the_evaluation(facts, reported, page):
+    evaluation = facts.evaluation
+    text = facts.store.read_bytes(reported.markdown).decode()
     ap = evaluation.trained.metrics["ap"]
     for shown in (re.sub(r"<[^>]+>", "", page), text):
         assert f"AP {ap.value:.3f} [{ap.low:.3f}, {ap.high:.3f}] for person keypoints" in shown
@@ -56,8 +64,7 @@ def test_figures_are_those_of_the_evaluation(spec, page):
     assert "stage3 heatmap" in text
 
 
-def test_pictures_of_found_and_labelled_people_side_by_side(spec, page):
-    facts = gather(open_store(spec.root), spec, silent())
+def test_pictures_of_found_and_labelled_people_side_by_side(facts, page):
     found, seen = (
         judged_pictures(facts.store, facts.spec, facts.manifest, facts.evaluation, seen=seen) for seen in (False, True)
     )
@@ -76,27 +83,15 @@ def test_pictures_of_found_and_labelled_people_side_by_side(spec, page):
         assert panel in page
 
 
-def test_curves_of_every_stage(page):
-    for title in ("Loss of each stage", "Strength of each stage", "Change from the stage before"):
-        assert title in page
-    assert 'aria-label="Loss of each stage, over training steps; at the end: stage1 paf' in page
-
-
-def test_nobody_found_and_nobody_there(tmp_path):
-    spec = finished_pose_run(tmp_path, answers=nothing, train=6, test=6)
-    store = open_store(spec.root)
-    page = store.read_bytes(report(spec, silent()).html).decode()
-    assert "No score threshold could be chosen" in page
-    assert 'class="warning"' in page
-
-
-def test_another_split_has_a_report_of_its_own(tmp_path):
-    spec = finished_pose_run(tmp_path, split="train", train=6, test=6)
+def test_another_split_has_a_report_of_its_own_which_says_that_nobody_was_found(tmp_path):
+    spec = finished_pose_run(tmp_path, nothing, split="train", train=6, test=6)
     result = report(spec, silent())
     assert result.html == f"runs/{spec.run}/on-train/report.html"
     page = open_store(spec.root).read_bytes(result.html).decode()
     assert "Images of the train split" in page
     assert "Pictures that it was trained on" not in page
+    assert "No score threshold could be chosen" in page
+    assert 'class="warning"' in page
 
 
 def test_damaged_people_are_named(spec, tmp_path):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import dataclasses
 import io
 import re
 import subprocess
@@ -18,14 +17,12 @@ import numpy as np
 import pytest
 from finished_run import CIFAR_NAMES, FINGERPRINT, FOUND, finished_run
 
-from podline.documents.evaluation import Evaluation
 from podline.documents.manifest import dataset_folder, read_manifest
 from podline.errors import ArtifactError, StoreError
+from podline.kinds.classification.document import Evaluation
 from podline.kinds.table import read_evaluation
 from podline.progress import silent
 from podline.reporting.facts import RunFacts, gather
-from podline.reporting.page import pages
-from podline.reporting.pictures import data_uri
 from podline.reporting.report import report
 from podline.reporting.run_sections import findings_table
 from podline.stages.specs import ReportSpec
@@ -186,12 +183,6 @@ def test_calibration_bins_and_data_facts_are_there(reported: Reported, where: st
     assert [row[2] for row in _rows(tables, "file|bytes")] == [file.sha256 for file in manifest.source]
 
 
-@pytest.mark.parametrize("where", ["html", "md"])
-def test_a_part_of_a_published_data_set_is_told_as_a_part(reported: Reported, where: str) -> None:
-    page = reported.html if where == "html" else reported.markdown
-    assert "not the official CIFAR-10 but a part of it: " in page
-
-
 def test_the_mistakes_are_shown_with_their_own_pixels(reported: Reported) -> None:
     evaluation = reported.evaluation
     store = open_store(reported.spec.root)
@@ -218,12 +209,6 @@ def test_the_page_needs_nothing_but_itself(reported: Reported) -> None:
     assert places.count("../../index.html") == 1
     assert all(place.startswith(("data:", "#")) for place in places if place and place != "../../index.html")
     assert not re.search(r"@import|@font-face|url\((?!#)|<script|<link", reported.html)
-
-
-def test_ids_are_unique_and_what_refers_to_one_finds_it(reported: Reported) -> None:
-    ids = [attributes["id"] for _, attributes in reported.page.tags if attributes.get("id")]
-    assert len(ids) == len(set(ids))
-    assert set(re.findall(r"(?:url\(#|href=\"#)([^)\"]+)", reported.html)) <= set(ids)
 
 
 def test_charts_take_their_colours_from_the_page_and_say_what_they_show(reported: Reported) -> None:
@@ -262,12 +247,6 @@ def test_findings_and_damaged_checkpoints_are_told_with_what_to_do(reported: Rep
     ]
     assert table.markdown() in reported.markdown
     assert "something is wrong with stage2_relu" in " ".join(reported.page.text)
-
-
-def test_a_run_without_findings_says_so(reported: Reported) -> None:
-    healthy = dataclasses.replace(reported.facts, findings=(), events=())
-    for page in pages(healthy)[:2]:
-        assert "No findings: no layer died" in page
 
 
 def test_stages_events_versions_and_command_are_told(reported: Reported) -> None:
@@ -341,13 +320,6 @@ def test_a_result_that_is_guessing_says_so(tmp_path: Path) -> None:
     assert 'class="warning"' in reported.html
     assert "cannot be told from guessing" in reported.markdown
     assert "most frequent class of the test split" in reported.markdown
-
-
-def test_grey_images_are_grey() -> None:
-    image = np.arange(28 * 28, dtype=np.uint8).reshape(28, 28, 1)
-    data = base64.b64decode(data_uri(image).partition(",")[2])
-    shown = np.rint(255 * matplotlib.image.imread(io.BytesIO(data), format="png")).astype(np.uint8)
-    assert np.array_equal(shown[..., :3], np.repeat(image, 3, axis=2))
 
 
 def test_the_report_needs_no_tensorflow() -> None:

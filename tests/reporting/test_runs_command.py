@@ -29,24 +29,15 @@ def store(tmp_path: Path) -> Store:
 
 
 @pytest.fixture
-def podline(store: Store, capsys: pytest.CaptureFixture[str]):
-    """Runs a command on the store; its exit code and what it printed."""
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            cli.main(["runs", *map(str, arguments), "--root", store.uri])
-        out, err = capsys.readouterr()
-        code = ended.value.code
-        assert isinstance(code, int)
-        return code, out, err
-
-    return run
+def runs(store: Store, podline):
+    """Run ``podline runs`` on the store."""
+    return lambda *words: podline("runs", *words, "--root", store.uri)
 
 
-def test_a_list_is_a_line_for_each_run_the_newest_first(store, podline):
+def test_a_list_is_a_line_for_each_run_the_newest_first(store, runs):
     for entry in (night(0), night(1, state="failed"), night(2, recipe="coco_pose")):
         publish(store, entry)
-    code, out, _err = podline("list")
+    code, out, _err = runs("list")
     assert code == 0
     assert out.splitlines() == [
         "2026-11-23 12:00  coco_pose  finished    accuracy 80.2 % [75.2, 85.2]                coco_pose-000000000002",
@@ -55,35 +46,35 @@ def test_a_list_is_a_line_for_each_run_the_newest_first(store, podline):
     ]
 
 
-def test_a_list_is_filtered_and_cut(store, podline):
+def test_a_list_is_filtered_and_cut(store, runs):
     for number in range(5):
         publish(store, night(number, code=night().code.model_copy(update={"commit": f"{number}" * 40})))
 
-    def runs(*options: str) -> list[int]:
-        return [int(line[-2:], 16) for line in podline("list", *options)[1].splitlines()]
+    def numbers(*options: str) -> list[int]:
+        return [int(line[-2:], 16) for line in runs("list", *options)[1].splitlines()]
 
-    assert runs("--last", "2") == [4, 3]
-    assert runs("--since", "2026-11-22", "--until", "2026-11-24") == [2, 1]
-    assert runs("--commit", "3333") == [3]
-    assert runs("--data", "cifar10", "--last", "3") == [4, 3, 2]
-    assert "no such run has ended" in podline("list", "--recipe", "mnist")[1]
+    assert numbers("--last", "2") == [4, 3]
+    assert numbers("--since", "2026-11-22", "--until", "2026-11-24") == [2, 1]
+    assert numbers("--commit", "3333") == [3]
+    assert numbers("--data", "cifar10", "--last", "3") == [4, 3, 2]
+    assert "no such run has ended" in runs("list", "--recipe", "mnist")[1]
 
 
-def test_json_is_one_document_with_every_column(store, podline):
-    assert json.loads(podline("list", "--json")[1]) == []
+def test_json_is_one_document_with_every_column(store, runs):
+    assert json.loads(runs("list", "--json")[1]) == []
     for number in range(2):
         publish(store, night(number))
-    rows = json.loads(podline("list", "--json")[1])
+    rows = json.loads(runs("list", "--json")[1])
     assert [row["seed"] for row in rows] == [1, 0]
     assert rows[1]["ended"] == NOON
     assert rows[0]["top1_low"] == pytest.approx(0.751)
     assert rows[0]["ap"] is None
 
 
-def test_one_run_is_shown_with_what_produced_it(store, podline):
+def test_one_run_is_shown_with_what_produced_it(store, runs):
     entry = night(3, attempt=2)
     publish(store, entry)
-    code, out, _err = podline("show", entry.run[:-2])
+    code, out, _err = runs("show", entry.run[:-2])
     assert code == 0
     said = {line[:18].strip(): line[18:] for line in out.splitlines()[1:]}
     assert said["state"] == "finished 24 November 2026, 12:00 UTC, after 10 min, attempt 2"
@@ -92,41 +83,41 @@ def test_one_run_is_shown_with_what_produced_it(store, podline):
     assert said["code"] == "commit c0ffeec0ffee, clean"
     assert said["overridden"] == "seed=3"
     assert said["waited"] == "1.0 s to begin, 2.0 s for the TPU"
-    assert json.loads(podline("show", entry.name, "--json")[1]) == entry.model_dump(mode="json")
+    assert json.loads(runs("show", entry.name, "--json")[1]) == entry.model_dump(mode="json")
 
 
-def test_a_run_that_is_not_there_is_an_error_in_a_line(podline):
-    code, _out, err = podline("show", "mnist")
+def test_a_run_that_is_not_there_is_an_error_in_a_line(runs):
+    code, _out, err = runs("show", "mnist")
     assert code == 5
     assert "no run has ended in this store" in err
 
 
-def test_runs_are_compared_by_their_names(store, podline):
+def test_runs_are_compared_by_their_names(store, runs):
     for number in range(2):
         publish(store, night(number))
-    code, out, _err = podline("compare", night(0).run, night(1).run)
+    code, out, _err = runs("compare", night(0).run, night(1).run)
     assert code == 0
     assert out.splitlines()[:2] == ["settings", "  seed: 0 → 1"]
-    document = json.loads(podline("compare", night(0).run, night(1).run, "--json")[1])
+    document = json.loads(runs("compare", night(0).run, night(1).run, "--json")[1])
     assert [row["name"] for row in document["differences"]] == ["seed"]
     assert document["verdicts"][0]["difference"]["paired"] is False
-    assert podline("compare", night(0).run)[0] == 2
+    assert runs("compare", night(0).run)[0] == 2
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
-def test_the_table_goes_into_a_file_and_comes_back(store, podline, tmp_path, suffix):
+def test_the_table_goes_into_a_file_and_comes_back(store, runs, tmp_path, suffix):
     for number in range(3):
         publish(store, night(number))
     file = tmp_path / f"nights.{suffix}"
-    code, out, _err = podline("list", "--export", file, "--until", "2026-11-23")
+    code, out, _err = runs("list", "--export", file, "--until", "2026-11-23")
     assert (code, out.split()[:2]) == (0, ["2", "runs,"])
     back = pd.read_csv(file) if suffix == "csv" else pd.read_parquet(file)
     assert back["top1"].tolist() == [0.8, 0.801]
     assert back["name"].tolist() == [named.name for named in reversed(ledger.names(store))][:2]
 
 
-def test_a_file_of_another_kind_is_refused(podline, tmp_path):
-    code, _out, err = podline("list", "--export", tmp_path / "nights.xls")
+def test_a_file_of_another_kind_is_refused(runs, tmp_path):
+    code, _out, err = runs("list", "--export", tmp_path / "nights.xls")
     assert code == 2
     assert "a name that ends in .xls, expected .csv or .parquet" in err
 

@@ -42,7 +42,7 @@ def test_the_page_of_docs_adds_a_section(tmp_path: Path, monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     ("code", "message"),
     [
-        ("broken = 3", "entry point broken_sections:broken is no section"),
+        ("broken = 3", "entry point broken_sections:broken: got int, expected a podline.reporting.sections.Section"),
         (
             "from podline.reporting.sections import section\n\n\n@section('Broken')\ndef broken(run):\n    yield 1 / 0",
             "the section Broken .broken_sections.: ZeroDivisionError: division by zero",

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import cv2
@@ -21,49 +21,23 @@ import pytest
 import tensorflow as tf
 from click.testing import CliRunner
 from small_dataset import FINGERPRINT, drawn, publish_dataset
+from trained_runs import trained
 
 from podline.cli import cli
 from podline.commands.models import _spec as spec_of
 from podline.documents import champions
 from podline.documents.champions import Candidate
-from podline.evaluation.evaluate import evaluate
 from podline.kinds.classification.guesses import read_guesses
 from podline.progress import silent
 from podline.promotion.promote import promote
-from podline.recipes.settings import Duration, ModelSettings, Recipe, ScheduleSettings
 from podline.serving.server import MAX_BODY, MAX_CONNECTIONS
-from podline.stages.specs import EvaluateSpec, TrainSpec
 from podline.store.contract import Store
 from podline.store.opening import open_store
-from podline.training.train import train
 
 TEST = 60
 IMAGES = drawn(TEST, 1)["image"]
 # The same sums in another order.
 TOLERANCE = 1e-5
-
-
-def trained(store: Store, seed: int) -> str:
-    recipe = Recipe(
-        name="t",
-        dataset="sample",
-        batch_size=32,
-        seed=seed,
-        evaluate_every=None,
-        model=ModelSettings(kind="linear"),
-        duration=Duration(epochs=4),
-        schedule=ScheduleSettings(kind="constant", learning_rate=0.01),
-    )
-    result = train(TrainSpec(root=store.uri, recipe=recipe, fingerprint=FINGERPRINT, preflight=False), silent())
-    judging = EvaluateSpec(
-        root=store.uri,
-        run=result.run,
-        dataset="sample",
-        fingerprint=FINGERPRINT,
-        weights_sha256=result.weights_sha256,
-    )
-    evaluate(judging, silent())
-    return result.run
 
 
 @pytest.fixture(scope="module")
@@ -124,6 +98,20 @@ def predicted(url: str, document: Any) -> Any:
     answer = httpx.post(f"{url}:predict", json=document, timeout=60)
     assert answer.status_code == 200, answer.text
     return answer.json()
+
+
+def crowned(store: Store, run: str) -> champions.Crowned:
+    """Make a run the champion."""
+    candidate = Candidate(run, spec_of(store, run, (), anyway=True, reason="").weights_sha256, "sample", FINGERPRINT)
+    return champions.crown(store, "t", candidate, champions.champion(store, "t"), "promoted anyway")
+
+
+def wait_for(server: Server, true: Callable[[dict[str, Any]], bool]) -> None:
+    """Return when the server's status is so."""
+    until = time.monotonic() + 240
+    while not true(httpx.get(server.url, timeout=60).json()):
+        assert time.monotonic() < until, "the change is not served"
+        time.sleep(0.05)
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
@@ -218,27 +206,23 @@ def slow_clients(server: Server, stack: contextlib.ExitStack, count: int, sent: 
 
 def test_a_hundred_slow_clients_keep_nobody_waiting(server):
     with contextlib.ExitStack() as stack:
+        ask = b"GET /v1/models/t HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n"
+        [second] = slow_clients(server, stack, 1, ask)
+        assert second.recv(1000).startswith(b"HTTP/1.1 200 OK")
+        second.sendall(b"x")
         heads = slow_clients(server, stack, 30, HEAD[:-2]) + slow_clients(server, stack, 5, b"")
         slow_clients(server, stack, 65, HEAD + b"{")
         for _ in range(20):
             assert predicted(server.url, {"instances": IMAGES[:1].tolist()})["predictions"]
         assert {head.recv(1) for head in heads} == {b""}, "a head that does not come ends the connection"
+        while second.recv(1000):  # as does a second request that does not come
+            pass
 
 
 def test_of_more_connections_than_there_may_be_the_last_is_refused(server):
     with contextlib.ExitStack() as stack:
         slow_clients(server, stack, MAX_CONNECTIONS, HEAD + b"{")
         assert httpx.get(server.url, timeout=60).status_code == 503
-
-
-def test_a_second_request_that_does_not_come_ends_the_connection(server):
-    with contextlib.ExitStack() as stack:
-        ask = b"GET /v1/models/t HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n"
-        [connection] = slow_clients(server, stack, 1, ask)
-        assert connection.recv(1000).startswith(b"HTTP/1.1 200 OK")
-        connection.sendall(b"x")
-        while connection.recv(1000):
-            pass
 
 
 @pytest.mark.slow
@@ -265,14 +249,8 @@ def test_ten_promotions_and_rollbacks_under_load_fail_no_request(store, runs):
             if change % 2:
                 changed = champions.roll_back(store, "t")
             else:
-                run = next(run for run in runs if run != now.run)
-                spec = spec_of(store, run, (), anyway=True, reason="")
-                candidate = Candidate(run, spec.weights_sha256, "sample", FINGERPRINT)
-                changed = champions.crown(store, "t", candidate, now, "promoted anyway")
-            until = time.monotonic() + 240
-            while httpx.get(server.url, timeout=60).json()["number"] != changed.number:
-                assert time.monotonic() < until, "the change is not served"
-                time.sleep(0.05)
+                changed = crowned(store, next(run for run in runs if run != now.run))
+            wait_for(server, lambda status, changed=changed: status["number"] == changed.number)
         ended.set()
         for client in clients:
             client.join()
@@ -280,51 +258,6 @@ def test_ten_promotions_and_rollbacks_under_load_fail_no_request(store, runs):
     assert changed.number == first + 10
     assert {status for status, _ in found} == {200}
     assert len({tuple(answer["predictions"][0]) for _, answer in found}) == 2, "each answer is one of the two models'"
-
-
-def test_a_request_in_flight_is_answered_when_the_server_is_asked_to_end(store, runs):
-    body = json.dumps({"instances": IMAGES[:1].tolist()}).encode()
-    with serving(store) as server:
-        with socket.create_connection(("127.0.0.1", server.started["port"])) as connection:
-            head = f"POST /v1/models/t:predict HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
-            connection.sendall(head.encode() + body[:100])
-            time.sleep(1)
-            server.process.send_signal(signal.SIGTERM)
-            time.sleep(1)
-            connection.sendall(body[100:])
-            assert connection.recv(1000).startswith(b"HTTP/1.1 200 OK")
-        assert server.process.wait(240) == 0
-        with pytest.raises(ConnectionRefusedError):
-            socket.create_connection(("127.0.0.1", server.started["port"]))
-
-
-def test_a_damaged_champion_is_not_served_and_the_old_one_stays(store, runs):
-    now = champions.champion(store, "t")
-    assert now is not None
-    other = next(run for run in runs if run != now.run)
-    name = f"runs/{other}/model/saved_model/saved_model.pb"
-    whole = store.read_bytes(name)
-    with serving(store) as server:
-        store.publish_bytes(name, whole[:-1] + b"x", replace=True)
-        spec = spec_of(store, other, (), anyway=True, reason="")
-        changed = champions.crown(
-            store, "t", Candidate(other, spec.weights_sha256, "sample", FINGERPRINT), now, "promoted anyway"
-        )
-
-        def status() -> dict[str, Any]:
-            return httpx.get(server.url, timeout=60).json()
-
-        until = time.monotonic() + 240
-        while not status()["problem"]:
-            assert time.monotonic() < until
-            time.sleep(0.05)
-        assert "sha256" in status()["problem"]
-        assert status()["number"] == now.number
-        store.publish_bytes(name, whole, replace=True)
-        while status()["number"] != changed.number:
-            assert time.monotonic() < until
-            time.sleep(0.05)
-        assert status()["problem"] == ""
 
 
 def test_a_recipe_without_a_champion_is_named(store):
@@ -381,3 +314,32 @@ def test_a_hostile_picture_costs_its_request(server):
         assert (answer.status_code, "\n" in answer.json()["error"]) == (400, False)
         assert said in answer.json()["error"]
     assert predicted(server.url, {"instances": IMAGES[:1].tolist()})["predictions"]
+
+
+def test_a_damaged_champion_is_not_served_and_the_old_one_stays(store, runs, server):
+    now = champions.champion(store, "t")
+    assert now is not None
+    other = next(run for run in runs if run != now.run)
+    name = f"runs/{other}/model/saved_model/saved_model.pb"
+    whole = store.read_bytes(name)
+    store.publish_bytes(name, whole[:-1] + b"x", replace=True)
+    changed = crowned(store, other)
+    wait_for(server, lambda status: "sha256" in status["problem"] and status["number"] == now.number)
+    store.publish_bytes(name, whole, replace=True)
+    wait_for(server, lambda status: status["problem"] == "" and status["number"] == changed.number)
+
+
+def test_a_request_in_flight_is_answered_when_the_server_is_asked_to_end(server):
+    """The last test of this server."""
+    body = json.dumps({"instances": IMAGES[:1].tolist()}).encode()
+    with socket.create_connection(("127.0.0.1", server.started["port"])) as connection:
+        head = f"POST /v1/models/t:predict HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+        connection.sendall(head.encode() + body[:100])
+        time.sleep(1)
+        server.process.send_signal(signal.SIGTERM)
+        time.sleep(1)
+        connection.sendall(body[100:])
+        assert connection.recv(1000).startswith(b"HTTP/1.1 200 OK")
+    assert server.process.wait(240) == 0
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", server.started["port"]))

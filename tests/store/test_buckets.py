@@ -69,9 +69,8 @@ def test_a_changed_object_that_kept_its_metadata_is_not_believed(store: BucketSt
     assert store.sha256("name") == digests.of_bytes(b"another")
 
 
-@pytest.mark.slow  # for the stand-in, which takes its time to take them in
-def test_a_listing_of_ten_thousand_objects_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    names = [f"many/{number:05}" for number in range(10_000)]
+def test_a_listing_of_several_pages_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"many/{number:05}" for number in range(2_001)]
     (tmp_path / "data" / "bucket" / "prefix" / "many").mkdir(parents=True)
     for name in names:
         (tmp_path / "data" / "bucket" / "prefix" / name).touch()
@@ -80,7 +79,7 @@ def test_a_listing_of_ten_thousand_objects_is_whole(tmp_path: Path, monkeypatch:
         monkeypatch.setenv("PODLINE_STORE_CACHE", str(tmp_path / "cache"))
         forget_clients()
         assert open_store("gs://bucket/prefix/").list("many") == names
-        assert len(proxy.queries) == 10  # each tells where the next one begins
+        assert len(proxy.queries) == 3  # each tells where the next one begins
     forget_clients()
 
 
@@ -256,7 +255,7 @@ def test_a_damaged_download_is_noticed_and_fetched_again(proxy: fault_proxy.Faul
     assert proxy.happened[fault_proxy.DAMAGE] == 2
 
 
-@pytest.mark.parametrize("fault", [fault_proxy.RESET, fault_proxy.CUT, "429", "503"])
+@pytest.mark.parametrize("fault", [fault_proxy.RESET, fault_proxy.CUT, "503"])
 def test_a_service_that_always_fails_is_one_transient_error(
     proxy: fault_proxy.FaultProxy, gcs_root: str, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
@@ -303,14 +302,6 @@ def test_what_a_process_uses_stays_in_the_cache_and_what_a_killed_one_used_may_g
         child.wait()
     assert store.local("c").read_bytes() == b"c" * 1000
     assert not theirs.exists()
-
-
-def test_several_processes_use_one_copy_at_once(store: BucketStore) -> None:
-    store.publish_bytes("name", b"content")
-    mine = store.local("name")
-    script = "import sys; from podline.store.opening import open_store; print(open_store(sys.argv[1]).local('name'))"
-    theirs = subprocess.check_output([sys.executable, "-c", script, store.uri], text=True, timeout=60)
-    assert theirs.strip() == str(mine)
 
 
 def test_the_least_recently_used_copy_goes_first(gcs_root: str, monkeypatch: pytest.MonkeyPatch) -> None:

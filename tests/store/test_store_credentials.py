@@ -48,10 +48,3 @@ def test_a_file_that_is_no_account_is_refused_without_its_content(account: dict[
     with pytest.raises(CredentialsError, match="GOOGLE_APPLICATION_CREDENTIALS") as caught:
         open_store("gs://bucket/prefix").read_bytes("name")
     assert [secret for secret in ["secret", *secrets_of(account)] if secret in str(caught.value)] == []
-
-
-def test_what_is_kept_on_the_machine_holds_no_credentials(account: dict[str, str], tmp_path: Path) -> None:
-    with pytest.raises(PodlineError):
-        open_store("gs://bucket/prefix").publish_bytes("name", b"x")
-    kept = b"".join(path.read_bytes() for path in (tmp_path / "cache").rglob("*") if path.is_file())
-    assert [secret for secret in ["secret", *secrets_of(account)] if secret.encode() in kept] == []

@@ -24,9 +24,7 @@ from podline.supervision.supervisor import Ending, run_stage
 TESTS = Path(__file__).parent.parent
 
 
-@pytest.fixture(autouse=True)
-def _small_stages_in_children(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", f"{TESTS / 'support'}:{TESTS.parent}")
+pytestmark = pytest.mark.usefixtures("in_children")
 
 
 def act(root: Path, name: str, listener: Any = None, number: int = 0, **limits: float) -> ActResult:
@@ -227,14 +225,6 @@ def test_an_interrupt_of_the_parent_ends_the_child_and_goes_on(tmp_path: Path) -
     thread.join()
     assert (tmp_path / "saved").exists()
     assert_gone(wait_for(tmp_path / "sleeping"))
-
-
-def test_a_stage_runs_from_any_thread(tmp_path: Path) -> None:
-    results: list[ActResult] = []
-    thread = threading.Thread(target=lambda: results.append(act(tmp_path, "work", number=3)))
-    thread.start()
-    thread.join()
-    assert results[0].number == 3
 
 
 def _parent(root: Path, name: str, number: int = 0) -> subprocess.Popen[bytes]:

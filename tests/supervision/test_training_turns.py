@@ -19,12 +19,9 @@ from podline.stages.specs import TrainSpec
 from podline.stages.table import STAGES, Stage
 from podline.supervision.supervisor import run_stage
 
-TESTS = Path(__file__).parent.parent
-
 
 @pytest.fixture(autouse=True)
-def _small_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", f"{TESTS / 'support'}:{TESTS.parent}")
+def _small_training(tmp_path: Path, in_children: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PODLINE_TRAIN_LOCK", str(tmp_path / "train.lock"))
     train = Stage("train", TrainSpec, ActResult, "small_stages:train", "small_stages:find_nothing")
     monkeypatch.setitem(STAGES, "train", train)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import tarfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import ExifTags, Image
 
+from podline.data.images.image_table import Image as Row
+from podline.data.images.image_table import ImageTable, write_images
 from podline.data.images.items import Item
 from podline.data.images.listing import source_files
 from podline.data.images.opening import ImagesSource, open_images
@@ -75,7 +77,14 @@ def items(source: str, work: Path) -> list[Item]:
     """What the layout of a source lists, in this process."""
     settings = ImagesSettings()
     with on_this_machine(source, work) as place:
-        return list(found_layout(source, source_files(place, settings), settings)[1].items())
+        return list(found_layout(source, source_files(place, settings, work), settings)[1].items())
+
+
+def table_of(folder: Path, rows: Iterable[Row]) -> ImageTable:
+    """Images as columns in a file."""
+    path = folder / "images.arrow"
+    write_images(path, rows, {})
+    return ImageTable(path)
 
 
 def reasons(source: ImagesSource) -> dict[str, str]:

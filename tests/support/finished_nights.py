@@ -9,10 +9,10 @@ from typing import Any
 from finished_run import NOON, finished_run
 from ledger_entries import DAY, night
 
-from podline.documents.evaluation import Evaluation
 from podline.documents.ledger_entry import Entry, Outcome
 from podline.documents.promotion import PROMOTION, Check, Promotion
 from podline.inventory.catalogue import training_of
+from podline.kinds.classification.document import Evaluation
 from podline.kinds.table import read_evaluation
 from podline.ledger import ledger
 from podline.ledger.recording import plain

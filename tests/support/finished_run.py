@@ -6,23 +6,21 @@ import json
 from pathlib import Path
 
 import numpy as np
-from small_dataset import encoded
+from small_dataset import publish
 
-from podline.data.records import Feature, layout_of
-from podline.documents.evaluation import CalibrationBin, ClassFigures, Evaluation, Figures, Mistake
 from podline.documents.ledger_entry import CodeVersion, Environment, Origin
 from podline.documents.manifest import (
     Manifest,
     Quarantined,
     SourceFile,
-    SplitInfo,
     dataset_folder,
     read_manifest,
 )
 from podline.documents.metric import Metric
 from podline.documents.metrics_log import EvaluationLine, EventLine, FindingLine, StepsLine
 from podline.documents.origins import keep_origin
-from podline.documents.shard_table import ShardInfo, ShardTable
+from podline.intervals import wilson_interval
+from podline.kinds.classification.document import CalibrationBin, ClassFigures, Evaluation, Figures, Mistake
 from podline.ledger.recording import data_of, plain
 from podline.recipes.settings import AugmentationSettings, ModelSettings, Recipe
 from podline.stages.completed import complete, manifest_sha256
@@ -50,7 +48,6 @@ def finished_run(
     root: Path,
     *,
     class_names: tuple[str, ...] = CIFAR_NAMES,
-    images: np.ndarray | None = None,
     records: int = 60,
     quarantined: int = 2,
     perfect: bool = False,
@@ -62,7 +59,6 @@ def finished_run(
     Args:
         root: of the store.
         class_names: of the data set.
-        images: uint8 (records, height, width, channels) of the test split; noise unless given.
         records: of each split.
         quarantined: how many records were left out.
         perfect: no mistake at all.
@@ -71,10 +67,9 @@ def finished_run(
     """
     random = np.random.default_rng(0)
     store = open_store(root)
-    if images is None:
-        images = random.integers(0, 256, (records, 32, 32, 3), np.uint8)
+    images = random.integers(0, 256, (records, 32, 32, 3), np.uint8)
     labels = np.sort(random.integers(0, len(class_names), len(images)))
-    manifest = _data_set(store, class_names, images, labels, quarantined)
+    manifest = _data_set(root, class_names, images, labels, quarantined)
     train = TrainSpec(root=str(root), recipe=_recipe(seed), fingerprint=FINGERPRINT)
     _training(store, train, len(images))
     random = np.random.default_rng(seed)
@@ -93,58 +88,24 @@ def _recipe(seed: int) -> Recipe:
     )
 
 
-def _data_set(
-    store: Store, names: tuple[str, ...], images: np.ndarray, labels: np.ndarray, quarantined: int
-) -> Manifest:
-    folder = dataset_folder("cifar10", FINGERPRINT)
-    layout = layout_of([Feature("image", "uint8", images.shape[1:]), Feature("label", "int64", ())])
-    splits = []
-    for split in ("train", "test"):
-        data = encoded(layout, {"image": images, "label": labels}).tobytes()
-        file = f"cifar10-{split}.tfrecord-00000-of-00001"
-        store.publish_bytes(f"{folder}/{file}", data)
-        counts = tuple(np.bincount(labels, minlength=len(names)).tolist())
-        channels = images.shape[-1]
-        splits.append(
-            SplitInfo(
-                name=split,
-                records=len(images),
-                shards=ShardTable.of(
-                    [
-                        ShardInfo(
-                            file=file,
-                            records=len(images),
-                            bytes=len(data),
-                            sha256=digests.of_bytes(data),
-                            class_counts=counts,
-                        ),
-                    ]
-                ),
-                class_counts=counts,
-                mean=tuple(images.mean((0, 1, 2)).tolist()),
-                std=(61.5,) * channels,
-            )
-        )
-    manifest = Manifest(
-        dataset="cifar10",
-        fingerprint=FINGERPRINT,
-        record_length=layout.record_length,
-        fields=layout.fields,
-        class_names=names,
-        splits=tuple(splits),
-        source=tuple(
+def _data_set(root: Path, names: tuple[str, ...], images: np.ndarray, labels: np.ndarray, quarantined: int) -> Manifest:
+    store, folder = open_store(root), dataset_folder("cifar10", FINGERPRINT)
+    examples = {"image": images, "label": labels}
+    splits = {"train": examples, "test": examples}
+    found = {
+        "source": tuple(
             SourceFile(name=name, bytes=1234567, sha256=digests.of_bytes(name.encode()))
             for name in ("batches.meta", "data_batch_1", "test_batch")
         ),
-        converter={"seed": 0, "shard_bytes": 100_000_000, "min_shards": 10},
-        read=2 * len(images) + quarantined,
-        written=2 * len(images),
-        quarantined=tuple(
+        "converter": {"seed": 0, "shard_bytes": 100_000_000, "min_shards": 10},
+        "read": 2 * len(images) + quarantined,
+        "quarantined": tuple(
             Quarantined(split="train", record=f"data_batch_1[{n}]", reason="label 12 vs 10 classes")
             for n in range(quarantined)
         ),
-    )
-    store.publish_json(f"{folder}/manifest.json", manifest.model_dump(mode="json"))
+    }
+    manifest = publish(root, "cifar10", names, splits, shard_records=len(images)).model_copy(update=found)
+    store.publish_json(f"{folder}/manifest.json", manifest.model_dump(mode="json"), replace=True)
     convert = ConvertSpec(root=store.uri, dataset="cifar10", source="elsewhere")
     converted = ConvertResult(
         seconds=4.21,
@@ -154,8 +115,8 @@ def _data_set(
         read=manifest.read,
         written=manifest.written,
         quarantined=quarantined,
-        splits={split.name: split.records for split in splits},
-        bytes=2 * splits[0].shards[0].bytes,
+        splits={split.name: split.records for split in manifest.splits},
+        bytes=2 * manifest.splits[0].shards[0].bytes,
         shards_written=2,
         shards_reused=0,
     )
@@ -291,7 +252,7 @@ def _evaluation(
         trained=_figures(count, right, min(count, right + 3), 0.5671, 0.0432),
         untrained=_figures(count, count // classes, count // 2, 2.3046, 0.0911),
         seen=_figures(count, count - 1, count, 0.1234, 0.0101),
-        guessing=wilson(int(np.bincount(labels).max()), count),
+        guessing=wilson_interval(int(np.bincount(labels).max()), count),
         better_than_guessing=right > 2 * count / classes,
         per_class=tuple(
             ClassFigures(
@@ -299,7 +260,7 @@ def _evaluation(
                 examples=int(confusion[label].sum()),
                 correct=int(confusion[label, label]),
                 predicted=int(confusion[:, label].sum()),
-                accuracy=wilson(int(confusion[label, label]), int(confusion[label].sum())),
+                accuracy=wilson_interval(int(confusion[label, label]), int(confusion[label].sum())),
             )
             for label, name in enumerate(manifest.class_names)
         ),
@@ -333,21 +294,11 @@ def _figures(count: int, right: int, best_five: int, loss: float, calibration_er
         correct=right,
         metrics={
             "loss": Metric(value=loss, low=loss - 0.0512, high=loss + 0.0512),
-            "top1": wilson(right, count),
-            "top5": wilson(best_five, count),
+            "top1": wilson_interval(right, count),
+            "top5": wilson_interval(best_five, count),
             "calibration_error": Metric(value=calibration_error, low=calibration_error, high=calibration_error),
         },
     )
-
-
-def wilson(right: int, count: int) -> Metric:
-    """Wilson's 95 % interval of a share."""
-    if not count:
-        return Metric(value=0, low=0, high=1)
-    z, share = 1.959964, right / count
-    centre = (share + z * z / (2 * count)) / (1 + z * z / count)
-    half = z * np.sqrt(share * (1 - share) / count + z * z / (4 * count * count)) / (1 + z * z / count)
-    return Metric(value=share, low=max(0.0, float(centre - half)), high=min(1.0, float(centre + half)))
 
 
 def _evaluated(store: Store, train: TrainSpec, evaluation: Evaluation) -> ReportSpec:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from podline.documents.skeleton import COCO
-from podline.input.pose_targets import pose_targets
 from podline.kinds.pose.judging import FIELDS
-from podline.recipes.pose_settings import PoseModelSettings, PoseSettings, PoseTargetSettings
+from podline.kinds.pose.settings import PoseModelSettings, PoseSettings, PoseTargetSettings
+from podline.kinds.pose.targets import pose_targets
 from podline.recipes.settings import Recipe
 
 POSES = PoseSettings(
@@ -15,7 +15,7 @@ POSES = PoseSettings(
     model=PoseModelSettings(width=0.1, features=8, stage_width=8, stage_depth=1),
     targets=PoseTargetSettings(stride=8, joint_sigma=5.0, limb_sigma=5.0),
 )
-RECIPE = Recipe(name="p", dataset="coco_sample", pose=POSES, batch_size=4)
+RECIPE = Recipe(name="p", dataset="coco_sample", task=POSES, batch_size=4)
 
 
 def perfect(batches):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from podline.data.sources.opening import open_source
 from podline.datasets.draft import manifest_of
 from podline.datasets.fingerprint import fingerprint
 from podline.documents.manifest import MANIFEST, Manifest, dataset_folder
+from podline.kinds.table import kind_named
 from podline.stages.specs import ConvertSpec
 from podline.store.opening import open_store
 
@@ -47,10 +49,11 @@ def convert_plainly(spec: ConvertSpec) -> Manifest:
     store.local(folder).mkdir(parents=True)
     filler, tables = source.shard_tables(plans, spec.seed, store.root, elsewhere=False)
     list(tables)
+    census = partial(kind_named(source.kind).targets().census, classes=len(source.class_names))
     for plan in plans:
         path = store.local(folder) / plan.file
         fill = filler.filler(plan, layout, store.root / filler.table(plan))
-        written.append(write_shard(path, plan, layout, len(source.class_names), fill))
+        written.append(write_shard(path, plan, layout, census, fill))
     manifest = manifest_of(spec, source, {}, plans, written)
     store.publish_bytes(f"{folder}/{MANIFEST}", manifest.to_bytes())
     return manifest

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from podline.data import tfrecord
 from podline.data.planning import plan_shards
-from podline.data.records import LABEL, Feature, RecordLayout, label_feature, layout_of
+from podline.data.records import IMAGE, LABEL, Feature, RecordLayout, label_feature, layout_of
 from podline.data.shards import Fill, write_shard
 from podline.documents.completion import Completion, artifact_of, completion_name, packed
 from podline.documents.manifest import (
@@ -22,6 +23,8 @@ from podline.documents.manifest import (
     shard_record,
 )
 from podline.documents.shard_table import ShardInfo, ShardTable
+from podline.frozen import JsonObject
+from podline.kinds.table import kind_named
 from podline.stages.specs import ConvertResult
 from podline.store.contract import Store
 from podline.store.opening import open_store
@@ -87,6 +90,8 @@ def publish(
     splits: dict[str, dict[str, np.ndarray]],
     *,
     shard_records: int,
+    kind: str = "classification",
+    facts: JsonObject | None = None,
 ) -> Manifest:
     """Puts examples into a store, by the library's own record and shard code; as ``datasets/<dataset>/FINGERPRINT``.
 
@@ -96,12 +101,17 @@ def publish(
         class_names: its classes.
         splits: the examples: of each field an array, (count, ...).
         shard_records: about so many of them are in a shard.
+        kind: of task.
+        facts: see Manifest.facts.
     """
     store, folder = open_store(root), dataset_folder(dataset, FINGERPRINT)
     columns = next(iter(splits.values()))
     features = {name: Feature(name, values.dtype.name, values.shape[1:]) for name, values in columns.items()}
-    layout = layout_of({**features, LABEL: label_feature(LABEL, len(class_names))}.values())
-    sizes = {name: len(columns["label"]) for name, columns in splits.items()}
+    if class_names:
+        features[LABEL] = label_feature(LABEL, class_names)
+    layout = layout_of(features.values())
+    sizes = {name: len(columns[IMAGE]) for name, columns in splits.items()}
+    census = partial(kind_named(kind).targets().census, classes=len(class_names))
     shard_bytes = layout.frame_length * shard_records
     written = {name: [] for name in splits}
     for plan in plan_shards(dataset, sizes, layout.frame_length, shard_bytes=shard_bytes, min_shards=1):
@@ -111,7 +121,7 @@ def publish(
             return {name: values[part] for name, values in splits[plan.split].items()}
 
         with store.workspace("dataset") as work:
-            shard = write_shard(work / plan.file, plan, layout, len(class_names), filled_from(layout, read))
+            shard = write_shard(work / plan.file, plan, layout, census, filled_from(layout, read))
             store.publish_file(work / plan.file, f"{folder}/{plan.file}", replace=True)
         store.publish_json(f"{folder}/{shard_record(plan.file)}", shard.model_dump(mode="json"), replace=True)
         written[plan.split].append(shard)
@@ -121,21 +131,23 @@ def publish(
         record_length=layout.record_length,
         fields=layout.fields,
         class_names=class_names,
-        splits=tuple(_split(name, columns, written[name], len(class_names)) for name, columns in splits.items()),
+        splits=tuple(_split(name, columns, written[name], census(columns)) for name, columns in splits.items()),
         source=(),
         converter={},
         read=sum(sizes.values()),
         written=sum(sizes.values()),
         quarantined=(),
+        kind=kind,
+        facts=facts or {},
     )
     store.publish_json(f"{folder}/{MANIFEST}", manifest.model_dump(mode="json"), replace=True)
     record_conversion(store, folder, manifest)
     return manifest
 
 
-def seal(root: Path | str, dataset: str = "sample") -> Manifest:
+def seal(root: Path | str, dataset: str = "sample", fingerprint: str = FINGERPRINT) -> Manifest:
     """Has the manifest say of the shards what they are now: as if the data had been converted so."""
-    store, folder = open_store(root), dataset_folder(dataset, FINGERPRINT)
+    store, folder = open_store(root), dataset_folder(dataset, fingerprint)
     manifest = read_manifest(store, folder)
 
     def sealed(shard: ShardInfo) -> ShardInfo:
@@ -180,13 +192,13 @@ def record_conversion(store: Store, folder: str, manifest: Manifest) -> None:
     store.publish_json(completion_name(folder, "convert"), record.model_dump(mode="json"), replace=True)
 
 
-def _split(name: str, columns: dict[str, np.ndarray], shards: list, classes: int) -> SplitInfo:
+def _split(name: str, columns: dict[str, np.ndarray], shards: list, counts: np.ndarray) -> SplitInfo:
     pixels = columns["image"].astype(np.float64)
     return SplitInfo(
         name=name,
-        records=len(columns["label"]),
+        records=len(columns[IMAGE]),
         shards=ShardTable.of(shard.in_manifest(len(shards)) for shard in shards),
-        class_counts=tuple(np.bincount(columns["label"], minlength=classes).tolist()),
+        class_counts=tuple(counts.tolist()),
         mean=tuple(pixels.mean((0, 1, 2)).tolist()),
         std=tuple(pixels.std((0, 1, 2)).tolist()),
     )

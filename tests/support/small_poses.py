@@ -8,12 +8,12 @@ import numpy as np
 from small_dataset import publish
 
 from podline.documents.manifest import Manifest
-from podline.documents.skeleton import COCO
-from podline.recipes.pose_settings import PoseAugmentationSettings, PoseModelSettings, PoseSettings, PoseTargetSettings
-from podline.recipes.settings import Duration, OptimizerSettings, Recipe, ScheduleSettings
+from podline.documents.skeleton import COCO, SKELETON
+from podline.kinds.pose.settings import PoseAugmentationSettings, PoseModelSettings, PoseSettings, PoseTargetSettings
+from podline.recipes.durations import Duration
+from podline.recipes.settings import OptimizerSettings, Recipe, ScheduleSettings
 
 SIDE, PEOPLE = 64, 3
-CLASS_NAMES = ("empty", "unlabelled", "labelled")
 
 POSE = PoseSettings(
     side=SIDE,
@@ -25,7 +25,7 @@ POSE = PoseSettings(
 RECIPE = Recipe(
     name="tiny-pose",
     dataset="coco",
-    pose=POSE,
+    task=POSE,
     batch_size=4,
     evaluation_batch_size=4,
     duration=Duration(steps=8),
@@ -61,7 +61,6 @@ def drawn(count: int, seed: int) -> dict[str, np.ndarray]:
         "image_id": np.arange(count)[:, None] + 1000 * (seed + 1),
         "size": np.full((count, 2), SIDE),
         "people": people,
-        "label": np.where(people > 0, 2, 0),
     }
 
 
@@ -77,4 +76,6 @@ def publish_poses(
         splits: the examples themselves, instead of drawn ones.
     """
     splits = splits or {"train": drawn(train, 0), "test": drawn(test, 1)}
-    return publish(root, "coco", CLASS_NAMES, splits, shard_records=-(-len(splits["test"]["label"]) // 2))
+    facts = {SKELETON: COCO.model_dump(mode="json")}
+    shard_records = -(-len(splits["test"]["image"]) // 2)
+    return publish(root, "coco", (), splits, shard_records=shard_records, kind="pose", facts=facts)

@@ -81,18 +81,6 @@ def wait_for(path: Path) -> None:
         time.sleep(0.1)
 
 
-def test_an_embedded_run_leaves_no_trace_outside_its_root(root: Path) -> None:
-    process = start(root, "work")
-    out, err = process.communicate(timeout=240)
-    assert (process.returncode, err) == (0, "")
-    assert json.loads(out)["number"] == 6
-    assert list((root.parent / "home").rglob("*")) == []
-    assert_nothing_runs(root, 60.0)
-    with sqlite3.connect(root / ".podline" / "prefect" / "prefect.db") as database:
-        assert database.execute("select name, state_name from task_run").fetchall() == [("act", "Completed")]
-    database.close()
-
-
 def test_kill_9_of_the_run_ends_server_and_stage_and_the_same_again_works(root: Path) -> None:
     process = start(root, "slow work")
     wait_for(root / "working")

@@ -13,12 +13,6 @@ from podline.tasks import night
 from podline.tasks.night import index_afterwards
 
 
-def test_it_is_there_after_a_night_that_went_well(tmp_path: Path) -> None:
-    with index_afterwards(FolderStore(tmp_path)):
-        assert not (tmp_path / "index.html").exists()
-    assert "0 nights" in (tmp_path / "index.html").read_text()
-
-
 def test_it_is_there_after_a_night_that_failed_which_stays_failed(tmp_path: Path) -> None:
     with (
         pytest.raises(DivergenceError),

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from podline.data.sources.coco_settings import CocoSettings
 from podline.errors import SettingsError
 from podline.recipes import registry
-from podline.recipes.settings import Duration
+from podline.recipes.durations import Duration
 from podline.settings import Settings
 from podline.store.opening import open_store
 from podline.tasks.failures import in_form_words
@@ -107,11 +107,11 @@ def test_bounds_and_names_are_those_of_the_form(given: dict[str, object]) -> Non
 def test_without_a_source_people_are_drawn_and_with_one_it_is_coco(tmp_path: Path) -> None:
     drawn, given = (
         TrainingForm(recipe="coco_pose", training=TrainingGroup(steps=7)),
-        TrainingForm(recipe="coco_pose", source="coco", training=TrainingGroup(assignments=("pose.side=96",))),
+        TrainingForm(recipe="coco_pose", source="coco", training=TrainingGroup(assignments=("task.side=96",))),
     )
     assert drawn.training_recipe().dataset == drawn.drawn == "coco_sample"
     assert given.drawn is None
-    assert given.training_recipe() == registry.override(registry.get("coco_pose"), {"pose.side": 96})
+    assert given.training_recipe() == registry.override(registry.get("coco_pose"), {"task.side": 96})
     asked = conversion(given, open_store(tmp_path), Settings(workers=2, engine="prism"))
     assert (asked.dataset, asked.settings) == ("coco", CocoSettings(side=96))
     assert (asked.engine, asked.workers) == ("prism", 2)

@@ -17,14 +17,8 @@ from podline.progress import heard_by
 from podline.tasks.stages import StageTask
 
 act = StageTask(ACT)
-TESTS = Path(__file__).parent.parent
 
-pytestmark = pytest.mark.usefixtures("prefect_server")
-
-
-@pytest.fixture(autouse=True)
-def _small_stages_in_children(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(TESTS / "support"))
+pytestmark = pytest.mark.usefixtures("prefect_server", "in_children")
 
 
 @flow
@@ -52,17 +46,6 @@ def test_a_killed_child_is_tried_again_after_its_own_delay(tmp_path: Path, monke
         r"trying again in (1|0\.[789]) s \(1 of 2\): killed by SIGKILL \(.*\); it was process \d+", warning
     )
     assert [event["event"] for event in events if event["event"] in ("error", "result")] == ["error", "result"]
-
-
-def test_how_often_each_budget_is_tried_again() -> None:
-    classes, causes = [errors.TransientError], []
-    while classes:
-        causes.append(classes.pop())
-        classes += causes[-1].__subclasses__()
-    budgets = {cause.budget: 0 for cause in causes}
-    for cause in causes:
-        budgets[cause.budget] = max(budgets[cause.budget], len(cause.retry_delays))
-    assert budgets == {"failures": 3, "preemptions": 5, "unexplained": 1}
 
 
 def test_the_log_of_a_stage_is_on_its_run(tmp_path: Path) -> None:

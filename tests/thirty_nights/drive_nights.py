@@ -7,8 +7,6 @@ bucket. It has to end Completed, with the figures of a run that nothing disturbe
 line; then the next night has to make good for it. Nobody lays a hand on anything but what a machine's service manager
 does: a worker or a server that is gone is started again. A stage that is done is never done again for the same data.
 
-By day a person has a longer training run, sends a form that is refused, or clicks Retry on a night that failed. The
-index has to show each night whose data are poor as a drop, and no other.
 """
 
 from __future__ import annotations
@@ -28,13 +26,12 @@ from typing import Any
 from uuid import UUID
 
 from fault_proxy import RESET
-from night_outcomes import STAGES, Outcome, index_problems, problems, row, table
-from night_plan import SHORT, Day, Fault, Night, planned
-from night_world import BY_HAND, PATHS, REFUSED, World, draw
+from night_outcomes import STAGES, Outcome, problems, row, table
+from night_plan import SHORT, Fault, Night, planned
+from night_world import PATHS, World, draw
 from prefect.client.schemas.objects import FlowRun
 from prefect_servers import wait_until
 
-from podline.reporting.nights_page import INDEX
 from podline.supervision.processes import parent
 
 _NIGHT_SECONDS = 900.0
@@ -58,33 +55,7 @@ def drive(world: World, plan: Iterable[Night], total: int) -> list[Outcome]:
             data = night.data
         outcomes.append(one_night(world, night, total))
         say(row(outcomes[-1]))
-        if night.day:
-            by_day(world, night.day, outcomes[-1].flow_run)
     return outcomes
-
-
-def by_day(world: World, day: Day, run: UUID | None) -> None:
-    """Does what a person does after a night, and waits for what comes of it; none of it is a night.
-
-    Args:
-        world: where.
-        day: what it is.
-        run: the night.
-    """
-    assert run is not None
-    (world.meet / "night").write_text("0")
-    match day:
-        case Day.HAND:
-            started = world.by_hand(BY_HAND)
-        case Day.REFUSED:
-            started = world.by_hand(REFUSED)
-        case Day.RETRY:
-            started = run
-            world.retry(run)
-    wait_until(lambda: is_over(world.read(started)), _NIGHT_SECONDS, _LOOK_SECONDS)
-    state = world.read(started).state
-    assert state is not None
-    say(f"{day}: {state.name}: {(state.message or '').partition(chr(10))[0]}")
 
 
 def one_night(world: World, night: Night, total: int) -> Outcome:
@@ -123,7 +94,6 @@ def one_night(world: World, night: Night, total: int) -> Outcome:
         begun=tuple(stage for what, stage in ours if what == "begun"),
         done=tuple(stage for what, stage in ours if what == "done"),
         figures=figures_of(world, ended) if ended.state.is_completed() else {},
-        flow_run=run,
     )
 
 
@@ -207,7 +177,7 @@ def nights(folder: Path, plan: Sequence[Night], *, quick: bool) -> tuple[str, li
     """Drives a plan through a world of its own.
 
     Args:
-        folder: for all that comes of it; ``nights.md`` in it is the table, ``index.html`` the page.
+        folder: for all that comes of it; ``nights.md`` in it is the table.
         plan: the nights.
         quick: the model's part is played by small stages.
 
@@ -217,12 +187,10 @@ def nights(folder: Path, plan: Sequence[Night], *, quick: bool) -> tuple[str, li
     with World(folder, quick=quick) as world:
         world.prepare({night.fault for night in plan if night.fault})
         outcomes = drive(world, plan, len(plan))
-        index = world.store.read_bytes(INDEX)
     text = table(outcomes)
     (folder / "nights.md").write_text(text)
-    (folder / INDEX).write_bytes(index)
     expected = undisturbed(folder / "undisturbed", sorted({night.data for night in plan}), quick=quick)
-    return text, [*problems(outcomes, expected), *index_problems(index.decode(), outcomes)]
+    return text, problems(outcomes, expected)
 
 
 def main() -> None:

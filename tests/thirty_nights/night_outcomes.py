@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
-from uuid import UUID
 
-from night_plan import CRASHES, RED, Day, Fault, Night, is_poor
+from night_plan import CRASHES, RED, Fault, Night
 
 STAGES = ("convert", "validate", "train", "evaluate", "report")
 # What the line has to say where a night ends red.
@@ -18,8 +16,6 @@ _CAUSES = {
     Fault.STORAGE: "gs://podline-nights",
     Fault.RAISES: "raised by the plan of the nights",
 }
-# What the index says of what a person does.
-_BEGAN = {Day.HAND: "by hand", Day.REFUSED: "by hand", Day.RETRY: "retry of a night"}
 _HEAD = "| night | data | fault | what happened | minutes | re-used stages |\n|---|---|---|---|---|---|"
 
 
@@ -40,7 +36,6 @@ class Outcome:
         begun: which stages began to work, in order.
         done: which were done.
         figures: of the run that it reported; empty if there is no report.
-        flow_run: Prefect's id.
     """
 
     night: Night
@@ -55,7 +50,6 @@ class Outcome:
     begun: tuple[str, ...]
     done: tuple[str, ...]
     figures: dict[str, Any]
-    flow_run: UUID | None = None
 
     @property
     def reused(self) -> tuple[str, ...]:
@@ -120,34 +114,6 @@ def _of_one(outcome: Outcome, expected: dict[int, dict[str, Any]]) -> list[str]:
         found.append(f"ended {outcome.state}: {outcome.message}")
     elif _CAUSES[night.fault] not in outcome.cause:
         found.append(f"does not say {_CAUSES[night.fault]!r}: {outcome.message}")
-    return found
-
-
-def index_problems(page: str, outcomes: Sequence[Outcome]) -> list[str]:
-    """What the index of the nights has that is not so: rows, drops.
-
-    Args:
-        page: the index.
-        outcomes: of all nights.
-    """
-    nights, _, others = page.partition('id="others"')
-    finished = [outcome for outcome in outcomes if outcome.figures]
-    shown = [row for row in re.findall(r'<tr role="row"><th role="rowheader".*?</tr>', nights) if "finished" in row]
-    found = []
-    if len(shown) != len(finished):
-        found.append(f"the index has {len(shown)} nights that finished, and {len(finished)} did")
-    for outcome, before, told in zip(finished[1:], finished, shown[-2::-1], strict=False):
-        drop = is_poor(outcome.night.data) and not is_poor(before.night.data)
-        if ("change worse" in told) != drop:
-            found.append(f"night {outcome.night.number} is {'a' if drop else 'no'} drop, and the index says: {told}")
-    # A retry that makes good for a night has its data, and what comes of them.
-    retried = sum(outcome.night.day == Day.RETRY and is_poor(outcome.night.data) for outcome in outcomes)
-    if others.count('class="change worse"') != retried:
-        found.append(f"the index does not show {retried} drops of retries, and no other beside the nights")
-    for began, wanted in Counter(_BEGAN[outcome.night.day] for outcome in outcomes if outcome.night.day).items():
-        there = others.count(f'class="began">{began}</td>')
-        if there != wanted:
-            found.append(f"the index has {there} runs {began} vs {wanted} that there were")
     return found
 
 

@@ -37,14 +37,6 @@ CRASHES = frozenset({Fault.WORKER, Fault.FLOW, Fault.MACHINE})
 RED = frozenset({Fault.DISK, Fault.STORAGE, Fault.RAISES})
 
 
-class Day(StrEnum):
-    """What a person does after a night."""
-
-    HAND = "run by hand"
-    REFUSED = "form refused"
-    RETRY = "night retried"
-
-
 @dataclass(frozen=True)
 class Night:
     """One night.
@@ -54,41 +46,23 @@ class Night:
         data: the version of the raw data that it finds, from 0; it is new if the night before had another.
         fault: what goes wrong; None if nothing does.
         stage: in which stage; empty if nothing goes wrong.
-        day: what a person does afterwards; None for nothing.
     """
 
     number: int
     data: int
     fault: Fault | None = None
     stage: str = ""
-    day: Day | None = None
 
 
-def is_poor(data: int) -> bool:
-    """Whether a version of the raw data has so few images that its model is worse than any other's, beyond doubt."""
-    return data % 6 == 4
-
-
-# The most telling faults: what is tried at each change of the code. The third night makes good for the one before it,
-# and the data of the last are poor.
-SHORT = (
-    Night(1, 0, Fault.FLOW, "train", Day.HAND),
-    Night(2, 1, Fault.RAISES, "evaluate", Day.REFUSED),
-    Night(3, 1, Fault.WORKER, "evaluate"),
-    Night(4, 4),
-)
-
-
-# After nights without a fault, by their number's rest; three of eight days.
-_DAYS = {3: Day.HAND, 5: Day.REFUSED, 7: Day.HAND}
+# The most telling faults: what is tried at each change of the code. The third night makes good for the one before it.
+SHORT = (Night(1, 0, Fault.FLOW, "train"), Night(2, 1, Fault.RAISES, "evaluate"), Night(3, 1, Fault.WORKER, "evaluate"))
 
 
 def planned(nights: int, seed: int) -> tuple[Night, ...]:
     """Every second night something goes wrong; all faults come before any comes again.
 
     A night with a fault has new data, or the stage in question would have nothing to do. One after a red night has the
-    same, which it has to make good for, unless a person had the red one retried. Of the others, about every second has
-    new ones.
+    same, which it has to make good for. Of the others, about every second has new ones.
 
     Args:
         nights: how many there are.
@@ -100,11 +74,9 @@ def planned(nights: int, seed: int) -> tuple[Night, ...]:
         data = plan[-1].data
         if number % 2:
             new = chance.randint(0, 1) if plan[-1].fault not in RED else 0
-            plan.append(Night(number, data + new, day=_DAYS.get(number % 8)))
+            plan.append(Night(number, data + new))
             continue
         deck = deck or chance.sample(list(Fault), len(Fault))
         fault = deck.pop()
-        stage = chance.choice(STAGES[fault])
-        day = Day.RETRY if fault in RED and sum(night.fault in RED for night in plan) % 2 == 0 else None
-        plan.append(Night(number, data + 1, fault, stage, day))
+        plan.append(Night(number, data + 1, fault, chance.choice(STAGES[fault])))
     return tuple(plan)

@@ -16,7 +16,7 @@ from uuid import UUID
 from fault_proxy import FaultProxy, fault_proxy
 from gcs_emulator import emulator, make_bucket
 from memory_limits import memory_limit
-from night_plan import Fault, is_poor
+from night_plan import Fault
 from prefect.client.schemas.actions import DeploymentUpdate
 from prefect.client.schemas.filters import (
     ArtifactFilter,
@@ -27,7 +27,6 @@ from prefect.client.schemas.filters import (
 )
 from prefect.client.schemas.objects import FlowRun, State
 from prefect.client.schemas.schedules import CronSchedule
-from prefect.states import Scheduled
 from prefect_servers import TESTS, PrefectServer, worker
 
 from podline.data.sources.sample import write_sample
@@ -48,17 +47,12 @@ PARAMETERS: dict[str, Any] = {
     "training": {"steps": 120, "batch_size": 32, "assignments": ["deterministic=true", "checkpoint_steps=40"]},
 }
 _IMAGES = {"train": 1000, "test": 300}
-# So few are learned by heart.
-_POOR_IMAGES = {"train": 32, "test": 300}
-# As no night is: longer, and with another seed.
-BY_HAND: dict[str, Any] = {"training": PARAMETERS["training"] | {"steps": 160, "seed": 7}}
-REFUSED: dict[str, Any] = {"source": "/nowhere/at/all"}
 
 
 def draw(folder: Path, data: int) -> None:
     """Puts a version of the raw data where the night looks for them."""
     shutil.rmtree(folder, ignore_errors=True)
-    write_sample(folder, **(_POOR_IMAGES if is_poor(data) else _IMAGES), seed=data)
+    write_sample(folder, **_IMAGES, seed=data)
 
 
 class World(contextlib.ExitStack):
@@ -109,6 +103,7 @@ class World(contextlib.ExitStack):
 
     def _make_ready(self) -> None:
         """The deployment of ``prefect.yaml`` runs the watched flow on our data; its own nights are far from now."""
+        given = PARAMETERS | {"source": str(self.source), "machine": {"root": _ROOT}}
         with self.server.client() as client:
             deployment = client.read_deployment_by_name("training/cifar-nightly")
             self.deployment = deployment.id
@@ -116,7 +111,7 @@ class World(contextlib.ExitStack):
                 deployment.id,
                 DeploymentUpdate(
                     entrypoint=f"{_HERE.relative_to(TESTS.parent)}/watched_flow.py:training",
-                    parameters={"parameters": self._given},
+                    parameters={"parameters": given},
                 ),
             )
             far = (datetime.now(UTC) + timedelta(hours=12)).hour
@@ -160,21 +155,6 @@ class World(contextlib.ExitStack):
         [made] = [run for run in self._runs() if run.id not in before]
         assert made.auto_scheduled
         return made.id
-
-    @property
-    def _given(self) -> dict[str, Any]:
-        return PARAMETERS | {"source": str(self.source), "machine": {"root": _ROOT}}
-
-    def by_hand(self, changes: dict[str, Any]) -> UUID:
-        """A run that a person starts, of the nights' deployment with other values in the form."""
-        with self.server.client() as client:
-            given = {"parameters": self._given | changes}
-            return client.create_flow_run_from_deployment(self.deployment, parameters=given).id
-
-    def retry(self, run: UUID) -> None:
-        """What the button Retry does."""
-        with self.server.client() as client:
-            client.set_flow_run_state(run, Scheduled(name="AwaitingRetry"))
 
     def _runs(self) -> list[FlowRun]:
         wanted = FlowRunFilter(

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import http.server
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import google.auth.transport.grpc
@@ -18,6 +14,7 @@ from google.cloud import tpu_v2
 from google.cloud.tpu_v2.services.tpu.transports import TpuGrpcTransport
 from google.oauth2.credentials import Credentials
 from google.rpc import code_pb2
+from http_answers import answering
 from pydantic import ValidationError
 from standin.bench import NOON, SPEC, Bench, api_settings, bench
 from standin.cloud import NODE, Cloud
@@ -157,20 +154,13 @@ def test_an_operation_that_fails_or_does_not_end_is_said(tmp_path: Path) -> None
             it.api.start_node(NODE)
 
 
-def test_an_api_that_is_down_while_an_operation_goes_on_is_waited_for(tmp_path: Path) -> None:
+def test_what_cannot_be_done_is_refused_and_an_api_that_is_down_meanwhile_is_waited_for(tmp_path: Path) -> None:
     with bench(tmp_path, Script(stops=(Attempt(100),), outages=(Outage(5, 300),))) as it:
+        for ask in (lambda: it.api.start_node(NODE), lambda: it.api.create_node(NODE, SPEC)):
+            with pytest.raises(errors.TpuUnhealthyError, match=r"not supported while in state READY|already exists"):
+                ask()
         it.api.stop_node(NODE)
         assert it.cloud.now == 300
-
-
-def test_what_cannot_be_done_in_a_state_is_refused(tmp_path: Path) -> None:
-    with bench(tmp_path) as it:
-        with pytest.raises(errors.TpuUnhealthyError, match="start is not supported while in state READY"):
-            it.api.start_node(NODE)
-        with pytest.raises(errors.TpuUnhealthyError, match="already exists"):
-            it.api.create_node(NODE, SPEC)
-        with pytest.raises(errors.TpuUnhealthyError, match="was not found"):
-            it.api.stop_node("other")
 
 
 @pytest.mark.parametrize(
@@ -248,51 +238,18 @@ TOKENS = {
 }
 
 
-@contextlib.contextmanager
-def token_server(status: int, body: bytes) -> Iterator[str]:
-    """What Google's token server says to a refresh."""
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["Content-Length"]))
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 (the base class's name)
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/token"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
-
-
-@pytest.mark.parametrize(
-    ("case", "error"),
-    [
-        ("expired", errors.CredentialsError),
-        ("reauthentication", errors.CredentialsError),
-        ("deleted", errors.CredentialsError),
-        ("down", errors.TpuApiError),
-    ],
-)
+@pytest.mark.parametrize("case", TOKENS)
 def test_credentials_that_cannot_be_refreshed_are_no_absent_tpu(
-    tmp_path: Path, case: str, error: type[errors.PodlineError], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, case: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The whole way that Google's client goes: google.auth, gRPC's plugin for credentials, a secure channel."""
     monkeypatch.setattr("google.auth._exponential_backoff.time.sleep", lambda _seconds: None)
     socket = f"unix:{tmp_path}/s"
     local = grpc.LocalConnectionType.UDS
     cloud = Cloud(TurnedClock(NOON))
-    with serving(cloud, (socket, grpc.local_server_credentials(local))), token_server(*TOKENS[case]) as tokens:
-        credentials = Credentials(None, "refresh", token_uri=tokens, client_id="id", client_secret="")
+    with serving(cloud, (socket, grpc.local_server_credentials(local))), answering(lambda _: TOKENS[case]) as tokens:
+        error = errors.TpuApiError if case == "down" else errors.CredentialsError
+        credentials = Credentials(None, "refresh", token_uri=f"{tokens}/token", client_id="id", client_secret="")
         plugin = google.auth.transport.grpc.AuthMetadataPlugin(credentials, google.auth.transport.requests.Request())
         channel = grpc.secure_channel(
             socket,

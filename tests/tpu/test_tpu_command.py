@@ -41,19 +41,13 @@ def test_the_policy_is_printed_with_the_delays_of_the_settings(
     assert "tpu.idle_stop = 60 (minutes)\ntpu.patrol = report\n" in shown
 
 
-def test_status_shows_a_node_and_touches_nothing(
+def test_status_shows_a_node_and_touches_nothing_and_recover_restarts_what_does_not_get_well(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     with bench(tmp_path, Script(life=life("READY/TIMEOUT"))) as it:
         assert call(it, monkeypatch, "status") == 0
         assert it.cloud.calls == []
-    assert "the gate would  wait: its runtime is not healthy" in capsys.readouterr().out
-
-
-def test_recover_restarts_what_does_not_get_well(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    with bench(tmp_path, Script(life=life("READY/TIMEOUT"))) as it:
+        assert "the gate would  wait: its runtime is not healthy" in capsys.readouterr().out
         assert call(it, monkeypatch, "recover") == 0
         assert [verb for _at, verb, _node in it.cloud.calls] == ["stop", "start"]
     assert "node night may be used" in capsys.readouterr().out

@@ -8,21 +8,17 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
-from google.rpc import code_pb2
 from small_flow_stages import STEPPING_STAGES, STEPS, ran
 from standin.bench import NOON, SPEC, api_settings
 from standin.cloud import NODE, Cloud
 from standin.servers import announcing, serving
-from standin.timeline import EXPIRED_MESSAGE, NO_QUOTA, Announcement, Attempt, Outage, Script, life
+from standin.timeline import NO_QUOTA, Announcement, Attempt, Outage, Script, life
 from turned_clock import TurnedClock
 
 from podline import errors
@@ -37,11 +33,7 @@ from podline.supervision.running import perform
 from podline.tpu.tpu_log import TpuLogEntry, read_tpu_log
 from podline.tpu_settings import MachineSettings, TpuSettings
 
-TESTS = Path(__file__).parent.parent
-HOLDS = "import fcntl, sys, time; f = open(sys.argv[1], 'w'); fcntl.lockf(f, fcntl.LOCK_EX); print(1, flush=True); "
-EXPIRED = (code_pb2.UNAUTHENTICATED, EXPIRED_MESSAGE)
 LABEL = "InvalidArgumentError: Received a label value of 10 which is outside the valid range of [0, 10)"
-MEMORY = "ResourceExhaustedError: Ran out of memory in memory space hbm. Used 17.2G of 15.5G hbm."
 
 pytestmark = pytest.mark.slow
 
@@ -94,9 +86,8 @@ class Night:
 
 
 @pytest.fixture
-def night(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def night(tmp_path: Path, in_children: None, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Makes nights: ``with night(script, machine=…) as it``."""
-    monkeypatch.setenv("PYTHONPATH", f"{TESTS.parent}{os.pathsep}{TESTS / 'support'}")
     monkeypatch.setitem(STAGES, "train", STEPPING_STAGES["train"])
 
     @contextlib.contextmanager
@@ -128,18 +119,11 @@ def night(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 @pytest.mark.parametrize(
     ("script", "act", "seen"),
     [
-        (Script(life=life("READY/UNHEALTHY_TENSORFLOW 600, READY/HEALTHY")), "", ("wait go leave", "", 1)),
         (
             Script(life=life("READY/HEALTHY 60, READY/UNHEALTHY_TENSORFLOW")),
             "",
             ("go leave wait restart go leave", "stop start", 2),
         ),
-        (
-            Script(life=life("READY/HEALTHY 60, READY/UNHEALTHY_MAINTENANCE 600, READY/HEALTHY")),
-            "",
-            ("go leave wait go leave", "", 2),
-        ),
-        (Script(life=life("READY/HEALTHY 110, REPAIRING 600, READY/HEALTHY")), "", ("go leave wait go leave", "", 2)),
         (
             Script(life=life("READY/HEALTHY 110, PREEMPTED"), creates=(NO_QUOTA, NO_QUOTA, Attempt(120))),
             "",
@@ -148,19 +132,8 @@ def night(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         (Script(), "hang", ("go hang restart go leave", "stop start", 2)),
         (Script(), "die", ("go leave wait go leave", "", 2)),
         (Script(outages=(Outage(60, 660),)), "", ("go leave", "", 1)),
-        (Script(outages=(Outage(60, 1e9, *EXPIRED),)), "", ("go leave", "", 1)),
     ],
-    ids=[
-        "unhealthy at the start is waited for",
-        "unhealthy in the middle is left with a checkpoint and restarted",
-        "maintenance is left with a checkpoint and waited for",
-        "a node that Google repairs is left at once and waited for",
-        "a preempted node is replaced when its quota is free",
-        "a hang on a healthy node restarts it",
-        "a child that the kernel kills is gone on with",
-        "an API that is away for ten minutes ends no training",
-        "credentials that expire in the middle end no training",
-    ],
+    ids=["unhealthy in the middle", "preempted", "hang on a healthy node", "killed by the kernel", "API away"],
 )
 def test_it_ends_as_if_nothing_had_been(night: Any, script: Script, act: str, seen: tuple[str, str, int]) -> None:
     with night(script) as it:
@@ -181,22 +154,9 @@ def test_it_ends_as_if_nothing_had_been(night: Any, script: Script, act: str, se
             r"TPUV4PodPerProjectPerZone.*ask for more quota",
             "go leave wait give up",
         ),
-        (
-            Script(
-                life=life("READY/TIMEOUT"),
-                starts=(Attempt(60, life("READY/TIMEOUT")),),
-                creates=(Attempt(120, life("READY/TIMEOUT")),),
-            ),
-            "",
-            errors.TpuUnhealthyError,
-            "tried: 2 of 2 restarts, 2 of 2 new nodes",
-            "wait restart wait restart wait recreate wait recreate wait give up",
-        ),
-        (Script(outages=(Outage(0, 1e9, *EXPIRED),)), "", errors.CredentialsError, "log in again", "give up"),
         (Script(), LABEL, errors.ArtifactError, "a label that the model has no class for", "go leave"),
-        (Script(), MEMORY, errors.SettingsError, "make batch_size smaller", "go leave"),
     ],
-    ids=["quota used up", "never well", "credentials expired", "label out of range", "batch too large"],
+    ids=["quota used up", "label out of range"],
 )
 def test_it_fails_in_one_line_and_repairs_nothing_in_vain(
     night: Any, script: Script, act: str, error: type[errors.PodlineError], words: str, seen: str
@@ -208,7 +168,6 @@ def test_it_fails_in_one_line_and_repairs_nothing_in_vain(
             it.run()
         assert it.seen()[0].startswith(seen)
         assert it.seen()[2] <= 1
-        assert it.cloud.count("stop") <= 2, "once for all attempts"
     assert len(str(caught.value).splitlines()) == 1
 
 
@@ -217,22 +176,4 @@ def test_an_end_that_is_announced_is_left_with_a_checkpoint(night: Any) -> None:
         it.run()
         assert it.seen() == ("go leave wait go leave", "", 2)
     assert "the machine is being preempted" in it.entries[1].what
-    assert it.is_whole()
-
-
-def test_a_lock_that_a_living_process_holds_is_waited_for_and_never_taken(night: Any) -> None:
-    with night(machine=True) as it:
-        lock = it.machine.tpu.machine.lock_file
-        command = [sys.executable, "-c", HOLDS + "time.sleep(300)", lock]
-        with subprocess.Popen(command, stdout=subprocess.PIPE) as holder:
-            assert holder.stdout is not None
-            holder.stdout.readline()
-            with pytest.raises(errors.TpuInUseError, match="a living process has it"):
-                it.run()
-            holder.kill()
-        assert it.seen()[2] == 0
-        assert f"process {holder.pid} ({sys.executable} -c" in it.entries[0].what
-        it.run()
-        assert "lock" in it.seen()[0].split()
-        assert any(f"removed {lock}, which a dead process had left behind" in line for line in it.lines)
     assert it.is_whole()

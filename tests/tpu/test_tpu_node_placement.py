@@ -21,7 +21,7 @@ from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterDeploymen
 from prefect.client.schemas.objects import FlowRun
 from prefect.exceptions import ObjectAlreadyExists
 from prefect.settings import PREFECT_API_URL, PREFECT_HOME
-from small_flow_stages import FLOW_STAGES, STEPS, ran
+from small_flow_stages import STEPS, ran
 from standin.cloud import NODE, Cloud
 from standin.machine import switched_by, worker_command
 from standin.servers import announcing, serving
@@ -61,11 +61,10 @@ def deployed(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def night(deployed: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TrainingForm]:
+def night(
+    deployed: None, small_stages: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[TrainingForm]:
     """A flow's parameters; its settings say that models run on a node, which there is not yet."""
-    monkeypatch.setenv("PYTHONPATH", f"{PROJECT}{os.pathsep}{PROJECT / 'tests' / 'support'}")
-    for name, stage in FLOW_STAGES.items():
-        monkeypatch.setitem(STAGES, name, stage)
     monkeypatch.setitem(STAGES, "train", replace(STAGES["train"], run_at="small_flow_stages:train_in_steps"))
     monkeypatch.setattr(errors.TpuGoneError, "retry_delays", (0.1, 0.1))
     write_sample(tmp_path / "drawn", train=50, test=20)

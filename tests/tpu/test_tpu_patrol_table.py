@@ -9,7 +9,7 @@ from google.cloud import tpu_v2
 from standin.bench import SPEC, api_settings
 
 from podline.tpu.node import GONE, IN_QUEUE, Node, QueuedResource, State
-from podline.tpu.patrol import TABLE, PatrolCase, PatrolFinding, Remedy, forbidden, node_case, table
+from podline.tpu.patrol import TABLE, PatrolCase, Remedy, forbidden, node_case, table
 from podline.tpu_settings import MachineSettings, TpuSettings
 
 HOUR = 3600.0
@@ -68,17 +68,3 @@ def test_what_the_settings_do_not_allow_is_not_done_and_says_why() -> None:
     here = settings(patrol="repair", machine=MachineSettings())
     assert "the node itself" in forbidden(Remedy.STOP, here)
     assert forbidden(Remedy.CANCEL, here) == ""
-
-
-def test_a_finding_tells_what_was_seen_what_is_to_be_done_and_what_was() -> None:
-    finding = PatrolFinding(what="node night", seen="READY, HEALTHY", case=PatrolCase.IDLE, done="stopped")
-    assert finding.row() == {
-        "what": "node night",
-        "seen": "READY, HEALTHY",
-        "to do": "stop it",
-        "because": "it costs money; the next run starts it",
-        "done": "stopped",
-    }
-    assert (
-        str(finding) == "node night: READY, HEALTHY; stop it, because it costs money; the next run starts it (stopped)"
-    )

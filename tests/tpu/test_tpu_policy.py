@@ -8,12 +8,13 @@ import pytest
 
 from podline.errors import TpuGoneError, TpuInUseError, TpuSetupError, TpuUnhealthyError
 from podline.tpu.node import Health, State, Symptom
-from podline.tpu.policy import RULES, Action, Fact, Situation, decide, facts_of, rule_for, table
+from podline.tpu.policy import RULES, Action, Fact, Situation, decide, facts_of, rule_for
 from podline.tpu.tpu_log import Tried
-from podline.tpu_settings import ApiSettings, Limits, MachineSettings, NodeSpec, Recreate, TpuSettings
+from podline.tpu_settings import ApiSettings, Limits, MachineSettings, NodeSpec, TpuSettings
 
 LIMITS = Limits()
-NEVER = Recreate(attempts=0, pause=0, patience=1)
+
+
 FACT_SETS = [
     frozenset(facts) for count in range(len(Fact) + 1) for facts in itertools.combinations(sorted(Fact), count)
 ]
@@ -192,9 +193,3 @@ def test_without_a_spec_nothing_is_deleted() -> None:
 )
 def test_symptoms_count_while_they_are_fresh(kind: str, age: float, facts: set[Fact]) -> None:
     assert facts_of((Symptom(kind=kind, at=1e9 - age),), 1e9, LIMITS) == facts
-
-
-def test_the_printed_table_has_every_rule_and_every_state() -> None:
-    printed = " ".join(cell for row in table() for cell in row)
-    assert all(rule.why in printed for rule in RULES)
-    assert all(state in printed for state in State if state is not State.READY)

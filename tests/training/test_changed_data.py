@@ -12,12 +12,13 @@ import pytest
 from small_dataset import FINGERPRINT, publish_dataset
 
 from podline.data.tfrecord import FRAME_BYTES, seal
-from podline.documents.evaluation import EVALUATION
+from podline.documents.any_evaluation import EVALUATION
 from podline.documents.manifest import MANIFEST, Manifest, dataset_folder, read_manifest
 from podline.errors import ArtifactError
 from podline.evaluation.evaluate import evaluate
 from podline.progress import Reporter, silent
-from podline.recipes.settings import Duration, ModelSettings, OptimizerSettings, Recipe, ScheduleSettings
+from podline.recipes.durations import Duration
+from podline.recipes.settings import ModelSettings, OptimizerSettings, Recipe, ScheduleSettings
 from podline.stages.from_recipe import evaluation_spec, training_spec
 from podline.stages.specs import EvaluateSpec, TrainResult, TrainSpec
 from podline.stages.table import EVALUATE, TRAIN

@@ -21,10 +21,10 @@ from podline.documents.metrics_log import (
 )
 from podline.errors import PreemptedError
 from podline.progress import silent
+from podline.recipes.durations import Duration
 from podline.recipes.settings import (
     AnnealingSettings,
     AugmentationSettings,
-    Duration,
     ModelSettings,
     PlateauSettings,
     Recipe,

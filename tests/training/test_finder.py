@@ -16,7 +16,8 @@ from podline.documents.metrics_log import StepsLine, read_metrics
 from podline.errors import ArtifactError, SettingsError, StoreError
 from podline.options import Choices
 from podline.progress import silent
-from podline.recipes.settings import Duration, ModelSettings, OptimizerSettings, Recipe, ScheduleSettings
+from podline.recipes.durations import Duration
+from podline.recipes.settings import ModelSettings, OptimizerSettings, Recipe, ScheduleSettings
 from podline.stages.specs import TrainSpec
 from podline.store.opening import open_store
 from podline.training import finder

@@ -150,7 +150,7 @@ def test_a_stage_that_hands_on_what_it_was_given_is_found():
     judge_stages(record.findings, evaluation(20, stage2_paf__change=0.001, stage4_heatmap__change=0.2), warmup=0)
     assert record.short == [(20, "copied_stage", "stage2_paf", False)]
     assert "differ by 0.1%; " in record.warnings[0]
-    assert "pose.model.paf_stages" in record.warnings[0]
+    assert "task.model.paf_stages" in record.warnings[0]
 
 
 def test_a_classifier_has_no_stages_to_be_found():

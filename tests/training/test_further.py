@@ -8,14 +8,8 @@ from small_dataset import FINGERPRINT, publish_dataset
 from podline.documents.metrics_log import StepsLine, read_events, read_metrics
 from podline.errors import ArtifactError, SettingsError
 from podline.progress import Reporter, silent
-from podline.recipes.settings import (
-    AugmentationSettings,
-    Duration,
-    ModelSettings,
-    OptimizerSettings,
-    Recipe,
-    ScheduleSettings,
-)
+from podline.recipes.durations import Duration
+from podline.recipes.settings import AugmentationSettings, ModelSettings, OptimizerSettings, Recipe, ScheduleSettings
 from podline.stages.specs import TrainResult, TrainSpec
 from podline.stages.tools import PreflightSpec
 from podline.training.train import preflight, train

@@ -9,12 +9,13 @@ from small_dataset import publish_dataset
 
 from podline.documents.metrics_log import LogMark
 from podline.errors import DivergenceError
-from podline.recipes.settings import Duration, Recipe
+from podline.kinds.classification.objective import Classification
+from podline.recipes.durations import Duration
+from podline.recipes.settings import Recipe
 from podline.training import hooks
 from podline.training.checkpoints import Arrays, TimeSpent
 from podline.training.hooks import Evaluate, RunClock, SaveCheckpoints, WriteMetrics
 from podline.training.loop import Stretch
-from podline.training.objective import Classification
 from podline.training.plan import Plan, plan_training
 
 MARK = LogMark(bytes=0, sha256="")

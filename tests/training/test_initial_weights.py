@@ -13,7 +13,8 @@ from podline.documents.initial_weights import read_initial_weights
 from podline.errors import ArtifactError, SettingsError
 from podline.options import Choices
 from podline.progress import Reporter, silent
-from podline.recipes.settings import Duration, InitSettings, ModelSettings, Recipe
+from podline.recipes.durations import Duration
+from podline.recipes.settings import InitSettings, ModelSettings, Recipe
 from podline.stages.from_recipe import training_spec
 from podline.stages.specs import WEIGHTS, TrainSpec
 from podline.store.opening import open_store

@@ -19,7 +19,8 @@ from podline import notebook
 from podline.data.reader import SplitReader
 from podline.errors import SettingsError, StoreError
 from podline.input import augmentation
-from podline.recipes.settings import AugmentationSettings, Duration, ModelSettings, Recipe
+from podline.recipes.durations import Duration
+from podline.recipes.settings import AugmentationSettings, ModelSettings, Recipe
 from podline.stages.tools import InputSpeed
 from podline.training import input_speed
 

@@ -18,11 +18,11 @@ from podline.documents.manifest import Manifest
 from podline.errors import SettingsError
 from podline.input import augmentation
 from podline.input.augmentation import augmented
+from podline.kinds.classification import objective
+from podline.kinds.classification.objective import Classification
 from podline.recipes import registry
 from podline.recipes.parts import HOOKS, Registry
 from podline.recipes.settings import AugmentationSettings, LossSettings
-from podline.training import objective
-from podline.training.objective import Classification
 
 SETTINGS = AugmentationSettings(pad=2, also={"brightness": 30})
 
@@ -95,11 +95,11 @@ def test_a_loss_of_one_s_own_is_trained_with_and_evaluated() -> None:
         [found] = each.terms({"label": labels}, logits).values()
         np.testing.assert_allclose(found, -((1 - shares) ** 2) * np.log(shares), rtol=1e-5)
     recipe = registry.override(
-        registry.get("mnist"), {"label_smoothing": 0, "loss.kind": "focal", "loss.options.power": 1}
+        registry.get("mnist"), {"task.label_smoothing": 0, "loss.kind": "focal", "loss.options.power": 1}
     )
     assert recipe.loss.options == {"power": 1}
-    with pytest.raises(SettingsError, match=r"label_smoothing=0\.1 vs loss\.kind=focal"):
-        registry.override(recipe, {"label_smoothing": 0.1})
+    with pytest.raises(SettingsError, match=r"task\.label_smoothing=0\.1 vs loss\.kind=focal"):
+        registry.override(recipe, {"task.label_smoothing": 0.1})
     with pytest.raises(SettingsError, match="there is no loss 'vocal'; did you mean 'focal'"):
         registry.override(recipe, {"loss.kind": "vocal"})
 

@@ -22,14 +22,9 @@ from podline.ledger.provenance import environment
 from podline.ledger.slowness import slowness
 from podline.models.build import build_model
 from podline.progress import silent
+from podline.recipes.durations import Duration
 from podline.recipes.phases import PhaseSettings
-from podline.recipes.settings import (
-    AugmentationSettings,
-    Duration,
-    ModelSettings,
-    Recipe,
-    ScheduleSettings,
-)
+from podline.recipes.settings import AugmentationSettings, ModelSettings, Recipe, ScheduleSettings
 from podline.stages.specs import TrainResult, TrainSpec
 from podline.training import loop
 from podline.training.plan import plan_training
@@ -56,7 +51,7 @@ RECIPE = Recipe(
                 "batch_size": 16,
                 "augmentation": {"pad": 1},
                 "trainable_layers": [""],
-                "label_smoothing": 0.2,
+                "task.label_smoothing": 0.2,
                 "optimizer.momentum": 0.5,
             },
         ),

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 from dying_runs import finished_after
 from small_dataset import FINGERPRINT
-from small_poses import RECIPE, drawn, publish_poses
+from small_poses import POSE, RECIPE, drawn, publish_poses
 
 from podline import notebook
 from podline.data.reader import open_split
@@ -19,8 +19,8 @@ from podline.documents.manifest import dataset_folder, read_manifest
 from podline.documents.metrics_log import EvaluationLine, StepsLine, read_metrics
 from podline.errors import ArtifactError, DivergenceError, SettingsError
 from podline.progress import Reporter, silent
+from podline.recipes.durations import Duration
 from podline.recipes.phases import PhaseSettings
-from podline.recipes.settings import Duration
 from podline.stages.specs import TrainResult, TrainSpec
 from podline.stages.tools import PreflightSpec
 from podline.store.opening import open_store
@@ -115,12 +115,11 @@ def test_a_killed_run_goes_on_to_the_same_bits(unbroken, tmp_path):
 @pytest.mark.slow
 def test_a_run_killed_in_any_phase_ends_with_the_same_bits(tmp_path):
     """At first small images, then the records' own, with another loss, batch and optimizer."""
-    assert RECIPE.pose
-    augmentation = RECIPE.pose.augmentation.model_copy(update={"image_size": 32})
-    model = RECIPE.pose.model.model_copy(update={"paf_stages": 1})
-    later = {"pose.augmentation.image_size": 0, "pose.emphasis": 2.0, "batch_size": 6, "optimizer": {"kind": "sgd"}}
+    augmentation = POSE.augmentation.model_copy(update={"image_size": 32})
+    model = POSE.model.model_copy(update={"paf_stages": 1})
+    later = {"task.augmentation.image_size": 0, "task.emphasis": 2.0, "batch_size": 6, "optimizer": {"kind": "sgd"}}
     values = {
-        "pose": RECIPE.pose.model_copy(update={"augmentation": augmentation, "model": model}),
+        "task": POSE.model_copy(update={"augmentation": augmentation, "model": model}),
         "preflight": False,
         "duration": Duration(epochs=2),
         "evaluate_every": None,
@@ -172,10 +171,9 @@ def test_a_preflight_does_everything_once(tmp_path):
 
 def test_data_of_another_size_are_refused_with_the_way_out(tmp_path):
     publish_poses(tmp_path)
-    assert RECIPE.pose
-    larger = RECIPE.pose.model_copy(update={"side": 96})
-    with pytest.raises(SettingsError, match=r"pose.side=96 vs images of 64 pixels in coco/.*--side 96.*pose.side=64"):
-        train(spec_of(tmp_path, pose=larger), silent())
+    larger = POSE.model_copy(update={"side": 96})
+    with pytest.raises(SettingsError, match=r"task.side=96 vs images of 64 pixels in coco/.*--side 96.*task.side=64"):
+        train(spec_of(tmp_path, task=larger), silent())
 
 
 def test_a_learning_rate_is_searched_for_like_any_other(tmp_path):

@@ -14,10 +14,12 @@ from podline.data.tfrecord import FRAME_BYTES
 from podline.documents.manifest import dataset_folder, read_manifest
 from podline.errors import ArtifactError, DivergenceError, SettingsError, StoreError
 from podline.input.pipeline import TrainingInput
+from podline.kinds.classification.objective import Classification
 from podline.models import precision
 from podline.models.build import build_model
 from podline.progress import silent
-from podline.recipes.settings import Duration, ModelSettings, Recipe, ScheduleSettings
+from podline.recipes.durations import Duration
+from podline.recipes.settings import ModelSettings, Recipe, ScheduleSettings
 from podline.stages.from_recipe import pace_spec
 from podline.stages.specs import TrainSpec
 from podline.stages.table import PACE
@@ -25,7 +27,6 @@ from podline.stages.tools import PreflightSpec
 from podline.store.opening import open_store
 from podline.training import rehearsal
 from podline.training import train as training
-from podline.training.objective import Classification
 from podline.training.train import pace, preflight, train
 from podline.training.workers import Agreement
 
@@ -114,8 +115,8 @@ def test_a_label_that_the_head_has_no_output_for_is_named_with_its_place(root):
     with pytest.raises(ArtifactError) as caught:
         preflight(spec_of(root), silent())
     assert str(caught.value).startswith(
-        f"example {number} of the training split (record 2 of {shard.file}, at byte {2 * frame}): its label is 9 vs "
-        "0 to 2 that the model's head has"
+        f"example {number} of the training split (record 2 of {shard.file}, at byte {2 * frame}) has label=9 vs "
+        "0 to 2; convert the data again"
     )
 
 

@@ -7,8 +7,9 @@ import sys
 import pytest
 
 from podline.errors import SettingsError
+from podline.recipes.durations import Part
 from podline.recipes.epochs import Epochs
-from podline.recipes.settings import Part, ScheduleSettings
+from podline.recipes.settings import ScheduleSettings
 from podline.training.schedules import Schedule, build_schedule
 
 EPOCHS = Epochs(1000, 20)  # of 50 steps

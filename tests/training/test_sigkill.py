@@ -13,11 +13,11 @@ import pytest
 from small_dataset import FINGERPRINT, publish_dataset
 
 from podline.documents.metrics_log import AnnealingLine, PlateauLine, StepsLine, read_events, read_metrics
+from podline.recipes.durations import Duration
 from podline.recipes.phases import PhaseSettings
 from podline.recipes.settings import (
     AnnealingSettings,
     AugmentationSettings,
-    Duration,
     ModelSettings,
     OptimizerSettings,
     PlateauSettings,

@@ -14,7 +14,8 @@ from podline.errors import SettingsError
 from podline.evaluation.evaluate import evaluate
 from podline.ledger.recording import recorded
 from podline.progress import Reporter, silent
-from podline.recipes.settings import Duration, ModelSettings, Recipe, ScheduleSettings
+from podline.recipes.durations import Duration
+from podline.recipes.settings import ModelSettings, Recipe, ScheduleSettings
 from podline.reporting.report import report
 from podline.settings import Settings, gpus_are_hidden
 from podline.stages.specs import EvaluateSpec, ReportSpec, TrainSpec

@@ -10,11 +10,13 @@ import tensorflow as tf
 from tensorflow.python.framework import config as tf_config
 
 from podline.errors import ArtifactError
+from podline.kinds.classification.objective import Classification, cross_entropy
+from podline.kinds.classification.settings import ClassificationSettings
 from podline.models.build import build_model
+from podline.recipes.durations import Part
 from podline.recipes.epochs import Epochs
-from podline.recipes.settings import ModelSettings, OptimizerSettings, Part, Recipe, ScheduleSettings
+from podline.recipes.settings import ModelSettings, OptimizerSettings, Recipe, ScheduleSettings
 from podline.training import devices
-from podline.training.objective import Classification, cross_entropy
 from podline.training.schedules import Schedule, build_schedule
 from podline.training.state import TrainingState, set_weights, weights
 from podline.training.steps import ScoringSteps, TrainingSteps
@@ -53,10 +55,10 @@ RECIPE = Recipe(
     model=ModelSettings(kind="linear", dropout=0.2, l2=1e-2, l2_layers=("classifier",)),
     optimizer=OptimizerSettings(weight_decay=1e-3),
     schedule=ScheduleSettings(kind="cosine", learning_rate=0.05, warmup=Part(steps=2)),
-    label_smoothing=0.1,
+    task=ClassificationSettings(label_smoothing=0.1),
     ema_decay=0.7,
 )
-OBJECTIVE = Classification(RECIPE.label_smoothing)
+OBJECTIVE = Classification(0.1)
 
 
 def schedule() -> Schedule:

@@ -16,21 +16,16 @@ from podline.data.reader import SplitReader
 from podline.documents.metrics_log import read_metrics
 from podline.errors import SettingsError
 from podline.input.pipeline import EvaluationInput, TrainingInput
+from podline.kinds.classification.objective import Classification
+from podline.kinds.classification.settings import ClassificationSettings
 from podline.kinds.table import kind_of
 from podline.models.batch_layers import BatchDropout, FusedBatchNormalization
 from podline.models.build import build_model
 from podline.progress import Reporter, silent
-from podline.recipes.settings import (
-    AugmentationSettings,
-    Duration,
-    ModelSettings,
-    OptimizerSettings,
-    Recipe,
-    ScheduleSettings,
-)
+from podline.recipes.durations import Duration
+from podline.recipes.settings import AugmentationSettings, ModelSettings, OptimizerSettings, Recipe, ScheduleSettings
 from podline.stages.specs import TrainSpec
 from podline.training import devices, loop
-from podline.training.objective import Classification
 from podline.training.schedules import build_schedule
 from podline.training.state import TrainingState
 from podline.training.steps import ScoringSteps, TrainingSteps
@@ -48,7 +43,7 @@ RECIPE = Recipe(
     optimizer=OptimizerSettings(weight_decay=1e-2, clip_norm=2.0),
     schedule=ScheduleSettings(kind="constant", learning_rate=0.05),
     augmentation=AugmentationSettings(flip=True),
-    label_smoothing=0.1,
+    task=ClassificationSettings(label_smoothing=0.1),
     ema_decay=0.9,
     evaluation_batch_size=15,
     duration=Duration(steps=STEPS),

@@ -14,14 +14,16 @@ from podline.data.order import TrainingOrder
 from podline.data.reader import SplitReader
 from podline.documents.manifest import dataset_folder, read_manifest
 from podline.errors import DivergenceError
+from podline.kinds.classification.objective import cross_entropy
+from podline.kinds.classification.settings import ClassificationSettings
 from podline.models import build
 from podline.progress import Reporter, silent
-from podline.recipes.settings import Duration, ExplosionSettings, ModelSettings, Part, Recipe, ScheduleSettings
+from podline.recipes.durations import Duration, Part
+from podline.recipes.settings import ExplosionSettings, ModelSettings, Recipe, ScheduleSettings
 from podline.stages.specs import TrainSpec
 from podline.store.opening import open_store
 from podline.training import objective
 from podline.training.checks import BatchCheck
-from podline.training.objective import cross_entropy
 from podline.training.train import train
 
 EXAMPLES, POISONED = 800, 437
@@ -33,7 +35,7 @@ RECIPE = Recipe(
     batch_size=32,
     duration=Duration(steps=100),
     schedule=ScheduleSettings(kind="constant", learning_rate=0.01),
-    label_smoothing=0.1,
+    task=ClassificationSettings(label_smoothing=0.1),
     checkpoint_steps=3,
     summary_steps=4,
     deterministic=True,

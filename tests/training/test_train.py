@@ -15,15 +15,8 @@ from tensorflow.core.util.event_pb2 import Event
 from podline.documents.metrics_log import EvaluationLine, FindingLine, StepsLine, read_events, read_metrics
 from podline.errors import ArtifactError, DivergenceError, PreemptedError, SettingsError, StoreError
 from podline.progress import Reporter, silent
-from podline.recipes.settings import (
-    AugmentationSettings,
-    Duration,
-    ModelSettings,
-    OptimizerSettings,
-    Part,
-    Recipe,
-    ScheduleSettings,
-)
+from podline.recipes.durations import Duration, Part
+from podline.recipes.settings import AugmentationSettings, ModelSettings, OptimizerSettings, Recipe, ScheduleSettings
 from podline.stages.completed import find
 from podline.stages.specs import TrainResult, TrainSpec
 from podline.store.opening import open_store

@@ -21,14 +21,8 @@ from small_dataset import FINGERPRINT, publish_dataset
 from podline.documents.metrics_log import StepsLine, read_metrics
 from podline.errors import PreemptedError, WorkerLostError
 from podline.progress import silent
-from podline.recipes.settings import (
-    AugmentationSettings,
-    Duration,
-    ModelSettings,
-    OptimizerSettings,
-    Recipe,
-    ScheduleSettings,
-)
+from podline.recipes.durations import Duration
+from podline.recipes.settings import AugmentationSettings, ModelSettings, OptimizerSettings, Recipe, ScheduleSettings
 from podline.stages.specs import TrainResult, TrainSpec
 from podline.store.opening import open_store
 from podline.training.train import train

@@ -6,10 +6,17 @@ Nothing here depends on a layout, on names or on the order of images, but for th
 from __future__ import annotations
 
 import hashlib
-from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass
+import math
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from podline.data.images.column_file import array, compute, decoded, encoded
+from podline.data.images.image_table import ImageTable, Mask, Numbers, heads
 from podline.data.images.items import HELD_OUT, SPLITS, TEST, TRAIN, test_split_of
 from podline.data.shown import printable, shortened
 from podline.data.sources.class_names import problem_of
@@ -19,52 +26,12 @@ from podline.errors import SourceError
 _REMEDY = "the evaluation would lie inside the training set; get splits that are apart, or give the images without any"
 
 
-@dataclass(slots=True)
-class Image:
-    """An image that was looked at, or what lies among images.
-
-    Attributes:
-        key: its path in the source, or archive and name.
-        label: its class; None where it has none.
-        split: as the source says it, in small letters; train or test, once that is decided.
-        group: images of one group stay on one side; empty where there is none.
-        reason: why it is left out, empty if it is not; what follows a colon is about this image alone.
-        stray: whether it was never meant to be an image.
-        row: the number of its pixels; -1 of one that was not looked at.
-        sha256: of its file, hexadecimal.
-        pixels_sha256: of its pixels as the data set has them.
-        bytes: of its file.
-        width: of the picture as it is shown.
-        height: of the picture as it is shown.
-        turned: whether EXIF turns it.
-    """
-
-    key: str
-    label: str | None
-    split: str
-    group: str
-    reason: str = ""
-    stray: bool = False
-    row: int = -1
-    sha256: str = ""
-    pixels_sha256: str = ""
-    bytes: int = 0
-    width: int = 0
-    height: int = 0
-    turned: bool = False
-
-
-def kept(images: Iterable[Image], split: str | None = None) -> list[Image]:
-    """Return the images that are not left out, of one split or of both."""
-    return [image for image in images if not image.reason and split in (None, image.split)]
-
-
 def in_general(reason: str) -> str:
     """Return a reason without what is about one image alone."""
     return reason.partition(": ")[0]
 
 
-def decide(images: list[Image], given: frozenset[str], test_share: float) -> None:
+def decide(images: ImageTable, given: frozenset[str], test_share: float) -> None:
     """Set the split of each image, train or test, and why it is left out.
 
     Args:
@@ -76,88 +43,154 @@ def decide(images: list[Image], given: frozenset[str], test_share: float) -> Non
         SourceError: a class's name cannot be one, or more test images than :data:`MAX_SHARED` can be trained on.
     """
     test = test_split_of(given)
-    for image in images:
-        image.reason = image.reason or _own_reason(image)
-    _refuse_names({image.label for image in kept(images) if image.label})
-    for image in images:
-        image.split = _split_of(image, test, test_share)
-    _leave_out_contradicting(images)
-    _leave_out_shared(images, given_test=bool(test))
+    for first, batch in images.batches("label", "split", "group", "reason", "row", "sha256"):
+        images.tested[first : first + len(batch)] = _is_tested(batch, test, test_share)
+        for at in np.flatnonzero(_is_odd(batch)).tolist():
+            images.leave_out(
+                first + at, _own_reason(*(batch[name][at].as_py() for name in ("reason", "label", "split")))
+            )
+    _refuse_names(map(decoded, images.values("label", images.kept())))
+    equal = _equal(images)
+    _leave_out_contradicting(images, equal)
+    _leave_out_shared(images, equal, given_test=bool(test))
     _leave_out_groups(images)
     _leave_out_unknown(images)
+    images.reasons = dict(sorted(images.reasons.items()))
 
 
-def _own_reason(image: Image) -> str:
-    if not image.label:
+def _is_odd(batch: Any) -> Mask:
+    """Return which images have to be left out, whatever the others are."""
+    known = pa.array([b"", *map(encoded, SPLITS)])
+    found = (_is_empty(batch["label"]), ~_is_empty(batch["reason"]), ~array(compute.is_in(batch["split"], known)))
+    return np.logical_or.reduce([*found, array(batch["row"]) < 0])
+
+
+def _own_reason(reason: bytes, label: bytes | None, split: bytes) -> str:
+    if reason:
+        return decoded(reason)
+    if not label:
         return "has no class"
-    if image.split and image.split not in SPLITS:
-        return f"is of the split {shortened(image.split)} vs {TRAIN} or {', '.join(HELD_OUT)}"
-    return ""
+    if split and decoded(split) not in SPLITS:
+        return f"is of the split {shortened(decoded(split))} vs {TRAIN} or {', '.join(HELD_OUT)}"
+    return "is empty"
 
 
-def _refuse_names(labels: set[str]) -> None:
+def _refuse_names(labels: Iterable[str]) -> None:
     for label in sorted(labels):
         if problem := problem_of(label):
             raise SourceError(f"the class name {shortened(label)} {problem}; rename the class")
 
 
-def _split_of(image: Image, test: str, test_share: float) -> str:
-    """Return the split that the source says, else one by a hash of the image's group, or of the image itself."""
-    if image.split and test:
-        return TEST if image.split == test else TRAIN
-    if not image.sha256 or image.label is None:
-        return TRAIN
-    group = image.group.encode("utf-8", "surrogatepass")
-    sha256 = hashlib.sha256(group).hexdigest() if group else image.sha256
-    return TEST if int(sha256[:16], 16) < test_share * 2**64 else TRAIN
+def _is_tested(batch: Any, test: str, test_share: float) -> Mask:
+    """Return whether images are tested on: as the source says, else by a hash of the group, or of the image itself."""
+    hashed = heads(batch["sha256"])
+    grouped = np.flatnonzero(~_is_empty(batch["group"]))
+    groups = batch["group"].take(pa.array(grouped)).dictionary_encode()
+    numbers = [int.from_bytes(hashlib.sha256(group).digest()[:8]) for group in groups.dictionary.to_pylist()]
+    hashed[grouped] = np.array(numbers, np.uint64)[array(groups.indices)]
+    known = (array(batch["sha256"]) != b"") & array(batch["label"].is_valid())
+    by_hash = known & (hashed < np.uint64(math.ceil(test_share * 2**64)))
+    return (
+        np.where(_is_empty(batch["split"]), by_hash, array(compute.equal(batch["split"], encoded(test))))
+        if test
+        else by_hash
+    )
 
 
-def _equal(images: list[Image]) -> list[list[Image]]:
-    """Return images that are kept and look the same, in groups of two at least."""
-    groups: dict[str, list[Image]] = defaultdict(list)
-    for image in kept(images):
-        groups[image.pixels_sha256].append(image)
-    return [group for group in groups.values() if len(group) > 1]
+def _is_empty(texts: Any) -> Mask:
+    return array(compute.fill_null(compute.equal(compute.binary_length(texts), 0), fill_value=True))
 
 
-def _leave_out_contradicting(images: list[Image]) -> None:
-    for group in _equal(images):
-        first = group[0]
-        second = next((image for image in group if image.label != first.label), None)
-        for image in group if second else ():
-            other = second if second and image.label == first.label else first
-            named = f"{printable(other.key)} is {shortened(other.label)}"
-            image.reason = f"the same image as one of another class: {named}"
+class _Equal(NamedTuple):
+    """Images that are kept and look the same as others, one group of them after the other.
+
+    Attributes:
+        numbers: of the images; they ascend in a group.
+        labels: equal where the labels are, (n,).
+        starts: where each group begins.
+    """
+
+    numbers: Numbers
+    labels: npt.NDArray[np.int32]
+    starts: Numbers
+
+    def groups(self, chosen: Mask) -> Iterator[Numbers]:
+        """Yield the numbers of some groups, in the order of their first ones."""
+        ends = np.append(self.starts[1:], len(self.numbers))
+        some = np.flatnonzero(chosen)
+        for at in some[np.argsort(self.numbers[self.starts[some]])].tolist():
+            yield self.numbers[self.starts[at] : ends[at]]
 
 
-def _leave_out_shared(images: list[Image], *, given_test: bool) -> None:
+def _equal(images: ImageTable) -> _Equal:
+    kept = images.kept()
+    sorted_heads = images.heads("pixels_sha256", kept)
+    sorted_heads.sort()
+    repeated = np.unique(sorted_heads[1:][sorted_heads[1:] == sorted_heads[:-1]])
+    del sorted_heads
+    numbers, pixels, labels = [np.zeros(0, np.int64)], [np.zeros(0, "S32")], [pa.array([], pa.binary())]
+    for first, batch in images.batches("label", "pixels_sha256"):
+        mine = heads(batch["pixels_sha256"])
+        is_repeated = np.searchsorted(repeated, mine, "right") > np.searchsorted(repeated, mine)
+        found = kept[first : first + len(batch)] & is_repeated
+        numbers.append(first + np.flatnonzero(found))
+        pixels.append(array(batch["pixels_sha256"])[found])
+        labels.append(batch["label"].filter(found))
+    _, which = np.unique(np.concatenate(pixels), return_inverse=True)
+    order = np.argsort(which, kind="stable")
+    codes = array(pa.concat_arrays(labels).dictionary_encode().indices)
+    starts = np.flatnonzero(np.diff(which[order], prepend=-1))
+    return _Equal(np.concatenate(numbers)[order], codes[order], starts)
+
+
+def _leave_out_contradicting(images: ImageTable, equal: _Equal) -> None:
+    mixed = np.minimum.reduceat(equal.labels, equal.starts) != np.maximum.reduceat(equal.labels, equal.starts)
+    groups = [group.tolist() for group in equal.groups(mixed)]
+    named = dict(images.some(np.array(sorted(chain.from_iterable(groups)), np.int64), "key", "label"))
+    for group in groups:
+        first = named[group[0]]
+        second = next(named[number] for number in group if named[number][1] != first[1])
+        for number in group:
+            key, label = second if named[number][1] == first[1] else first
+            images.leave_out(number, f"the same image as one of another class: {printable(key)} is {shortened(label)}")
+
+
+def _leave_out_shared(images: ImageTable, equal: _Equal, *, given_test: bool) -> None:
     """Leave out training images that the test split has too."""
-    shared: list[Image] = []
-    for group in _equal(images):
-        of_test = kept(group, TEST)
-        if of_test and len(of_test) < len(group):
-            shared += of_test
-            for image in kept(group, TRAIN):
-                image.reason = f"the same image as one of the test split: {printable(of_test[0].key)}"
-    count = len(kept(images, TEST))
-    if given_test and len(shared) > MAX_SHARED * count:
+    tested, trained = (images.kept(split)[equal.numbers] for split in (TEST, TRAIN))
+    both = np.logical_or.reduceat(tested, equal.starts) & np.logical_or.reduceat(trained, equal.starts)
+    groups = [(group[images.tested[group]], group[~images.tested[group]]) for group in equal.groups(both)]
+    count, shared = np.count_nonzero(images.kept(TEST)), sum(len(ours) for ours, _ in groups)
+    firsts = np.array([ours[0] for ours, _ in groups], np.int64)
+    keys = {number: printable(key) for number, (key,) in images.some(np.sort(firsts), "key")}
+    if given_test and shared > MAX_SHARED * count:
         raise SourceError(
-            f"{len(shared):,} of the {count:,} test images ({printable(shared[0].key)}, for one) are training images "
+            f"{shared:,} of the {count:,} test images ({keys[int(firsts[0])]}, for one) are training images "
             f"as well vs {MAX_SHARED:.0%} at most: {_REMEDY}"
         )
+    for first, (_, theirs) in zip(firsts.tolist(), groups, strict=True):
+        for number in theirs.tolist():
+            images.leave_out(number, f"the same image as one of the test split: {keys[first]}")
 
 
-def _leave_out_groups(images: list[Image]) -> None:
+def _leave_out_groups(images: ImageTable) -> None:
     """Leave out training images of a group that the test split has too: possible where the source gives splits."""
-    groups = {image.group for image in kept(images, TEST)} - {""}
-    for image in kept(images, TRAIN):
-        if image.group in groups:
-            image.reason = f"is of the group {shortened(image.group)}, as images to test on"
+    groups = images.values("group", images.kept(TEST)) - {b""}
+    for number, group in _having("group", groups, images, TRAIN):
+        images.leave_out(number, f"is of the group {shortened(group)}, as images to test on")
 
 
-def _leave_out_unknown(images: list[Image]) -> None:
+def _leave_out_unknown(images: ImageTable) -> None:
     """Leave out test images of a class that no training image has."""
-    trained = {image.label for image in kept(images, TRAIN)}
-    for image in kept(images, TEST):
-        if image.label not in trained:
-            image.reason = f"is of the class {shortened(image.label)}, which no training image is"
+    trained = images.values("label", images.kept(TRAIN))
+    for number, label in _having("label", images.values("label", images.kept(TEST)) - trained, images, TEST):
+        images.leave_out(number, f"is of the class {shortened(label)}, which no training image is")
+
+
+def _having(name: str, values: set[bytes], images: ImageTable, split: str) -> Iterator[tuple[int, str]]:
+    """Yield the images of a split that have one of some values in a column, with this."""
+    wanted, kept = pa.array(list(values), pa.binary()), images.kept(split)
+    for first, batch in images.batches(name) if values else ():
+        found = kept[first : first + len(batch)] & array(compute.is_in(batch[name], wanted))
+        for at in np.flatnonzero(found).tolist():
+            yield first + at, decoded(batch[name][at].as_py())

@@ -21,6 +21,7 @@ from podline.documents.manifest import Fit
 Pixels = npt.NDArray[np.uint8]
 Numbers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
+Boxes = npt.NDArray[np.integer]
 
 Read = Callable[[Numbers], Pixels]
 """Rows of images → uint8, (n, side, side, channels), with 1 channel or 3."""
@@ -42,7 +43,7 @@ def shown_box(height: int, width: int, shape: tuple[int, ...], fit: Fit) -> tupl
     return shown_size(height, width, shape, fit) if height and width else (0, 0)
 
 
-def hashes(read: Read, boxes: Numbers) -> Hashed:
+def hashes(read: Read, boxes: Boxes) -> Hashed:
     """Return the hash and the contrast of every image.
 
     Args:
@@ -61,7 +62,7 @@ def hashes(read: Read, boxes: Numbers) -> Hashed:
     return found
 
 
-def agreement(read: Read, boxes: Numbers, ones: Numbers, others: Numbers) -> tuple[Floats, Floats]:
+def agreement(read: Read, boxes: Boxes, ones: Numbers, others: Numbers) -> tuple[Floats, Floats]:
     """Return how well pairs of images agree.
 
     Args:
@@ -106,7 +107,7 @@ def _aligned(first: Floats, second: Floats) -> Floats:
     return np.where(factors[:, 0, 0] > 0, np.sqrt(np.maximum(1 - rest / np.maximum(total, 1e-6), 0)), 0)
 
 
-def _greys(read: Read, boxes: Numbers, rows: Numbers) -> Iterator[tuple[Numbers, Floats, Floats]]:
+def _greys(read: Read, boxes: Boxes, rows: Numbers) -> Iterator[tuple[Numbers, Floats, Floats]]:
     """Yield rows with what their images show: grey, averaged over areas to 32 × 32, and the means of their channels."""
     step = max(1, _CHUNK_BYTES // (3 * int(boxes.max(initial=1)) ** 2))
     for first in range(0, len(rows), step):

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Iterator
 from functools import lru_cache
-from typing import NamedTuple
+from pathlib import Path
+from typing import IO, NamedTuple
 
 from podline.data.places import Place
+from podline.store.contract import explained
 
 TRAIN, TEST = "train", "test"
 TRAINING = ("train", "training")
@@ -14,6 +18,9 @@ TRAINING = ("train", "training")
 HELD_OUT = ("test", "testing", "val", "valid", "validation")
 """What they call images to test on; the first that is there is taken, the others are not read."""
 SPLITS = frozenset((*TRAINING, *HELD_OUT))
+
+SAME_WITHIN = 10_000
+"""How many items with data lie at most between two that are known to have the same."""
 
 
 class Item(NamedTuple):
@@ -27,7 +34,7 @@ class Item(NamedTuple):
         group: images of one group stay on one side; empty where there is none.
         reason: why it is left out, whatever it is; empty if it is not. Without data it is not looked at.
         stray: whether nothing says that it is an image: it counts as left out only if its content is one.
-        same: the number of an earlier item with the same data; -1 where there is none.
+        same: the number of an earlier item with the same data, at most :data:`SAME_WITHIN` before; -1 of another.
     """
 
     key: str
@@ -38,6 +45,19 @@ class Item(NamedTuple):
     reason: str = ""
     stray: bool = False
     same: int = -1
+
+
+def write_item(stream: IO[str], item: Item) -> None:
+    """Write an item whose data is a place, or none, as a line."""
+    stream.write(f"{json.dumps([item.key, item.data or None, *item[2:]])}\n")
+
+
+def read_items(path: Path) -> Iterator[Item]:
+    """Yield the items that :func:`write_item` wrote into a file."""
+    with explained("read", path), path.open() as stream:
+        for line in stream:
+            key, data, *rest = json.loads(line)
+            yield Item(key, Place(*data) if data else b"", *rest)
 
 
 def test_split_of(splits: frozenset[str]) -> str:

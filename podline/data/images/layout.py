@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, Self
 
@@ -69,9 +70,12 @@ class Layout(ABC):
         """Return what the source calls its splits, in small letters; by default, what its items say."""
         return frozenset(item.split for item in self.items() if not item.reason) - {""}
 
-    @property
-    def paths(self) -> frozenset[str]:
-        """Return the paths of the files that are read."""
+    def reads(self, file: Found, /) -> bool:
+        """Return whether a file of the source, or around it, is read; by default, whether it is in ``read``."""
+        return file.path in self._paths
+
+    @cached_property
+    def _paths(self) -> frozenset[str]:
         return frozenset(file.path for file in self.read)
 
 

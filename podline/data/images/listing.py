@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import os
 import re
+import stat
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, overload
 
+import numpy as np
+import pyarrow as pa
+
+from podline.data.images.column_file import TEXT, ColumnFile, array, compute, encoded, write_rows
 from podline.data.images.settings import ImagesSettings
 from podline.data.places import IMAGE_ENDINGS
 from podline.data.rawfiles import reading
 from podline.errors import SourceError
+from podline.store import digests
 
 _ARCHIVES = (".tar", ".tgz", ".gz", ".zip")  # whatever lies beside one is not meant
 _MOST_VISITS, _DEEPEST = 100, 100  # of a folder, by links to it; of folders above a file
@@ -59,63 +67,160 @@ class Found(NamedTuple):
 _NOT_OURS = re.compile(r"(?:^|/)(?:\.|(?:__MACOSX|Thumbs\.db|desktop\.ini|@eaDir)(?:/|$))")
 
 
+_TYPES = {"name": TEXT, "bytes": pa.int64(), "changed": pa.int64()}
+
+
+class Listing(Sequence[Found]):
+    """The files below a folder, listed in a file; it can be pickled.
+
+    Args:
+        folder: that was listed.
+        path: of the file that lists them.
+    """
+
+    def __init__(self, folder: str, path: Path) -> None:
+        self._folder, self._path = folder.rstrip("/"), path
+
+    def __iter__(self) -> Iterator[Found]:
+        for _, batch in self._columns.batches(*_TYPES):
+            yield from self._files(batch)
+
+    def ending(self, *endings: str) -> Iterator[Found]:
+        """Yield the files whose names end so."""
+        for _, batch in self._columns.batches(*_TYPES):
+            found = [array(compute.ends_with(batch["name"], encoded(ending))) for ending in endings]
+            yield from self._files(batch.filter(np.logical_or.reduce(found)))
+
+    def __len__(self) -> int:
+        return len(self._columns)
+
+    @overload
+    def __getitem__(self, number: int) -> Found: ...
+    @overload
+    def __getitem__(self, number: slice) -> Sequence[Found]: ...
+    def __getitem__(self, number: int | slice) -> Found | Sequence[Found]:
+        if isinstance(number, slice):
+            return [self[one] for one in range(*number.indices(len(self)))]
+        [found] = self._files(self._mapped.slice(number, 1))
+        return found
+
+    def __getstate__(self) -> tuple[str, Path]:
+        return self._folder, self._path
+
+    def __setstate__(self, state: tuple[str, Path]) -> None:
+        self._folder, self._path = state
+
+    def _files(self, batch: Any) -> Iterator[Found]:
+        top = f"{self._folder}/"
+        for name, size, changed in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            path = name.decode("utf-8", "surrogatepass")
+            yield Found(path, top + path if path else self._folder or "/", size, changed)
+
+    @cached_property
+    def _columns(self) -> ColumnFile:
+        return ColumnFile(self._path, _TYPES)
+
+    @cached_property
+    def _mapped(self) -> pa.Table:
+        return pa.ipc.open_file(pa.memory_map(str(self._path))).read_all()
+
+
+class Names:
+    """Finds files by a part of their names, in 16 bytes a file.
+
+    Args:
+        files: of a source.
+        name: returns the part; None of a file that is not to be found.
+    """
+
+    def __init__(self, files: Sequence[Found], name: Callable[[Found], str | None]) -> None:
+        self._files, self._name = files, name
+        hashes = np.fromiter((hash(name(file)) for file in files), np.int64, len(files))
+        self._order = np.argsort(hashes, kind="stable")
+        self._hashes = hashes[self._order].data
+
+    def find(self, name: str) -> list[tuple[int, Found]]:
+        """Return the files of a name, with their numbers."""
+        wanted = hash(name)
+        first = at = bisect_left(self._hashes, wanted)
+        while at < len(self._hashes) and self._hashes[at] == wanted:
+            at += 1
+        found = ((number, self._files[number]) for number in self._order[first:at].tolist())
+        return [(number, file) for number, file in found if self._name(file) == name]
+
+
 @dataclass(frozen=True)
 class Files:
     """The files of a source.
 
     Attributes:
-        asked: those that the source names.
+        place: the source, a folder or a file.
+        asked: the files that it names.
         around: all that may be meant: beside a table lie the images that it names.
     """
 
-    asked: Sequence[Found]
-    around: Sequence[Found]
-
-    @cached_property
-    def readable(self) -> list[Found]:
-        """Return the files that the source names, without what is hidden or cannot be read."""
-        return [file for file in self.asked if file.bytes >= 0 and not file.hidden]
+    place: str
+    asked: Listing
+    around: Listing
 
     @property
-    def state(self) -> list[object]:
+    def readable(self) -> Iterator[Found]:
+        """Yield the files that the source names, without what is hidden or cannot be read."""
+        return (file for file in self.asked if file.bytes >= 0 and not file.hidden)
+
+    @property
+    def beside(self) -> Iterator[Found]:
+        """Yield the files that may be meant and that the source does not name."""
+        around = () if self.around is self.asked else self.around
+        return (file for file in around if file.path != self.place and not file.path.startswith(f"{self.place}/"))
+
+    @property
+    def state(self) -> str:
         """Return what tells that the content of all of them is still the same."""
-        beside = [] if self.around is self.asked else self.around
-        return [[file.state for file in files] for files in (self.asked, beside)]
+        return digests.of_list(file.state for file in chain(self.asked, self.beside))
 
     def ending(self, *endings: str) -> list[Found]:
         """Return the readable files whose names end so."""
-        return [file for file in self.readable if file.name.endswith(endings)]
+        return [file for file in self.asked.ending(*endings) if file.bytes >= 0 and not file.hidden]
 
 
-def source_files(place: Path, settings: ImagesSettings) -> Files:
+def source_files(place: Path, settings: ImagesSettings, folder: Path) -> Files:
     """Return the files of a source; none is opened.
 
     Args:
         place: a folder or a file.
         settings: may name a folder of images.
+        folder: an existing one, into which the files are listed.
 
     Raises:
         SourceError: nothing is there.
+        StoreError: the folder cannot be written.
     """
     if not place.exists():
         raise SourceError(f"{place} does not exist; give an existing folder or file")
-    asked = [one(place)] if place.is_file() else listing(place)
-    folder = place.parent if place.is_file() else place
+    above, around = place.parent if place.is_file() else place, folder / "around.arrow"
+    asked = _listed(above, [one(place)] if place.is_file() else listing(place), folder / "asked.arrow")
     if settings.images:
-        images = folder / Path(settings.images).expanduser()
+        images = above / Path(settings.images).expanduser()
         if not images.is_dir():
             raise SourceError(f"{images} is no folder vs one with a table's images, as --set conversion.images says")
-        return Files(asked, listing(images))
-    return Files(asked, listing(folder) if place.is_file() and place.suffix not in _ARCHIVES else asked)
+        return Files(str(place), asked, _listed(images, listing(images), around))
+    beside = place.is_file() and place.suffix not in _ARCHIVES
+    return Files(str(place), asked, _listed(above, listing(above), around) if beside else asked)
 
 
-def listing(folder: Path) -> list[Found]:
-    """Everything below a folder, by name; folders that are links are followed, but into themselves.
+def _listed(folder: Path, files: Iterable[Found], path: Path) -> Listing:
+    write_rows(path, _TYPES, ((file.name, file.bytes, file.changed) for file in files), {})
+    return Listing(str(folder), path)
+
+
+def listing(folder: Path) -> Iterator[Found]:
+    """Yield everything below a folder, by name; folders that are links are followed, but into themselves.
 
     Raises:
         SourceError: a folder cannot be read.
     """
-    return sorted(_below(str(folder), "", (), Counter()))
+    return _below(str(folder), "", (), Counter())
 
 
 def one(path: Path) -> Found:
@@ -133,7 +238,9 @@ def _below(
     folder: str, prefix: str, above: tuple[tuple[int, int], ...], visits: Counter[tuple[int, int]]
 ) -> Iterator[Found]:
     with reading(folder):
-        status, entries = Path(folder).stat(), list(os.scandir(folder))
+        status = Path(folder).stat()
+        with os.scandir(folder) as entries:
+            names = sorted(f"{entry.name}/" if _is_folder(entry) else entry.name for entry in entries)
     here = (status.st_dev, status.st_ino)
     visits[here] += 1
     if visits[here] > _MOST_VISITS or len(above) > _DEEPEST:
@@ -141,15 +248,15 @@ def _below(
             f"{folder} is one of more than {_MOST_VISITS} paths to one folder, or more than {_DEEPEST} folders deep: "
             "folders are linked to each other; remove these links"
         )
-    if here in above or not entries:
+    if here in above or not names:
         yield Found(prefix.rstrip("/"), folder, -1, status.st_ctime_ns)
         return
-    for entry in entries:
-        name = prefix + entry.name
-        if _is_folder(entry):
-            yield from _below(entry.path, f"{name}/", (*above, here), visits)
+    for name in names:
+        path = os.path.join(folder, name)  # noqa: PTH118 (millions of them)
+        if name.endswith("/"):
+            yield from _below(path[:-1], prefix + name, (*above, here), visits)
         else:
-            yield _found(name, entry)
+            yield _found(prefix + name, path)
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
@@ -159,9 +266,9 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
         return False
 
 
-def _found(name: str, entry: os.DirEntry[str]) -> Found:
+def _found(name: str, path: str) -> Found:
     try:
-        status = entry.stat()
-        return Found(name, entry.path, status.st_size if entry.is_file() else -1, status.st_ctime_ns)
+        status = os.stat(path)  # noqa: PTH116 (likewise)
     except OSError:  # a link to nothing
-        return Found(name, entry.path, -1, 0)
+        return Found(name, path, -1, 0)
+    return Found(name, path, status.st_size if stat.S_ISREG(status.st_mode) else -1, status.st_ctime_ns)

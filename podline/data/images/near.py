@@ -7,19 +7,23 @@ their pixels too. They are told, and refused above a share.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from itertools import pairwise
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from podline.data.images.deciding import Image, kept
-from podline.data.images.hashing import Hashed, Numbers, Read, agreement, hashes, shown_box
+from podline.cores import usable_cores
+from podline.data.images.hashing import Boxes, Hashed, Numbers, Read, agreement, hashes, shown_box
+from podline.data.images.image_table import Image, ImageTable
 from podline.data.images.items import TEST, TRAIN
 from podline.data.images.settings import ImagesSettings
 from podline.data.shown import printable
 from podline.errors import SourceError
+from podline.store.prefetch import in_order
 
 Hashes = npt.NDArray[np.uint64]
 _NONE = np.zeros(0, np.int64)
@@ -30,10 +34,12 @@ DISTANCE, CORRELATION, COLOUR = 11, 0.993, 32.0
 # Images of less contrast are sky or night: their hashes are noise.
 CONTRAST = 4.0
 
+_HASHED_AT_ONCE = 1_000_000  # images
 _PAIRS_AT_ONCE = 500  # whose pixels are compared
 _MOST_COMPARED = 8  # pairs of a test image
 # Hashes that are compared at a time: their differences stay in the processor's cache.
 _TEST_BLOCK, _TRAIN_BLOCK = 32, 4096
+_distance = attrgetter("distance")
 _LET_PASS = 2  # test images: they prove nothing, in however small a split
 _DRAWN = "`podline data check SOURCE --near-duplicates FILE` draws them"
 
@@ -61,7 +67,7 @@ class Near(NamedTuple):
 
 
 def near_pairs(
-    images: Sequence[Image], read: Read, settings: ImagesSettings, known: Hashed | None = None
+    images: ImageTable, read: Read, settings: ImagesSettings, known: Iterable[Hashed] | None = None
 ) -> tuple[NearPair, ...]:
     """Return each test image with the nearest training image, where one is near; the nearest pairs first.
 
@@ -69,20 +75,28 @@ def near_pairs(
         images: all of them.
         read: gives the pixels of some rows.
         settings: what the images became.
-        known: their hashes by row, where the decoder made these.
+        known: their hashes by row, some after the others, where the decoder made these.
     """
-    boxes = np.zeros((1 + max(image.row for image in images), 2), np.int64)
-    for image in images:
-        if image.row >= 0:
-            boxes[image.row] = shown_box(image.height, image.width, settings.shape, settings.fit)
-    test, train = kept(images, TEST), kept(images, TRAIN)
-    rows = (np.array([image.row for image in some], np.int64) for some in (test, train))
-    found = zip(*(column.tolist() for column in near_duplicates(read, boxes, *rows, known=known)), strict=True)
-    pairs = (NearPair(test[one], train[other], distance) for one, other, distance in found)
-    return tuple(sorted(pairs, key=lambda pair: pair.distance))
+    rows = images.column("row", images.every)
+    boxes = np.zeros((1 + rows.max(initial=-1), 2), np.int16)
+    for _, batch in images.batches("row", "width", "height"):
+        sizes = zip(batch["height"].to_pylist(), batch["width"].to_pylist(), strict=True)
+        shown = np.array([shown_box(*size, settings.shape, settings.fit) for size in sizes], np.int16)
+        row = batch["row"].to_numpy()
+        boxes[row[row >= 0]] = shown[row >= 0]
+    test, train = (np.flatnonzero(images.kept(split)) for split in (TEST, TRAIN))
+    found = near_duplicates(read, boxes, rows[test], rows[train], known)
+    pairs = [test[found.test].tolist(), train[found.train].tolist(), found.distance.tolist()]
+    named = images.some(np.unique(pairs[0] + pairs[1]).astype(np.int64), "key", "label", "group", "row")
+    image = {at: Image(key, label, images.split_of(at), group, row=row) for at, (key, label, group, row) in named}
+    return tuple(
+        sorted((NearPair(image[one], image[other], far) for one, other, far in zip(*pairs, strict=True)), key=_distance)
+    )
 
 
-def near_duplicates(read: Read, boxes: Numbers, test: Numbers, train: Numbers, known: Hashed | None = None) -> Near:
+def near_duplicates(
+    read: Read, boxes: Boxes, test: Numbers, train: Numbers, known: Iterable[Hashed] | None = None
+) -> Near:
     """Return the nearest pair of each test image that has one, by places in ``test`` and ``train``.
 
     Images of next to no contrast are in none.
@@ -92,11 +106,15 @@ def near_duplicates(read: Read, boxes: Numbers, test: Numbers, train: Numbers, k
         boxes: see there.
         test: (m,): rows of test images.
         train: (n,): rows of training images.
-        known: the hashes by row, if they are.
+        known: the hashes by row, some after the others, if they are.
     """
-    hashed = hashes(read, boxes) if known is None else known
-    ones, others = (np.flatnonzero(hashed["contrast"][rows] >= CONTRAST) for rows in (test, train))
-    found = close(hashed["hash"][test[ones]], hashed["hash"][train[others]])
+    hashed, clear = np.zeros(len(boxes), np.uint64), np.zeros(len(boxes), np.bool_)
+    first = 0
+    for some in _hashed(read, boxes) if known is None else known:
+        mine = slice(first, first := first + len(some))
+        hashed[mine], clear[mine] = some["hash"], some["contrast"] >= CONTRAST
+    found = close(hashed[test[clear[test]]], hashed[train[clear[train]]])
+    ones, others = (np.flatnonzero(clear[rows]) for rows in (test, train))
     pairs = Near(ones[found.test], others[found.train], found.distance)
     agree = [
         _agree(read, boxes, test[pairs.test[first:last]], train[pairs.train[first:last]])
@@ -107,7 +125,12 @@ def near_duplicates(read: Read, boxes: Numbers, test: Numbers, train: Numbers, k
     return Near(*(column[agreeing[firsts]] for column in pairs))
 
 
-def _agree(read: Read, boxes: Numbers, ones: Numbers, others: Numbers) -> npt.NDArray[np.bool_]:
+def _hashed(read: Read, boxes: Boxes) -> Iterator[Hashed]:
+    for first in range(0, len(boxes), _HASHED_AT_ONCE):
+        yield hashes(lambda rows, first=first: read(first + rows), boxes[first : first + _HASHED_AT_ONCE])
+
+
+def _agree(read: Read, boxes: Boxes, ones: Numbers, others: Numbers) -> npt.NDArray[np.bool_]:
     correlation, colour = agreement(read, boxes, ones, others)
     return (correlation >= CORRELATION) & (colour <= COLOUR)
 
@@ -117,20 +140,26 @@ def close(test: Hashes, train: Hashes, distance: int = DISTANCE) -> Near:
 
     Of each test hash these are its 8 nearest training hashes at most, nearest first.
     """
-    bits = np.empty((_TEST_BLOCK, len(train)), np.uint8)
-    found = [(_NONE, _NONE, _NONE)]
-    for first in range(0, len(test), _TEST_BLOCK):
-        some = test[first : first + _TEST_BLOCK, np.newaxis]
-        near = np.zeros(len(some), np.bool_)
-        for start in range(0, len(train), _TRAIN_BLOCK):
-            block = bits[: len(some), start : start + _TRAIN_BLOCK]
-            np.bitwise_count(some ^ train[start : start + _TRAIN_BLOCK], out=block)
-            near |= block.min(axis=1) <= distance
-        for row in np.flatnonzero(near):
-            others = np.flatnonzero(bits[row] <= distance)
-            others = others[np.argsort(bits[row, others], kind="stable")][:_MOST_COMPARED]
-            found.append((np.full(len(others), first + row), others, bits[row, others].astype(np.int64)))
-    return Near(*(np.concatenate(column) for column in zip(*found, strict=True)))
+    find = partial(_close, test, train, distance)
+    found = in_order(find, range(0, len(test), _TEST_BLOCK), usable_cores())
+    return Near(*map(np.concatenate, zip((_NONE, _NONE, _NONE), *found, strict=True)))
+
+
+def _close(test: Hashes, train: Hashes, distance: int, first: int) -> Near:
+    """Return the pairs of some test hashes, from ``first`` on."""
+    some = test[first : first + _TEST_BLOCK, np.newaxis]
+    limits, pairs = np.full(len(some), distance), [(_NONE, _NONE)] * len(some)
+    for start in range(0, len(train), _TRAIN_BLOCK):
+        bits = np.bitwise_count(some ^ train[start : start + _TRAIN_BLOCK])
+        for row in np.flatnonzero(bits.min(axis=1) <= limits).tolist():
+            others = np.flatnonzero(bits[row] <= limits[row])
+            numbers, far = map(np.concatenate, zip(pairs[row], (start + others, bits[row, others]), strict=True))
+            nearest = np.argsort(far, kind="stable")[:_MOST_COMPARED]
+            pairs[row] = numbers[nearest], far[nearest]
+            if len(nearest) == _MOST_COMPARED:  # of equally near ones the first count
+                limits[row] = far[nearest[-1]] - 1
+    tests = np.repeat(first + np.arange(len(some)), [len(numbers) for numbers, _ in pairs])
+    return Near(tests, *map(np.concatenate, zip(*pairs, strict=True)))
 
 
 def near_lines(pairs: Sequence[NearPair], tested: int) -> list[str]:

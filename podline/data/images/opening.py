@@ -6,24 +6,26 @@ the images' files, so that the same images in any layout become the same records
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from operator import attrgetter
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from podline import settings as machine
-from podline.data.decoded_rows import HASHES, DecodedRows, StoredRows
+from podline.data.decoded_rows import HASHES, StoredRows
 from podline.data.decoders import pixels_digest
-from podline.data.images.deciding import Image, decide, in_general, kept
+from podline.data.images.column_file import array, compute, decoded, encoded
+from podline.data.images.deciding import decide, in_general
 from podline.data.images.hashing import HASHED
-from podline.data.images.items import TEST, TRAIN, Place, test_split_of, unread_splits
+from podline.data.images.image_table import Image, ImageTable, Numbers, write_images
+from podline.data.images.items import SAME_WITHIN, TEST, TRAIN, Item, Place, test_split_of, unread_splits
 from podline.data.images.listing import source_files
 from podline.data.images.near import NearPair, near_lines, near_pairs, refuse_near
 from podline.data.images.parsing import Parsed, delete_parsed, parsed
@@ -31,9 +33,9 @@ from podline.data.images.settings import ImagesSettings
 from podline.data.planning import ShardPlans
 from podline.data.rawfiles import RawFile, made_once, raw_file, reading
 from podline.data.records import LABEL, Feature
-from podline.data.rows import EDGES, FileOfFiles, FilesByRow, SourceSplit
+from podline.data.rows import EDGES, FileOfFiles, SourceSplit
 from podline.data.shown import printable
-from podline.data.sources.decoding import DECODING, Decoding, Pictures, Request
+from podline.data.sources.decoding import DECODING, Decoding, Look, Pictures, Request
 from podline.data.sources.left_out import LeftOut
 from podline.data.sources.remote import on_this_machine
 from podline.data.sources.source import Remarks, ShardTables, Source
@@ -43,13 +45,14 @@ from podline.plurals import plural
 from podline.recipes.datasets import DataSet
 from podline.store import digests
 from podline.store.contract import explained
+from podline.store.folder import FolderStore
 
-_IMAGES, _FILES = "images.json", "files"
-_FORM = "columns and checksums"  # of what is kept in the cache folder
-_columns = attrgetter(*(column.name for column in fields(Image)))
+_IMAGES, _FILES = "images.arrow", "files"
+_FORM = "columns in Arrow"  # of what is kept in the cache folder
+_GATHERED = 1_000_000  # images whose checksums are read at once
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ImagesSource(Source):
     """A source of images of one's own.
 
@@ -59,7 +62,7 @@ class ImagesSource(Source):
         settings: what the images became.
     """
 
-    images: Sequence[Image] = ()
+    images: ImageTable
     words: tuple[str, ...] = ()
     settings: ImagesSettings = field(default_factory=ImagesSettings)
 
@@ -67,7 +70,7 @@ class ImagesSource(Source):
     def near(self) -> tuple[NearPair, ...]:
         """Near-duplicates across the splits, the nearest first."""
         [rows] = self.splits[0].blocks
-        known = np.frombuffer(rows.read_all(HASHES), HASHED) if isinstance(rows, StoredRows) else None
+        known = (np.frombuffer(some, HASHED) for some in rows.each(HASHES)) if isinstance(rows, StoredRows) else None
         return near_pairs(self.images, self.pixels, self.settings, known)
 
     def pixels(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
@@ -83,24 +86,28 @@ class ImagesSource(Source):
     @property
     def bytes_of_a_file(self) -> int:
         """Return the size of an image's file that records hold, on average, rounded up."""
-        sizes = [image.bytes for image in kept(self.images)] if self.settings.keep_files else []
-        return -(-sum(sizes) // max(1, len(sizes)))
+        sizes = self.images.column("bytes", self.images.kept()) if self.settings.keep_files else np.zeros(1, np.int64)
+        return -(-int(sizes.sum()) // max(1, len(sizes)))
 
     @property
     def left_out(self) -> Sequence[LeftOut]:
         """Of each split, without stray files."""
-        parts = {split: LeftOut(f"images of the {split} split") for split in (TRAIN, TEST)}
-        for image in self.images:
-            if not image.stray:
-                parts[image.split].read += 1
-                parts[image.split].add(in_general(image.reason), int(bool(image.reason)))
+        meant = ~self.images.column("stray", self.images.every)
+        parts = {
+            split: LeftOut(f"images of the {split} split", int((meant & (self.images.tested == tested)).sum()))
+            for split, tested in ((TRAIN, False), (TEST, True))
+        }
+        for number, reason in self.images.reasons.items():
+            parts[self.images.split_of(number)].add(in_general(reason), int(meant[number]))
         return tuple(parts.values())
 
     @property
     def counted(self) -> dict[str, int]:
         """Images that are turned, and test images with a near-duplicate."""
-        turned = sum(image.turned for image in kept(self.images))
-        counts = {"turned as EXIF says": turned, "test images that nearly repeat a training image": len(self.near)}
+        counts = {
+            "turned as EXIF says": _turned(self.images),
+            "test images that nearly repeat a training image": len(self.near),
+        }
         return {rule: count for rule, count in counts.items() if count}
 
     def looked_at(self) -> tuple[ImagesSource, Remarks]:
@@ -139,20 +146,20 @@ def open_images(dataset: DataSet, source: str, settings: ImagesSettings, work: P
 
 
 def _opened(dataset: DataSet, place: Path, settings: ImagesSettings, work: Path) -> ImagesSource:
-    files, source = source_files(place, settings), str(place)
+    source = str(place)
     becoming = settings.model_dump(mode="json", exclude={"near_share", "test_share"})
     limits, decoding = machine.load().parse_limits, DECODING.get()  # higher limits may decode what was left out
     form = [_FORM, dataset.base, dataset.version, becoming, pixels_digest(), limits, settings.code, decoding.key]
-    key = digests.of_json([form, source, files.state])
-    read = partial(parsed, source, files, settings)
-    listed, *beside = made_once(work, key, partial(_decode, read, settings, decoding))
+    with FolderStore(work).workspace("list") as folder:
+        files = source_files(place, settings, folder)
+        key = digests.of_json([form, source, files.state])
+        read = partial(parsed, source, files, settings)
+        listed, *beside = made_once(work, key, partial(_decode, read, settings, decoding))
     pixels = decoding.rows(listed.path.parent, settings.shape)
-    with explained("read", listed.path):
-        said: dict[str, Any] = json.loads(listed.path.read_bytes())
-    images = [Image(*row) for row in zip(*said["columns"], strict=True)]
-    given = frozenset[str](said["splits"])
+    images = ImageTable(listed.path)
+    layout, given = images.about["layout"], frozenset[str](json.loads(images.about["splits"]))
     decide(images, given, settings.test_share)
-    where, names = f"{source}: {said['words']}", _class_names(images)
+    where, names = f"{source}: {layout}", _class_names(images)
     if len(names) < 2:
         raise SourceError(
             f"{where}: {plural(len(names), 'class', 'classes')} with a training image vs 2 at least"
@@ -160,140 +167,183 @@ def _opened(dataset: DataSet, place: Path, settings: ImagesSettings, work: Path)
         )
     copied = FileOfFiles(beside[0].place) if beside else None
     stored = pixels if settings.keep_files and isinstance(pixels, StoredRows) else copied
+    labels = _labels(images, names, pixels.count)
     return ImagesSource(
         dataset=dataset.name,
         class_names=names,
         files=(_content_of(images),),
-        splits=tuple(_split(split, source, settings, pixels, stored, images, names) for split in (TRAIN, TEST)),
+        splits=tuple(
+            SourceSplit(split, settings.shape, (pixels,), {LABEL: labels}, _rows(source, images, split), stored)
+            for split in (TRAIN, TEST)
+        ),
         quarantined=tuple(
-            Quarantined(split=image.split, record=printable(image.key, 1_000), reason=image.reason)
-            for image in images
-            if image.reason
+            Quarantined(split=images.split_of(at), record=printable(key, 1_000), reason=images.reasons[at])
+            for at, (key,) in images.some(np.flatnonzero(images.left_out), "key")
         ),
         images=images,
-        words=_words(said["words"], given, settings, images, names),
+        words=_words(layout, given, settings, images, names),
         settings=settings,
     )
 
 
 def _decode(read: Callable[..., Parsed], settings: ImagesSettings, decoding: Decoding, folder: Path) -> list[RawFile]:
     """Decode the images of a source."""
-    layout = read(folder=folder)
-    images: list[Image] = []
-    places: list[Place] = []
-    same: dict[int, int] = {}
+    layout, copied = read(folder=folder), settings.keep_files and not decoding.key
+    about = {"layout": layout.words, "splits": json.dumps(sorted(layout.splits))}
     with explained("write", folder):
-        becoming, copied = Pictures(settings.shape, settings.fit), settings.keep_files and not decoding.key
-        for item in layout.items:
-            image = Image(item.key, item.label, item.split, item.group, item.reason, item.stray)
-            if item.same >= 0:
-                same[len(images)] = item.same
-            elif isinstance(item.data, Place):
-                image.row = len(places)
-                places.append(item.data)
-            images.append(image)
-        decoded = (image for image in images if image.row >= 0)
-        for image, look in zip(decoded, decoding.looks(becoming, map(Request, places), folder), strict=True):
-            image.reason, image.stray = image.reason or look.reason, image.stray and not look.picture
-            image.sha256, image.pixels_sha256, image.bytes = look.sha256, look.pixels, look.bytes
-            image.width, image.height, image.turned = look.width, look.height, look.turned
-        for at, first in same.items():
-            one = images[at]
-            images[at] = replace(images[first], key=one.key, label=one.label, split=one.split, group=one.group)
+        requests = (Request(place) for place in _places(layout.items()))
+        looks = decoding.looks(Pictures(settings.shape, settings.fit), requests, folder)
+        write_images(folder / _IMAGES, _looked_at(layout.items(), looks), about)
         if copied:
-            _copy_files(places, images, folder / _FILES)
+            _copy_files(_places(layout.items()), ImageTable(folder / _IMAGES), folder / _FILES)
         delete_parsed(folder)
-        columns = [*zip(*map(_columns, images), strict=True)]
-        known = {"words": layout.words, "splits": sorted(layout.splits), "columns": columns}
-        (folder / _IMAGES).write_text(json.dumps(known))
     beside = (_FILES, f"{_FILES}{EDGES}") if copied else ()
     return [raw_file(name, folder / name) for name in (_IMAGES, *beside)]
 
 
-def _copy_files(places: Sequence[Place], images: Sequence[Image], path: Path) -> None:
+def _places(items: Iterator[Item]) -> Iterator[Place]:
+    """Yield where the images that are decoded are, by row."""
+    return (item.data for item in items if item.same < 0 and isinstance(item.data, Place))
+
+
+def _looked_at(items: Iterator[Item], looks: Iterator[Look]) -> Iterator[Image]:
+    """Yield items with what their images are."""
+    recent: dict[int, Image] = {}
+    row = 0
+    for number, item in enumerate(items):
+        named = (item.key, item.label, item.split, item.group)
+        if item.same >= 0:
+            image = recent[item.same]._replace(key=item.key, label=item.label, split=item.split, group=item.group)
+        elif isinstance(item.data, Place):
+            look = next(looks)
+            reason, stray = item.reason or look.reason, item.stray and not look.picture
+            size = (look.bytes, look.width, look.height, look.turned)
+            image = recent[number] = Image(*named, reason, stray, row, look.sha256, look.pixels, *size)
+            row += 1
+            if len(recent) > SAME_WITHIN:
+                del recent[next(iter(recent))]
+        else:
+            image = Image(*named, item.reason, item.stray)
+        yield image
+
+
+def _copy_files(places: Iterator[Place], images: ImageTable, path: Path) -> None:
     """Copy the files of images that were decoded, by row, into one; where each begins goes beside it.
 
     Raises:
         SourceError: one is not what was decoded.
     """
-    decoded, sizes = {image.row: image.sha256 for image in images if not image.reason}, [0]
-    with path.open("wb") as stream:
-        for row, place in enumerate(places):
-            data = b""
-            if row in decoded:
-                with reading(place.path), Path(place.path).open("rb") as image:
-                    image.seek(place.start)
-                    data = image.read(place.bytes)
-                if digests.of_bytes(data) != decoded[row]:
-                    raise SourceError(f"{place.path} was changed while it was read; convert again")
-            sizes.append(stream.write(data))
-    np.cumsum(sizes, dtype="<i8").tofile(f"{path}{EDGES}")
+    with path.open("wb") as stream, Path(f"{path}{EDGES}").open("wb") as edges:
+        edges.write(bytes(8))
+        last = -1
+        for _, batch in images.batches("reason", "row", "sha256"):
+            for reason, row, sha256 in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                if row <= last:  # the same as an earlier one
+                    continue
+                place, last = next(places), row
+                if not reason:
+                    with reading(place.path):
+                        data = place.read()
+                    if hashlib.sha256(data).digest() != sha256:
+                        raise SourceError(f"{place.path} was changed while it was read; convert again")
+                    stream.write(data)
+                edges.write(stream.tell().to_bytes(8, "little"))
 
 
-def _class_names(images: Sequence[Image]) -> tuple[str, ...]:
+def _class_names(images: ImageTable) -> tuple[str, ...]:
     """Those of training images; numbers by size, others by their letters."""
-    names = {image.label or "" for image in kept(images, TRAIN)}
+    names = [decoded(name) for name in images.values("label", images.kept(TRAIN))]
     if all(name.isascii() and name.isdecimal() for name in names):
         return tuple(sorted(names, key=lambda name: (int(name), name)))
     return tuple(sorted(names))
 
 
-def _split(
-    split: str,
-    source: str,
-    settings: ImagesSettings,
-    pixels: DecodedRows,
-    stored: FilesByRow | None,
-    images: Sequence[Image],
-    names: Sequence[str],
-) -> SourceSplit:
-    mine = sorted(kept(images, split), key=lambda image: image.sha256)
-    if not mine:
+def _labels(images: ImageTable, names: Sequence[str], rows: int) -> npt.NDArray[np.unsignedinteger]:
+    """Return the number of each decoded image's class, by row; it counts of those that are kept."""
+    labels, kept = np.zeros(rows, np.min_scalar_type(len(names) - 1)), images.kept()
+    for first, batch in images.batches("label", "row"):
+        mine = kept[first : first + len(batch)]
+        labels[array(batch["row"])[mine]] = _numbers(batch["label"], names)[mine]
+    return labels
+
+
+def _numbers(labels: pa.Array, names: Sequence[str]) -> npt.NDArray[np.int32]:
+    """Return the place of each label among names; -1 of one that is none."""
+    known = pa.array(list(map(encoded, names)), pa.binary())
+    return array(compute.fill_null(compute.index_in(labels, known), -1))
+
+
+def _rows(source: str, images: ImageTable, split: str) -> Numbers:
+    """Return the rows of a split's images in the order of their checksums.
+
+    Raises:
+        SourceError: there is none.
+    """
+    kept = images.kept(split)
+    if not kept.any():
         raise SourceError(f"{source}: the {split} split has no image vs 1 at least{_most_left_out(images)}")
-    numbers = {name: at for at, name in enumerate(names)}
-    rows = np.array([image.row for image in mine], np.int64)
-    labels = np.zeros(pixels.count, np.min_scalar_type(len(names) - 1))
-    labels[rows] = [numbers[image.label or ""] for image in mine]
-    return SourceSplit(split, settings.shape, (pixels,), {LABEL: labels}, rows, stored)
+    [rows] = images.gather(images.by_checksum(kept), "row")
+    return rows
 
 
-def _content_of(images: Sequence[Image]) -> SourceFile:
+def _content_of(images: ImageTable) -> SourceFile:
     """All images with their classes and splits as one file, the same in any layout; what has no class is none of it."""
-    lines = sorted(
-        (image.split, image.label, image.sha256, image.bytes)
-        for image in images
-        if image.sha256 and image.label is not None
-    )
-    return SourceFile(name="images", bytes=sum(line[-1] for line in lines), sha256=digests.of_json(lines))
+    labels = images.values("label", images.every)
+    names, places, total = list(map(decoded, sorted(labels))), np.zeros(len(images), np.int32), 0
+    for first, batch in images.batches("label", "sha256", "bytes"):
+        mine = slice(first, first + len(batch))
+        places[mine] = _numbers(batch["label"], names)
+        places[mine][array(batch["sha256"]) == b""] = -1
+        total += int(array(batch["bytes"])[places[mine] >= 0].sum())
+    numbers = images.by_checksum(places >= 0)
+    places[~images.tested] += len(names)  # the test split comes first
+    numbers = numbers[np.argsort(places[numbers], kind="stable")]
+    return SourceFile(name="images", bytes=total, sha256=digests.of_list(_content(images, numbers, names, places)))
 
 
-def _most_left_out(images: Sequence[Image]) -> str:
+def _content(
+    images: ImageTable, numbers: Numbers, names: Sequence[str], places: npt.NDArray[np.int32]
+) -> Iterator[tuple[str, str, str, int]]:
+    """Yield split, class, checksum and size of images."""
+    for first in range(0, len(numbers), _GATHERED):
+        some = numbers[first : first + _GATHERED]
+        checksums, sizes = images.gather(some, "sha256", "bytes")
+        for at, (place, size) in enumerate(zip(places[some].tolist(), sizes.tolist(), strict=True)):
+            after, name = divmod(int(place), len(names))
+            yield TRAIN if after else TEST, names[name], checksums[at : at + 1].tobytes().hex(), size
+
+
+def _most_left_out(images: ImageTable) -> str:
     """Return the most frequent reason, to end an error with."""
-    left_out = [image for image in images if image.reason]
-    if not left_out:
+    if not images.reasons:
         return ""
-    ((reason, _count),) = Counter(image.reason for image in left_out).most_common(1)
-    first = printable(next(image.key for image in left_out if image.reason == reason))
-    return f"; {len(left_out):,} of {len(images):,} files are left out: {first} {reason}"
+    ((reason, _count),) = Counter(images.reasons.values()).most_common(1)
+    number = next(number for number, other in images.reasons.items() if other == reason)
+    [(_, (key,))] = images.some(np.array([number]), "key")
+    return f"; {len(images.reasons):,} of {len(images):,} files are left out: {printable(key)} {reason}"
 
 
 def _words(
-    layout: str, given: frozenset[str], settings: ImagesSettings, images: Sequence[Image], names: Sequence[str]
+    layout: str, given: frozenset[str], settings: ImagesSettings, images: ImageTable, names: Sequence[str]
 ) -> tuple[str, ...]:
-    sizes = ", ".join(f"{len(kept(images, split)):,} {split}" for split in (TRAIN, TEST))
+    sizes = ", ".join(f"{np.count_nonzero(images.kept(split)):,} {split}" for split in (TRAIN, TEST))
     test = test_split_of(given)
     how = f"tested on {test}" if test else f"{settings.test_share:.0%} to test on, by a hash"
     unread = sorted(unread_splits(given))
     passed = f"; {', '.join(unread)} is not read" if unread else ""
     line = f"layout: {layout}; {plural(len(names), 'class', 'classes')}, {sizes}; {how}{passed}"
-    turned = sum(image.turned for image in kept(images))
+    turned = _turned(images)
     told = [f"{plural(turned, 'image')} turned as EXIF says"] if turned else []
     return (line, *_smaller(settings, images), *told)
 
 
-def _smaller(settings: ImagesSettings, images: Sequence[Image]) -> list[str]:
+def _turned(images: ImageTable) -> int:
+    return int(np.count_nonzero(images.column("turned", images.kept())))
+
+
+def _smaller(settings: ImagesSettings, images: ImageTable) -> list[str]:
     """Say that the images are so small that most pixels would be made up, and which side fits them."""
-    typical = int(np.median([max(image.width, image.height) for image in kept(images)]))
+    typical = int(np.median(np.maximum(*(images.column(name, images.kept()) for name in ("width", "height")))))
     fitting = max(8, -8 * (-typical // 8))
     if 3 * fitting > 2 * settings.side:
         return []

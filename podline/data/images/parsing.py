@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import posixpath
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, NamedTuple
 
-from podline.data.images.items import Item, Place, unread_splits
+from podline.data.images.column_file import start_threads
+from podline.data.images.items import SAME_WITHIN, Item, Place, read_items, unread_splits, write_item
 from podline.data.images.layout import Layout, begin_source, limits_of_file, outside
 from podline.data.images.listing import Files, Found
 from podline.data.images.settings import AUTO, ImagesSettings
@@ -37,12 +38,12 @@ class Parsed(NamedTuple):
     Attributes:
         words: the layout's, for the log.
         splits: what the source calls its splits.
-        items: of the layout, in its order; their data are places.
+        items: yields those of the layout, in its order; their data are places.
     """
 
     words: str
     splits: frozenset[str]
-    items: Iterator[Item]
+    items: Callable[[], Iterator[Item]]
 
 
 def parsed(source: str, files: Files, settings: ImagesSettings, folder: Path) -> Parsed:
@@ -66,7 +67,7 @@ def parsed(source: str, files: Files, settings: ImagesSettings, folder: Path) ->
     given = (source, files, settings, str(folder))
     with explained("write", folder), Sandbox(f"{__name__}:lister", settings.layouts) as sandbox:
         words, splits = sandbox.one(given, limits, source)
-    return Parsed(words, frozenset(splits), _written(folder))
+    return Parsed(words, frozenset(splits), partial(read_items, folder / _ITEMS))
 
 
 def delete_parsed(folder: Path) -> None:
@@ -75,19 +76,12 @@ def delete_parsed(folder: Path) -> None:
         (folder / name).unlink(missing_ok=True)
 
 
-def _written(folder: Path) -> Iterator[Item]:
-    with explained("read", folder), (folder / _ITEMS).open() as stream:
-        for line in stream:
-            key, data, *rest = json.loads(line)
-            yield Item(key, Place(*data) if data else b"", *rest)
-
-
 def _opens_files(files: Files, settings: ImagesSettings) -> bool:
     """Return whether a layout may open a file; what an installed one does is unknown."""
     if any(name not in LAYOUTS.shipped for name in settings.layouts):
         return True
     endings = tuple(ending for name in settings.layouts for ending in LAYOUTS.load(name).opens)
-    return any(file.name.endswith(endings) for file in files.asked)
+    return any(True for _ in files.asked.ending(*endings))
 
 
 def lister(names: Sequence[str]) -> Callable[[Sequence[Any]], tuple[str, list[str]]]:
@@ -95,6 +89,7 @@ def lister(names: Sequence[str]) -> Callable[[Sequence[Any]], tuple[str, list[st
     for name in names:
         with contextlib.suppress(SettingsError):  # it is raised where the layout is looked for
             LAYOUTS.load(name)
+    start_threads()
     return lambda given: parse(*given)
 
 
@@ -105,41 +100,47 @@ def parse(source: str, files: Files, settings: ImagesSettings, folder: str) -> t
     with Path(folder, _ITEMS).open("w") as lines, Path(folder, _IMAGES).open("wb") as stream, parsing(source, name):
         images = _Images(stream)
         begin_source(source, len(files.around))
-        for number, item in enumerate(items):
-            place, same = images.place(item, number)
-            with explained("write", lines.name):
-                lines.write(f"{json.dumps([item.key, place, *item[2:-1], same])}\n")
+        for number, item in enumerate(items()):
+            with explained("write", folder):
+                write_item(lines, images.placed(item, number))
         return layout.words, sorted(layout.splits)
 
 
-def _listed(source: str, files: Files, settings: ImagesSettings) -> tuple[str, Layout, Iterator[Item]]:
-    """Return the layout of a source, by its name, and its items with the files that it does not read."""
+def _listed(source: str, files: Files, settings: ImagesSettings) -> tuple[str, Layout, Callable[[], Iterator[Item]]]:
+    """Return the layout of a source, by its name, and what yields its items with the files that it does not read."""
     name, layout = found_layout(source, files, settings)
     with parsing(source, name):
         unread = unread_splits(layout.splits)
-        left_out = (outside(file, layout.unread) for file in others(layout, files))
-        return name, layout, (item for item in chain(layout.items(), left_out) if item.split not in unread)
+
+    def items() -> Iterator[Item]:
+        with parsing(source, name):
+            left_out = (outside(file, layout.unread) for file in others(layout, files))
+            yield from (item for item in chain(layout.items(), left_out) if item.split not in unread)
+
+    return name, layout, items
 
 
 class _Images:
-    """A file of images that were in other files; equal ones are written once."""
+    """A file of images that were in other files; equal ones that are not far apart are written once."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream
         self._known: dict[bytes, tuple[int, int]] = {}
 
-    def place(self, item: Item, number: int) -> tuple[Place | None, int]:
-        """Return where an item's image is, and the number of the one that has the same; -1 if it is the first."""
+    def placed(self, item: Item, number: int) -> Item:
+        """Return an item with the place of its image, and with the number of one that has the same."""
         data = item.data
         if isinstance(data, Place) or not data:
-            return data or None, -1
+            return item
         digest = hashlib.sha256(data + item.reason.encode()).digest()
-        start, same = self._known.setdefault(digest, (self._stream.tell(), number))
-        if same == number:
-            with explained("write", self._stream.name):
-                self._stream.write(data)
-            return Place(self._stream.name, start, len(data)), -1
-        return Place(self._stream.name, start, len(data)), same
+        start, same = self._known.pop(digest, (0, -SAME_WITHIN))
+        if number - same >= SAME_WITHIN:
+            start, same = self._stream.tell(), -1
+            self._stream.write(data)
+        self._known[digest] = (start, number if same < 0 else same)
+        if len(self._known) > SAME_WITHIN:
+            del self._known[next(iter(self._known))]
+        return item._replace(data=Place(self._stream.name, start, len(data)), same=same)
 
 
 def found_layout(source: str, files: Files, settings: ImagesSettings) -> tuple[str, Layout]:
@@ -180,14 +181,13 @@ def found_layout(source: str, files: Files, settings: ImagesSettings) -> tuple[s
     return next(iter(fitting.items()))
 
 
-def others(layout: Layout, files: Files) -> list[Found]:
-    """Return the files that a layout does not read: of the source, and of the folders of images that a table names."""
-    read, asked = layout.paths, {file.path for file in files.asked}
-    found = [file for file in files.asked if file.path not in read]
-    if folders := {posixpath.dirname(path) for path in read - asked}:
-        beside = (file for file in files.around if file.path not in read and file.path not in asked)
-        found += [file for file in beside if posixpath.dirname(file.path) in folders]
-    return found
+def others(layout: Layout, files: Files) -> Iterator[Found]:
+    """Yield the files that a layout does not read: of the source, and of the folders of images that a table names."""
+    if layout.read is not files.asked:
+        yield from (file for file in files.asked if not layout.reads(file))
+    folders = {posixpath.dirname(file.path) for file in files.beside if layout.reads(file)}
+    beside = (file for file in files.beside if posixpath.dirname(file.path) in folders)
+    yield from (file for file in beside if not layout.reads(file))
 
 
 def _remedy(files: Files) -> str:

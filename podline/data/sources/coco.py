@@ -10,7 +10,7 @@ import re
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from podline.data.decoded_rows import DecodedRows
@@ -29,15 +29,13 @@ from podline.data.sources.left_out import LeftOut
 from podline.data.sources.remote import on_this_machine
 from podline.data.sources.source import Remarks, ShardTables
 from podline.documents.manifest import FileInfo, Quarantined, SourceFile
-from podline.documents.skeleton import COCO, Skeleton
+from podline.documents.skeleton import COCO, SKELETON, Skeleton
 from podline.errors import SourceError
+from podline.frozen import JsonObject
 from podline.plurals import plural
 from podline.recipes.datasets import DataSet
 from podline.sandbox import Sandbox
 from podline.store.contract import Store
-
-CLASS_NAMES = ("empty", "unlabelled", "labelled")
-"""What a record's label says of its image: the last has at least one person with a labelled joint."""
 
 TEST_SHARE = 0.2
 """Where there is one file of annotations only: the share of its images that is tested on."""
@@ -70,8 +68,13 @@ class CocoSource:
     rows: tuple[DecodedRows, ...]
     skeleton: Skeleton = COCO
     notes: tuple[str, ...] = ()
-    class_names: tuple[str, ...] = CLASS_NAMES
-    extra_class_names: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    kind: str = "pose"
+    class_names: tuple[str, ...] = ()
+
+    @property
+    def facts(self) -> JsonObject:
+        """The skeleton."""
+        return {SKELETON: self.skeleton.model_dump(mode="json")}
 
     @property
     def features(self) -> tuple[Feature, ...]:
@@ -87,7 +90,6 @@ class CocoSource:
             Feature("image_id", "int64", (1,)),
             Feature("size", "int64", (2,)),
             Feature("people", "int64", ()),
-            Feature("label", "int64", ()),
         )
 
     @property

@@ -124,7 +124,6 @@ def annotations_of(images: Sequence[CocoImage], side: int, max_people: int, skel
     poses = from_annotated(joints, skeleton)
     moved = snapped(joints_in_squares(poses[..., :2], scales[:, None], offsets[:, None]))
     poses[..., :2] = np.where(poses[..., 2:] > 0, moved, 0)
-    labels = [2 if count else int(bool(others)) for count, others in zip(counts, ignored, strict=True)]
     return {
         "keypoints": in_places(poses, np.float32),
         "boxes": in_places(snapped(boxes_in_squares(boxes, scales, offsets)), np.float32),
@@ -134,5 +133,4 @@ def annotations_of(images: Sequence[CocoImage], side: int, max_people: int, skel
         "image_id": np.array([[image.id] for image in images], np.int64),
         "size": np.array([[image.width, image.height] for image in images], np.int64),
         "people": counts,
-        "label": np.array(labels),
     }

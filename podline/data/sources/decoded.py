@@ -2,7 +2,7 @@
 
 For data sets of one's own whose raw files hold small images in a format that Podline does not know:
 docs/how-to/data-set.md has an example. A child process with limits calls the code that reads a file. What it gives
-lies under a checksum of the raw file, the data set's name, its version and its code.
+lies under a checksum of the raw file, the data set's name, its version and its code, that of its kind and its classes.
 """
 
 from __future__ import annotations
@@ -17,21 +17,22 @@ import numpy as np
 import numpy.typing as npt
 
 from podline.data.rawfiles import RawFile, parsing, raw_file, reading
-from podline.data.records import LABEL
 from podline.data.rows import CachedImages, SourceSplit, cached_images, write_images
 from podline.data.sources.remote import on_this_machine
 from podline.data.sources.source import Source
 from podline.entry_points import reason
 from podline.errors import SourceError
+from podline.kinds.table import code_of_targets, text_targets
 from podline.recipes.datasets import DataSet
 from podline.recipes.own_code import of_dataset
 from podline.sandbox import Sandbox, limits_of
 from podline.store import digests
 
-Read = Callable[[Path], Iterable[tuple[npt.ArrayLike, int]]]
-"""Gives a raw file's images, uint8 (height, width, channels) or (height, width), each with its label, from 0 on.
+Read = Callable[[Path], Iterable[tuple[npt.ArrayLike, Any]]]
+"""Gives a raw file's images, uint8 (height, width, channels) or (height, width), each with its target.
 
-A function of a module: a child process calls it.
+A target is what the data set's kind takes (:meth:`podline.kinds.contract.TextTargets.text`): of classes, a number from
+0 on. A function of a module: a child process calls it.
 """
 
 _MAKER = f"{__name__}:decoder"
@@ -52,11 +53,12 @@ def decoded_source(
         dataset: what it is.
         source: the folder that holds the files, here or in ``gs://``.
         splits: ``train`` and ``test`` → the names of their files.
-        class_names: by label.
+        class_names: by their numbers; empty if the kind has none, or if they are those that ``read`` gives.
         read: see :data:`Read`; all images of a data set have one shape.
         work: the cache folder.
 
     Raises:
+        SettingsError: a text cannot say a target of the data set's kind.
         SourceError: a file is missing, cannot be read, or holds what cannot be.
         StoreError: the cache folder cannot be written.
     """
@@ -66,68 +68,89 @@ def decoded_source(
         raise SourceError(
             f"{dataset.name}: a child process calls what reads its files: give a function of a module: {reason(error)}"
         ) from error
-    names, classes = [*splits["train"], *splits["test"]], len(class_names)
-    with on_this_machine(source, work, names.__contains__) as place, Sandbox(_MAKER, read, classes) as sandbox:
+    names, targets, known = [*splits["train"], *splits["test"]], text_targets(dataset.kind), tuple(class_names)
+    with (
+        on_this_machine(source, work, names.__contains__) as place,
+        Sandbox(_MAKER, read, dataset.kind, known) as sandbox,
+    ):
         missing = [name for name in names if not (place / name).is_file()]
         if missing:
             raise SourceError(f"{place} is without {', '.join(missing)}; give the folder that holds {', '.join(names)}")
         raw = {name: raw_file(name, place / name) for name in names}
-        images = {name: _decoded(dataset, file, classes, work, sandbox) for name, file in raw.items()}
+        images = {name: _decoded(dataset, file, known, work, sandbox) for name, file in raw.items()}
         _refuse_other_shapes(raw, images)
+    texts = {
+        split: np.concatenate([images[name].labels[:, 0] for name in files]).tolist() for split, files in splits.items()
+    }
+    class_names = known or targets.class_names(set(texts["train"] + texts["test"]))
     return Source(
         dataset.name,
-        tuple(class_names),
+        class_names,
         tuple(file.info for file in raw.values()),
-        tuple(_split(split, [images[name] for name in splits[split]], classes) for split in ("train", "test")),
+        tuple(
+            _split(split, [images[name] for name in splits[split]], targets.arrays(texts[split], class_names))
+            for split in ("train", "test")
+        ),
         raw=tuple(raw.values()),
+        kind=dataset.kind,
     )
 
 
-def _decoded(dataset: DataSet, raw: RawFile, classes: int, work: Path, sandbox: Sandbox) -> CachedImages:
+def _decoded(
+    dataset: DataSet, raw: RawFile, class_names: tuple[str, ...], work: Path, sandbox: Sandbox
+) -> CachedImages:
     def decode(folder: Path) -> None:
         limits = limits_of(raw.bytes, _MEMORY, _RATE)._replace(wait=_WAIT)
         with reading(raw.path):
             sandbox.one((raw.path, folder), limits, raw.place)
 
-    key = digests.of_json([dataset.name, dataset.version, of_dataset(dataset), classes, raw.sha256])
+    code = [of_dataset(dataset), dataset.kind, code_of_targets(dataset.kind)]
+    key = digests.of_json([dataset.name, dataset.version, *code, class_names, raw.sha256])
     return cached_images(work, key, raw.name, decode)
 
 
-def decoder(read: Read, classes: int) -> Callable[[tuple[Path, Path]], None]:
+def decoder(read: Read, kind: str, class_names: tuple[str, ...]) -> Callable[[tuple[Path, Path]], None]:
     """Return what decodes a raw file into a folder; runs in a sandbox."""
+    targets = text_targets(kind)
+
+    def text(value: Any) -> str:
+        return targets.text(value, class_names)
 
     def decode(item: tuple[Path, Path]) -> None:
         path, folder = item
-        labels: list[tuple[int]] = []
-        write_images(folder, _images(path, read, classes, labels), labels)
-        if not labels:
+        texts: list[tuple[str]] = []
+        write_images(folder, _images(path, read, text, texts), texts)
+        if not texts:
             raise SourceError(f"{path} holds no image: 0 vs 1 at least")
 
     return decode
 
 
-def _images(path: Path, read: Read, classes: int, labels: list[tuple[int]]) -> Iterator[npt.NDArray[np.uint8]]:
-    """Yield a raw file's images one by one, with three dimensions, and note their labels."""
+def _images(
+    path: Path, read: Read, text: Callable[[Any], str], texts: list[tuple[str]]
+) -> Iterator[npt.NDArray[np.uint8]]:
+    """Yield a raw file's images one by one, with three dimensions, and note the texts of their targets."""
     shape: tuple[int, ...] = ()
-    for image, label in _given(path, read):
-        named = f"{path}: image {len(labels)}"
+    for image, target in _given(path, read):
+        named = f"{path}: image {len(texts)}"
         array = image[..., np.newaxis] if image.ndim == 2 else image
         if array.dtype != np.uint8 or array.ndim != 3 or not math.prod(array.shape):
             raise SourceError(f"{named} is {image.dtype} {_sides(image.shape)} vs uint8 height × width × channels")
-        if not 0 <= label < classes:
-            raise SourceError(f"{named} has the label {label} vs 0 to {classes - 1}")
+        try:
+            texts.append((text(target),))
+        except ValueError as error:
+            raise SourceError(f"{named} {error}") from error
         if shape and array.shape != shape:
             raise SourceError(f"{named} is {_sides(array.shape)} vs {_sides(shape)}")
         shape = array.shape
-        labels.append((label,))
         yield array[np.newaxis]
 
 
-def _given(path: Path, read: Read) -> Iterator[tuple[npt.NDArray[Any], int]]:
+def _given(path: Path, read: Read) -> Iterator[tuple[npt.NDArray[Any], Any]]:
     """Yield what ``read`` gives; what it raises is about the file."""
     with parsing(path, "images"):
-        for image, label in read(path):
-            yield np.asarray(image), int(label)
+        for image, target in read(path):
+            yield np.asarray(image), target
 
 
 def _refuse_other_shapes(raw: Mapping[str, RawFile], images: Mapping[str, CachedImages]) -> None:
@@ -138,15 +161,9 @@ def _refuse_other_shapes(raw: Mapping[str, RawFile], images: Mapping[str, Cached
             raise SourceError(f"{raw[name].path}: images are {sides} in {raw[first].path}")
 
 
-def _split(name: str, parts: Sequence[CachedImages], classes: int) -> SourceSplit:
-    labels = np.concatenate([part.labels[:, 0] for part in parts])
+def _split(name: str, parts: Sequence[CachedImages], targets: dict[str, npt.NDArray[Any]]) -> SourceSplit:
     height, width, channels = parts[0].shape
-    return SourceSplit(
-        name,
-        (height, width, channels),
-        tuple(part.block for part in parts),
-        {LABEL: labels.astype(np.min_scalar_type(classes - 1))},
-    )
+    return SourceSplit(name, (height, width, channels), tuple(part.block for part in parts), targets)
 
 
 def _sides(shape: tuple[int, ...]) -> str:

@@ -1,6 +1,6 @@
 """Finds images that occur more than once; those in both splits are left out of training.
 
-Those within a split are converted; where their labels differ, that is counted and said.
+Those within a split are converted; where their targets contradict each other, that is counted and said.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
-from podline.data.records import LABEL
+from podline.arrays import Arrays
 from podline.data.rows import SourceSplit
 from podline.documents.manifest import Quarantined
 from podline.errors import SourceError
+from podline.kinds.contract import TextTargets
 from podline.plurals import plural
 
 # A test split of which more than this share can also be trained on says nothing about new images.
@@ -72,7 +73,7 @@ class WithoutRepeated(NamedTuple):
     Attributes:
         train: the split, without images that the test split has too.
         quarantined: names each image left out with the test record that it equals.
-        contradicting: split → records that have the image of another one of that split, and another label.
+        contradicting: split → records that have the image of another one of that split, and another target.
     """
 
     train: SourceSplit
@@ -81,13 +82,14 @@ class WithoutRepeated(NamedTuple):
 
 
 def without_repeated(
-    dataset: str, class_names: Sequence[str], train: SourceSplit, test: SourceSplit
+    dataset: str, targets: TextTargets, class_names: Sequence[str], train: SourceSplit, test: SourceSplit
 ) -> WithoutRepeated:
     """Look for images that are there more than once, and leave out training images that the test split has too.
 
     Args:
         dataset: its name.
-        class_names: of the main label.
+        targets: of its kind.
+        class_names: see :class:`podline.data.sources.source.Source`.
         train: the training split; the raw files are read through once.
         test: the test split.
 
@@ -107,7 +109,7 @@ def without_repeated(
     ]
     only_train, of_test = [group[0] for group in groups if not group[1]], [group[1] for group in groups]
     counts = {
-        split.name: _contradicting(dataset, class_names, split, equal)
+        split.name: _contradicting(dataset, targets, class_names, split, equal)
         for split, equal in ((train, only_train), (test, of_test))
     }
     shared = [group for group in groups if group[0] and group[1]]
@@ -116,16 +118,25 @@ def without_repeated(
 
 
 def _contradicting(
-    dataset: str, class_names: Sequence[str], split: SourceSplit, groups: Sequence[Sequence[int]]
+    dataset: str,
+    targets: TextTargets,
+    class_names: Sequence[str],
+    split: SourceSplit,
+    groups: Sequence[Sequence[int]],
 ) -> int:
-    """Count the records of groups of equal images that have more than one label."""
-    labels = split.labels[LABEL] if split.kept is None else split.labels[LABEL][split.kept]
-    odd = [group for group in groups if len(set(labels[group].tolist())) > 1]
+    """Count the records of groups of equal images that contradict each other."""
+
+    def of(records: Sequence[int]) -> Arrays:
+        places = np.array(records) if split.kept is None else split.kept[records]
+        return {name: values[places] for name, values in split.targets.items()}
+
+    odd = [group for group in groups if len(group) > 1 and targets.contradict(of(group))]
     count = sum(map(len, odd))
     if count > max(MAX_CONTRADICTING * len(split), 2):  # one pair proves nothing, in however small a split
         first = odd[0][0]
-        other = next(record for record in odd[0] if labels[record] != labels[first])
-        pair = " and ".join(f"{split.record_name(at)} is {class_names[labels[at]]}" for at in (first, other))
+        other = next(record for record in odd[0] if targets.contradict(of([first, record])))
+        words = zip((first, other), targets.words(of([first, other]), class_names), strict=True)
+        pair = " and ".join(f"{split.record_name(at)} is {word}" for at, word in words)
         raise SourceError(
             f"{dataset}: {count:,} of the {len(split):,} records of the {split.name} split have the image "
             f"of another one and another label ({pair}, for one) vs {MAX_CONTRADICTING:.0%} at most: labels and "

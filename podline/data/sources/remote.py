@@ -7,10 +7,15 @@ size; the time of modification is its generation. So whatever lists and chooses 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import stat
-from collections.abc import Callable, Iterator
+import tempfile
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from pathlib import Path
+from typing import IO
 
 from podline.data import bounds
 from podline.data.places import IMAGE_ENDINGS, StoredFile
@@ -33,8 +38,8 @@ def is_remote(uri: str) -> bool:
     return uri.startswith(BUCKET_SCHEME)
 
 
-def objects_of(uri: str) -> tuple[Store, list[Listed]]:
-    """Return the object of a name or all objects below it, and the folder in which these have their names.
+def objects_of(uri: str) -> tuple[Store, Iterator[Listed]]:
+    """Return the object of a name or all objects below it, in order, and the folder in which these have their names.
 
     Args:
         uri: ``gs://bucket/prefix``, or an archive's ``gs://bucket/…/name.tar.gz``.
@@ -48,17 +53,16 @@ def objects_of(uri: str) -> tuple[Store, list[Listed]]:
         beside = open_store(parent, _OPTION)
         file = beside.find(last)
         if file is not None:
-            return beside, [file]
+            return beside, iter([file])
     store = open_store(uri, _OPTION)
-    files = [*store.listing()]
-    if not files:
+    files = store.listing()
+    first = next(files, None)
+    if first is None:
         raise SourceError(f"{uri}: there is no object of that name, and none below it")
-    return store, files
+    return store, chain([first], files)
 
 
-def downloaded(
-    uri: str, work: Path, wanted: Callable[[str], bool] = lambda _name: True
-) -> tuple[Path, list[tuple[Listed, Path]]]:
+def downloaded(uri: str, work: Path, wanted: Callable[[str], bool] = lambda _name: True) -> Path:
     """Download a source: links, under the objects' own names, to the copies in the store's cache.
 
     Images that workers read themselves are not downloaded; see :func:`stored_at`.
@@ -69,7 +73,7 @@ def downloaded(
         wanted: which objects are needed, by their names.
 
     Returns:
-        The source's folder or file on this machine; and each object with its link.
+        The source's folder or file on this machine.
 
     Raises:
         SourceError: nothing is there that is needed.
@@ -77,13 +81,36 @@ def downloaded(
         StoreError: an object cannot be fetched.
     """
     store, there = objects_of(uri)
-    objects = [found for found in there if wanted(found.name)]
-    if not objects:
-        names = sorted({found.name.partition("/")[0] for found in there})
-        more = " …" if len(names) > _NAMED else ""
-        raise SourceError(f"{uri} holds {', '.join(names[:_NAMED])}{more}, and no file that this data set needs")
-    folder = work / "remote" / digests.of_json([store.uri, [[found.name, found.version] for found in objects]])[:32]
+    with tempfile.TemporaryFile("w+") as noted:
+        state = digests.of_list([found.name, found.version] for found in _noted(uri, there, wanted, noted))
+        folder = work / "remote" / digests.of_json([store.uri, state])[:32]
+        noted.seek(0)
+        links = _linked(store, folder, (Listed(*json.loads(line)) for line in noted))
+        first, _ = next(links), deque(links, maxlen=0)
+    return first if store.where(first.relative_to(folder).as_posix()) == uri else folder
 
+
+def _noted(uri: str, objects: Iterable[Listed], wanted: Callable[[str], bool], stream: IO[str]) -> Iterator[Listed]:
+    """Yield those objects that are wanted, and write each into a file: there may be millions.
+
+    Raises:
+        SourceError: there is none.
+    """
+    count, tops = 0, dict[str, None]()
+    for found in objects:
+        if wanted(found.name):
+            count += 1
+            stream.write(f"{json.dumps(found)}\n")
+            yield found
+        elif len(tops) <= _NAMED:
+            tops[found.name.partition("/")[0]] = None
+    if not count:
+        more = " …" if len(tops) > _NAMED else ""
+        raise SourceError(f"{uri} holds {', '.join([*tops][:_NAMED])}{more}, and no file that this data set needs")
+
+
+def _linked(store: Store, folder: Path, objects: Iterable[Listed]) -> Iterator[Path]:
+    """Yield a link to the copy of each object, in a folder; images that workers read are not copied."""
     left_there = IMAGE_ENDINGS if DECODING.get().key else frozenset[str]()
     _standing_for[str(folder)] = store.uri
 
@@ -100,9 +127,7 @@ def downloaded(
                     path.symlink_to(copy)
         return path
 
-    links = list(in_order(link, objects, store.parallel))
-    alone = store.where(objects[0].name) == uri
-    return (links[0] if alone else folder), list(zip(objects, links, strict=True))
+    return in_order(link, objects, store.parallel)
 
 
 def _stand_for(found: Listed, path: Path) -> None:
@@ -146,7 +171,7 @@ def on_this_machine(source: str, work: Path, wanted: Callable[[str], bool] = lam
         StoreError: an object cannot be fetched.
     """
     if is_remote(source):
-        local, _ = downloaded(source, work, wanted)
+        local = downloaded(source, work, wanted)
         with renaming({str(local): source.rstrip("/")}):
             yield local
     elif "://" in source:

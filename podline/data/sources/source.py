@@ -17,7 +17,7 @@ from podline import entry_points
 from podline.data.official import OfficialCheck, check_official
 from podline.data.planning import ShardPlans
 from podline.data.rawfiles import RawFile
-from podline.data.records import LABEL, Feature, label_feature
+from podline.data.records import IMAGE, Feature, label_feature
 from podline.data.rows import SourceSplit
 from podline.data.shards import (
     RowsByPlace,
@@ -25,13 +25,14 @@ from podline.data.shards import (
     ShardFiller,
     tables_of_places,
     tables_of_rows,
-    without_labels,
+    without_targets,
 )
 from podline.data.sources.duplicates import without_repeated
 from podline.data.sources.left_out import LeftOut
 from podline.documents.manifest import FileInfo, Quarantined, SourceFile
-from podline.documents.skeleton import COCO, Skeleton
 from podline.errors import ChildKilledError, PodlineError, SourceError
+from podline.frozen import JsonObject
+from podline.kinds.table import text_targets
 from podline.recipes.datasets import ConverterSettings, DataSet
 
 if TYPE_CHECKING:
@@ -61,8 +62,8 @@ class RawData(Protocol):
 
     Attributes:
         dataset: the data set's name.
-        class_names: names of the main label's classes, in order.
-        extra_class_names: names of the classes of further label features.
+        kind: of task; see :mod:`podline.kinds.table`.
+        class_names: in the order of their numbers; none where the kind has no classes.
         files: every raw file that the records come from, with its checksum.
         quarantined: records that were read and cannot be converted, with the reason.
         left_out: how many of each part of the source these are.
@@ -71,15 +72,15 @@ class RawData(Protocol):
         read: how many records the raw files hold.
         counted: rule → how often it was applied to records that are converted.
         bytes_of_a_file: of what a record in a shard holds besides its stored layout, on average.
-        skeleton: of the keypoints; that of COCO's people where there are none.
+        facts: see :attr:`podline.documents.manifest.Manifest.facts`.
     """
 
     @property
     def dataset(self) -> str: ...  # noqa: D102
     @property
-    def class_names(self) -> tuple[str, ...]: ...  # noqa: D102
+    def kind(self) -> str: ...  # noqa: D102
     @property
-    def extra_class_names(self) -> dict[str, tuple[str, ...]]: ...  # noqa: D102
+    def class_names(self) -> tuple[str, ...]: ...  # noqa: D102
     @property
     def files(self) -> tuple[SourceFile, ...]: ...  # noqa: D102
     @property
@@ -97,7 +98,7 @@ class RawData(Protocol):
     @property
     def bytes_of_a_file(self) -> int: ...  # noqa: D102
     @property
-    def skeleton(self) -> Skeleton: ...  # noqa: D102
+    def facts(self) -> JsonObject: ...  # noqa: D102
 
     def looked_at(self) -> tuple[RawData, Remarks]:
         """Return the source without what a look at every record leaves out, and what there is to say of it.
@@ -161,13 +162,14 @@ class Source:
 
     Attributes:
         dataset: ``cifar10`` …
-        class_names: names of the main label's classes, in order.
+        class_names: in the order of their numbers; none where the kind has no classes.
         files: every raw file that the records come from, with its checksum.
         splits: ``train``, ``test``.
         quarantined: records that were read and cannot be converted, with the reason.
         extra_class_names: names of the classes of further label features (``coarse_label`` of CIFAR-100).
         raw: the files themselves, by official name, unpacked.
         archive: what they were unpacked from, by its official name.
+        kind: of task: one whose targets are :class:`podline.kinds.contract.TextTargets`.
     """
 
     dataset: str
@@ -178,14 +180,15 @@ class Source:
     extra_class_names: dict[str, tuple[str, ...]] = field(default_factory=dict)
     raw: tuple[RawFile, ...] = ()
     archive: RawFile | None = None
+    kind: str = "classification"
 
     @property
     def features(self) -> tuple[Feature, ...]:
-        """The features of every record: the image, then the labels."""
-        split, classes = self.splits[0], {LABEL: self.class_names, **self.extra_class_names}
+        """The features of every record: the image, then the targets."""
         return (
-            Feature("image", "uint8", split.image_shape),
-            *(label_feature(name, len(classes.get(name, ()))) for name in split.labels),
+            Feature(IMAGE, "uint8", self.splits[0].image_shape),
+            *text_targets(self.kind).fields(self.class_names),
+            *(label_feature(name, names) for name, names in self.extra_class_names.items()),
         )
 
     @property
@@ -218,28 +221,28 @@ class Source:
         return 0
 
     @property
-    def skeleton(self) -> Skeleton:
-        """There are no keypoints."""
-        return COCO
+    def facts(self) -> JsonObject:
+        """There are none but the classes."""
+        return {}
 
     def looked_at(self) -> tuple[Source, Remarks]:
         """Return the source without training images that the test split has too.
 
         Raises:
-            SourceError: too many are, or have two labels.
+            SourceError: too many are, or have two targets.
         """
         train, test = self.splits
-        found = without_repeated(self.dataset, self.class_names, train, test)
+        found = without_repeated(self.dataset, text_targets(self.kind), self.class_names, train, test)
         left_out = (*self.quarantined, *found.quarantined)
         apart = replace(self, splits=(found.train, test), quarantined=left_out) if found.quarantined else self
         return apart, Remarks(check_official(self.dataset, self.raw, self.archive), found.contradicting)
 
     def publish_truths(self, _store: Store, _folder: str) -> dict[str, FileInfo]:
-        """Publish nothing: a class is judged by the record's own label."""
+        """Publish nothing: a record holds what a model is judged by."""
         return {}
 
     def shard_tables(self, plans: ShardPlans, seed: int, folder: Path, elsewhere: bool) -> ShardTables:
         """See :meth:`RawData.shard_tables`; to other machines pixels go in the tables."""
         if elsewhere:
             return RowsInTables(), tables_of_rows(self.splits, plans, seed, folder)
-        return RowsByPlace(without_labels(self.splits), seed), tables_of_places(self.splits, folder)
+        return RowsByPlace(without_targets(self.splits), seed), tables_of_places(self.splits, folder)

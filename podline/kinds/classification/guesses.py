@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from podline.documents.completion import read_artifact
-from podline.documents.evaluation import CalibrationBin
 from podline.documents.manifest import MANY_CLASSES
 from podline.errors import ArtifactError, StoreError
+from podline.kinds.classification.document import CalibrationBin
 from podline.store.contract import Store
 
 GUESSES = "guesses.npz"

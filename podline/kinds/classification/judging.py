@@ -10,14 +10,17 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from podline.data.reader import SplitReader, open_split
-from podline.documents.evaluation import Evaluation
 from podline.documents.manifest import Manifest
 from podline.evaluation.case import Case, Judgement
 from podline.evaluation.forward import News, answers_of
+from podline.figures import metric_text
 from podline.input.pipeline import EvaluationInput
 from podline.intervals import guessing_interval
+from podline.kinds.classification.document import Evaluation
 from podline.kinds.classification.guesses import GUESSES
+from podline.kinds.classification.settings import ClassificationSettings
 from podline.kinds.classification.tally import ClassificationTally
+from podline.measures import measure_named
 from podline.plurals import plural
 from podline.progress import Reporter
 from podline.training.objective import IMAGE, LABEL
@@ -38,14 +41,14 @@ def judge(case: Case) -> Judgement:
     Raises:
         ArtifactError: the data are not what they were, or were changed while they were read.
     """
-    spec, manifest = case.spec, case.manifest
+    spec, manifest, views = case.spec, case.manifest, ClassificationSettings.of(case.recipe).views
     before, after = (logits_of(model, case.strategy) for model in (case.before, case.after))
     readers = {split: _reader(case, split) for split in (spec.split, TRAINING_SPLIT)}
     judged = _batches(case, readers[spec.split])
     seen = _batches(case, readers[TRAINING_SPLIT], plan_training(case.recipe, manifest).order.ids[: judged.count])
     asked = [(before, judged), (after, judged), (after, seen)]
-    if spec.views > 1:
-        asked.append((logits_of(over_views(case.after, spec.views), case.strategy), judged))
+    if views > 1:
+        asked.append((logits_of(over_views(case.after, views), case.strategy), judged))
     news = News(case.reporter, sum(batches.count for _, batches in asked))
     untrained, trained, remembered, *averaged = (
         tally(model, batches, len(manifest.class_names), news.done) for model, batches in asked
@@ -70,11 +73,18 @@ def judge(case: Case) -> Judgement:
         confused=trained.confused(),
         calibration=trained.guesses().calibration(),
         mistakes=trained.mistakes(),
-        views=spec.views,
+        views=views,
         over_views=averaged[0].figures() if averaged else None,
     )
     failure = "" if document.better_than_guessing else _failure(case, document)
-    return Judgement(document, {GUESSES: trained.guesses().to_bytes()}, failure=failure)
+    return Judgement(document, {GUESSES: trained.guesses().to_bytes()}, notes=_notes(document), failure=failure)
+
+
+def _notes(document: Evaluation) -> tuple[str, ...]:
+    if not document.over_views:
+        return ()
+    averaged = metric_text(document.measure, document.over_views.metrics[document.measure])
+    return (f"{measure_named(document.measure).label} over {document.views} views {averaged}",)
 
 
 def _reader(case: Case, split: str) -> SplitReader:

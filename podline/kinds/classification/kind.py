@@ -4,24 +4,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from podline.documents.evaluation import Evaluation
-from podline.kinds.contract import Arrays, Kind
+from podline.kinds.classification.document import Evaluation
+from podline.kinds.classification.settings import ClassificationSettings
+from podline.kinds.contract import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     import keras  # pyright: ignore[reportMissingTypeStubs]
 
+    from podline.arrays import Arrays
     from podline.data.reader import SplitReader
     from podline.documents.manifest import Manifest
     from podline.documents.metric import Metric
     from podline.documents.model_description import ModelDescription
-    from podline.documents.skeleton import Skeleton
     from podline.drawing.picture_sheet import Block, Picture
     from podline.evaluation.case import Case, Judgement
+    from podline.frozen import JsonObject
     from podline.kinds.classification.answers import ClassAnswers
     from podline.kinds.classification.pairs import GuessedPair
     from podline.kinds.classification.predicting import Classes
+    from podline.kinds.classification.records import ClassTargets
     from podline.progress import Reporter
     from podline.promotion.figure import Rule
     from podline.recipes.settings import Recipe
@@ -35,16 +38,23 @@ if TYPE_CHECKING:
     from podline.training.objective import Objective
 
 
-class Classification(Kind):
+class Classification(Kind["Evaluation", "GuessedPair"]):
     """One class for each image."""
 
     name = "classification"
+    settings = ClassificationSettings
     document = Evaluation
     examples = "examples"
     caption = "Accuracy; bars are 95 % intervals (Wilson)."
     lost = "Right before, wrong now: {shown} of {lost}"
     says = "what {} says"
     own_measures = True
+
+    def targets(self) -> ClassTargets:
+        """Return what records hold: a class."""
+        from podline.kinds.classification.records import ClassTargets
+
+        return ClassTargets()
 
     def require_fit(self, recipe: Recipe, manifest: Manifest) -> None:
         """Refuse augmentation that needs larger images; see :meth:`Kind.require_fit`."""
@@ -54,7 +64,7 @@ class Classification(Kind):
 
     def objective(self, recipe: Recipe, manifest: Manifest) -> Objective:
         """Return the cross-entropy."""
-        from podline.training.objective import class_objective
+        from podline.kinds.classification.objective import class_objective
 
         return class_objective(recipe, manifest)
 
@@ -65,7 +75,7 @@ class Classification(Kind):
         return class_model(recipe, manifest)
 
     def description(
-        self, recipe: Recipe, image_shape: tuple[int, int, int], classes: int, skeleton: Skeleton
+        self, recipe: Recipe, image_shape: tuple[int, int, int], classes: int, facts: JsonObject
     ) -> ModelDescription:
         """Return a classifier's layers and costs."""
         from podline.models.counts import describe

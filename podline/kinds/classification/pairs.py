@@ -10,10 +10,10 @@ import numpy.typing as npt
 
 from podline.data.reader import SplitReader
 from podline.datasets.census import census_of, same_examples
-from podline.documents.evaluation import Evaluation
 from podline.errors import ArtifactError, StoreError
 from podline.evaluation import differences
 from podline.evaluation.differences import Difference, ShareChange
+from podline.kinds.classification.document import Evaluation
 from podline.kinds.classification.guesses import GUESSES, Guesses, read_guesses
 from podline.noise import Seeds
 from podline.reporting.pairs import Judged, LostExample, LostExamples

@@ -8,10 +8,11 @@ import numpy as np
 
 from podline import figures
 from podline.data.reader import open_split
-from podline.documents.evaluation import Evaluation
 from podline.documents.metric import Metric
+from podline.kinds.classification import charts
+from podline.kinds.classification.document import Evaluation
 from podline.measures import shown
-from podline.reporting import charts, verdict
+from podline.reporting import verdict
 from podline.reporting.blocks import Block, Chart, Column, Fold, Grid, Heading, Picture, Pictures, Table, Text
 from podline.reporting.facts import RunFacts
 from podline.reporting.pictures import data_uri

@@ -10,10 +10,10 @@ import tensorflow as tf
 
 from podline.arrays import Arrays
 from podline.data.reader import SplitReader, open_split
-from podline.documents.evaluation import Guess
 from podline.documents.manifest import Manifest
 from podline.drawing.picture_sheet import Block, Picture, PictureRow
 from podline.figures import count, percent
+from podline.kinds.classification.document import Guess
 from podline.kinds.classification.judging import ask
 from podline.progress import Reporter
 from podline.stages.tools import ShowSpec

@@ -11,16 +11,10 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from podline.documents.evaluation import (
-    ClassFigures,
-    Figures,
-    Guess,
-    Mistake,
-    most_frequent_first,
-)
 from podline.documents.manifest import MANY_CLASSES
 from podline.errors import ArtifactError, DivergenceError
 from podline.intervals import wilson_interval
+from podline.kinds.classification.document import ClassFigures, Figures, Guess, Mistake, most_frequent_first
 from podline.kinds.classification.guesses import Guesses
 from podline.kinds.classification.measures import figures_of
 

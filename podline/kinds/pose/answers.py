@@ -11,13 +11,14 @@ from pycocotools.cocoeval import COCOeval
 from podline.data.reader import open_split
 from podline.data.records import IMAGE_ID
 from podline.data.sources.coco_truth import read_truth
-from podline.documents.pose_evaluation import PoseEvaluation, read_people
 from podline.evaluation.forward import News
 from podline.input.pipeline import EvaluationInput
 from podline.kinds.pose import oks
 from podline.kinds.pose.coco_results import Results, Truth
+from podline.kinds.pose.document import PoseEvaluation, read_people
 from podline.kinds.pose.judging import FIELDS, find_people, pose_answers
 from podline.kinds.pose.oks_intervals import figures_of
+from podline.kinds.pose.settings import PoseSettings
 from podline.promotion.answers import Answers, JudgedSplit
 from podline.stages.specs import TrainSpec
 from podline.store.contract import Store
@@ -32,7 +33,7 @@ class PoseAnswers(Answers):
 
     def again(self, examples: JudgedSplit, training: TrainSpec, model: keras.Model) -> Results:
         """Ask a network about the examples now."""
-        poses, size = training.recipe.poses, training.recipe.evaluation_batch_size
+        poses, size = PoseSettings.of(training.recipe), training.recipe.evaluation_batch_size
         reader = open_split(examples.store, examples.folder, examples.manifest, examples.split)
         batches = EvaluationInput(reader, examples.manifest, FIELDS, batch_size=size)
         news = News(examples.reporter, batches.count)

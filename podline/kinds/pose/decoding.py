@@ -16,7 +16,7 @@ import numpy.typing as npt
 from podline.arrays import Array
 from podline.data.coco_letterbox import from_cells
 from podline.documents.skeleton import Skeleton
-from podline.recipes.pose_settings import DecodingSettings
+from podline.kinds.pose.settings import DecodingSettings
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
@@ -69,7 +69,7 @@ def decode_people(
     """The people in each image of a batch.
 
     Args:
-        heatmaps: (n, height, width, joints), as :func:`podline.input.pose_targets.pose_targets` draws them.
+        heatmaps: (n, height, width, joints), as :func:`podline.kinds.pose.targets.pose_targets` draws them.
         pafs: (n, height, width, 2 × limbs), likewise.
         stride: pixels of the network's input to a cell.
         settings: thresholds.

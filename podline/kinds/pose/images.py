@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from pycocotools.cocoeval import COCOeval
 
-from podline.documents.ranked_images import ImageFigures, Ranked
+from podline.kinds.pose.ranked_images import ImageFigures, Ranked
 
 SHOWN = 3
 """Images of each kind that are singled out."""

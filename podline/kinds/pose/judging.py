@@ -17,24 +17,24 @@ from podline.arrays import Array
 from podline.data.coco_letterbox import LetterBox
 from podline.data.reader import SplitReader, open_split
 from podline.data.sources.coco_truth import read_truth
-from podline.documents.evaluation import EVALUATION
+from podline.documents.any_evaluation import EVALUATION
 from podline.documents.metric import Metric
-from podline.documents.pose_evaluation import MAPS, SEEN, ChosenThreshold, PoseEvaluation, PoseFigures, people_name
 from podline.documents.skeleton import Skeleton
-from podline.drawing.pose_maps import PoseMaps, maps_to_bytes
 from podline.errors import DivergenceError
 from podline.evaluation.case import Case, Judgement
 from podline.evaluation.forward import IMAGE, Answers, News, answers_of
 from podline.input.pipeline import EvaluationInput
-from podline.input.pose_targets import pose_targets
 from podline.kinds.pose.coco_results import Results, Truth, people_to_results
 from podline.kinds.pose.decoding import People, decode_people
+from podline.kinds.pose.document import MAPS, SEEN, ChosenThreshold, PoseEvaluation, PoseFigures, people_name
 from podline.kinds.pose.images import by_image, ranked
+from podline.kinds.pose.maps import PoseMaps, maps_to_bytes
 from podline.kinds.pose.network import stage_names
 from podline.kinds.pose.oks import at_threshold, judged, tables
 from podline.kinds.pose.oks_intervals import figures_within
+from podline.kinds.pose.settings import PoseSettings
+from podline.kinds.pose.targets import pose_targets
 from podline.kinds.table import read_evaluation
-from podline.recipes.pose_settings import PoseSettings
 from podline.stages.specs import EvaluateSpec
 from podline.store.contract import Store
 from podline.training.plan import TRAINING_SPLIT, plan_training
@@ -74,14 +74,14 @@ def judge(case: Case) -> Judgement:
         ArtifactError: the data set has no truth, or is not what it was.
         DivergenceError: a network's answers are not finite.
     """
-    poses = case.recipe.poses
+    poses = PoseSettings.of(case.recipe)
     return judge_answers(case, *(pose_answers(model, case.strategy, poses) for model in (case.before, case.after)))
 
 
 def judge_answers(case: Case, before: Answers, after: Answers) -> Judgement:
     """The same of what two networks answer; see :func:`pose_answers`."""
     spec, recipe = case.spec, case.recipe
-    poses = recipe.poses
+    poses = PoseSettings.of(recipe)
     split = _split(case, spec.split, None)
     trained_on = plan_training(recipe, case.manifest).order.ids
     seen = _split(case, TRAINING_SPLIT, trained_on[: max(len(split.ids), _SEEN_AT_LEAST)])

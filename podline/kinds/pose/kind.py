@@ -4,25 +4,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from podline.documents.pose_evaluation import PoseEvaluation
-from podline.kinds.contract import Arrays, Kind
+from podline.kinds.contract import Kind
+from podline.kinds.pose.document import PoseEvaluation
+from podline.kinds.pose.settings import PoseSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     import keras  # pyright: ignore[reportMissingTypeStubs]
 
+    from podline.arrays import Arrays
     from podline.data.reader import SplitReader
     from podline.documents.manifest import Manifest
     from podline.documents.metric import Metric
     from podline.documents.model_description import ModelDescription
-    from podline.documents.skeleton import Skeleton
     from podline.drawing.picture_sheet import Block, Picture
     from podline.evaluation.case import Case, Judgement
+    from podline.frozen import JsonObject
     from podline.kinds.pose.answers import PoseAnswers
     from podline.kinds.pose.lost_people import FoundPair
     from podline.kinds.pose.objective import Pose as PoseObjective
     from podline.kinds.pose.predicting import PeopleReader
+    from podline.kinds.pose.records import PeopleTargets
     from podline.progress import Reporter
     from podline.promotion.figure import Rule
     from podline.recipes.settings import Recipe
@@ -35,10 +38,11 @@ if TYPE_CHECKING:
     from podline.store.contract import Store
 
 
-class Pose(Kind):
+class Pose(Kind["PoseEvaluation", "FoundPair"]):
     """People and their joints."""
 
     name = "pose"
+    settings = PoseSettings
     document = PoseEvaluation
     examples = "people"
     caption = "COCO’s AP over OKS 0.50…0.95, by pycocotools; bars are 95 % intervals (bootstrap over images)."
@@ -47,9 +51,15 @@ class Pose(Kind):
     large_pictures = True
     lost_hint = "; instances that only the first finds are framed, joints are ringed"
 
+    def targets(self) -> PeopleTargets:
+        """Return what records hold: people."""
+        from podline.kinds.pose.records import PeopleTargets
+
+        return PeopleTargets()
+
     def require_fit(self, recipe: Recipe, manifest: Manifest) -> None:
         """Refuse another side or skeleton than the data set's; see :meth:`Kind.require_fit`."""
-        from podline.input.pose_augmentation import require_fit
+        from podline.kinds.pose.augmentation import require_fit
 
         require_fit(recipe, manifest)
 
@@ -66,13 +76,15 @@ class Pose(Kind):
         return pose_model(recipe, manifest)
 
     def description(
-        self, recipe: Recipe, image_shape: tuple[int, int, int], classes: int, skeleton: Skeleton
+        self, recipe: Recipe, image_shape: tuple[int, int, int], classes: int, facts: JsonObject
     ) -> ModelDescription:
-        """Return a pose network's layers and costs."""
+        """Return a pose network's layers and costs; COCO's people where no skeleton is known yet."""
+        from podline.documents.skeleton import COCO, SKELETON, Skeleton
         from podline.kinds.pose.network import build_pose_model
         from podline.models.counts import described
 
-        poses, no_change = recipe.poses, ([0.0] * 3, [1.0] * 3)
+        skeleton = Skeleton.model_validate(facts[SKELETON]) if facts else COCO
+        poses, no_change = PoseSettings.of(recipe), ([0.0] * 3, [1.0] * 3)
         return described(build_pose_model(poses.model, poses.side, poses.targets.stride, skeleton, *no_change))
 
     def judge(self, case: Case) -> Judgement:

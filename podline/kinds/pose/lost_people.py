@@ -14,13 +14,13 @@ from pycocotools.cocoeval import COCOeval
 
 from podline.data.reader import SplitReader
 from podline.documents.skeleton import Skeleton
-from podline.drawing.skeletons import Image, with_skeletons
 from podline.evaluation.differences import Difference, ShareChange, difference
 from podline.kinds.pose.coco_results import Results
+from podline.kinds.pose.judged_pictures import Scene, records_of, scene
 from podline.kinds.pose.oks import CloseJoints, close_joints, joint_names, people_in
 from podline.kinds.pose.oks_intervals import DRAWS, drawn_figures, figures_of
+from podline.kinds.pose.skeletons import Image, with_skeletons
 from podline.noise import Seeds
-from podline.reporting.judged_pictures import Scene, records_of, scene
 
 # Pictures are shown at about this size; frames and rings around what was lost, in their pixels.
 _LONGER_SIDE, _LINE, _RADIUS = 480, 2, 11

@@ -18,10 +18,10 @@ import keras
 from podline.documents.manifest import Manifest
 from podline.documents.skeleton import Skeleton
 from podline.errors import SettingsError
+from podline.kinds.pose.settings import PoseModelSettings, PoseSettings
 from podline.models.blocks import Blocks
 from podline.models.build import trainable_model
 from podline.models.mobilenetv2 import RELU_LIMIT, backbone
-from podline.recipes.pose_settings import PoseModelSettings
 from podline.recipes.settings import Precision, Recipe
 
 
@@ -40,7 +40,7 @@ def pose_model(recipe: Recipe, manifest: Manifest) -> keras.Model:
     Raises:
         SettingsError: see :func:`build_pose_model`.
     """
-    poses, split = recipe.poses, manifest.split("train")
+    poses, split = PoseSettings.of(recipe), manifest.split("train")
     fixed = poses.model, poses.side, poses.targets.stride, manifest.skeleton
     return build_pose_model(*fixed, split.mean, split.std, recipe.seed, recipe.precision)
 

@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from podline.documents.manifest import Manifest
 from podline.documents.skeleton import Skeleton
-from podline.input.pose_targets import PoseTargets, pose_targets
 from podline.kinds.pose.losses import stage_losses
 from podline.kinds.pose.network import stage_names
+from podline.kinds.pose.records import KEYPOINTS
+from podline.kinds.pose.settings import PoseSettings
 from podline.kinds.pose.stage_measures import stage_figures, stage_sums, sum_names
-from podline.recipes.pose_settings import PoseSettings
+from podline.kinds.pose.targets import PoseTargets, pose_targets
 from podline.recipes.settings import Recipe
-from podline.training.objective import IMAGE, Arrays, Batch
+from podline.training.objective import IMAGE, Batch
 
-KEYPOINTS, IGNORED = "keypoints", "ignored"
+IGNORED = "ignored"
 
 
 class Pose:
@@ -72,20 +71,6 @@ class Pose:
     def _stage_figures(self, sums: Mapping[str, float]) -> dict[str, float]:
         return stage_figures(sums, self.stages, self.skeleton)
 
-    def refused(self, arrays: Arrays, manifest: Manifest) -> tuple[int, str] | None:  # noqa: ARG002 (all have joints)
-        """The first example with a joint that is no place, or that lies outside of the image."""
-        joints, side = arrays[KEYPOINTS], self.settings.side
-        inside = (joints[..., :2] >= -0.5) & (joints[..., :2] <= side - 0.5)  # not where it is no number
-        wrong = ~inside.all(axis=-1) | ~np.isin(joints[..., 2], (0, 1, 2))
-        if not wrong.any():
-            return None
-        example, person, joint = (int(place) for place in np.argwhere(wrong)[0])
-        x, y, visibility = joints[example, person, joint].tolist()
-        return example, (
-            f"joint {joint} of person {person} is at ({x:g}, {y:g}) with visibility {visibility:g} vs places in an "
-            f"image of {side} pixels and a visibility of 0, 1 or 2"
-        )
-
 
 def _loss_of(stage: str) -> str:
     return f"{stage}/loss"
@@ -93,7 +78,7 @@ def _loss_of(stage: str) -> str:
 
 def pose_objective(recipe: Recipe, manifest: Manifest) -> Pose:
     """What a pose recipe trains for on a data set."""
-    return Pose(recipe.poses, manifest.skeleton)
+    return Pose(PoseSettings.of(recipe), manifest.skeleton)
 
 
 def _targets(batch: Batch) -> PoseTargets:

@@ -19,10 +19,10 @@ import numpy.typing as npt
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
-from podline.documents.pose_figures import JointFigures, SizeFigures, ThresholdFigures
 from podline.errors import SourceError
 from podline.frozen import Frozen
 from podline.kinds.pose.coco_results import Person, Results, Truth, check_results, check_truth, judged_joints
+from podline.kinds.pose.figures import JointFigures, SizeFigures, ThresholdFigures
 
 SIZES = ((0, 32), (32, 64), (64, 96), (96, 128), (128, 192), (192, 100_000))
 """The table's classes: from and to, roots of areas in pixels of the image."""

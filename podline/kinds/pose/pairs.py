@@ -5,8 +5,8 @@ from __future__ import annotations
 from podline.data.reader import SplitReader
 from podline.data.sources.coco_truth import read_truth
 from podline.documents.manifest import dataset_folder, read_manifest
-from podline.documents.pose_evaluation import PoseEvaluation, read_people
 from podline.errors import StoreError
+from podline.kinds.pose.document import PoseEvaluation, read_people
 from podline.kinds.pose.lost_people import Found, FoundPair, drawn, lost_people
 from podline.kinds.pose.oks import judged
 from podline.plurals import plural

@@ -13,13 +13,13 @@ from podline.arrays import Array, Image
 from podline.data.coco_letterbox import LetterBox
 from podline.documents.manifest import Manifest
 from podline.documents.skeleton import Skeleton
-from podline.drawing.skeletons import poses_of, with_skeletons
 from podline.evaluation.predicting import Predicted
 from podline.kinds.pose.coco_results import people_to_results
 from podline.kinds.pose.decoding import decode_people
 from podline.kinds.pose.judging import chosen_threshold, last_stages
+from podline.kinds.pose.settings import PoseSettings
+from podline.kinds.pose.skeletons import poses_of, with_skeletons
 from podline.progress import Reporter
-from podline.recipes.pose_settings import PoseSettings
 from podline.stages.specs import TrainSpec
 from podline.stages.tools import PicturePrediction
 from podline.store.contract import Store
@@ -63,7 +63,7 @@ def reader(
 ) -> PeopleReader:
     """A run's; the threshold is the one that its evaluation chose, if none is given."""
     threshold = _threshold(store, training.folder, reporter) if given is None else given
-    return PeopleReader(training.recipe.poses, threshold, manifest.skeleton)
+    return PeopleReader(PoseSettings.of(training.recipe), threshold, manifest.skeleton)
 
 
 def _threshold(store: Store, folder: str, reporter: Reporter) -> float:

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from podline.documents.any_evaluation import Scored
-from podline.documents.pose_evaluation import PoseEvaluation
 from podline.documents.skeleton import Skeleton
-from podline.drawing.pose_maps import heatmap_panels, heatmap_picture, paf_panels, paf_picture
-from podline.drawing.skeletons import CENTER, LEFT, RIGHT, with_skeletons
 from podline.figures import count, metric_text, percent
+from podline.kinds.pose import charts
+from podline.kinds.pose.document import PoseEvaluation
+from podline.kinds.pose.judged_pictures import TRAINING_SPLIT, JudgedPicture, judged_pictures, maps_of_image
+from podline.kinds.pose.maps import heatmap_panels, heatmap_picture, paf_panels, paf_picture
+from podline.kinds.pose.skeletons import CENTER, LEFT, RIGHT, with_skeletons
 from podline.ledger.differences import NONE
 from podline.measures import shown
-from podline.reporting import charts, verdict
+from podline.reporting import verdict
 from podline.reporting.blocks import Block, Chart, Fold, Grid, Heading, Key, Picture, Pictures, Table, Text, Tile
 from podline.reporting.facts import RunFacts
-from podline.reporting.judged_pictures import TRAINING_SPLIT, JudgedPicture, judged_pictures, maps_of_image
 from podline.reporting.pictures import SMALL_PHOTO, photo_uri
 from podline.reporting.sections import section
 

@@ -13,19 +13,18 @@ from podline.data.reader import open_split
 from podline.documents.manifest import Manifest
 from podline.documents.skeleton import Skeleton
 from podline.drawing.picture_sheet import Block, Image, Picture, PictureRow
-from podline.drawing.skeletons import poses_of, with_skeletons
 from podline.evaluation.forward import News
 from podline.input.pipeline import EvaluationInput
 from podline.kinds.pose.judging import FIELDS, chosen_threshold, find_people, pose_answers
+from podline.kinds.pose.settings import PoseSettings
+from podline.kinds.pose.skeletons import poses_of, with_skeletons
 from podline.plurals import plural
 from podline.progress import Reporter
 from podline.stages.tools import ShowSpec
 from podline.store.contract import Store
 from podline.training.plan import EVALUATION_SPLIT
 
-_KEYPOINTS = "keypoints"
-# A record with people; those without are fed as well, but there is nothing to see.
-_WITH_PEOPLE = 2
+_KEYPOINTS, _PEOPLE = "keypoints", "people"
 
 
 def drawn(records: Arrays, manifest: Manifest) -> list[Picture]:
@@ -45,20 +44,20 @@ def asked(
     spec: ShowSpec, model: keras.Model, store: Store, manifest: Manifest, reporter: Reporter
 ) -> tuple[Block, int, int]:
     """Return the first test images with people: whom the run finds, and who is labelled; nothing is right or wrong."""
-    poses = spec.recipe.poses
+    poses = PoseSettings.of(spec.recipe)
     answers = pose_answers(model, tf.distribute.get_strategy(), poses)
     reader = open_split(store, spec.dataset_folder, manifest, EVALUATION_SPLIT)
-    labels = reader.gather(np.arange(len(reader)), ["label"])["label"]
-    ids = np.flatnonzero(labels == _WITH_PEOPLE)[: spec.examples]
+    people = reader.gather(np.arange(len(reader)), [_PEOPLE])[_PEOPLE]
+    ids = np.flatnonzero(people)[: spec.examples]  # in others there is nothing to see
     batches = EvaluationInput(reader, manifest, FIELDS, batch_size=spec.recipe.evaluation_batch_size, ids=ids)
     threshold = chosen_threshold(store, f"runs/{spec.run}") or 0.0
     found = find_people(answers, batches, poses, News(reporter, batches.count).done)
-    people = [person for person in found if person["score"] >= threshold]
+    shown = [person for person in found if person["score"] >= threshold]
     records = reader.gather(ids, ["image", "image_id", "size", _KEYPOINTS])
     pictures = []
     places = zip(records["image"], records["image_id"][:, 0], records["size"].tolist(), strict=True)
     for image, image_id, (width, height) in places:
-        mine = poses_of([person for person in people if person["image_id"] == image_id], manifest.skeleton)
+        mine = poses_of([person for person in shown if person["image_id"] == image_id], manifest.skeleton)
         letterbox = LetterBox(width, height, poses.side)
         mine[..., :2] = np.where(mine[..., 2:] > 0, letterbox.joints_to_network(mine[..., :2]), 0)
         pictures.append(_picture(image, mine, manifest.skeleton))

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from podline.documents.skeleton import Skeleton
-from podline.input.pose_targets import PoseTargets
 from podline.kinds.pose.losses import strength_of, target_of, vectors
+from podline.kinds.pose.targets import PoseTargets
 
 # A cell of a target is part of a joint or a limb from here on.
 _ISLAND = 0.5

@@ -5,11 +5,15 @@ from __future__ import annotations
 import hashlib
 import random
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
+from drawn_images import table_of
 
-from podline.data.images.deciding import Image, decide, kept
+from podline.data.images import column_file, deciding, image_table
+from podline.data.images.deciding import decide
+from podline.data.images.image_table import Image
 from podline.errors import SourceError
 
 
@@ -19,51 +23,56 @@ def seen(number: int, label: str = "cat", split: str = "", group: str = "", same
     return Image(f"{number}.png", label, split, group, "", False, number, sha256, pixels, 10, 4, 4, False)
 
 
-def decided(images: list[Image], given: frozenset[str] = frozenset(), test_share: float = 0.1) -> dict[str, Any]:
+def decided(
+    folder: Path, images: list[Image], given: frozenset[str] = frozenset(), test_share: float = 0.1
+) -> dict[str, Any]:
     """Each image's split and reason, by its key."""
-    decide(images, given, test_share)
-    return {image.key: (image.split, image.reason) for image in images}
+    table = table_of(folder, images)
+    decide(table, given, test_share)
+    assert list(table.reasons) == sorted(table.reasons)
+    return {image.key: (table.split_of(at), table.reasons.get(at, "")) for at, image in enumerate(images)}
 
 
-def test_neither_order_nor_other_images_change_a_split() -> None:
-    every = decided([seen(number) for number in range(1000)], test_share=0.2)
+def test_neither_order_nor_other_images_change_a_split(tmp_path: Path) -> None:
+    every = decided(tmp_path, [seen(number) for number in range(1000)], test_share=0.2)
     assert 150 < sum(split == "test" for split, _ in every.values()) < 250
     some = [seen(number) for number in range(0, 1000, 3)]
     random.Random(0).shuffle(some)
-    assert decided(some, test_share=0.2).items() <= every.items()
+    assert decided(tmp_path, some, test_share=0.2).items() <= every.items()
 
 
-def test_no_group_is_on_both_sides() -> None:
+def test_no_group_is_on_both_sides(tmp_path: Path) -> None:
     images = [seen(number, group=f"patient {number // 10}") for number in range(1000)]
-    decide(images, frozenset(), 0.3)
-    train, test = ({image.group for image in kept(images, split)} for split in ("train", "test"))
+    table = table_of(tmp_path, images)
+    decide(table, frozenset(), 0.3)
+    train, test = (table.values("group", table.kept(split)) for split in ("train", "test"))
     assert train
     assert test
     assert not train & test
     assert len(train | test) == 100
 
 
-def test_a_group_that_given_splits_tear_apart_is_not_trained_on() -> None:
+def test_a_group_that_given_splits_tear_apart_is_not_trained_on(tmp_path: Path) -> None:
     images = [seen(1, split="train", group="a"), seen(2, split="test", group="a"), seen(3, split="train", group="b")]
-    found = decided(images, frozenset({"train", "test"}))
+    found = decided(tmp_path, images, frozenset({"train", "test"}))
     assert found["1.png"][1] == "is of the group 'a', as images to test on"
     assert not found["2.png"][1] + found["3.png"][1]
 
 
-def test_hashed_images_that_look_alike_in_both_splits_are_not_trained_on() -> None:
-    found = decided([seen(number, same_as=7) for number in range(100)], test_share=0.5)
+def test_hashed_images_that_look_alike_in_both_splits_are_not_trained_on(tmp_path: Path) -> None:
+    found = decided(tmp_path, [seen(number, same_as=7) for number in range(100)], test_share=0.5)
     trained = {reason.partition(": ")[0] for split, reason in found.values() if split == "train"}
     assert trained == {"the same image as one of the test split"}
 
 
-def test_more_shared_images_than_may_be_are_refused_where_splits_are_given() -> None:
+def test_more_shared_images_than_may_be_are_refused_where_splits_are_given(tmp_path: Path) -> None:
     images = [seen(number, split="train" if number % 2 else "test", same_as=number // 2 + 1) for number in range(100)]
     with pytest.raises(SourceError, match=r"50 of the 50 test images .* are training images as well vs 1% at most"):
-        decide(images, frozenset({"train", "test"}), 0.1)
+        decided(tmp_path, images, frozenset({"train", "test"}))
 
 
-def test_images_under_two_classes_are_all_left_out() -> None:
-    found = decided([seen(1), seen(2, "dog", same_as=1), seen(3, same_as=1), seen(4)], test_share=0.001)
+def test_images_under_two_classes_are_all_left_out(tmp_path: Path) -> None:
+    found = decided(tmp_path, [seen(1), seen(2, "dog", same_as=1), seen(3, same_as=1), seen(4)], test_share=0.001)
     of_another = "the same image as one of another class: "
     assert [reason for _, reason in found.values()] == [
         f"{of_another}2.png is 'dog'",
@@ -73,9 +82,70 @@ def test_images_under_two_classes_are_all_left_out() -> None:
     ]
 
 
-def test_many_equal_images_are_compared_in_one_pass() -> None:
-    images = [seen(number, same_as=1) for number in range(30_000)]
+def test_many_equal_images_are_compared_in_one_pass(tmp_path: Path) -> None:
+    table = table_of(tmp_path, (seen(number, same_as=1 if number < 30_000 else None) for number in range(30_100)))
     started = time.process_time()
-    decide(images, frozenset(), 0.5)
-    assert len(kept(images)) == len(kept(images, "test"))
+    decide(table, frozenset(), 0.5)
+    assert 0 < table.kept("train").sum() < 100
+    assert table.kept("test").sum() > 10_000
     assert time.process_time() - started < 10  # 900 million comparisons would take a minute
+
+
+def simply(images: list[Image], given: bool) -> dict[str, Any]:
+    """What is decided of images, by the rules one after the other, with all of them in memory."""
+    found: dict[str, list[str]] = {}
+    for image in images:
+        test = image.split == "test" if given and image.split else int(image.sha256[:16], 16) < 0.3 * 2**64
+        if not (given and image.split) and image.label is None:
+            test = False
+        elif image.group and not (given and image.split):
+            test = int(hashlib.sha256(image.group.encode()).hexdigest()[:16], 16) < 0.3 * 2**64
+        reason = image.reason or ("" if image.label else "has no class")
+        found[image.key] = ["test" if test else "train", reason]
+
+    def kept(split: str = "") -> list[Image]:
+        return [one for one in images if not found[one.key][1] and split in ("", found[one.key][0])]
+
+    for image in kept():
+        alike = [one for one in images if one.pixels_sha256 == image.pixels_sha256 and one.label and not one.reason]
+        if other := next((one for one in alike if one.label != image.label), None):
+            found[image.key][1] = f"the same image as one of another class: {other.key} is {other.label!r}"
+    pixels: dict[str, str] = {}
+    for image in kept("test"):
+        pixels.setdefault(image.pixels_sha256, image.key)
+    for image in kept("train"):
+        if image.pixels_sha256 in pixels:
+            found[image.key][1] = f"the same image as one of the test split: {pixels[image.pixels_sha256]}"
+    groups = {image.group for image in kept("test")} - {""}
+    for image in kept("train"):
+        if image.group in groups:
+            found[image.key][1] = f"is of the group {image.group!r}, as images to test on"
+    trained = {image.label for image in kept("train")}
+    for image in kept("test"):
+        if image.label not in trained:
+            found[image.key][1] = f"is of the class {image.label!r}, which no training image is"
+    return {key: tuple(both) for key, both in found.items()}
+
+
+@pytest.mark.parametrize("number", range(60))
+def test_columns_decide_as_images_one_by_one(tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (column_file, image_table):
+        monkeypatch.setattr(module, "BATCH", 7)
+    chance, given = random.Random(number), number % 2 == 1
+    images = []
+    for at in range(chance.randrange(2, 120)):
+        image = seen(
+            at,
+            chance.choice(["cat", "dog", "Åse\udcff"[: 3 + number % 3 // 2], *["cow"] * (at < 9)]),
+            chance.choice(["train"] * 9 + ["test"] * (number % 3)) if given and chance.random() < 0.8 else "",
+            chance.choice(["", "", "", str(chance.randrange(40))]),
+            chance.choice([None] * 15 + [chance.randrange(40)]),
+        )
+        odd = chance.random()
+        images.append(
+            image._replace(reason="is damaged") if odd < 0.1 else image._replace(label=None) if odd < 0.2 else image
+        )
+    splits = frozenset({"train", "test"}) if given else frozenset[str]()
+    monkeypatch.setattr(deciding, "MAX_SHARED", 1)
+    monkeypatch.setattr(deciding, "problem_of", lambda _name: "")
+    assert decided(tmp_path, images, splits, 0.3) == simply(images, given)

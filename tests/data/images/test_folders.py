@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import shutil
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from drawn_images import CLASSES, as_folders, drawn, encoded, images, opened, re
 from PIL import Image, ImageOps
 
 from podline.data.images.layouts.folders import Folders
-from podline.data.images.listing import Files, Found
+from podline.data.images.listing import Files, Found, Names, source_files
 from podline.data.images.opening import ImagesSource
 from podline.data.images.settings import ImagesSettings
 from podline.errors import SourceError
@@ -135,7 +136,7 @@ def test_images_beside_the_class_folders_count_as_left_out(folder: Path, tmp_pat
 def found(*folders: str) -> Folders | None:
     """What two images in each of some folders are taken for."""
     files = [Found(name, name, 1, 0) for folder in folders for name in (f"{folder}/0.jpg", f"{folder}/1.jpg")]
-    return Folders.find(Files(files, files), ImagesSettings())
+    return Folders.find(Files("raw", files, files), ImagesSettings())
 
 
 @pytest.mark.parametrize(
@@ -253,3 +254,17 @@ def test_too_few_classes_or_images_to_test_on(tmp_path: Path) -> None:
     untested = as_folders(tmp_path / "none", {name: {"1.png": encoded(drawn(at))} for at, name in enumerate("ab")})
     with pytest.raises(SourceError, match="the test split has no image vs 1 at least"):
         opened(untested, test_share=1e-9)
+
+
+def test_a_listing_is_in_the_order_of_names_and_can_be_sent_elsewhere(tmp_path: Path) -> None:
+    names = ["a-b/x", "a/b/c", "a/b.d", "a.e", "b\udcff.png", "日本/q"]
+    for name in names:
+        (tmp_path / "raw" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "raw" / name).write_bytes(b"1" * len(name))
+    files = source_files(tmp_path / "raw", ImagesSettings(), tmp_path)
+    found = pickle.loads(pickle.dumps(files)).asked
+    assert [file.name for file in found] == sorted(names) == [found[at].name for at in range(6)]
+    assert all(Path(file.path).stat().st_size == file.bytes == len(file.name) for file in found)
+    assert [file.name for file in files.ending(".png", ".d")] == ["a/b.d", "b\udcff.png"]
+    by_name = Names(found, lambda file: file.name)
+    assert [by_name.find(name) for name in ("a/b/c", "a/b")] == [[(3, found[3])], []]

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -32,7 +33,8 @@ from drawn_images import (
 )
 from gcs_emulator import upload
 
-from podline.data.images.opening import open_images
+from podline.data.images import opening, parsing
+from podline.data.images.opening import ImagesSource, open_images
 from podline.data.images.settings import ImagesSettings
 from podline.errors import SourceError
 from podline.recipes.datasets import SHIPPED
@@ -304,6 +306,33 @@ def test_labels_of_parquet_that_have_no_name(tmp_path: Path) -> None:
     labels[:2] = [-1, 3]
     pq.write_table(content.set_column(1, content.schema.field("label"), pa.array([labels])[0].values), file)
     assert list(reasons(opened(folder)).values()) == ["has the label -1 vs 0 to 2", "has the label 3 vs 0 to 2"]
+
+
+def test_equal_images_are_decoded_once_where_they_are_not_far_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (parsing, opening):
+        monkeypatch.setattr(module, "SAME_WITHIN", 4)
+    folder = as_parquet(tmp_path / "raw", images())
+    (file,) = folder.iterdir()
+    content = pq.read_table(file)
+    every = content.column("image").to_pylist()
+    for near, first in ((2, 0), (3, 0), (5, 0), (30, 10)):
+        every[near] = every[first]
+    every[40] = {"bytes": b"", "path": "none"}
+    labels = ["cat" if at in (0, 2, 3, 5, 10, 30) else CLASSES[at % 3] for at in range(60)]
+    pq.write_table(pa.table({"image": every, "label": labels}), file)
+    source = opened(folder, test_share=0.3)
+    rows = source.images.column("row", source.images.every)
+    assert rows[2] == rows[3] == rows[0] < rows[5] < rows[10] < rows[30]
+    assert len(set(rows.tolist())) == 60 - 2  # one of them has none
+    found = records(source)
+    assert sum(pixels == found_in(source, 0) for _, _, pixels in found) == 4
+    assert list(reasons(source).values()) == ["is empty"]
+
+
+def found_in(source: ImagesSource, row: int) -> bytes:
+    return source.pixels(np.array([row]))[0].tobytes()
 
 
 def test_damaged_metadata_and_files(tmp_path: Path) -> None:

@@ -9,13 +9,14 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 import pytest
-from drawn_images import KINDS, as_folders, drawn, encoded, opened
+from drawn_images import KINDS, as_folders, drawn, encoded, opened, table_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from podline.data.fitting import fitted, shown_size
-from podline.data.images.deciding import Image
+from podline.data.images.deciding import decide
 from podline.data.images.hashing import BITS, hashes
+from podline.data.images.image_table import Image
 from podline.data.images.near import DISTANCE, close, near_duplicates, near_pairs
 from podline.data.images.opening import ImagesSource
 from podline.data.images.settings import ImagesSettings
@@ -136,13 +137,16 @@ def test_many_equal_hashes_are_found() -> None:
     assert not found.distance.any()
 
 
-def test_a_file_without_pixels_changes_no_pair() -> None:
+def test_a_file_without_pixels_changes_no_pair(tmp_path: Path) -> None:
     pixels = np.stack([drawn(1, (64, 64))] * 2)
     images = [
-        Image(split, "cat", split, "", row=row, width=64, height=64) for row, split in enumerate(("train", "test"))
+        Image(split, "cat", split, "", row=row, pixels_sha256=f"{row}" * 64, width=64, height=64)
+        for row, split in enumerate(("train", "test"))
     ]
     left_out = Image("notes.txt", None, "train", "", "is no image")
-    [pair] = near_pairs([*images, left_out], pixels.__getitem__, ImagesSettings())
+    table = table_of(tmp_path, [*images, left_out])
+    decide(table, frozenset({"train", "test"}), 0.1)
+    [pair] = near_pairs(table, pixels.__getitem__, ImagesSettings())
     assert (pair.train.key, pair.test.key, pair.distance) == ("train", "test", 0)
 
 

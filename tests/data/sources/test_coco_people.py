@@ -31,7 +31,6 @@ def test_records_made_together_are_those_made_alone() -> None:
     for name, values in together.items():
         np.testing.assert_array_equal(values, np.concatenate([columns[name] for columns in alone]), err_msg=name)
     assert together["people"].tolist() == [2, 0, 3, 1]
-    assert together["label"].tolist() == [2, 1, 2, 2]
     # By the geometry of one image and one person at a time, the largest first.
     box = LetterBox(91, 70, 64)
     pose = from_annotated(np.array(person(1, 1)["keypoints"]).reshape(17, 3), COCO)

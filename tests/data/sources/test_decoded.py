@@ -101,14 +101,15 @@ def test_a_file_is_decoded_once_until_its_reader_has_another_version(raw: Path) 
         (partial(changed, 7, None), r"a.npz: image 3 is int64 a number vs uint8"),
         (partial(changed, None, 3), r"a.npz: image 3 has the label 3 vs 0 to 2"),
         (partial(changed, None, -1), r"a.npz: image 3 has the label -1 vs 0 to 2"),
-        (partial(changed, None, "cat"), r"a.npz cannot be read as images: ValueError: invalid literal"),
+        (partial(changed, None, "cat"), r"a.npz: image 3 is of the class 'cat' vs one of 3 classes"),
+        (partial(changed, None, [1]), r"a.npz: image 3 has the label \[1\] vs the number of a class"),
         (reading_case.nothing, r"a.npz holds no image: 0 vs 1 at least"),
         (reading_case.failing, r"a.npz cannot be read as images: ZeroDivisionError: division by zero; restore"),
     ],
 )
 def test_what_cannot_be_is_one_line(raw: Path, tmp_path: Path, reader: Any, message: str) -> None:
     with pytest.raises(SourceError, match=message) as caught:
-        decoder(reader, 3)((raw / "a.npz", tmp_path))
+        decoder(reader, "classification", ("red", "green", "blue"))((raw / "a.npz", tmp_path))
     assert "\n" not in str(caught.value)
 
 

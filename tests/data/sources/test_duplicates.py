@@ -63,7 +63,7 @@ def test_shared_images_are_kept_out_of_training(tmp_path: Path) -> None:
 
 def test_records_quarantined_before_stay_out(tmp_path: Path) -> None:
     train = split_of(tmp_path, "train", numbered(7, 1, 2, 3))
-    kept = SourceSplit("train", train.image_shape, train.blocks, train.labels, np.array([1, 2, 3]))
+    kept = SourceSplit("train", train.image_shape, train.blocks, train.targets, np.array([1, 2, 3]))
     test = split_of(tmp_path, "test", numbered(2, *range(100, 200)))
     source, _ = source_of(kept, test).looked_at()
     assert [record.record for record in source.quarantined] == ["train_0[2]"]
@@ -108,9 +108,9 @@ def test_an_image_with_two_labels_is_counted_where_it_is_rare_and_refused_where_
     train = split_of(tmp_path, "train", numbered(*range(400)), numbered(7, 7, 9))
     test = split_of(tmp_path, "test", numbered(*range(1000, 1100)), numbered(1000))
     names = tuple(f"class {number}" for number in range(256))
-    alike = dict(train.labels)
+    alike = dict(train.targets)
     alike["label"] = np.zeros(403, np.uint8)
-    apart = replace(source_of(replace(train, labels=alike), test), class_names=names)
+    apart = replace(source_of(replace(train, targets=alike), test), class_names=names)
     assert apart.looked_at()[1].contradicting == {"test": 2}
     source = replace(apart, splits=(train, test))
     with pytest.raises(SourceError) as caught:

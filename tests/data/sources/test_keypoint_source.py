@@ -26,7 +26,7 @@ from podline.data.sources.source import open_raw
 from podline.documents.manifest import read_manifest
 from podline.documents.skeleton import COCO, OTHER_SIGMA
 from podline.errors import PodlineError, SettingsError, SourceError
-from podline.input.pose_augmentation import require_fit
+from podline.kinds.pose.augmentation import require_fit
 from podline.progress import silent
 from podline.recipes import datasets, registry
 from podline.stages.specs import ConvertSpec
@@ -259,9 +259,9 @@ def test_a_mirror_image_needs_to_know_left_and_right(tmp_path: Path) -> None:
     made["categories"][0]["keypoints"] = ["a", "b", "c", "d", "e"]
     spec = spec_of(tmp_path / "root", written(tmp_path / "raw", made))
     manifest = read_manifest(open_store(spec.root), convert(spec, silent()).folder)
-    recipe = registry.override(registry.get("keypoints"), {"pose.side": 64})
+    recipe = registry.override(registry.get("keypoints"), {"task.side": 64})
     require_fit(recipe, manifest)
-    flipped = registry.override(recipe, {"pose.augmentation.flip": True})
+    flipped = registry.override(recipe, {"task.augmentation.flip": True})
     with pytest.raises(SettingsError, match=r"flip=true vs joints of keypoints/.* do not say left and right"):
         require_fit(flipped, manifest)
 

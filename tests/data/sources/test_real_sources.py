@@ -38,8 +38,8 @@ def test_mnist(real_data: Path, tmp_path: Path) -> None:
     source = open_source("mnist", str(real_data / "mnist"), tmp_path / "work")
     assert [len(split) for split in source.splits] == [60_000, 10_000]
     train, test = source.splits
-    assert train.labels["label"][:10].tolist() == [5, 0, 4, 1, 9, 2, 1, 3, 1, 4]
-    assert np.bincount(test.labels["label"]).tolist() == [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
+    assert train.targets["label"][:10].tolist() == [5, 0, 4, 1, 9, 2, 1, 3, 1, 4]
+    assert np.bincount(test.targets["label"]).tolist() == [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
     # The mean of the training pixels that everybody normalises MNIST with.
     mean = np.mean([train.read(np.arange(n, n + 6000))["image"].mean() for n in range(0, 60_000, 6000)])
     assert round(float(mean) / 255, 4) == 0.1307

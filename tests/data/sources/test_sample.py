@@ -78,9 +78,9 @@ def test_it_is_a_source(drawn: Path, tmp_path: Path) -> None:
     assert read_pickle(drawn / FOLDER / "test_batch")["data"].dtype == np.uint8
     assert [len(split) for split in source.splits] == [1203, 400]
     for split, most in zip(source.splits, (121, 40), strict=True):
-        counts = np.bincount(split.labels["label"], minlength=10)
+        counts = np.bincount(split.targets["label"], minlength=10)
         assert set(counts) <= {most, most - 1}, "as many of each class as can be"
-        assert not (split.labels["label"] == np.arange(len(split)) % 10).all()
+        assert not (split.targets["label"] == np.arange(len(split)) % 10).all()
     found = source.splits[1].read(np.arange(5))
     np.testing.assert_array_equal(
         found["image"].transpose(0, 3, 1, 2), draw(0, "test", np.arange(5), found["label"].astype(np.uint8))

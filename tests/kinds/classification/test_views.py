@@ -5,12 +5,14 @@ import pytest
 import tensorflow as tf
 from small_dataset import FINGERPRINT, drawn, publish_dataset
 
-from podline.documents.evaluation import Evaluation
 from podline.evaluation.evaluate import evaluate
+from podline.kinds.classification.document import Evaluation
 from podline.kinds.classification.judging import over_views
+from podline.kinds.classification.settings import ClassificationSettings
 from podline.kinds.table import read_evaluation
 from podline.progress import silent
-from podline.recipes.settings import Duration, ModelSettings, Recipe, ScheduleSettings
+from podline.recipes.durations import Duration
+from podline.recipes.settings import ModelSettings, Recipe, ScheduleSettings
 from podline.stages.from_recipe import evaluation_spec
 from podline.stages.specs import TrainSpec
 from podline.store.opening import open_store
@@ -25,7 +27,7 @@ RECIPE = Recipe(
     model=ModelSettings(kind="resnet", width=0.25),
     duration=Duration(epochs=2),
     schedule=ScheduleSettings(kind="constant", learning_rate=0.05),
-    views=6,
+    task=ClassificationSettings(views=6),
 )
 
 
@@ -77,6 +79,6 @@ def test_a_run_is_judged_over_views_beside_what_it_is_judged_by(training: TrainS
 
 
 def test_views_are_no_part_of_a_runs_name_and_an_evaluation_of_its_own(training: TrainSpec) -> None:
-    without = training.model_copy(update={"recipe": RECIPE.model_copy(update={"views": 1})})
+    without = training.model_copy(update={"recipe": RECIPE.changed(task=ClassificationSettings())})
     assert without.run == training.run
     assert without.digest() == training.digest()

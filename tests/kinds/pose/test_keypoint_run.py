@@ -16,12 +16,13 @@ from small_poses import RECIPE
 from podline.beam_jobs.conversion import convert
 from podline.data.sources.coco_truth import truth_name
 from podline.documents.manifest import read_manifest
-from podline.documents.pose_evaluation import PoseEvaluation
 from podline.evaluation.evaluate import evaluate
 from podline.evaluation.predicting import run as predict
+from podline.kinds.pose.document import PoseEvaluation
+from podline.kinds.pose.settings import PoseSettings
 from podline.kinds.table import read_evaluation
 from podline.progress import silent
-from podline.recipes.settings import Duration
+from podline.recipes.durations import Duration
 from podline.reporting.report import report
 from podline.stages.from_recipe import evaluation_spec, training_spec
 from podline.stages.specs import ConvertSpec, ReportSpec
@@ -65,9 +66,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, str, str]:
     converted = convert(spec, silent())
     store = open_store(spec.root)
     changes = {"dataset": "keypoints", "duration": Duration(steps=150), "evaluate_every": None}
-    pose = RECIPE.poses.model_copy(update={"max_people": 2, "emphasis": 4.0})
+    pose = PoseSettings.of(RECIPE).model_copy(update={"max_people": 2, "emphasis": 4.0})
     recipe = RECIPE.model_copy(
-        update={**changes, "pose": pose.model_copy(update={"augmentation": type(pose.augmentation)()})}
+        update={**changes, "task": pose.model_copy(update={"augmentation": type(pose.augmentation)()})}
     )
     training = training_spec(store, recipe, converted.fingerprint, "cpu")
     trained = train(training, silent())

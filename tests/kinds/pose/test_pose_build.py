@@ -6,10 +6,10 @@ import pytest
 import tensorflow as tf
 
 from podline.documents.skeleton import COCO
-from podline.input.pose_targets import pose_targets
 from podline.kinds.pose.losses import stage_losses
 from podline.kinds.pose.network import build_pose_model, stage_names
-from podline.recipes.pose_settings import PoseModelSettings, PoseTargetSettings
+from podline.kinds.pose.settings import PoseModelSettings, PoseTargetSettings
+from podline.kinds.pose.targets import pose_targets
 
 SIDE, STRIDE = 64, 8
 SMALL = PoseModelSettings(width=0.2, features=16, stage_width=16, stage_depth=1, dropout=0.2)

@@ -5,9 +5,9 @@ import pytest
 
 from podline.data.keypoints import mirrored
 from podline.documents.skeleton import COCO
-from podline.input.pose_targets import pose_targets
 from podline.kinds.pose.decoding import Links, Peaks, assemble, decode_people, find_peaks, with_fragments
-from podline.recipes.pose_settings import DecodingSettings, PoseTargetSettings
+from podline.kinds.pose.settings import DecodingSettings, PoseTargetSettings
+from podline.kinds.pose.targets import pose_targets
 
 SIDE, STRIDE = 184, 8
 CELLS = SIDE // STRIDE

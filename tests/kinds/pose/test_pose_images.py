@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from coco_people import CATEGORIES, annotation
 
-from podline.documents.ranked_images import ImageFigures
 from podline.kinds.pose.images import by_image, ranked
 from podline.kinds.pose.oks import at_threshold, judged
+from podline.kinds.pose.ranked_images import ImageFigures
 
 POSE = np.full((17, 3), 2) + np.arange(17)[:, None] * [6, 9, 0]
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from podline.input.pose_targets import PoseTargets
 from podline.kinds.pose.losses import stage_losses
+from podline.kinds.pose.targets import PoseTargets
 
 CELLS = 4
 

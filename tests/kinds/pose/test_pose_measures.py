@@ -5,9 +5,9 @@ import pytest
 import tensorflow as tf
 
 from podline.documents.skeleton import COCO
-from podline.input.pose_targets import pose_targets
+from podline.kinds.pose.settings import PoseTargetSettings
 from podline.kinds.pose.stage_measures import stage_figures, stage_sums, sum_names
-from podline.recipes.pose_settings import PoseTargetSettings
+from podline.kinds.pose.targets import pose_targets
 
 SIDE, CELLS = 128, 16
 

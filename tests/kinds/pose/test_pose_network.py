@@ -6,7 +6,7 @@ import pytest
 from podline.documents.skeleton import COCO
 from podline.errors import SettingsError
 from podline.kinds.pose.network import build_pose_model, pose_network, stage_names
-from podline.recipes.pose_settings import PoseModelSettings
+from podline.kinds.pose.settings import PoseModelSettings
 
 SMALL = PoseModelSettings(width=0.35, features=16, stage_width=16, stage_depth=1)
 

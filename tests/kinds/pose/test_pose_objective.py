@@ -8,12 +8,12 @@ import tensorflow as tf
 from small_poses import POSE, RECIPE, SIDE, drawn, publish_poses
 
 from podline.documents.skeleton import COCO
+from podline.kinds.classification.objective import Classification
 from podline.kinds.pose.objective import Pose
 from podline.kinds.table import kind_of
-from podline.training.objective import Classification
 
 STAGES = ("stage1_paf", "stage2_paf", "stage3_heatmap")
-OBJECTIVE = Pose(POSE, COCO)
+OBJECTIVE, TARGETS = Pose(POSE, COCO), kind_of(RECIPE).targets()
 
 
 def batch_of(count: int = 4) -> dict[str, tf.Tensor]:
@@ -65,7 +65,7 @@ def test_the_model_answers_what_the_objective_compares(tmp_path):
 @pytest.mark.parametrize(
     ("joint", "words"),
     [
-        ((np.nan, 3, 1), "joint 2 of person 1 is at (nan, 3) with visibility 1"),
+        ((np.nan, 3, 1), "has joint 2 of person 1 at (nan, 3) with visibility 1"),
         ((3, np.inf, 1), "at (3, inf)"),
         ((3, SIDE, 2), f"at (3, {SIDE}) with visibility 2 vs places in an image of {SIDE} pixels"),
         ((3, 3, 7), "with visibility 7"),
@@ -74,9 +74,9 @@ def test_the_model_answers_what_the_objective_compares(tmp_path):
 def test_a_joint_that_cannot_be_is_refused_with_its_place(tmp_path, joint, words):
     manifest = publish_poses(tmp_path)
     columns = drawn(5, 0)
-    assert OBJECTIVE.refused(columns, manifest) is None
+    assert TARGETS.check(columns, manifest) is None
     columns["keypoints"][3, 1, 2] = joint
-    found = OBJECTIVE.refused(columns, manifest)
+    found = TARGETS.check(columns, manifest)
     assert found is not None
     assert found[0] == 3
     assert words in found[1]

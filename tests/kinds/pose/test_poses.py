@@ -13,17 +13,17 @@ from small_coco import publish_people
 from podline.data.reader import open_split
 from podline.data.sources.coco_truth import read_truth
 from podline.documents.manifest import dataset_folder
-from podline.documents.pose_evaluation import MAPS, SEEN, people_name
 from podline.documents.skeleton import COCO
-from podline.drawing.pose_maps import maps_from_bytes
 from podline.errors import ArtifactError, DivergenceError
 from podline.evaluation.forward import News
 from podline.input.pipeline import EvaluationInput
+from podline.kinds.pose.document import MAPS, SEEN, people_name
 from podline.kinds.pose.judging import FIELDS, find_people, judge_answers, pose_answers
+from podline.kinds.pose.maps import maps_from_bytes
 from podline.kinds.pose.network import build_pose_model
 from podline.kinds.pose.oks import evaluate_results
+from podline.kinds.pose.settings import DecodingSettings
 from podline.progress import Reporter, silent
-from podline.recipes.pose_settings import DecodingSettings
 from podline.stages.specs import EvaluateSpec
 from podline.store.opening import open_store
 

@@ -10,7 +10,7 @@ from annotated_types import Ge, Gt, Le, Lt
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from podline.recipes.settings import Duration
+from podline.recipes.durations import Duration
 from reference import attributes_of
 
 SIGNS = {Ge: "≥", Gt: ">", Le: "≤", Lt: "<"}
@@ -37,7 +37,7 @@ def inner_model(annotation: Any) -> type[BaseModel] | None:
 
 def default_of(field: FieldInfo, inner: type[BaseModel] | None) -> str:
     """The default in a few characters, with the field's bounds or choices."""
-    default = field.get_default(call_default_factory=True)
+    default = None if field.default_factory_takes_validated_data else field.get_default(call_default_factory=True)
     if field.is_required():
         shown = "to be given"
     elif default is None or default in ("", (), {}):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -33,9 +34,9 @@ def tpu(turn: float) -> TpuSettings:
     return TpuSettings(node=NODE, api=api, placement="node", limits=Limits(turn=turn))
 
 
-def wait_with(root: Path, turn: float) -> list[tuple[str, str]]:
+def wait_with(root: Path, turn: float, hear: Callable[[str], object] = str) -> list[tuple[str, str]]:
     """A flow that waits for its turn, and what its TPU log tells."""
-    tpu_log = TpuLog(store=open_store(root), folder="runs/sample-1")
+    tpu_log = TpuLog(hear, open_store(root), "runs/sample-1")
 
     @flow
     def waits() -> int:
@@ -87,7 +88,6 @@ def test_who_waits_says_so_and_comes_when_the_other_has_left(tmp_path: Path, mon
     assert has_it.wait(60)
     with pytest.raises(TpuInUseError, match="another run has the node night, for 0"):
         wait_with(tmp_path, turn=0.1)
-    threading.Timer(1.0, over.set).start()
-    told = wait_with(tmp_path, turn=60)
+    told = wait_with(tmp_path, turn=60, hear=lambda _: over.set())
     thread.join()
     assert told == [("wait", "waits for its turn: another run has the node night")]

@@ -26,15 +26,13 @@ from prefect.client.schemas.schedules import CronSchedule
 from prefect.exceptions import CancelledRun
 from prefect.flow_engine import run_flow
 from prefect.states import Crashed, Pending, Running, Scheduled
-from small_flow_stages import FLOW_STAGES, ran
+from small_flow_stages import ran
 
 from podline.data.sources.sample import write_sample
 from podline.flows.training import training
 from podline.ledger.ledger import entries, names
-from podline.stages.table import STAGES
 from podline.store.opening import open_store
 
-TESTS = Path(__file__).parents[2]
 ALL = ["convert", "validate", "train", "evaluate", "report"]
 
 
@@ -103,11 +101,8 @@ class Nightly:
 
 
 @pytest.fixture
-def nightly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prefect_server: None) -> Iterator[Any]:
+def nightly(tmp_path: Path, prefect_server: None, small_stages: None, stages_here: None) -> Iterator[Any]:
     """Makes a deployment of the flow with small stages."""
-    monkeypatch.setenv("PYTHONPATH", str(TESTS / "support"))
-    for name, stage in FLOW_STAGES.items():
-        monkeypatch.setitem(STAGES, name, stage)
     write_sample(tmp_path / "drawn", train=50, test=20)
     given = {
         "recipe": "sample",

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import http.server
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
 from typing import Any
@@ -12,6 +10,7 @@ from typing import Any
 import grpc
 from google.cloud import tpu_v2
 from google.longrunning import operations_pb2
+from http_answers import Request, answering
 from standin.cloud import Cloud, RefusedError
 from standin.timeline import Announcement
 
@@ -107,36 +106,18 @@ def announcing(clock: Clock, announcements: Sequence[Announcement] = (), flavor:
     """A metadata server; its address. It refuses who does not say ``Metadata-Flavor: Google``, as the real one does."""
     started = clock.now()
 
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            status, body = self._answer(self.path.partition("?")[0].removeprefix("/computeMetadata/v1/instance/"))
-            self.send_response(status)
-            self.send_header("Metadata-Flavor", flavor)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+    def answer(request: Request) -> tuple[int, bytes]:
+        if request.headers.get("Metadata-Flavor") != "Google":
+            return 403, b"Missing Metadata-Flavor:Google header."
+        key = request.path.partition("?")[0].removeprefix("/computeMetadata/v1/instance/")
+        now = clock.now() - started
+        said = [said.value for said in announcements if said.key == key and said.start <= now < said.end]
+        if said:
+            return 200, said[-1].encode()
+        if key == "upcoming-maintenance":
+            return 503, b'{ "error": "no notifications have been received yet, try again later" }'
+        quiet = {"preempted": b"FALSE", "maintenance-event": b"NONE"}
+        return (200, quiet[key]) if key in quiet else (404, b"")
 
-        def _answer(self, key: str) -> tuple[int, bytes]:
-            if self.headers.get("Metadata-Flavor") != "Google":
-                return 403, b"Missing Metadata-Flavor:Google header."
-            now = clock.now() - started
-            said = [said.value for said in announcements if said.key == key and said.start <= now < said.end]
-            if said:
-                return 200, said[-1].encode()
-            if key == "upcoming-maintenance":
-                return 503, b'{ "error": "no notifications have been received yet, try again later" }'
-            quiet = {"preempted": b"FALSE", "maintenance-event": b"NONE"}
-            return (200, quiet[key]) if key in quiet else (404, b"")
-
-        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 (the base class's name)
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
-    thread.start()
-    try:
-        yield f"127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with answering(answer, Metadata_Flavor=flavor) as url:
+        yield url.removeprefix("http://")

@@ -70,8 +70,9 @@ class Folders(Layout):
         Raises:
             SourceError: a folder may be a split or a class.
         """
-        images = [file for file in files.readable if file.is_image] or files.readable
-        folders = {_parts(folder): count for folder, count in Counter(file.folder for file in images).items()}
+        images = Counter(file.folder for file in files.readable if file.is_image)
+        found = images or Counter(file.folder for file in files.readable)
+        folders = {_parts(folder): count for folder, count in found.items()}
         depth = split_folders(folders)
         classes = {depth.split_and_class(folder)[1] if depth else folder for folder in folders} - {()}
         if not depth and len(class_folders(folders)) < 2:

@@ -5,22 +5,26 @@ from __future__ import annotations
 import csv
 import json
 import posixpath
+import tempfile
+from array import array
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple, Self
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from podline.data import bounds
 from podline.data.images.columns import Columns, Labels, class_columns, text_of
-from podline.data.images.items import Item, Place, split_in_name
+from podline.data.images.items import Item, Place, read_items, split_in_name, write_item
 from podline.data.images.layout import Layout, opened
-from podline.data.images.listing import Files, Found
+from podline.data.images.listing import Files, Found, Names
 from podline.data.images.settings import ImagesSettings
 from podline.data.places import IMAGE_ENDINGS
 from podline.data.rawfiles import parsing
@@ -62,18 +66,32 @@ class Table(NamedTuple):
     class_names: tuple[str, ...] = ()
 
 
+class _Listed(NamedTuple):
+    """What tables of names say.
+
+    Attributes:
+        file: where the items are, one a row.
+        named: which of the files around are named.
+        repeated: the rows of files that have several.
+    """
+
+    file: Any
+    named: npt.NDArray[np.bool_]
+    repeated: Mapping[str, Sequence[Item]]
+
+
 @dataclass(frozen=True)
 class Tables(Layout):
     """See :class:`podline.data.images.layout.Layout`; it also reads every file that a table names.
 
     Attributes:
         tables: all with images, or all with names of files.
-        named: what may be named in them, by its path.
+        around: what may be named in them.
         settings: of the conversion.
     """
 
     tables: Sequence[Table]
-    named: Mapping[str, Found]
+    around: Sequence[Found]
     settings: ImagesSettings
 
     accepts = "a table of labels with files or images (CSV, TSV, JSON Lines, Parquet)"
@@ -105,8 +123,7 @@ class Tables(Layout):
                 raise SourceError(
                     f"{other.file.path} has other columns or class names than {one.file.path}; give one data set"
                 )
-        named = {file.name: file for file in files.around}
-        return cls([table.file for table in tables], tables, named, settings) if tables else None
+        return cls([table.file for table in tables], tables, files.around, settings) if tables else None
 
     @property
     def words(self) -> str:
@@ -116,12 +133,11 @@ class Tables(Layout):
         columns = ", ".join(printable(column) for column in self.tables[0].columns if column)
         return f"table{' of images' if self.tables[0].has_images else ''}, {files}{more}, columns {columns}"
 
-    @property
-    def paths(self) -> frozenset[str]:
-        """The tables, and every file that is named."""
-        items = () if self.tables[0].has_images else self._items
-        named = (self.named.get(item.key) for item in items)
-        return frozenset(file.path for file in (*self.read, *named) if file)
+    def reads(self, file: Found, /) -> bool:
+        """Return whether it is a table, or named in one."""
+        if super().reads(file) or self.tables[0].has_images:
+            return super().reads(file)
+        return any(self._listed.named[at] for at, _ in self._by_path.find(file.path))
 
     @property
     def splits(self) -> frozenset[str]:
@@ -137,59 +153,74 @@ class Tables(Layout):
     def items(self) -> Iterator[Item]:
         """Every row."""
         if not self.tables[0].has_images:
-            yield from self._items
+            yield from _with_repeated(read_items(Path(self._listed.file.name)), self._listed.repeated)
             return
         for table in self.tables:
             for number, row in enumerate(_parquet_rows(table.file, table.columns, _IMAGES)):
                 yield _image(table, f"{table.file.name}[{number}]", row)
 
     @cached_property
-    def _images(self) -> dict[str, list[Found]]:
-        """Images by their paths without the ending."""
-        found: dict[str, list[Found]] = defaultdict(list)
-        for file in self.named.values():
-            if file.is_image:
-                found[str(PurePosixPath(file.name).with_suffix(""))].append(file)
-        return found
+    def _by_name(self) -> Names:
+        return Names(self.around, lambda file: file.name)
 
     @cached_property
-    def _items(self) -> list[Item]:
-        items = []
+    def _by_path(self) -> Names:
+        return Names(self.around, lambda file: file.path)
+
+    @cached_property
+    def _by_stem(self) -> Names:
+        """Images by their paths without the ending."""
+        return Names(self.around, lambda file: file.name[: file.name.rfind(".")] if file.is_image else None)
+
+    @cached_property
+    def _listed(self) -> _Listed:
+        named, keys = np.zeros(len(self.around), np.bool_), array("q")
+        file = tempfile.NamedTemporaryFile("w")  # noqa: SIM115 (as long as this object)
         for table in self.tables:
             labels, column = Labels(), table.columns.label
             for row in _rows(table.file, table.columns):
                 labels.add(row.values.get(column))
-                items.append(self._item(table, row))
+                at, item = self._item(table, row)
+                named[at] |= at >= 0
+                keys.append(hash(item.key))
+                write_item(file, item)
             labels.refuse_unclear(table.file.path, column, self.settings)
-        return _with_repeated(self.read[0].path, items)
+        file.flush()
+        values, counts = np.unique(np.frombuffer(keys, np.int64), return_counts=True)
+        items = read_items(Path(file.name))
+        return _Listed(file, named, _repeated(self.read[0].path, items, values[counts > 1], len(values)))
 
-    def _item(self, table: Table, row: Row) -> Item:
+    def _item(self, table: Table, row: Row) -> tuple[int, Item]:
+        """Return what a row says, and the number of the file that it names; -1 of none."""
         if row.reason:
-            return Item(row.key, b"", reason=row.reason)
+            return -1, Item(row.key, b"", reason=row.reason)
         try:
             label, split, group = table.columns.read(row.values, table.file.name)
             name = text_of(row.values.get(table.columns.file))
         except ValueError as error:
-            return Item(row.key, b"", reason=str(error))
+            return -1, Item(row.key, b"", reason=str(error))
         if name is None:
-            return Item(row.key, b"", label, reason="names no file")
+            return -1, Item(row.key, b"", label, reason="names no file")
         folder = "" if self.settings.images else posixpath.dirname(table.file.name)
         path = posixpath.normpath(posixpath.join(folder, name.replace("\\", "/")))
-        file, reason = self._file(path)
-        return Item(file.name if file else path, Place(file.path) if file else b"", label, split, group, reason)
-
-    def _file(self, path: str) -> tuple[Found | None, str]:
-        """Return the file that a path or an ID names, or why there is none."""
-        files = [self.named[path]] if path in self.named else []
+        files = self._by_name.find(path)
         if not files and PurePosixPath(path).suffix.lower() not in IMAGE_ENDINGS:
-            files = self._images.get(path, [])
-        if len(files) > 1:
-            return None, f"may be {files[0].name} or {files[1].name}"
-        if path.startswith(("../", "/")):
-            return None, "lies outside of the source"
-        if not files:
-            return None, "there is no such file"
-        return (files[0], "") if files[0].bytes >= 0 else (None, "is no file that can be read")
+            files = self._by_stem.find(path)
+        if reason := _unusable(path, [file for _, file in files]):
+            return files[0][0] if len(files) == 1 else -1, Item(path, b"", label, split, group, reason)
+        [(at, file)] = files
+        return at, Item(file.name, Place(file.path), label, split, group)
+
+
+def _unusable(path: str, files: Sequence[Found]) -> str:
+    """Return why none of the files that a path or an ID names is read; empty if one is."""
+    if len(files) > 1:
+        return f"may be {files[0].name} or {files[1].name}"
+    if path.startswith(("../", "/")):
+        return "lies outside of the source"
+    if not files:
+        return "there is no such file"
+    return "" if files[0].bytes >= 0 else "is no file that can be read"
 
 
 def _table(file: Found, settings: ImagesSettings) -> Table:
@@ -318,31 +349,41 @@ def _objects(table: Found) -> Iterator[Row]:
                 yield Row(f"{table.name}:{number}", values)
 
 
-def _with_repeated(where: str, items: Sequence[Item]) -> list[Item]:
-    """Return the items with a reason at those whose file has several rows.
+def _repeated(where: str, items: Iterable[Item], hashes: npt.NDArray[np.int64], files: int) -> dict[str, list[Item]]:
+    """Return the rows of files that have several, by their keys, among which are some hashes.
 
     Raises:
-        SourceError: that is so of too many files.
+        SourceError: too many files have.
     """
-    rows: dict[str, list[Item]] = defaultdict(list)
-    for item in items:
-        rows[item.key].append(item)
-    repeated = {key: same for key, same in rows.items() if len(same) > 1}
-    if len(repeated) > max(1, _MAX_REPEATED * len(rows)):
-        key, same = next(iter(repeated.items()))
+    wanted, rows = set(hashes.tolist()), defaultdict[str, list[Item]](list)
+    many = len(wanted) > max(1, _MAX_REPEATED * files)
+    for item in items if wanted else ():
+        if hash(item.key) in wanted and (not many or not rows or item.key in rows):
+            rows[item.key].append(item)
+    if many:
+        [(key, same)] = rows.items()
         raise SourceError(
-            f"{where}: {len(repeated):,} of {len(rows):,} files have several rows vs {_MAX_REPEATED:.0%} at most "
+            f"{where}: {len(wanted):,} of {files:,} files have several rows vs {_MAX_REPEATED:.0%} at most "
             f"({printable(key)} has {len(same)}, with {_labels(same, ', ')}): these are several labels of an image, or "
             "of objects in it, and Podline reads one class for each whole image; give a table with one row for each "
             "image"
         )
-    return [item if item.reason else item._replace(reason=_repeats(item, rows[item.key])) for item in items]
+    return rows
 
 
-def _repeats(item: Item, same: Sequence[Item]) -> str:
-    if len({(one.label, one.split) for one in same}) > 1:
-        return f"is listed as {_labels(same, ' and as ')}"
-    return "" if item is same[0] else "is listed before"
+def _with_repeated(items: Iterable[Item], repeated: Mapping[str, Sequence[Item]]) -> Iterator[Item]:
+    """Yield the items with a reason at those whose file has several rows."""
+    before = set[str]()
+    for item in items:
+        same = repeated.get(item.key, ())
+        reason = item.reason
+        if not reason and len({(one.label, one.split) for one in same}) > 1:
+            reason = f"is listed as {_labels(same, ' and as ')}"
+        elif not reason and item.key in before:
+            reason = "is listed before"
+        if same:
+            before.add(item.key)
+        yield item._replace(reason=reason)
 
 
 def _labels(items: Sequence[Item], between: str) -> str:

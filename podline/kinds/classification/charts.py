@@ -1,0 +1,140 @@
+"""Charts of a classifier's report as SVG text; see :mod:`podline.drawing.drawing`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
+
+from podline.drawing.drawing import ACCENT, INK, MUTED, PAPER, SECOND, chart
+from podline.drawing.svg import Svg
+from podline.kinds.classification.document import CalibrationBin, ClassFigures, Evaluation
+from podline.reporting.charts import DASHED, THOUSANDS, interval, percent_axis, words_on_the_left
+
+# More classes than this are drawn as a picture without numbers: 10,000 of them cannot be read.
+MANY_CLASSES = 20
+MATRIX_ROWS = 400
+"""Of a confusion matrix that is drawn."""
+
+
+def confusion(evaluation: Evaluation) -> Svg:
+    """Draw the confusion matrix: a row for each label; the stronger the colour, the larger the share of the row."""
+    counts = np.asarray(evaluation.confusion) if evaluation.confusion else _summed(evaluation)
+    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    classes, names, worst = len(counts), evaluation.class_names, "No confusion at all."
+    for label, prediction, times in evaluation.confusions[:1]:
+        worst = f"Most frequent confusion: {names[label]} taken for {names[prediction]}, {times} times."
+    alt = f"Confusion matrix of {len(names)} classes. {worst}"
+    with chart("confusion", alt, height=4.6) as drawing:
+        (axes,) = drawing.axes()
+        (_cells if classes <= MANY_CLASSES else _pixels)(axes, counts, shares)
+        axes.set_xlim(-0.5, classes - 0.5)
+        axes.set_ylim(classes - 0.5, -0.5)
+        axes.set_aspect("equal")
+        axes.grid(visible=False)
+        axes.spines[:].set_visible(False)
+        axes.tick_params(length=0)
+        if classes <= MANY_CLASSES:
+            axes.set_xticks(range(classes), names, rotation=90)
+            axes.set_yticks(range(classes), names)
+        axes.set_xlabel("prediction")
+        axes.set_ylabel("label")
+    return drawing.svg
+
+
+def _summed(evaluation: Evaluation) -> np.ndarray:
+    """Return the matrix of many classes: neighbours are taken together, so that it has as many rows as can be seen."""
+    rows = min(len(evaluation.class_names), MATRIX_ROWS)
+    right = [(label, label, found.correct) for label, found in enumerate(evaluation.per_class)]
+    labels, predictions, times = np.array([*right, *evaluation.confused]).T
+    counts = np.zeros((rows, rows), np.int64)
+    np.add.at(counts, tuple(each * rows // len(evaluation.class_names) for each in (labels, predictions)), times)
+    return counts
+
+
+def per_class(classes: Sequence[ClassFigures], overall: float, most: int) -> Svg:
+    """Draw each class's accuracy with its interval, the best first; a line marks the accuracy over all classes.
+
+    Of many classes, those with the lowest accuracy.
+    """
+    ranked = sorted(classes, key=lambda figures: figures.accuracy.value)[:most]
+    alt = (
+        f"Accuracy of each class with 95 % intervals, from {ranked[-1].name} ({100 * ranked[-1].accuracy.value:.1f} %) "
+        f"down to {ranked[0].name} ({100 * ranked[0].accuracy.value:.1f} %)."
+    )
+    with chart("per-class", alt, height=0.75 + 0.26 * len(ranked)) as drawing:
+        (axes,) = drawing.axes()
+        axes.axvline(overall, color=MUTED, **DASHED)
+        for place, figures in enumerate(ranked):
+            interval(axes, figures.accuracy, place, ACCENT)
+        axes.set_yticks(range(len(ranked)), [figures.name for figures in ranked])
+        words_on_the_left(axes)
+        axes.set_ylim(-0.6, len(ranked) - 0.4)
+        lowest = min(figures.accuracy.low for figures in ranked)
+        axes.set_xlim(np.floor(10 * lowest) / 10 - 0.01, 1.01)
+        percent_axis(axes, "x")
+    return drawing.svg
+
+
+def calibration(bins: Sequence[CalibrationBin], error: float) -> Svg:
+    """Draw the reliability diagram: how often guesses of some confidence are right, and below it how many there are."""
+    filled = [entry for entry in bins if entry.examples]
+    alt = f"Reliability diagram: accuracy against confidence. Expected calibration error {100 * error:.1f} %."
+    with chart("calibration", alt, height=3.9) as drawing:
+        reliability, histogram = drawing.axes(2, heights=(3, 1))
+        reliability.plot([0, 1], [0, 1], color=MUTED, label="perfectly calibrated", **DASHED)
+        confidences = [entry.confidence for entry in filled]
+        accuracies = [entry.accuracy for entry in filled]
+        largest = max((entry.examples for entry in filled), default=1)
+        areas = [8 + 72 * entry.examples / largest for entry in filled]
+        reliability.vlines(confidences, confidences, accuracies, color=SECOND, linewidth=1.2)
+        reliability.scatter(confidences, accuracies, areas, color=ACCENT, linewidth=0, zorder=3, label="this model")
+        reliability.set_ylim(-0.03, 1.03)
+        percent_axis(reliability, "y")
+        reliability.set_ylabel("right")
+        reliability.legend(loc="upper left")
+        histogram.bar(
+            [entry.low for entry in bins],
+            [entry.examples for entry in bins],
+            [(entry.high - entry.low) * 0.9 for entry in bins],
+            align="edge",
+            color=MUTED,
+            linewidth=0,
+        )
+        histogram.yaxis.set_major_locator(MaxNLocator(3, integer=True))
+        histogram.yaxis.set_major_formatter(THOUSANDS)
+        histogram.set_ylabel("examples")
+        histogram.set_xlim(0, 1)
+        percent_axis(histogram, "x")
+        histogram.set_xlabel("confidence in the first guess")
+    return drawing.svg
+
+
+def _cells(axes: Axes, counts: np.ndarray, shares: np.ndarray) -> None:
+    """Draw a square with its count for each pair: what is right in one colour, mistakes in another, visible one."""
+    for (label, prediction), share in np.ndenumerate(shares):
+        colour = ACCENT if label == prediction else SECOND
+        strength = share if label == prediction else min(1.0, 2.5 * share)
+        if counts[label, prediction]:
+            axes.bar(prediction, 0.94, 0.94, label - 0.47, color=colour, alpha=strength, linewidth=0)
+        axes.text(
+            prediction,
+            label,
+            str(counts[label, prediction]),
+            ha="center",
+            va="center_baseline",
+            fontsize=8 if len(counts) <= 12 else 6,
+            color=MUTED if not counts[label, prediction] else PAPER if strength > 0.7 else INK,
+        )
+
+
+def _pixels(axes: Axes, _counts: np.ndarray, shares: np.ndarray) -> None:
+    """Draw one pixel for each pair; transparent where there is nothing, so that it fits a light and a dark page."""
+    picture = np.empty((*shares.shape, 4))
+    picture[..., :3] = (0.85, 0.47, 0.18)
+    picture[np.arange(len(shares)), np.arange(len(shares)), :3] = (0.25, 0.5, 0.8)
+    # The root makes rare confusions visible beside the diagonal.
+    picture[..., 3] = np.sqrt(shares)
+    axes.imshow(picture, interpolation="none")

@@ -1,0 +1,1 @@
+"""The recipes that Podline ships for classes."""

@@ -1,0 +1,77 @@
+"""The target of an image with a class: the class's number; its text is the class's name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from podline.arrays import Arrays
+from podline.data.images.columns import text_of
+from podline.data.records import LABEL, Feature, label_feature
+from podline.data.shown import shortened
+from podline.documents.manifest import Manifest
+from podline.kinds.contract import TextTargets
+from podline.plurals import plural
+
+
+class ClassTargets(TextTargets):
+    """One class for each image: the field ``label``."""
+
+    def text(self, value: Any, class_names: Sequence[str] = ()) -> str:
+        """Return a class's name; see :meth:`TextTargets.text`."""
+        if class_names and not isinstance(value, str):
+            label = _number(value)
+            if not 0 <= label < len(class_names):
+                raise ValueError(f"has the label {label} vs 0 to {len(class_names) - 1}")
+            return class_names[label]
+        text = text_of(value)
+        if text is None or (class_names and text not in class_names):
+            known = f"one of {plural(len(class_names), 'class', 'classes')}" if class_names else "one with a name"
+            raise ValueError(f"is of the class {shortened(text)} vs {known}")
+        return text
+
+    def class_names(self, texts: Iterable[str]) -> tuple[str, ...]:
+        """Return the names in order: numbers by size, others by their letters."""
+        names = set(texts)
+        if all(name.isascii() and name.isdecimal() for name in names):
+            return tuple(sorted(names, key=lambda name: (int(name), name)))
+        return tuple(sorted(names))
+
+    def fields(self, class_names: Sequence[str]) -> tuple[Feature, ...]:
+        """Return the label."""
+        return (label_feature(LABEL, class_names),)
+
+    def arrays(self, texts: Sequence[str], class_names: Sequence[str]) -> dict[str, npt.NDArray[Any]]:
+        """Return the labels, in as few bytes as can be."""
+        numbers = {name: number for number, name in enumerate(class_names)}
+        dtype = np.min_scalar_type(len(class_names) - 1)
+        return {LABEL: np.fromiter((numbers[text] for text in texts), dtype, len(texts))}
+
+    def words(self, records: Arrays, class_names: Sequence[str]) -> list[str]:
+        """Return the classes' names."""
+        labels: list[int] = records[LABEL].tolist()
+        return [class_names[label] for label in labels]
+
+    def census(self, records: Arrays, classes: int) -> npt.NDArray[np.int64]:
+        """Count labels; see :meth:`Targets.census`."""
+        return np.bincount(records[LABEL], minlength=classes)
+
+    def contradict(self, records: Arrays) -> bool:
+        """Compare classes, and no label beside them; see :meth:`Targets.contradict`."""
+        return super().contradict({LABEL: records[LABEL]})
+
+    def check(self, records: Arrays, manifest: Manifest) -> tuple[int, str] | None:
+        """Return the first label that is no class; see :meth:`Targets.check`."""
+        labels, classes = records[LABEL], len(manifest.class_names)
+        wrong = np.flatnonzero((labels < 0) | (labels >= classes))
+        return (int(wrong[0]), f"has label={labels[wrong[0]]} vs 0 to {classes - 1}") if wrong.size else None
+
+
+def _number(value: Any) -> int:
+    try:
+        return int(value)
+    except TypeError:
+        raise ValueError(f"has the label {value!r} vs the number of a class") from None

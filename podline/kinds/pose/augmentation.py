@@ -1,0 +1,219 @@
+"""Augments images together with their people: mirror, turn, scale, shift, recolour.
+
+All geometry of an example is one affine map, so that its image is resampled once, and joints, boxes and masks follow by
+the same map. All its colours are one matrix. Maps are in pixels, an integer being a pixel's centre. An example's draws
+are a function of the seed, the epoch and its id (:mod:`podline.data.order`), not of the batch it is in.
+
+NumPy and OpenCV, on the host; images stay uint8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+from podline.documents.manifest import Manifest
+from podline.documents.skeleton import Skeleton
+from podline.errors import SettingsError
+from podline.input.augmentation import Chance, resized, with_installed
+from podline.kinds.pose.settings import PoseAugmentationSettings, PoseSettings
+from podline.recipes.settings import Recipe
+
+Doubles = npt.NDArray[np.float64]
+Pixels = npt.NDArray[np.uint8]
+
+# What a grey value is made of: Rec. 601, as JPEG does.
+_LUMA = np.array([0.299, 0.587, 0.114])
+_MIDDLE_GREY = 127.5
+_CORNERS = np.array([(0, 0), (1, 0), (0, 1), (1, 1)])
+
+
+def augmented(
+    arrays: Mapping[str, npt.NDArray[Any]],
+    ids: npt.ArrayLike,
+    settings: PoseAugmentationSettings,
+    seed: int,
+    epoch: int,
+    manifest: Manifest,
+) -> dict[str, npt.NDArray[Any]]:
+    """Augment a batch; the given arrays are not changed, and what comes in from outside an image has the mean colour.
+
+    The arrays are ``image`` uint8 (n, side, side, 3), RGB; ``keypoints`` float32 (n, people, joints, 3); ``ignored``
+    uint8 (n, m, m); if there, ``boxes`` float32 (n, people, 4); whatever else there is stays as it is.
+    """
+    changed, chance = dict(arrays), Chance(seed, epoch, ids)
+    colours = draw_colours(chance, settings) if settings.recolours else None
+    if settings.moves:
+        side = arrays["image"].shape[1]
+        maps, flips = draw_maps(chance, settings, side)
+        changed["image"] = moved_images(arrays["image"], maps, manifest.mean_colour, colours)
+        changed["keypoints"] = moved_joints(arrays["keypoints"], maps, flips, side, manifest.skeleton)
+        changed["ignored"] = moved_masks(arrays["ignored"], maps, side)
+        if "boxes" in arrays:
+            changed["boxes"] = moved_boxes(arrays["boxes"], maps, side)
+    elif colours is not None:
+        changed["image"] = recoloured(arrays["image"], colours)
+    changed = with_installed(changed, settings.also, chance)
+    return scaled(changed, settings.image_size) if settings.image_size else changed
+
+
+def scaled(arrays: Mapping[str, npt.NDArray[Any]], side: int) -> dict[str, npt.NDArray[Any]]:
+    """Scale images to another side, and people and masks with them; a mask keeps its values per pixel."""
+    factor = side / arrays["image"].shape[1]
+    cells = round(factor * arrays["ignored"].shape[1])
+    keypoints = arrays["keypoints"].copy()
+    keypoints[..., :2] = ((keypoints[..., :2] + 0.5) * factor - 0.5) * (keypoints[..., 2:] > 0)
+    changed = {
+        **arrays,
+        "image": resized(arrays["image"], (side, side, 3)),
+        "keypoints": keypoints,
+        "ignored": resized(arrays["ignored"], (cells, cells)),
+    }
+    if "boxes" in arrays:
+        changed["boxes"] = arrays["boxes"] * np.float32(factor)
+    return changed
+
+
+def draw_maps(chance: Chance, settings: PoseAugmentationSettings, side: int) -> tuple[Doubles, npt.NDArray[np.bool_]]:
+    """Draw each example's affine map, (n, 2, 3), and whether it mirrors, (n,).
+
+    A map leads from places in the given image to places in the new one: mirrored, scaled and turned about the image's
+    centre, then shifted.
+    """
+    flips = chance.between("pose flip", 0, 1) < (0.5 if settings.flip else 0)
+    angles = np.radians(chance.between("pose rotation", -settings.rotation, settings.rotation))
+    scales = np.exp(chance.between("pose scale", np.log(settings.smallest), np.log(settings.largest)))
+    shifts = np.stack([chance.between(f"pose shift {axis}", -settings.shift, settings.shift) for axis in "xy"], axis=-1)
+    return affine_maps(flips, angles, scales, shifts * side, side), flips
+
+
+def affine_maps(flips: npt.NDArray[np.bool_], angles: Doubles, scales: Doubles, shifts: Doubles, side: int) -> Doubles:
+    """Compute affine maps about an image's centre, (n, 2, 3).
+
+    Flips mirror left and right; angles are in radians, clockwise as one looks at the image; shifts, (n, 2), are in
+    pixels, right and down.
+    """
+    cosines, sines = np.cos(angles) * scales, np.sin(angles) * scales
+    mirror = np.where(flips, -1.0, 1.0)
+    linear = np.stack([np.stack([cosines * mirror, -sines], -1), np.stack([sines * mirror, cosines], -1)], -2)
+    centre = (side - 1) / 2
+    offset = centre + shifts - linear.sum(axis=-1) * centre
+    return np.concatenate([linear, offset[..., None]], axis=-1)
+
+
+def moved_images(images: Pixels, maps: Doubles, fill: npt.ArrayLike, colours: Doubles | None = None) -> Pixels:
+    """Resample images, uint8 (n, side, side, 3), linearly, and recolour them; what comes in is ``fill``."""
+    moved = np.empty_like(images)
+    border = [*(float(value) for value in np.broadcast_to(fill, 3)), 0.0]
+    size = images.shape[2], images.shape[1]
+    # With a fourth channel OpenCV moves an image in half the time. The steps follow one another image by image, while
+    # it is in the processor's cache.
+    given, turned = (np.empty((*images.shape[1:3], 4), np.uint8) for _ in range(2))
+    narrow = np.empty(images.shape[1:], np.uint8)
+    for number, (image, affine, target) in enumerate(zip(images, maps, moved, strict=True)):
+        cv2.cvtColor(image, cv2.COLOR_RGB2RGBA, dst=given)
+        cv2.warpAffine(given, affine, size, dst=turned, flags=cv2.INTER_LINEAR, borderValue=border)
+        cv2.cvtColor(turned, cv2.COLOR_RGBA2RGB, dst=target if colours is None else narrow)
+        if colours is not None:
+            cv2.transform(narrow, colours[number], dst=target)
+    return moved
+
+
+def moved_joints(
+    keypoints: npt.NDArray[np.float32], maps: Doubles, flips: npt.NDArray[np.bool_], side: int, skeleton: Skeleton
+) -> npt.NDArray[np.float32]:
+    """Move joints (n, people, joints, 3) by maps; right and left change places in a mirrored image.
+
+    Joints that leave the image are no longer labelled: all zeros.
+    """
+    swapped = np.where(flips[:, None, None, None], keypoints[:, :, skeleton.mirror], keypoints)
+    places = _mapped(swapped[..., :2], maps)
+    # A pixel reaches half a pixel around its centre.
+    inside = ((places >= -0.5) & (places < side - 0.5)).all(axis=-1) & (swapped[..., 2] > 0)
+    moved = np.concatenate([places, swapped[..., 2:]], axis=-1) * inside[..., None]
+    return moved.astype(np.float32)
+
+
+def moved_boxes(boxes: npt.NDArray[np.float32], maps: Doubles, side: int) -> npt.NDArray[np.float32]:
+    """Return the upright boxes (n, people, 4), left, top, width, height, around moved boxes, cut at the border.
+
+    An empty box (a place without a person), and one that leaves the image, is all zeros. Unlike joints, boxes are
+    measured from the image's corner: an integer is the border between two pixels.
+    """
+    corners = boxes[..., None, :2] + boxes[..., None, 2:] * _CORNERS - 0.5  # (n, people, 4 corners, 2)
+    cut = np.clip(_mapped(corners, maps) + 0.5, 0, side)
+    low, high = cut.min(axis=-2), cut.max(axis=-2)
+    left_over = ((high > low) & (boxes[..., 2:] > 0)).all(axis=-1)
+    return (np.concatenate([low, high - low], axis=-1) * left_over[..., None]).astype(np.float32)
+
+
+def moved_masks(masks: Pixels, maps: Doubles, side: int) -> Pixels:
+    """Move masks (n, m, m), each value of which stands for a square of pixels; 0 comes in from outside the image."""
+    cell = side / masks.shape[1]
+    centre = (cell - 1) / 2  # of the first square, in pixels
+    in_cells = maps.copy()
+    in_cells[..., 2] = (maps[..., 2] + maps[..., :2].sum(axis=-1) * centre - centre) / cell
+    moved = np.empty_like(masks)
+    for mask, affine, target in zip(masks, in_cells, moved, strict=True):
+        cv2.warpAffine(mask, affine, mask.shape[::-1], dst=target, flags=cv2.INTER_LINEAR)
+    return moved
+
+
+def _mapped(places: npt.NDArray[np.floating], maps: Doubles) -> Doubles:
+    """Move places (n, …, 2) by maps; exact for mirror images of multiples of 1/64."""
+    between = (1,) * (places.ndim - 2)
+    linear, offset = maps[..., :2], maps[..., 2].reshape(-1, *between, 2)
+    x, y = places[..., :1].astype(np.float64), places[..., 1:].astype(np.float64)
+    return x * linear[..., 0].reshape(-1, *between, 2) + y * linear[..., 1].reshape(-1, *between, 2) + offset
+
+
+def draw_colours(chance: Chance, settings: PoseAugmentationSettings) -> Doubles:
+    """Draw each example's colour matrix (n, 3, 4): a new colour is the matrix times (red, green, blue, 1)."""
+
+    def draw(purpose: str, reach: float) -> Doubles:
+        return reach * chance.between(f"pose {purpose}", -1, 1)[:, None, None]
+
+    saturation = 1 + draw("saturation", settings.saturation)
+    contrast = 1 + draw("contrast", settings.contrast)
+    brightness = 255 * draw("brightness", settings.brightness)
+    mixed = contrast * (saturation * np.eye(3) + (1 - saturation) * _LUMA)
+    offset = np.broadcast_to(_MIDDLE_GREY * (1 - contrast) + brightness, (len(mixed), 3, 1))
+    return np.concatenate([mixed, offset], axis=-1)
+
+
+def recoloured(images: Pixels, matrices: Doubles) -> Pixels:
+    """Give images (n, side, side, 3) other colours, rounded, cut at 0 and 255."""
+    changed = np.empty_like(images)
+    for image, matrix, target in zip(images, matrices, changed, strict=True):
+        cv2.transform(image, matrix, dst=target)
+    return changed
+
+
+def require_fit(recipe: Recipe, manifest: Manifest) -> None:
+    """Check that a network's input has the images' size, and that mirrored joints have names in the mirror.
+
+    Raises:
+        SettingsError: it has not.
+    """
+    poses = PoseSettings.of(recipe)
+    if poses.augmentation.flip and manifest.skeleton.mirrored is None:
+        raise SettingsError(
+            f"task.augmentation.flip=true vs joints of {manifest.dataset}/{manifest.fingerprint} whose names do not "
+            "say left and right: train with `--set task.augmentation.flip=false`, or convert with "
+            '`--set \'conversion.mirrored=[["A","B"]]\'`, [] if a mirror image needs no other names'
+        )
+    size, stride = poses.augmentation.image_size, poses.targets.stride
+    if size % stride:
+        raise SettingsError(
+            f"task.augmentation.image_size={size} vs task.targets.stride={stride}: images must be whole cells"
+        )
+    side, found = poses.side, manifest.image_shape[0]
+    if found != side:
+        raise SettingsError(
+            f"task.side={side} vs images of {found} pixels in {manifest.dataset}/{manifest.fingerprint}: convert the "
+            f"data with `--side {side}`, or train with `--set task.side={found}`"
+        )

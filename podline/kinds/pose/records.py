@@ -1,0 +1,29 @@
+"""The targets of an image of people: their joints, and what else of them is learned and judged by."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from podline.arrays import Arrays
+from podline.documents.manifest import Manifest
+from podline.kinds.contract import Targets
+
+KEYPOINTS = "keypoints"
+
+
+class PeopleTargets(Targets):
+    """People: what :class:`podline.data.sources.coco.CocoSource` writes."""
+
+    def check(self, records: Arrays, manifest: Manifest) -> tuple[int, str] | None:
+        """Return the first record with a joint that is no place, or outside of the image; see :meth:`Targets.check`."""
+        joints, side = records[KEYPOINTS], manifest.image_shape[0]
+        inside = (joints[..., :2] >= -0.5) & (joints[..., :2] <= side - 0.5)  # not where it is no number
+        wrong = ~inside.all(axis=-1) | ~np.isin(joints[..., 2], (0, 1, 2))
+        if not wrong.any():
+            return None
+        record, person, joint = (int(place) for place in np.argwhere(wrong)[0])
+        x, y, visibility = joints[record, person, joint].tolist()
+        return record, (
+            f"has joint {joint} of person {person} at ({x:g}, {y:g}) with visibility {visibility:g} vs places in an "
+            f"image of {side} pixels and a visibility of 0, 1 or 2"
+        )

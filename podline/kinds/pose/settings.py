@@ -1,0 +1,175 @@
+"""Settings of a pose recipe: targets, augmentation, network, decoding."""
+
+from __future__ import annotations
+
+import operator
+from typing import ClassVar
+
+from pydantic import Field, model_validator
+
+from podline.frozen import Frozen, JsonObject
+from podline.recipes.augmentations import Augmentation
+from podline.recipes.task import TaskSettings
+
+
+class PoseTargetSettings(Frozen):
+    """Heatmaps and part affinity fields (PAFs).
+
+    Attributes:
+        stride: pixels of the network's input to a cell of the maps.
+        joint_sigma: standard deviation of a joint's Gaussian, in pixels of the network's input.
+        limb_sigma: standard deviation of a limb's Gaussian cross-section, and of its soft ends, in the same pixels.
+    """
+
+    stride: int = Field(default=8, ge=1, le=32)
+    joint_sigma: float = Field(default=7.0, gt=0)
+    limb_sigma: float = Field(default=7.0, gt=0)
+
+
+class PoseModelSettings(Frozen):
+    """The pose network: MobileNetV2, then stages that answer with PAFs, then stages that answer with heatmaps.
+
+    Attributes:
+        width: multiplies the number of channels of every layer of the backbone.
+        features: channels of the map that all stages read.
+        paf_stages: how many stages answer with PAFs; each but the first corrects the one before it.
+        heatmap_stages: how many answer with heatmaps; each reads the last PAFs and the heatmaps before it.
+        stage_width: channels inside a stage.
+        stage_depth: residual blocks in a stage.
+        dropout: share of the values that a stage's answer is made of which is set to zero in training.
+        batch_norm: whether the stages have batch norm; the backbone always has.
+        l2: L2 penalty: the loss gets this times the sum of squares of each kernel in ``l2_layers``.
+        l2_layers: beginnings of the names of those layers; ``podline models describe`` lists the names.
+    """
+
+    width: float = Field(default=1.0, gt=0, le=8)
+    features: int = Field(default=96, ge=8, le=1024)
+    paf_stages: int = Field(default=2, ge=1, le=8)
+    heatmap_stages: int = Field(default=1, ge=1, le=8)
+    stage_width: int = Field(default=64, ge=8, le=1024)
+    stage_depth: int = Field(default=3, ge=1, le=20)
+    dropout: float = Field(default=0.0, ge=0, lt=1)
+    batch_norm: bool = True
+    l2: float = Field(default=0.0, ge=0)
+    l2_layers: tuple[str, ...] = ()
+
+    @model_validator(mode="after")
+    def _l2_has_layers(self) -> PoseModelSettings:
+        if bool(self.l2) != bool(self.l2_layers):
+            raise ValueError(f"l2={self.l2} vs l2_layers={list(self.l2_layers)}: give both or neither")
+        return self
+
+
+class PoseAugmentationSettings(Augmentation):
+    """What chance does to a training image and its people; each example has draws of its own. All is off by default.
+
+    Attributes:
+        flip: mirror left and right with probability one half.
+        rotation: turn by up to this many degrees, either way.
+        smallest: scale by a factor from here …
+        largest: … to here, evenly in its logarithm.
+        shift: move by up to this share of the side, along each axis.
+        brightness: add up to this share of the full range to all channels, or take it away.
+        contrast: multiply differences from middle grey by up to this much more or less than 1.
+        saturation: multiply differences from a pixel's own grey by up to this much more or less than 1.
+        image_size: side of the images that are trained on, in pixels; 0 keeps the size of the records.
+    """
+
+    applied_by: ClassVar[str] = "podline.kinds.pose.augmentation:augmented"
+
+    flip: bool = False
+    rotation: float = Field(default=0.0, ge=0, le=180)
+    smallest: float = Field(default=1.0, gt=0, le=4)
+    largest: float = Field(default=1.0, gt=0, le=4)
+    shift: float = Field(default=0.0, ge=0, le=1)
+    brightness: float = Field(default=0.0, ge=0, le=1)
+    contrast: float = Field(default=0.0, ge=0, lt=1)
+    saturation: float = Field(default=0.0, ge=0, le=1)
+    image_size: int = Field(default=0, ge=0, le=4096, exclude_if=operator.not_)
+
+    @model_validator(mode="after")
+    def _ordered(self) -> PoseAugmentationSettings:
+        if self.smallest > self.largest:
+            raise ValueError(
+                f"smallest={self.smallest} vs largest={self.largest}: the smallest scale is the larger one"
+            )
+        return self
+
+    @property
+    def moves(self) -> bool:
+        """Whether anything changes where people are."""
+        return self.flip or bool(self.rotation or self.shift) or not self.smallest == self.largest == 1
+
+    @property
+    def recolours(self) -> bool:
+        """Whether anything changes colours."""
+        return bool(self.brightness or self.contrast or self.saturation)
+
+
+class DecodingSettings(Frozen):
+    """From maps to people.
+
+    Attributes:
+        peak_threshold: a joint's peak in its heatmap is at least so high.
+        peaks_per_joint: only so many of the highest peaks of a joint are looked at; bounds the time on noisy maps.
+        samples: points along a limb where its PAF is read.
+        limb_threshold: the field along a limb is, on average, at least so strong in the limb's direction …
+        sample_threshold: … and at each of ``sample_share`` of the points at least so strong.
+        sample_share: see ``sample_threshold``.
+        min_joints: this many joints, linked by limbs, make a person; fewer are a fragment.
+        reach: a fragment goes to the nearest person that lacks its joints, if no farther away than this share of the
+            person's diagonal; otherwise it is left out.
+    """
+
+    peak_threshold: float = Field(default=0.1, gt=0, lt=1)
+    peaks_per_joint: int = Field(default=30, ge=1)
+    samples: int = Field(default=10, ge=2)
+    limb_threshold: float = Field(default=0.15, ge=0, lt=1)
+    sample_threshold: float = Field(default=0.05, ge=0, lt=1)
+    sample_share: float = Field(default=0.7, ge=0, le=1)
+    min_joints: int = Field(default=3, ge=1)
+    reach: float = Field(default=0.5, ge=0)
+
+
+class PoseSettings(TaskSettings):
+    """What a recipe says that is about poses.
+
+    Attributes:
+        side: of the network's input, in pixels; conversion puts images into squares of this size.
+        max_people: places for people in a record.
+        model: the network.
+        targets: what it is to answer.
+        emphasis: in the loss, a map where its target has strength s (0 … 1) counts 1 + emphasis × s times; nearly all
+            of a target is empty.
+        augmentation: what chance does to training images.
+        decoding: how its answers become people.
+    """
+
+    common = ()
+    may_change = ("task.augmentation", "task.emphasis", "task.targets.joint_sigma", "task.targets.limb_sigma")
+
+    kind: str = "pose"
+    side: int = Field(default=368, ge=32, le=4096, multiple_of=8)
+    max_people: int = Field(default=20, ge=1, le=127)
+    model: PoseModelSettings = PoseModelSettings()
+    targets: PoseTargetSettings = PoseTargetSettings()
+    emphasis: float = Field(default=0.0, ge=0, le=1000)
+    augmentation: PoseAugmentationSettings = PoseAugmentationSettings()
+    decoding: DecodingSettings = DecodingSettings()
+
+    @model_validator(mode="after")
+    def _whole_cells(self) -> PoseSettings:
+        if self.side % self.targets.stride:
+            raise ValueError(
+                f"side={self.side} vs targets.stride={self.targets.stride}: the network's input must be whole cells"
+            )
+        return self
+
+    @property
+    def image_side(self) -> int:
+        """Return the side of the network's input, in pixels."""
+        return self.side
+
+    def conversion(self) -> JsonObject:
+        """Return the size of images and the places for people."""
+        return {"side": self.side, "max_people": self.max_people}

@@ -1,0 +1,23 @@
+"""Values of a recipe's document by their dotted paths."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from podline.frozen import Json, JsonObject, is_object
+from podline.recipes.durations import Part
+
+
+def with_changes(document: Mapping[str, Json], changes: Mapping[str, Json]) -> JsonObject:
+    """Return a recipe's document with the values at some dotted paths changed.
+
+    A duration holds one of steps, epochs, examples and share: giving one takes the place of another.
+    """
+    changed = dict(document)
+    for path, value in changes.items():
+        name, _, rest = path.partition(".")
+        inner = found if is_object(found := changed.get(name)) else {}
+        if rest in Part.model_fields and inner.keys() <= Part.model_fields.keys():
+            inner = {}
+        changed[name] = with_changes(inner, {rest: value}) if rest else value
+    return changed

@@ -1,0 +1,65 @@
+"""Stretches of a training, in the unit that they are given in."""
+
+from __future__ import annotations
+
+from pydantic import Field, model_validator
+
+from podline.frozen import Frozen
+from podline.recipes.epochs import Epochs
+
+
+class Duration(Frozen):
+    """A stretch of training, given as exactly one of steps, epochs or examples."""
+
+    steps: int | None = Field(default=None, ge=0)
+    epochs: float | None = Field(default=None, ge=0)
+    examples: int | None = Field(default=None, ge=0)
+
+    @model_validator(mode="after")
+    def _one(self) -> Duration:
+        given = {name: value for name, value in self if value is not None}
+        if len(given) != 1:
+            raise ValueError(f"give exactly one of {', '.join(type(self).model_fields)}; given: {given or 'none'}")
+        return self
+
+    @property
+    def amount(self) -> float:
+        """How many steps, epochs or examples."""
+        return next(float(value) for _, value in self if value is not None)
+
+    def scaled(self, factor: float) -> Duration:
+        """So many times as long, rounded down: to whole epochs from one on, else to hundredths; one step at least."""
+        amount = factor * self.amount
+        if self.epochs is not None:
+            return Duration(epochs=float(int(amount)) if amount >= 1 else max(int(100 * amount), 1) / 100)
+        return Duration(steps=max(int(amount), 1)) if self.steps is not None else Duration(examples=max(int(amount), 1))
+
+    def __str__(self) -> str:
+        """As 30 epochs."""
+        return " and ".join(
+            f"{value:,g} {name.removesuffix('s') if value == 1 else name}" for name, value in self if value is not None
+        )
+
+    def in_steps(self, epochs: Epochs) -> int:
+        """This duration in steps; a part of a step is left out, but a duration above zero has at least one."""
+        if self.steps is not None:
+            return self.steps
+        if self.epochs is not None:
+            return max(round(epochs.step_at(self.epochs)), 1 if self.epochs else 0)
+        examples = self.examples or 0
+        return max(epochs.steps_of(examples), 1 if examples else 0)
+
+
+class Part(Duration):
+    """A part of a training, given as exactly one of steps, epochs, examples or a share of the whole.
+
+    A share moves with the training's length: a recipe whose warm-up is a share can be run for 2 epochs or for 200.
+    """
+
+    share: float | None = Field(default=None, ge=0, lt=1)
+
+    def of(self, total_steps: int, epochs: Epochs) -> int:
+        """This part of a training of ``total_steps``, in steps."""
+        if self.share is not None:
+            return round(self.share * total_steps)
+        return self.in_steps(epochs)

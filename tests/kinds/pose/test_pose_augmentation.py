@@ -1,0 +1,252 @@
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import cast
+
+import cv2
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from podline.data.keypoints import mirrored
+from podline.documents.manifest import Manifest
+from podline.documents.skeleton import COCO
+from podline.input.augmentation import Chance
+from podline.kinds.pose.augmentation import (
+    affine_maps,
+    augmented,
+    draw_colours,
+    draw_maps,
+    moved_boxes,
+    moved_images,
+    moved_joints,
+    moved_masks,
+    recoloured,
+)
+from podline.kinds.pose.settings import PoseAugmentationSettings, PoseTargetSettings
+from podline.kinds.pose.targets import pose_targets
+
+SIDE = 64
+STRONG = PoseAugmentationSettings(
+    flip=True, rotation=40, smallest=0.5, largest=1.5, shift=0.2, brightness=0.2, contrast=0.3, saturation=0.5
+)
+FILL = (1, 2, 3)
+CHANCE = Chance(0, 0, [0, 1, 2])
+MANIFEST = cast(Manifest, SimpleNamespace(mean_colour=FILL, skeleton=COCO))
+
+
+def batch(count=6, seed=0, people=3):
+    rng = np.random.default_rng(seed)
+    keypoints = np.zeros((count, people, 18, 3), np.float32)
+    keypoints[..., :2] = rng.integers(0, (SIDE - 1) * 64, (count, people, 18, 2)) / 64
+    keypoints[..., 2] = rng.integers(0, 3, (count, people, 18))
+    keypoints[keypoints[..., 2] == 0] = 0
+    return {
+        "image": rng.integers(0, 256, (count, SIDE, SIDE, 3)).astype(np.uint8),
+        "keypoints": keypoints,
+        "boxes": np.tile(np.float32([10, 20, 30, 8]), (count, people, 1)),
+        "ignored": rng.integers(0, 256, (count, 16, 16)).astype(np.uint8),
+        "image_id": np.arange(count),
+    }
+
+
+def one_map(*, flip=False, degrees=0.0, scale=1.0, shift=(0.0, 0.0), side=SIDE):
+    maps = affine_maps(np.array([flip]), np.radians([degrees]), np.array([scale]), np.array([shift]), side)
+    return maps, np.array([flip])
+
+
+def moved(arrays, maps, flips, side=SIDE):
+    return (
+        moved_images(arrays["image"], maps, FILL),
+        moved_joints(arrays["keypoints"], maps, flips, side, COCO),
+        moved_boxes(arrays["boxes"], maps, side),
+        moved_masks(arrays["ignored"], maps, side),
+    )
+
+
+def same(first, second):
+    return all(a.tobytes() == b.tobytes() for a, b in zip(first, second, strict=True))
+
+
+def test_all_off_changes_nothing():
+    arrays = batch()
+    changed = augmented(arrays, np.arange(6), PoseAugmentationSettings(), 0, 0, MANIFEST)
+    assert same(changed.values(), arrays.values())
+
+
+def test_mirrored_once_is_the_mirror_image():
+    arrays = batch(1)
+    image, joints, boxes, ignored = moved(arrays, *one_map(flip=True))
+    assert image.tobytes() == arrays["image"][:, :, ::-1].tobytes()
+    assert joints.tobytes() == mirrored(arrays["keypoints"], SIDE, COCO).tobytes()
+    assert ignored.tobytes() == arrays["ignored"][:, :, ::-1].tobytes()
+    assert boxes[0, 0].tolist() == [SIDE - 10 - 30, 20, 30, 8]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_mirrored_twice_is_the_same_record(seed):
+    arrays = batch(1, seed)
+    maps, flips = one_map(flip=True)
+    once = dict(zip(("image", "keypoints", "boxes", "ignored"), moved(arrays, maps, flips), strict=True))
+    assert same(moved(once, maps, flips), [arrays[key] for key in once])
+
+
+def test_turned_by_90_degrees_everything_turns():
+    arrays = batch(1)
+    image, joints, boxes, ignored = moved(arrays, *one_map(degrees=90))
+    assert image.tobytes() == np.rot90(arrays["image"], k=-1, axes=(1, 2)).tobytes()
+    assert ignored.tobytes() == np.rot90(arrays["ignored"], k=-1, axes=(1, 2)).tobytes()
+    labelled = arrays["keypoints"][..., 2] > 0
+    np.testing.assert_allclose(joints[labelled][:, 0], SIDE - 1 - arrays["keypoints"][labelled][:, 1], atol=1e-5)
+    np.testing.assert_allclose(joints[labelled][:, 1], arrays["keypoints"][labelled][:, 0], atol=1e-5)
+    np.testing.assert_allclose(boxes[0, 0], [SIDE - 20 - 8, 10, 8, 30], atol=1e-5)
+    before = pose_targets(arrays["keypoints"], arrays["ignored"], SIDE, PoseTargetSettings(), COCO)
+    after = pose_targets(joints, ignored, SIDE, PoseTargetSettings(), COCO)
+    turned = [np.rot90(np.asarray(values), k=-1, axes=(1, 2)) for values in before]
+    np.testing.assert_allclose(after.heatmaps, turned[0], atol=1e-5)
+    np.testing.assert_allclose(after.pafs[..., ::2], -turned[1][..., 1::2], atol=1e-5)
+    np.testing.assert_allclose(after.pafs[..., 1::2], turned[1][..., ::2], atol=1e-5)
+    np.testing.assert_allclose(after.weights, turned[2], atol=1e-6)
+
+
+@settings(deadline=None)
+@given(st.booleans(), st.floats(-180, 180), st.floats(0.5, 2), st.floats(-20, 20), st.floats(-20, 20))
+def test_a_spot_in_the_image_goes_where_its_joint_goes(flip, degrees, scale, x, y):
+    maps, flips = one_map(flip=flip, degrees=degrees, scale=scale, shift=(x, y), side=128)
+    images = np.zeros((1, 128, 128, 3), np.uint8)
+    images[0, 55, 70] = 255
+    images[0] = cv2.GaussianBlur(images[0], (0, 0), 2) * 8  # soft, so that a smaller image keeps its centre
+    keypoints = np.zeros((1, 1, 18, 3), np.float32)
+    keypoints[0, 0, COCO.index["left_wrist"]] = 70, 55, 1
+    joint = moved_joints(keypoints, maps, flips, 128, COCO)[0, 0, COCO.index["right_wrist" if flip else "left_wrist"]]
+    if joint[2] and (joint[:2] > 15).all() and (joint[:2] < 112).all():
+        light = moved_images(images, maps, 0)[0, ..., 0].astype(float)
+        rows, columns = np.indices(light.shape)
+        centre = (light * columns).sum() / light.sum(), (light * rows).sum() / light.sum()
+        # OpenCV resamples at places rounded to 1/32 of a pixel.
+        np.testing.assert_allclose(joint[:2], centre, atol=0.05)
+    else:
+        assert joint[2] in (0, 1)
+
+
+@pytest.mark.parametrize(("flip", "degrees", "scale"), [(False, 30, 1), (True, -20, 0.7), (False, 0, 1.3)])
+def test_masks_and_boxes_move_with_the_image(flip, degrees, scale):
+    maps, _ = one_map(flip=flip, degrees=degrees, scale=scale, shift=(5, -3), side=128)
+    image = np.zeros((1, 128, 128, 3), np.uint8)
+    image[0, 48:80, 40:72] = 255
+    mask = image[..., 0].reshape(1, 32, 4, 32, 4).max(axis=(2, 4))
+    boxes = np.float32([[[40, 48, 32, 32]]])
+    light = moved_images(image, maps, 0)[0, ..., 0]
+    fine = moved_masks(mask, maps, 128)[0].repeat(4, axis=0).repeat(4, axis=1)
+    assert np.abs(fine.astype(float) - light).mean() < 0.03 * 255  # the outline is blurred over a cell
+    rows, columns = np.nonzero(light > 127)
+    left, top, width, height = moved_boxes(boxes, maps, 128)[0, 0]
+    seen = [columns.min(), rows.min(), columns.max() + 1, rows.max() + 1]
+    np.testing.assert_allclose([left, top, left + width, top + height], seen, atol=1.5)
+
+
+def test_what_comes_in_from_outside_is_filled_and_counts():
+    arrays = batch(1)
+    image, _, _, ignored = moved(arrays, *one_map(shift=(32, 0)))
+    assert (image[0, :, :32] == FILL).all()
+    assert image[0, :, 32:].tobytes() == arrays["image"][0, :, :32].tobytes()
+    assert not ignored[0, :, :8].any()
+
+
+def test_joints_that_leave_the_image_are_not_labelled():
+    keypoints = np.zeros((1, 1, 18, 3), np.float32)
+    keypoints[0, 0, :4] = [(0, 5, 2), (63, 5, 2), (31, 5, 1), (31.5, 5, 2)]
+    joints = moved_joints(keypoints, *one_map(shift=(32, 0)), SIDE, COCO)[0, 0]
+    assert joints[:4].tolist() == [[32, 5, 2], [0, 0, 0], [63, 5, 1], [0, 0, 0]]
+
+
+def test_boxes_are_cut_at_the_border_and_empty_ones_stay_empty():
+    boxes = np.float32([[[10, 20, 30, 8], [0, 0, 0, 0], [40, 0, 24, 64]]])
+    right = moved_boxes(boxes, one_map(shift=(32, 0))[0], SIDE)[0]
+    assert right.tolist() == [[42, 20, 22, 8], [0, 0, 0, 0], [0, 0, 0, 0]]
+
+
+def test_an_example_depends_on_seed_epoch_and_id_only():
+    arrays = batch(6)
+    ids = np.array([3, 141, 59, 26, 5, 35])
+    whole = augmented(arrays, ids, STRONG, 7, 2, MANIFEST)
+    chosen = [4, 1]
+    part = augmented({key: values[chosen] for key, values in arrays.items()}, ids[chosen], STRONG, 7, 2, MANIFEST)
+    assert same(part.values(), (values[chosen] for values in whole.values()))
+    for seed, epoch in ((8, 2), (7, 3)):
+        other = augmented(arrays, ids, STRONG, seed, epoch, MANIFEST)
+        assert all((a != b).any() for a, b in zip(other["image"], whole["image"], strict=True))
+
+
+def test_the_given_arrays_stay_as_they_are():
+    arrays, before = batch(), batch()
+    changed = augmented(arrays, np.arange(6), STRONG, 0, 0, MANIFEST)
+    assert same(arrays.values(), before.values())
+    assert changed["image_id"] is arrays["image_id"]
+    assert {key: (values.shape, values.dtype) for key, values in changed.items()} == {
+        key: (values.shape, values.dtype) for key, values in arrays.items()
+    }
+
+
+def test_draws_fill_their_ranges():
+    ids = np.arange(4000)
+    maps, flips = draw_maps(Chance(0, 0, ids), STRONG, SIDE)
+    scales = np.sqrt(np.abs(np.linalg.det(maps[..., :2])))
+    angles = np.degrees(np.arctan2(-maps[:, 0, 1], maps[:, 1, 1]))
+    assert 0.47 < flips.mean() < 0.53
+    assert (np.linalg.det(maps[..., :2]) < 0).tolist() == flips.tolist()
+    assert 0.5 <= scales.min() < 0.51
+    assert 1.48 < scales.max() <= 1.5
+    assert np.median(scales) == pytest.approx(np.sqrt(0.5 * 1.5), abs=0.03)
+    assert -40 <= angles.min() < -39.5
+    assert 39.5 < angles.max() <= 40
+    centre = (SIDE - 1) / 2
+    shifts = maps[..., :2] @ [centre, centre] + maps[..., 2] - centre
+    assert np.abs(shifts).max() == pytest.approx(0.2 * SIDE, rel=0.01)
+    assert abs(np.corrcoef(shifts.T)[0, 1]) < 0.05
+
+
+def test_flips_do_not_shift_when_other_draws_are_switched_on():
+    ids = np.arange(100)
+    alone = draw_maps(Chance(0, 0, ids), PoseAugmentationSettings(flip=True), SIDE)[1]
+    assert alone.tolist() == draw_maps(Chance(0, 0, ids), STRONG, SIDE)[1].tolist()
+
+
+def test_a_smaller_image_has_its_people_and_masks_in_the_same_places():
+    given = batch()
+    made = augmented(given, np.arange(6), PoseAugmentationSettings(image_size=32), 0, 0, MANIFEST)
+    assert [made[name].shape[1:3] for name in ("image", "ignored")] == [(32, 32), (8, 8)]
+    np.testing.assert_allclose(made["image"], given["image"].reshape(6, 32, 2, 32, 2, 3).mean((2, 4)), atol=0.51)
+    labelled = given["keypoints"][..., 2] > 0
+    places = [2 * (made["keypoints"][..., :2] + 0.5), given["keypoints"][..., :2] + 0.5]
+    np.testing.assert_allclose(places[0][labelled], places[1][labelled], atol=1e-4)
+    assert not made["keypoints"][~labelled].any()
+    np.testing.assert_allclose(made["boxes"], given["boxes"] / 2)
+
+
+def test_colours():
+    grey = np.full((3, 4, 4, 3), 100, np.uint8)
+    colours = draw_colours(CHANCE, PoseAugmentationSettings(brightness=0.2))
+    shifts = colours[:, 0, 3]
+    assert recoloured(grey, colours)[:, 0, 0].tolist() == [[round(100 + shift)] * 3 for shift in shifts]
+    red = np.zeros((3, 4, 4, 3), np.uint8) + np.uint8([200, 0, 0])
+    saturated = recoloured(red, draw_colours(CHANCE, PoseAugmentationSettings(saturation=1)))
+    luma = saturated[:, 0, 0].astype(float) @ [0.299, 0.587, 0.114]
+    # Less saturation keeps a pixel's grey; more is cut at 0.
+    assert all((np.abs(luma - 0.299 * 200) < 1) | (saturated[:, 0, 0].min(axis=-1) == 0))
+    middle = recoloured(grey + np.uint8(27), draw_colours(CHANCE, PoseAugmentationSettings(contrast=0.5)))
+    assert (np.abs(middle.astype(int) - 127) <= 1).all()
+
+
+def test_colours_are_cut_not_wrapped():
+    bright = np.full((1, 2, 2, 3), 250, np.uint8)
+    matrix = np.concatenate([np.eye(3), np.full((3, 1), 50.0)], axis=1)[None]
+    assert (recoloured(bright, matrix) == 255).all()
+    assert (recoloured(255 - bright, matrix * [1, 1, 1, -1]) == 0).all()
+
+
+def test_scales_in_the_wrong_order_are_refused():
+    with pytest.raises(ValidationError, match=r"smallest=1\.2 vs largest=1\.0"):
+        PoseAugmentationSettings(smallest=1.2)

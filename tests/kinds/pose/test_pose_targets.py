@@ -1,0 +1,190 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from podline.data.keypoints import mirrored
+from podline.documents.skeleton import COCO
+from podline.kinds.pose.settings import PoseTargetSettings
+from podline.kinds.pose.targets import pose_targets
+
+SIDE, STRIDE, CELLS = 64, 8, 8
+SETTINGS = PoseTargetSettings(stride=STRIDE, joint_sigma=6, limb_sigma=5)
+NOTHING_IGNORED = np.zeros((1, CELLS, CELLS), np.uint8)
+
+
+def targets(poses, ignored=NOTHING_IGNORED):
+    """The targets of one image with some people."""
+    drawn = pose_targets(np.asarray(poses, np.float32)[None], ignored, SIDE, SETTINGS, COCO)
+    return [np.asarray(values)[0] for values in drawn]
+
+
+def pose(**joints):
+    made = np.zeros((18, 3), np.float32)
+    for name, (x, y) in joints.items():
+        made[COCO.index[name]] = x, y, 2
+    return made
+
+
+def some_people(count=3, seed=0):
+    rng = np.random.default_rng(seed)
+    poses = np.zeros((count, 18, 3), np.float32)
+    poses[..., :2] = rng.integers(0, SIDE * 64, (count, 18, 2)) / 64
+    poses[..., 2] = rng.integers(0, 3, (count, 18))
+    poses[poses[..., 2] == 0] = 0
+    return poses
+
+
+def distance_to_segment(point, start, end):
+    vector = end - start
+    share = np.clip((point - start) @ vector / (vector @ vector), 0, 1)
+    return np.linalg.norm(point - start - share * vector)
+
+
+def plainly_drawn(poses):
+    """The definition, cell by cell."""
+    heatmaps, pafs = np.zeros((CELLS, CELLS, 18)), np.zeros((CELLS, CELLS, 2 * len(COCO.limbs)))
+    for row in range(CELLS):
+        for column in range(CELLS):
+            centre = np.array([column, row]) * STRIDE + (STRIDE - 1) / 2
+            for joint in range(18):
+                distances = [np.linalg.norm(person[joint, :2] - centre) for person in poses if person[joint, 2]]
+                heatmaps[row, column, joint] = max((math.exp(-(d**2) / 2 / 6**2) for d in distances), default=0)
+            for limb, (start, end) in enumerate(COCO.limbs):
+                nearest = math.inf
+                for person in poses:
+                    a, b = person[COCO.index[start]].astype(float), person[COCO.index[end]].astype(float)
+                    if a[2] and b[2] and (distance := distance_to_segment(centre, a[:2], b[:2])) < nearest:
+                        nearest = distance
+                        unit = (b - a)[:2] / np.linalg.norm((b - a)[:2])
+                        pafs[row, column, 2 * limb : 2 * limb + 2] = unit * math.exp(-(distance**2) / 2 / 5**2)
+    return heatmaps, pafs
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_targets_are_the_definition_cell_by_cell(seed):
+    poses = some_people(seed=seed)
+    heatmaps, pafs, _ = targets(poses)
+    expected_heatmaps, expected_pafs = plainly_drawn(poses)
+    # float32 distances of up to 16 standard deviations, squared
+    np.testing.assert_allclose(heatmaps, expected_heatmaps, atol=1e-5)
+    np.testing.assert_allclose(pafs, expected_pafs, atol=1e-5)
+
+
+def test_a_joint_at_a_cells_centre_is_exactly_one_there():
+    heatmaps, _, _ = targets([pose(left_knee=(19.5, 43.5))])
+    assert heatmaps[5, 2, COCO.index["left_knee"]] == 1
+    assert np.argmax(heatmaps) == np.ravel_multi_index((5, 2, COCO.index["left_knee"]), heatmaps.shape)
+    assert not np.delete(heatmaps, COCO.index["left_knee"], axis=-1).any()
+
+
+def test_no_people_no_maps():
+    heatmaps, pafs, weights = targets(np.zeros((4, 18, 3)))
+    assert not heatmaps.any()
+    assert not pafs.any()
+    assert (weights == 1).all()
+
+
+def test_empty_places_between_people_change_nothing():
+    poses = some_people(2)
+    apart = np.zeros((5, 18, 3), np.float32)
+    apart[[1, 3]] = poses
+    for given, spread in zip(targets(poses), targets(apart), strict=True):
+        assert given.tobytes() == spread.tobytes()
+
+
+def test_an_image_does_not_depend_on_its_batch():
+    poses = np.stack([some_people(3, seed) for seed in range(3)])
+    together = pose_targets(poses, np.zeros((3, CELLS, CELLS), np.uint8), SIDE, SETTINGS, COCO)
+    for index, alone in enumerate(targets(people) for people in poses):
+        for batch, single in zip(together, alone, strict=True):
+            assert np.asarray(batch)[index].tobytes() == single.tobytes()
+
+
+def test_a_limb_of_length_zero_gives_zeros():
+    limb = COCO.limbs.index(("right_hip", "right_knee"))
+    _, pafs, _ = targets([pose(right_hip=(30, 30), right_knee=(30, 30))])
+    assert not pafs.any()
+    _, pafs, _ = targets([pose(right_hip=(30, 30), right_knee=(30, 30 + 1 / 64))])
+    assert pafs[..., 2 * limb + 1].max() > 0.7  # the nearest cell is half a standard deviation away
+
+
+def test_gradients_are_finite_everywhere():
+    same = pose(right_hip=(30, 30), right_knee=(30, 30), neck=(0, 0), nose=(0, 0))
+    poses = tf.constant(np.concatenate([[same, same], some_people(2), np.zeros((1, 18, 3))])[None], tf.float32)
+    with tf.GradientTape() as tape:
+        tape.watch(poses)
+        heatmaps, pafs, _ = pose_targets(poses, NOTHING_IGNORED, SIDE, SETTINGS, COCO)
+        total = tf.reduce_sum(tf.square(heatmaps)) + tf.reduce_sum(tf.abs(pafs))
+    gradient = np.asarray(tape.gradient(total, poses))
+    assert np.isfinite(gradient).all()
+    assert gradient[0, 2:4, :, :2].any()
+    assert not gradient[0, 4].any()
+
+
+def test_crossing_limbs_keep_their_directions():
+    across = pose(left_elbow=(3.5, 27.5), left_wrist=(59.5, 27.5))
+    down = pose(left_elbow=(27.5, 3.5), left_wrist=(27.5, 59.5))
+    _, pafs, _ = targets([across, down])
+    channel = 2 * COCO.limbs.index(("left_elbow", "left_wrist"))
+    assert pafs[3, 0, channel : channel + 2].tolist() == [1, 0]
+    assert pafs[6, 3, channel : channel + 2].tolist() == [0, 1]
+    assert np.linalg.norm(pafs[3, 3, channel : channel + 2]) == 1
+
+
+def test_weights_are_the_share_that_counts():
+    ignored = np.zeros((1, 2 * CELLS, 2 * CELLS), np.uint8)
+    ignored[0, 0, 0] = ignored[0, 4, 4:6] = 255
+    ignored[0, -2:, -2:] = 255
+    weights = targets(some_people(), ignored)[2][..., 0]
+    assert weights[0, 0] == 0.75
+    assert weights[2, 2] == 0.5
+    assert weights[-1, -1] == 0
+    assert np.count_nonzero(weights < 1) == 3
+
+
+def test_people_turned_by_90_degrees_have_turned_targets():
+    poses = some_people()
+    turned = poses.copy()
+    turned[..., 0], turned[..., 1] = poses[..., 1], SIDE - 1 - poses[..., 0]  # counterclockwise, as np.rot90
+    turned[poses[..., 2] == 0] = 0
+    (heatmaps, pafs, _), (turned_heatmaps, turned_pafs, _) = targets(poses), targets(turned)
+    np.testing.assert_allclose(turned_heatmaps, np.rot90(heatmaps), atol=1e-5)
+    x, y = np.rot90(pafs[..., ::2]), np.rot90(pafs[..., 1::2])
+    np.testing.assert_allclose(turned_pafs[..., ::2], y, atol=1e-5)
+    np.testing.assert_allclose(turned_pafs[..., 1::2], -x, atol=1e-5)
+
+
+def test_mirrored_people_have_mirrored_targets_of_the_other_side():
+    poses = some_people()
+    (heatmaps, pafs, _), (mirror_heatmaps, mirror_pafs, _) = targets(poses), targets(mirrored(poses, SIDE, COCO))
+    np.testing.assert_allclose(mirror_heatmaps, heatmaps[:, ::-1][..., COCO.mirror], atol=1e-5)
+    places = [(COCO.index[start], COCO.index[end]) for start, end in COCO.limbs]
+    for limb, (start, end) in enumerate(places):
+        other = COCO.mirror[start], COCO.mirror[end]
+        turns = -1 if other not in places else 1
+        source = places.index(other if turns == 1 else other[::-1])
+        np.testing.assert_allclose(mirror_pafs[..., 2 * limb], -turns * pafs[:, ::-1, 2 * source], atol=1e-5)
+        np.testing.assert_allclose(mirror_pafs[..., 2 * limb + 1], turns * pafs[:, ::-1, 2 * source + 1], atol=1e-5)
+
+
+def test_shapes_are_known_in_a_graph():
+    draw = tf.function(lambda poses, ignored: pose_targets(poses, ignored, SIDE, SETTINGS, COCO))
+    traced = draw.get_concrete_function(
+        tf.TensorSpec((4, 5, len(COCO.joints), 3), tf.float32), tf.TensorSpec((4, CELLS, CELLS), tf.uint8)
+    )
+    shapes = [tuple(shape) for shape in traced.output_shapes]
+    assert shapes == [(4, CELLS, CELLS, 18), (4, CELLS, CELLS, 40), (4, CELLS, CELLS, 1)]
+
+
+def test_compiled_targets_are_the_same():
+    poses = np.stack([some_people(3, seed) for seed in range(3)])
+    poses[1, 1:] = 0
+    ignored = np.random.default_rng(0).integers(0, 256, (3, 2 * CELLS, 2 * CELLS)).astype(np.uint8)
+    plain = pose_targets(poses, ignored, SIDE, SETTINGS, COCO)
+    compiled = tf.function(lambda *inputs: pose_targets(*inputs, SIDE, SETTINGS, COCO), jit_compile=True)
+    for expected, made in zip(plain, compiled(poses, ignored), strict=True):
+        np.testing.assert_allclose(made, expected, atol=1e-5)

@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from podline.data.coco_letterbox import LetterBox
+from podline.data.keypoints import from_annotated, mirrored
+from podline.documents.skeleton import COCO
+from podline.kinds.pose.coco_results import people_to_results
+from podline.kinds.pose.decoding import People
+from podline.kinds.pose.maps import heatmap_panels, heatmap_picture, paf_panels, paf_picture
+from podline.kinds.pose.skeletons import CENTER, LEFT, RIGHT, limb_colour, poses_of, with_skeletons
+
+SIDE = 400
+# A person who faces the viewer: the person's right is on the picture's left.
+FACING = {
+    "nose": (200, 60), "right_eye": (185, 45), "right_ear": (165, 55), "right_shoulder": (140, 110),
+    "right_elbow": (100, 160), "right_wrist": (60, 200), "right_hip": (160, 220), "right_knee": (150, 290),
+    "right_ankle": (140, 360),
+}  # fmt: skip
+
+
+def facing():
+    coco = np.zeros((17, 3), np.float32)
+    for name, (x, y) in FACING.items():
+        coco[COCO.annotated.index(name)] = x, y, 1
+        if name != "nose":
+            coco[COCO.annotated.index(name.replace("right", "left"))] = SIDE - 1 - x, y, 1
+    return from_annotated(coco, COCO)[None]
+
+
+def grey():
+    return np.full((SIDE, SIDE, 3), 90, np.uint8)
+
+
+def at(picture, x, y):
+    return tuple(picture[round(y), round(x)].tolist())
+
+
+def colour(name):
+    return LEFT if name.startswith("left") else RIGHT if name.startswith("right") else CENTER
+
+
+@pytest.mark.parametrize("name", COCO.joints)
+def test_every_joint_has_the_colour_of_its_side_also_in_the_mirror(name):
+    pose = facing()
+    x, y, _ = pose[0, COCO.index[name]]
+    assert at(with_skeletons(grey(), pose, COCO), x, y) == colour(name)
+    reflected = mirrored(pose, SIDE, COCO)
+    x, y, _ = reflected[0, COCO.index[name]]
+    assert at(with_skeletons(grey(), reflected, COCO), x, y) == colour(name)
+
+
+def test_what_the_network_says_is_left_is_drawn_as_left():
+    """From the decoder's people by way of COCO results, in the original picture's pixels."""
+    letterbox = LetterBox(800, 800, SIDE)
+    (result,) = people_to_results(People(facing(), np.ones(1, np.float32)), 1, letterbox, COCO)
+    picture = with_skeletons(np.full((800, 800, 3), 90, np.uint8), poses_of([result], COCO), COCO)
+    for side, expected in (("left", LEFT), ("right", RIGHT)):
+        x, y, _ = facing()[0, COCO.index[f"{side}_wrist"]]
+        assert at(picture, *letterbox.joints_to_image((x, y))) == expected
+    # The person faces the viewer: the left wrist is in the picture's right half.
+    assert letterbox.joints_to_image(facing()[0, COCO.index["left_wrist"], :2])[0] > 400
+
+
+def test_limbs_between_the_sides_are_on_neither():
+    assert limb_colour("right_hip", "left_hip") == limb_colour("neck", "nose") == CENTER
+    assert limb_colour("neck", "left_shoulder") == LEFT
+    assert {limb_colour(*limb) for limb in COCO.limbs} == {LEFT, RIGHT, CENTER}
+    x, y = (facing()[0, COCO.index["right_elbow"], :2] + facing()[0, COCO.index["right_wrist"], :2]) / 2
+    assert at(with_skeletons(grey(), facing(), COCO), x, y) == RIGHT
+
+
+def test_joints_that_were_not_found_are_not_drawn():
+    pose = facing()
+    pose[0, COCO.index["left_wrist"]] = 0
+    before = grey()
+    picture = with_skeletons(before, pose, COCO)
+    assert at(picture, *facing()[0, COCO.index["left_wrist"], :2]) == (90, 90, 90)
+    assert at(picture, 0, 0) == (90, 90, 90)
+    assert (before == 90).all()
+    nobody = np.zeros((0, 18, 3), np.float32)
+    assert np.array_equal(with_skeletons(before, nobody, COCO), before)
+    assert np.array_equal(with_skeletons(before, np.zeros((1, 18, 3), np.float32), COCO), before)
+
+
+def test_a_picture_is_enlarged_before_it_is_drawn_on():
+    picture = with_skeletons(grey(), facing(), COCO, scale=1.5)
+    assert picture.shape == (600, 600, 3)
+    x, y, _ = facing()[0, COCO.index["left_ankle"]]
+    assert at(picture, 1.5 * (x + 0.5) - 0.5, 1.5 * (y + 0.5) - 0.5) == LEFT
+
+
+def test_maps_over_the_image():
+    image, cells = np.full((80, 80, 3), 100, np.uint8), 10
+    heatmaps, pafs = np.zeros((cells, cells, 18), np.float32), np.zeros((cells, cells, 40), np.float32)
+    assert (heatmap_picture(image, heatmaps, COCO) == 35).all()
+    assert (paf_picture(image, pafs) == 35).all()
+    heatmaps[3, 6, COCO.index["left_knee"]] = 1
+    shown = heatmap_picture(image, heatmaps, COCO)
+    assert np.abs(np.array(at(shown, 6.5 * 8, 3.5 * 8)) - LEFT).max() < 40
+    pafs[7, 2, 6] = 1  # to the right: red
+    red, green, blue = at(paf_picture(image, pafs), 2.5 * 8, 7.5 * 8)
+    assert red > 200
+    assert max(green, blue) < 80
+    panels = dict(heatmap_panels(image, heatmaps, COCO))
+    assert list(panels) == [name.replace("_", " ") for name in COCO.joints]
+    assert panels["left knee"].max() > 200
+    assert panels["right knee"].max() < 60
+    assert len(paf_panels(image, pafs, COCO)) == len(COCO.limbs)
