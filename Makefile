@@ -13,7 +13,7 @@ READY := $(VENV)/.ready
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-gpu run test test-slow test-long check wheel lock clean
+.PHONY: help setup setup-gpu run test test-slow test-long check docs wheel lock clean
 
 help: ## this list
 	@echo "Podline: image archives become TFRecords, a trained model and a report, every night."
@@ -50,6 +50,9 @@ check: $(READY) ## lint, format, types, layers
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 	$(BIN)/lint-imports
+
+docs: $(READY) ## build the pages of docs/ as a site, in site/; a link that leads nowhere is an error
+	$(BIN)/python -m zensical build --strict --clean
 
 # What an earlier build left in build/ would be in the wheel as well.
 wheel: $(READY) ## build the package as a wheel, in dist/

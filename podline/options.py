@@ -1,7 +1,7 @@
 """The table of options: what a person may set for a run, each declared once.
 
 From a field come an option of the command line (:func:`podline.commands.options.command_line`), a field of a flow's
-form (:mod:`podline.tasks.parameters`) and a row of docs/reference/options.md. A field is no union, which forms show
+form (:mod:`podline.tasks.parameters`) and a row of docs/reference/cli.md. A field is no union, which forms show
 badly: its default leaves things as they are.
 """
 
@@ -189,7 +189,7 @@ class TrainingGroup(Options):
     schedule: Literal["as the recipe says", "constant", "exponential", "cosine", "one_cycle", "plateau"] = option(
         AS_WRITTEN,
         "Schedule",
-        "How the learning rate changes; see docs/how-to/rate-schedules.md. Plateau lowers it when validation stalls, "
+        "How the learning rate changes; see docs/how-to/learning-rate.md. Plateau lowers it when validation stalls, "
         "and needs examples to be held out for that: validation_share=0.1 under the other values.",
         path="schedule.kind",
     )
@@ -373,9 +373,8 @@ class RunOptions(Options):
     promote: bool = option(
         False,
         "Promote",
-        "The model takes the place of its recipe's champion, if it is not worse beyond noise in what counts, in any "
-        "class or joint, in calibration, size or cost; see docs/how-to/promote.md. A refusal says why, and fails "
-        "nothing.",
+        "The model takes the place of its recipe's champion, if it is shown not to be worse; see "
+        "docs/how-to/promote.md. A refusal says why, and fails nothing.",
     )
     start_from: str = option(
         NOT_DONE,

@@ -129,7 +129,7 @@ class TpuSettings(Frozen):
     folder: str = Field(default="/tmp", min_length=1, description="has a small file by which users here take turns")  # noqa: S108
     placement: Literal["here", "node"] = Field(
         default="here",
-        description="`node`: a worker there runs the models of flows here; see docs/how-to/tpu.md#two-placements",
+        description="`node`: a worker there runs the models of flows here; see docs/explanation/tpu.md#two-placements",
     )
     idle_stop: float = Field(default=60.0, ge=0, description="minutes until the patrol stops an unused node; 0: never")
     patrol: Literal["report", "repair"] = Field(

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import ast
-import os
-import re
 from pathlib import Path
 
 import pytest
-from pydantic.fields import FieldInfo
 
 from podline import settings
 from podline.errors import SettingsError
@@ -101,33 +98,6 @@ def test_no_other_module_touches_the_environment() -> None:
         if any(_reads_the_environment(node) for node in ast.walk(ast.parse(path.read_text())))
     }
     assert readers == {"podline/settings.py"}
-
-
-def test_the_page_about_settings_shows_all_of_them() -> None:
-    """After a setting changed: ``RENEW_SNAPSHOTS=1 pytest tests/test_settings.py`` writes the page."""
-    page = PROJECT / "docs" / "reference" / "settings.md"
-    written = page.read_text()
-    for of_tpu, title in ((False, "Settings"), (True, "The TPU")):
-        rows = [_row(key, field) for key, field in settings.keys().items() if key.startswith("tpu.") is of_tpu]
-        table = re.compile(rf"(\n## {title}\n.*?\|---\|---\|---\|\n).*?\n\n", re.DOTALL)
-        written = table.sub(
-            lambda found, rows=rows: "\n".join([found[1] + rows[0], *rows[1:], "", ""]), written, count=1
-        )
-    if os.environ.get("RENEW_SNAPSHOTS"):
-        page.write_text(written)
-    assert page.read_text() == written, "a setting changed: RENEW_SNAPSHOTS=1 writes the page again"
-
-
-def _row(key: str, field: FieldInfo) -> str:
-    text = re.sub(r"docs/([a-z-]+)/([a-z-]+)(\.md[#a-z-]*)", r"[\2](../\1/\2\3)", field.description or "")
-    return f"| `{key}` | {'to be given' if field.is_required() else _written(field.default)} | {text} |"
-
-
-def _written(default: object) -> str:
-    named = {None: "none", "": "none", True: "true", False: "false"}
-    if isinstance(default, tuple):
-        return " ".join(default) or "none"
-    return named[default] if isinstance(default, bool) or default in (None, "") else f"{default}".removesuffix(".0")
 
 
 TPU = {"PODLINE_TPU_NODE": "night", "PODLINE_TPU_API_PROJECT": "p", "PODLINE_TPU_API_ZONE": "z"}

@@ -29,13 +29,13 @@ class ModelSettings(Frozen):
     """The network.
 
     Attributes:
-        kind: ``linear`` (one dense layer on the pixels), ``resnet`` (small and fast), ``mobilenetv2``, or the name of
-            an installed package's; see docs/how-to/parts.md.
+        kind: ``linear`` (one dense layer on the pixels), ``resnet`` (small and fast), ``mobilenetv2``, one of
+            docs/how-to/fine-tune.md, or an installed package's (docs/how-to/model.md).
         width: multiplies the number of channels of every layer.
         depth: residual blocks per stage of the resnet; the others have no use for it.
         dropout: share of the features before the classifier that is set to zero in training.
-        l2: added to the loss for each kernel of the layers whose names start with one of ``l2_layers``.
-        l2_layers: prefixes of layer names; none by default.
+        l2: L2 penalty: the loss gets this times the sum of squares of each kernel in ``l2_layers``.
+        l2_layers: beginnings of the names of those layers; ``podline models describe`` lists the names.
         data_format: ``channels_last``; ``channels_first`` works on GPUs only and is refused by name elsewhere.
         options: settings of an installed package's model, by name.
     """
@@ -60,7 +60,13 @@ class OptimizerSettings(Frozen):
     """The optimizer; ``weight_decay`` is decoupled (AdamW's way) and touches kernels only, never biases or norms.
 
     Attributes:
-        kind: ``sgd``, ``adam``, ``adamw``, ``rmsprop``, ``adafactor``, ``muon``, or the name of an installed package's.
+        kind: ``sgd``; ``adam``; ``adamw``; ``rmsprop`` (steps divided by a running root mean square of the gradient);
+            ``adafactor`` (second moments as means of rows and columns, so little memory); ``muon`` (see
+            docs/how-to/train.md); or the name of an installed package's.
+        momentum: of ``sgd``, ``rmsprop`` and ``muon``; the first beta of ``adam`` and ``adamw``.
+        nesterov: Nesterov's form of the momentum; ``sgd`` only.
+        weight_decay: each step takes the learning rate times this share away from a kernel.
+        clip_norm: bounds the norm of the whole batch's gradient; None is no bound.
         adam_rate: of ``muon``: the rate of what is no kernel of a convolution, as a multiple of the learning rate.
         options: settings of an installed package's optimizer, by name.
     """
@@ -241,28 +247,28 @@ class Recipe(Frozen):
         conversion: the data set's own settings of its conversion, by name; what is not named has its default.
         task: what its kind of task alone has; without one it is the default of the data set's kind.
         model: the network, as ``augmentation`` and ``loss`` of kinds of task that do not bring their own.
-        batch_size: examples in a step, over all replicas.
+        batch_size: examples in a step, over all replicas; on a TPU at least 8 a core, better 128.
+        evaluation_batch_size: examples in a step of the evaluation, over all replicas.
         fit: what is chosen by the number of training images; None is nothing, and a split that is smaller than a batch
             is refused.
         duration: how long to train.
         annealing: accepts or rejects the state after each evaluation; None is off.
-        trainable_layers: the layers whose names start with one of these train, and the others stay as they are, the
-            moving statistics of batch norm included; an empty beginning fits all.
+        trainable_layers: beginnings of the names of the layers that train; an empty one fits all. The others keep
+            their weights, and batch norm its moving statistics.
         phases: values that change from an epoch on, in the order of the epochs.
-        ema_decay: average of weights per step that evaluation uses; 0 is off.
-        validation_share: this share of the training split is held out, never trained on and evaluated during training;
-            0 is none, and then the test split is. What decides by an evaluation needs one.
+        ema_decay: evaluation and export use an exponential moving average of the weights. In each step it keeps this
+            share of itself, as 0.999; 0 uses the weights themselves.
+        validation_share: this share of the training split is held out, and evaluated during training; with 0 the test
+            split is. A plateau and annealing need a share.
         evaluate_every: how often there is an evaluation during training; None only at the end.
         explosion: when a loss counts as exploded.
         checkpoint_steps: a checkpoint at least every N steps …
         checkpoint_minutes: … and at least every N minutes.
-        further: the name of a finished run of the same store that is trained further: its state is what this one
-            begins with, and its data go on where it stopped; steps, schedule and duration are this run's own.
+        further: a finished run of the same store whose state this one begins with, and whose order of data goes on.
+            Steps, schedule and duration are this run's own.
         init: a file of weights that training begins with, for the layers that it has; the others are drawn.
-        precision: what the network's layers compute in; ``bfloat16`` is refused where it would be emulated, and
-            ``auto`` takes it where it would not: on TPUs, GPUs from compute capability 8.0 on, and processors with
-            AVX512_BF16 or AMX. Weights, statistics, loss and logits are float32 in any case, and so is all that is done
-            with the trained model.
+        precision: what the network's layers compute in; ``auto`` is ``bfloat16`` where the device has it. Weights,
+            statistics, loss and logits are float32 in any case. See docs/how-to/train.md.
         seed: of weights, order, augmentation and dropout.
         deterministic: the same bits every time on a CPU, for some speed.
         summary_steps: steps between two lines of metrics.jsonl; also the length of the loop on the device.

@@ -38,8 +38,8 @@ class PoseModelSettings(Frozen):
         stage_depth: residual blocks in a stage.
         dropout: share of the values that a stage's answer is made of which is set to zero in training.
         batch_norm: whether the stages have batch norm; the backbone always has.
-        l2: added to the loss for each kernel of the layers whose names start with one of ``l2_layers``.
-        l2_layers: prefixes of layer names; none by default.
+        l2: L2 penalty: the loss gets this times the sum of squares of each kernel in ``l2_layers``.
+        l2_layers: beginnings of the names of those layers; ``podline models describe`` lists the names.
     """
 
     width: float = Field(default=1.0, gt=0, le=8)
