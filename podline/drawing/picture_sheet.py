@@ -92,7 +92,7 @@ def _row_height(row: PictureRow, side: float) -> float:
 
 
 def _caption_lines(row: PictureRow) -> int:
-    return max(len(picture.caption.splitlines()) for picture in row.pictures)
+    return max((len(picture.caption.splitlines()) for picture in row.pictures), default=0)
 
 
 def _draw(axes: Axes, block: Block, top: float, side: float) -> None:

@@ -312,7 +312,7 @@ def test_two_worker_processes_write_the_same_bytes(tmp_path: Path, raw: Path, sp
 def test_the_description_of_a_job_is_small_whatever_the_number_of_shards(spec: ConvertSpec) -> None:
     plans = plan_shards("x", {"train": 10**9}, 3126, shard_bytes=3_126_000, min_shards=1)
     layout = layout_of([Feature("image", "uint8", (32, 32, 3))])
-    job = Job(Home(spec.root, "jobs/x"), "x", layout, 10, plans, RowsInTables())
+    job = Job(Home(spec.root, "jobs/x"), "x", layout, "classification", 10, plans, RowsInTables())
     with open_engine(spec) as engine:
         pipeline = engine("podline")
         add_steps(pipeline, len(plans), write_or_find, job)

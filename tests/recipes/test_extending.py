@@ -19,7 +19,7 @@ from podline.errors import SettingsError
 from podline.recipes import registry
 from podline.tasks.parameters import FinderParameters, TrainingForm
 
-SHORT = ("--steps", "40", "--set", "model.width=0.25")
+SHORT = ("--steps", "80", "--set", "model.width=0.25")
 
 
 @pytest.fixture

@@ -36,7 +36,7 @@ class ClassificationSettings(ImageSettings):
 
     Attributes:
         views: how many views of each image of the test split further figures are averaged over, see
-            docs/reference/training.md; 1 is none.
+            docs/how-to/train.md; 1 is none.
     """
 
     judging = ("views",)
