@@ -84,8 +84,8 @@ def near_pairs(
         shown = np.array([shown_box(*size, settings.shape, settings.fit) for size in sizes], np.int16)
         row = batch["row"].to_numpy()
         boxes[row[row >= 0]] = shown[row >= 0]
-    rows = (images.column("row", images.kept(split)).astype(np.uint32) for split in (TEST, TRAIN))
-    found = near_duplicates(read, boxes, *rows, known)
+    of_test, of_train = (images.column("row", images.kept(split)).astype(np.uint32) for split in (TEST, TRAIN))
+    found = near_duplicates(read, boxes, of_test, of_train, known)
     test, train = (np.flatnonzero(images.kept(split)) for split in (TEST, TRAIN))
     pairs = [test[found.test].tolist(), train[found.train].tolist(), found.distance.tolist()]
     named = images.some(np.unique(pairs[0] + pairs[1]).astype(np.int64), "key", "label", "group", "row")

@@ -30,7 +30,7 @@ from podline.errors import PodlineError
 from podline.models.weights_files import read_weights
 from podline.recipes import datasets
 
-MAX_SECONDS = 2.0
+MAX_SECONDS = 3
 MAX_BYTES = 300_000_000
 _STARTING = 1.2, 170_000_000  # seconds and bytes that children take to start, with all that they import
 
