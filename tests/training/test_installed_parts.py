@@ -107,7 +107,7 @@ def test_a_loss_of_one_s_own_is_trained_with_and_evaluated() -> None:
 def test_a_loss_that_fails_or_gives_one_number_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     batch, logits = {"label": np.zeros(2, np.int64)}, np.zeros((2, 3), np.float32)
     for loss, words in ((lambda *_: 1 / 0, "ZeroDivisionError"), (lambda *_: 1.0, r"gives shape \(\) vs \(n,\)")):
-        monkeypatch.setattr(objective, "cross_entropy_of", lambda _settings, loss=loss: loss)
+        monkeypatch.setattr(objective, "cross_entropy", loss)
         with pytest.raises(SettingsError, match=f"loss cross_entropy.*{words}"):
             Classification().terms(batch, logits)
 

@@ -14,6 +14,7 @@ from podline.data.order import TrainingOrder
 from podline.data.reader import SplitReader
 from podline.documents.manifest import dataset_folder, read_manifest
 from podline.errors import DivergenceError
+from podline.kinds.classification import objective
 from podline.kinds.classification.objective import cross_entropy
 from podline.kinds.classification.settings import ClassificationSettings
 from podline.models import build
@@ -22,7 +23,6 @@ from podline.recipes.durations import Duration, Part
 from podline.recipes.settings import ExplosionSettings, ModelSettings, Recipe, ScheduleSettings
 from podline.stages.specs import TrainSpec
 from podline.store.opening import open_store
-from podline.training import objective
 from podline.training.checks import BatchCheck
 from podline.training.train import train
 
