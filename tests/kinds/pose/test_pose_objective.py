@@ -11,6 +11,7 @@ from podline.documents.skeleton import COCO
 from podline.kinds.classification.objective import Classification
 from podline.kinds.pose.objective import Pose
 from podline.kinds.table import kind_of
+from podline.recipes import registry
 
 STAGES = ("stage1_paf", "stage2_paf", "stage3_heatmap")
 OBJECTIVE, TARGETS = Pose(POSE, COCO), kind_of(RECIPE).targets()
@@ -26,7 +27,7 @@ def perfect(batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
 
 
 def test_a_recipe_says_what_it_trains_for(tmp_path):
-    manifest, classes = publish_poses(tmp_path), RECIPE.model_copy(update={"pose": None})
+    manifest, classes = publish_poses(tmp_path), registry.get("sample")
     assert isinstance(kind_of(RECIPE).objective(RECIPE, manifest), Pose)
     assert isinstance(kind_of(classes).objective(classes, manifest), Classification)
 
