@@ -98,7 +98,7 @@ def defined_in(file: Path) -> set[str]:
 
 
 def test_no_files_import_each_other_in_a_circle() -> None:
-    """Not even for types alone, but for a kind's contract and settings. Ruff and import-linter look at packages, not files."""
+    """Not even for types alone, but for a kind. Ruff and import-linter look at packages, not files."""
     graph = grimp.build_graph("podline", cache_dir=None)
     arrows = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
     assert len(arrows) > 300
