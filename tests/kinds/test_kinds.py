@@ -21,8 +21,12 @@ from podline.store.folder import FolderStore
 PROJECT = Path(__file__).parents[2]
 PRODUCT = ("podline", "tasks", "beam_jobs", "flows", "deployments")
 NAMED = re.compile(r"[\"'](pose|classification)[\"']|podline\.kinds\.(pose|classification)[\w.]*(:\w| import)")
-# Tables of what Podline ships: code by its name, and each data set's kind.
+# Tables of what Podline ships: code by its name, and each data set's kind; and sources, of whose records it is.
 TABLES = {
+    "podline/data/images/settings.py",
+    "podline/data/sources/coco.py",
+    "podline/data/sources/source.py",
+    "podline/documents/manifest.py",
     "podline/recipes/datasets.py",
     "podline/recipes/parts.py",
     "podline/recipes/registry.py",
@@ -39,7 +43,8 @@ def test_no_other_module_names_a_kind() -> None:
 
 def test_each_recipe_has_its_kind_and_each_kind_a_measure_that_is_known() -> None:
     found = {name: kind_of(registry.get(name)).name for name in registry.names()}
-    assert found == {name: "pose" if name in ("coco_pose", "keypoints") else "classification" for name in found}
+    others = {"coco_pose": "pose", "keypoints": "pose", "labels": "labels"}
+    assert found == {name: others.get(name, "classification") for name in found}
     assert {kind.measure for kind in kinds()} < {measure.name for measure in SHIPPED}
     assert all(kind_by_measure(kind.measure) is kind for kind in kinds())
 
@@ -49,34 +54,35 @@ def test_the_section_of_another_kind_is_refused() -> None:
         PoseSettings.of(registry.get("sample"))
 
 
-LABELS = {"name": "x", "dataset": "gone", "task": {"kind": "labels", "threshold": 0.5}}
+DEPTHS = {"name": "x", "dataset": "gone", "task": {"kind": "depths", "threshold": 0.5}}
 
 
 def test_a_recipe_whose_kind_is_gone_can_be_read_and_not_used() -> None:
     later = {"phases": [{"from_epoch": 1, "changes": {"task.threshold": 0.4}}]}
-    recipe = Recipe.model_validate(LABELS | later)
-    assert recipe.model_dump(mode="json")["task"] == LABELS["task"]
+    recipe = Recipe.model_validate(DEPTHS | later)
+    assert recipe.model_dump(mode="json")["task"] == DEPTHS["task"]
     assert Recipe.model_validate(recipe.model_dump(mode="json")) == recipe
     assert recipe.by_phase[1][1].task.model_dump()["threshold"] == 0.4
     assert recipe.image_augmentation == recipe.augmentation
-    with pytest.raises(SettingsError, match="there is no kind of task 'labels'"):
+    with pytest.raises(SettingsError, match="there is no kind of task 'depths'"):
         kind_of(recipe)
-    with pytest.raises(SettingsError, match="there is no kind of task 'labels'"):
+    with pytest.raises(SettingsError, match="there is no kind of task 'depths'"):
         registry.override(recipe, {"optimizer.kind": "adam"})
 
 
 def test_what_is_installed_as_a_kind_and_is_none_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    point = EntryPoint("labels", "pathlib:Path", KINDS.group)
+    point = EntryPoint("depths", "pathlib:Path", KINDS.group)
     monkeypatch.setattr(entry_points, "installed", lambda group: [point] if group == KINDS.group else [])
-    with pytest.raises(SettingsError, match=r"labels: got Path, expected a podline\.kinds\.contract\.Kind"):
-        kind_named("labels")
+    with pytest.raises(SettingsError, match=r"depths: got Path, expected a podline\.kinds\.contract\.Kind"):
+        kind_named("depths")
 
 
 def test_an_evaluation_of_no_known_kind_is_named(tmp_path: Path) -> None:
     store = FolderStore(tmp_path)
     store.publish_json("runs/r/evaluation.json", {"kind": "depth"})
     with pytest.raises(
-        ArtifactError, match=r"evaluation\.json: got kind=depth, expected classification, pose; evaluate the run"
+        ArtifactError,
+        match=r"evaluation\.json: got kind=depth, expected classification, labels, pose; evaluate the run",
     ):
         read_evaluation(store, "runs/r")
     store.publish_json("runs/s/evaluation.json", {"kind": "pose"})
