@@ -21,7 +21,7 @@ from podline.store.folder import FolderStore
 PROJECT = Path(__file__).parents[2]
 PRODUCT = ("podline", "tasks", "beam_jobs", "flows", "deployments")
 NAMED = re.compile(r"[\"'](pose|classification)[\"']|podline\.kinds\.(pose|classification)[\w.]*(:\w| import)")
-# Tables of what Podline ships: code by its name, and each data set's kind; and sources, of whose records it is.
+# Tables of what Podline ships, and sources that give records of one kind.
 TABLES = {
     "podline/data/images/settings.py",
     "podline/data/sources/coco.py",
