@@ -16,7 +16,7 @@ from podline.frozen import Frozen
 
 
 class Figures(Frozen):
-    """What a model scored on some examples.
+    """A model's figures on some examples.
 
     Attributes:
         examples: how many examples were judged, each once.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Self
 
@@ -19,7 +20,7 @@ from podline.training.objective import IMAGE, LABEL, Batch
 Loss = Callable[[Any, Any], Any]
 
 
-class ImageObjective:
+class ImageObjective(ABC):
     """An image answered with a logit for each class.
 
     Attributes:
@@ -38,6 +39,7 @@ class ImageObjective:
             self._loss = LOSSES.make(settings, settings)
 
     @staticmethod
+    @abstractmethod
     def cross_entropy(labels: tf.Tensor, logits: tf.Tensor, smoothing: float = 0.0) -> tf.Tensor:
         """Return the cross-entropy of each example, in nats, float32, (n,).
 
@@ -46,7 +48,6 @@ class ImageObjective:
             logits: float32, (n, classes).
             smoothing: share of the target that is spread evenly over all answers.
         """
-        raise NotImplementedError
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -82,6 +83,10 @@ class ImageObjective:
         if losses.shape.rank != 1:
             raise SettingsError(f"loss {name} gives shape {losses.shape} vs (n,): give a number for each example")
         return {name: losses}
+
+    @abstractmethod
+    def measures(self, batch: Batch, outputs: tf.Tensor) -> Batch:
+        """Return ``correct``, the share of an example's answers that are right: float32, (n,)."""
 
     def figures(self, sums: Mapping[str, float], examples: int) -> dict[str, Any]:
         """``accuracy``."""

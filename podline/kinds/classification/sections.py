@@ -228,7 +228,7 @@ def mistakes(run: RunFacts) -> Iterator[Block]:
 
 
 class Told(NamedTuple):
-    """What is told of an example: in its picture's place, below it, and below that."""
+    """The texts of an example: in its picture's place, below it, and below that."""
 
     alt: str
     caption: str

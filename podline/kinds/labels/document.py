@@ -11,7 +11,7 @@ from podline.frozen import Frozen
 
 
 class LabelsFigures(Frozen):
-    """What a model scored on some examples.
+    """A model's figures on some examples.
 
     Attributes:
         examples: how many were judged, each once.

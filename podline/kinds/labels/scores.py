@@ -50,7 +50,7 @@ class Scores(PerExample):
 
     @property
     def right(self) -> npt.NDArray[np.bool_]:
-        """Of which examples the model names all labels and no other, (n,)."""
+        """Return of which examples the model names all labels and no other, (n,)."""
         return (self.labels == self.named).all(axis=1)
 
     @property
@@ -60,7 +60,7 @@ class Scores(PerExample):
 
     @property
     def losses(self) -> Floats:
-        """Of each example the sum of its labels' cross-entropies in nats, (n,)."""
+        """Return each example's sum of its labels' cross-entropies in nats, (n,)."""
         return _surprise(self.logits, self.labels).sum(axis=1)
 
     def precisions(self) -> Iterator[tuple[int, Estimate]]:

@@ -67,7 +67,7 @@ class Table(NamedTuple):
 
 
 class _Listed(NamedTuple):
-    """What tables of names say.
+    """The rows of tables that name files.
 
     Attributes:
         file: where the items are, one a line.
