@@ -44,7 +44,7 @@ RECIPES: Registry[Recipe] = Registry(
         "coco_pose": "podline.kinds.pose.recipes.coco_pose:RECIPE",
         "keypoints": "podline.kinds.pose.recipes.keypoints:RECIPE",
         "images": "podline.kinds.classification.recipes.images:RECIPE",
-        "labels": "podline.kinds.labels.recipe:RECIPE",
+        "labels": "podline.kinds.labels.recipes.labels:RECIPE",
     },
     Recipe,
 )

@@ -210,7 +210,7 @@ def test_a_joint_that_is_nowhere_is_named_before_the_first_step(poisoned):
     example, place = place_of(poisoned)
     with pytest.raises(ArtifactError) as caught:
         train(spec_of(poisoned), silent())
-    assert f"example {example} of the training split ({place}): joint 3 of person 0 is at (nan, 7)" in str(caught.value)
+    assert f"example {example} of the training split ({place}) has joint 3 of person 0 at (nan, 7)" in str(caught.value)
 
 
 def test_a_loss_that_diverged_is_traced_to_the_record(poisoned):

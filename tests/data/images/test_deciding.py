@@ -15,6 +15,7 @@ from podline.data.images import column_file, deciding, image_table
 from podline.data.images.deciding import decide
 from podline.data.images.image_table import Image
 from podline.errors import SourceError
+from podline.kinds.classification.records import ClassTargets
 
 
 def seen(number: int, label: str = "cat", split: str = "", group: str = "", same_as: int | None = None) -> Image:
@@ -28,7 +29,7 @@ def decided(
 ) -> dict[str, Any]:
     """Each image's split and reason, by its key."""
     table = table_of(folder, images)
-    decide(table, given, test_share)
+    decide(table, given, test_share, ClassTargets())
     assert list(table.reasons) == sorted(table.reasons)
     return {image.key: (table.split_of(at), table.reasons.get(at, "")) for at, image in enumerate(images)}
 
@@ -44,7 +45,7 @@ def test_neither_order_nor_other_images_change_a_split(tmp_path: Path) -> None:
 def test_no_group_is_on_both_sides(tmp_path: Path) -> None:
     images = [seen(number, group=f"patient {number // 10}") for number in range(1000)]
     table = table_of(tmp_path, images)
-    decide(table, frozenset(), 0.3)
+    decide(table, frozenset(), 0.3, ClassTargets())
     train, test = (table.values("group", table.kept(split)) for split in ("train", "test"))
     assert train
     assert test
@@ -85,7 +86,7 @@ def test_images_under_two_classes_are_all_left_out(tmp_path: Path) -> None:
 def test_many_equal_images_are_compared_in_one_pass(tmp_path: Path) -> None:
     table = table_of(tmp_path, (seen(number, same_as=1 if number < 30_000 else None) for number in range(30_100)))
     started = time.process_time()
-    decide(table, frozenset(), 0.5)
+    decide(table, frozenset(), 0.5, ClassTargets())
     assert 0 < table.kept("train").sum() < 100
     assert table.kept("test").sum() > 10_000
     assert time.process_time() - started < 10  # 900 million comparisons would take a minute

@@ -21,6 +21,7 @@ from podline.data.images.near import DISTANCE, close, near_duplicates, near_pair
 from podline.data.images.opening import ImagesSource
 from podline.data.images.settings import ImagesSettings
 from podline.errors import SourceError
+from podline.kinds.classification.records import ClassTargets
 
 pytestmark = pytest.mark.usefixtures("parsed_here")
 
@@ -145,7 +146,7 @@ def test_a_file_without_pixels_changes_no_pair(tmp_path: Path) -> None:
     ]
     left_out = Image("notes.txt", None, "train", "", "is no image")
     table = table_of(tmp_path, [*images, left_out])
-    decide(table, frozenset({"train", "test"}), 0.1)
+    decide(table, frozenset({"train", "test"}), 0.1, ClassTargets())
     [pair] = near_pairs(table, pixels.__getitem__, ImagesSettings())
     assert (pair.train.key, pair.test.key, pair.distance) == ("train", "test", 0)
 

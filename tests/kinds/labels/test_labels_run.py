@@ -21,7 +21,7 @@ from podline.evaluation.evaluate import evaluate
 from podline.evaluation.predicting import run as predict
 from podline.evaluation.sheet import run as draw_sheet
 from podline.kinds.labels.document import LabelsEvaluation
-from podline.kinds.labels.recipe import RECIPE
+from podline.kinds.labels.recipes.labels import RECIPE
 from podline.kinds.labels.scores import Scores, probabilities
 from podline.kinds.table import kind_named, read_evaluation
 from podline.noise import Seeds

@@ -1,0 +1,1 @@
+"""The recipe that Podline ships for several labels per image."""
