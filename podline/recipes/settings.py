@@ -9,6 +9,7 @@ from typing import ClassVar, Literal, TypeVar
 from pydantic import Field, SerializeAsAny, ValidationError, ValidationInfo, field_validator, model_validator
 
 from podline.frozen import Frozen, Json, JsonObject, is_object
+from podline.kinds.shipped import USUAL_KIND
 from podline.recipes import datasets
 from podline.recipes.augmentations import Augmentation
 from podline.recipes.changes import with_changes
@@ -16,7 +17,7 @@ from podline.recipes.datasets import DatasetName
 from podline.recipes.durations import Duration, Part
 from podline.recipes.phases import PhaseSettings, require_changeable
 from podline.recipes.promotion_settings import PromotionSettings
-from podline.recipes.task import COMMON, USUAL_KIND, TaskSettings, is_usual, task_of
+from podline.recipes.task import COMMON, TaskSettings, is_usual, task_of
 
 # Of a recipe, a model, an optimizer.
 _NAME = r"^[a-z0-9][a-z0-9_.-]*$"

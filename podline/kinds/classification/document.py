@@ -7,27 +7,34 @@ same records give the same document.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import ClassVar, Generic, Protocol, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 from pydantic import Field
 
-from podline.documents.any_evaluation import RunEvaluation, Scored
+from podline.documents.any_evaluation import RunEvaluation
 from podline.documents.metric import Metric
 from podline.frozen import Frozen
 
 
-class Figures(Frozen):
+class ImageFigures(Frozen):
+    """Figures on ``examples`` images, each judged once."""
+
+    examples: int = Field(ge=1)
+
+
+F = TypeVar("F", bound=ImageFigures)
+
+
+class Figures(ImageFigures):
     """A model's figures on some examples.
 
     Attributes:
-        examples: how many examples were judged, each once.
         correct: how many of them the model's first guess got right.
         metrics: ``top1`` and ``top5`` (shares, with Wilson's 95 % interval; ``top5`` of six classes or more), ``loss``
             (mean cross-entropy in nats, with a normal 95 % interval of the mean), ``calibration_error`` (expected
             calibration error, 0…1, without an interval), and those of installed packages.
     """
 
-    examples: int = Field(ge=1)
     correct: int = Field(ge=0)
     metrics: dict[str, Metric]
 
@@ -81,18 +88,6 @@ class Mistake(Guess):
 def most_frequent_first(confusions: Iterable[tuple[int, int, int]]) -> tuple[tuple[int, int, int], ...]:
     """(label, prediction, times) in the order in which they are shown."""
     return tuple(sorted(confusions, key=lambda confusion: (-confusion[2], confusion)))
-
-
-class JudgedSide(Scored, Protocol):
-    """A model's figures on some examples, and how many these are."""
-
-    @property
-    def examples(self) -> int:
-        """How many examples."""
-        ...
-
-
-F = TypeVar("F", bound=JudgedSide)
 
 
 class ImageEvaluation(RunEvaluation, Generic[F]):

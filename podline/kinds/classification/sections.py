@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from podline import figures
 from podline.data.reader import open_split
+from podline.documents.any_evaluation import Scored
 from podline.documents.metric import Metric
 from podline.kinds.classification import charts
-from podline.kinds.classification.document import Evaluation, JudgedSide
+from podline.kinds.classification.document import Evaluation
 from podline.measures import shown
 from podline.reporting import verdict
 from podline.reporting.blocks import Block, Chart, Column, Fold, Grid, Heading, Picture, Pictures, Table, Text
@@ -70,6 +71,15 @@ def metrics(run: RunFacts) -> Iterator[Block]:
         "measures. evaluation.json has every figure in full precision.",
         "note",
     )
+
+
+class JudgedSide(Scored, Protocol):
+    """A model's figures on some examples, and how many these are."""
+
+    @property
+    def examples(self) -> int:
+        """How many examples."""
+        ...
 
 
 def figures_table(sides: Mapping[str, JudgedSide], *further: dict[str, str]) -> Table:

@@ -4,24 +4,20 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from pydantic import Field
-
 from podline.documents.metric import Metric
 from podline.frozen import Frozen
-from podline.kinds.classification.document import ImageEvaluation
+from podline.kinds.classification.document import ImageEvaluation, ImageFigures
 
 
-class LabelsFigures(Frozen):
+class LabelsFigures(ImageFigures):
     """A model's figures on some examples.
 
     Attributes:
-        examples: how many were judged, each once.
         metrics: ``map`` (mean of the labels' average precision), ``f1_micro`` and ``f1_macro`` (at the thresholds),
             ``exact`` (share of examples whose labels are all named and no other) and ``loss`` (mean over the examples
             of the labels' cross-entropies, added up, in nats), each with its 95 % interval.
     """
 
-    examples: int = Field(ge=1)
     metrics: dict[str, Metric]
 
 
