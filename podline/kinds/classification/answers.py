@@ -24,7 +24,7 @@ class ExampleAnswers(Answers, Generic[Said]):
 
     said: ClassVar[type[PerExample]]
 
-    def left(self, store: Store, folder: str, evaluation: AnyEvaluation) -> Said:  # noqa: ARG002 (a pose network's says more)
+    def left(self, store: Store, folder: str, evaluation: AnyEvaluation) -> Said:
         """Read the answers in an evaluation's folder."""
         return cast(Said, self.said.read(store, folder))
 
@@ -32,7 +32,7 @@ class ExampleAnswers(Answers, Generic[Said]):
         """Return the answers of the examples that count."""
         return said if examples.places is None else said.at(examples.places)
 
-    def judged(self, examples: JudgedSplit, said: Said) -> Said:  # noqa: ARG002 (a pose network needs the truth)
+    def judged(self, examples: JudgedSplit, said: Said) -> Said:
         """Return the answers."""
         return said
 
@@ -48,6 +48,6 @@ class ClassAnswers(ExampleAnswers[Guesses]):
         reader = open_split(examples.store, examples.folder, manifest, examples.split)
         return ask(model, tf.distribute.get_strategy(), reader, manifest, size, examples.reporter).guesses()
 
-    def main(self, examples: JudgedSplit, said: Guesses) -> float:  # noqa: ARG002 (a pose network needs the truth)
+    def main(self, examples: JudgedSplit, said: Guesses) -> float:
         """Return the accuracy."""
         return float(said.right.mean())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -17,7 +17,7 @@ from podline.evaluation.differences import Difference, ShareChange
 from podline.evaluation.per_example import PerExample
 from podline.kinds.classification.document import Evaluation
 from podline.kinds.classification.guesses import Guesses
-from podline.noise import Seeds
+from podline.noise import Floats, Seeds
 from podline.reporting.pairs import Judged, LostExample, LostExamples
 from podline.store.contract import Store
 
@@ -107,28 +107,37 @@ def _places(store: Store, before: Judged, after: Judged) -> npt.NDArray[np.int64
     return then[np.argsort(now)]
 
 
-def lost_examples(pair: GuessedPair, reader: SplitReader, before: Evaluation, _after: Evaluation) -> LostExamples:
-    """Examples that only the first named rightly, those first of which it was surest.
+def lost_examples(pair: GuessedPair, reader: SplitReader, before: Evaluation, after: Evaluation) -> LostExamples:
+    """Return examples that only the first named rightly, those first of which it was surest."""
+    then, now, names = pair.before, pair.after, before.class_names
+
+    def lost(record: int) -> LostExample:
+        was, is_now = (
+            f"{names[said.predictions[record]]}, {100 * said.confidences[record]:.0f} %" for said in (then, now)
+        )
+        return LostExample(record=record, name=names[now.labels[record]], before=was, after=is_now)
+
+    return lost_images(reader, then.right, now.right, -then.confidences, lost)
+
+
+def lost_images(
+    reader: SplitReader,
+    then: npt.NDArray[np.bool_],
+    now: npt.NDArray[np.bool_],
+    order: Floats,
+    example: Callable[[int], LostExample],
+) -> LostExamples:
+    """Return examples that only the first of two models got right.
 
     Args:
-        pair: the two.
         reader: of the split that both were judged on.
-        before: the first one's evaluation.
+        then: which the first got right, (n,).
+        now: which the second did.
+        order: a number for each example; those with the lowest are shown, (n,).
+        example: makes one of a record.
     """
-    then, now, names = pair.before, pair.after, before.class_names
-    lost = np.flatnonzero(then.right & ~now.right)
-    surest = lost[np.argsort(-then.confidences[lost], kind="stable")][:MOST_EXAMPLES]
-    return LostExamples(
-        len(lost),
-        int((now.right & ~then.right).sum()),
-        [
-            LostExample(
-                record=record,
-                name=names[now.labels[record]],
-                before=f"{names[then.predictions[record]]}, {100 * then.confidences[record]:.0f} %",
-                after=f"{names[now.predictions[record]]}, {100 * now.confidences[record]:.0f} %",
-            )
-            for record in surest.tolist()
-        ],
-        [(image,) for image in reader.gather(surest, ["image"])["image"]] if len(surest) else [],
-    )
+    lost = np.flatnonzero(then & ~now)
+    records = lost[np.argsort(order[lost], kind="stable")][:MOST_EXAMPLES]
+    images = reader.gather(records, ["image"])["image"] if len(records) else ()
+    examples = [example(record) for record in records.tolist()]
+    return LostExamples(len(lost), int((now & ~then).sum()), examples, [(image,) for image in images])

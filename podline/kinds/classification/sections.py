@@ -209,38 +209,35 @@ def calibration(run: RunFacts) -> Iterator[Block]:
 def mistakes(run: RunFacts) -> Iterator[Block]:
     """Show the images that the model was most confident about and wrong."""
     evaluation: Evaluation = run.evaluation
-    if not evaluation.mistakes:
-        yield Text("None: every example is labelled correctly.")
-        return
     names = evaluation.class_names
-    yield pictures_of(
-        run,
-        [mistake.record for mistake in evaluation.mistakes],
-        [
-            Told(
-                f"labelled {names[mistake.label]}, taken for {names[mistake.prediction]}",
-                f"{names[mistake.prediction]} {figures.percent(mistake.confidence)}",
-                f"label: {names[mistake.label]} {figures.percent(mistake.label_probability)}",
-            )
-            for mistake in evaluation.mistakes
-        ],
-    )
+    wrong = [
+        Wrong(
+            mistake.record,
+            f"labelled {names[mistake.label]}, taken for {names[mistake.prediction]}",
+            f"{names[mistake.prediction]} {figures.percent(mistake.confidence)}",
+            f"label: {names[mistake.label]} {figures.percent(mistake.label_probability)}",
+        )
+        for mistake in evaluation.mistakes
+    ]
+    yield pictures_of(run, wrong) if wrong else Text("None: every example is labelled correctly.")
 
 
-class Told(NamedTuple):
-    """The texts of an example: in its picture's place, below it, and below that."""
+class Wrong(NamedTuple):
+    """A wrong answer: its record, and the texts in its picture's place, below it, and below that."""
 
+    record: int
     alt: str
     caption: str
     line: str
 
 
-def pictures_of(run: RunFacts, records: Sequence[int], told: Sequence[Told]) -> Pictures:
+def pictures_of(run: RunFacts, wrong: Sequence[Wrong]) -> Pictures:
     """Return examples of the judged split as pictures."""
     split = run.evaluation.split
     reader, found = open_split(run.store, run.spec.dataset_folder, run.manifest, split), list[Picture]()
-    images = reader.gather(np.array(records, np.int64), ["image"])["image"]
-    for record, each, image in zip(map(figures.count, records), told, images, strict=True):
+    images = reader.gather(np.array([each.record for each in wrong], np.int64), ["image"])["image"]
+    for each, image in zip(wrong, images, strict=True):
+        record = figures.count(each.record)
         shown_as = (data_uri(image), f"Record {record} of the {split} split, {each.alt}")
         found.append(Picture([shown_as], each.caption, [each.line, f"record {record}"]))
     return Pictures(found)
