@@ -23,7 +23,6 @@ from podline.stages.from_recipe import evaluation_spec, training_spec
 from podline.stages.specs import EvaluateSpec, TrainResult, TrainSpec
 from podline.stages.table import EVALUATE, TRAIN
 from podline.store.opening import open_store
-from podline.training import loop
 from podline.training.train import train
 
 RECIPE = Recipe(
@@ -41,12 +40,6 @@ RECIPE = Recipe(
     deterministic=True,
 )
 FOLDER = dataset_folder("sample", FINGERPRINT)
-
-
-@pytest.fixture(autouse=True)
-def _all_the_news(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Progress is told after every part, however fast."""
-    monkeypatch.setattr(loop, "_NEWS_SECONDS", -1.0)
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,6 @@ import re
 import struct
 import tracemalloc
 import zipfile
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,7 +19,6 @@ from published import python3, write_archive, write_cifar10_bins, write_cifar10_
 
 from podline.data import bounds
 from podline.data.coco_letterbox import LetterBox
-from podline.data.pictures import PictureError, picture_of
 from podline.data.sources import class_names
 from podline.data.sources.coco import CocoSource
 from podline.data.sources.coco_masks import check_outlines, ignored_mask
@@ -49,44 +47,6 @@ def memory_up_to(size: int) -> Iterator[None]:
         assert tracemalloc.get_traced_memory()[1] < size
     finally:
         tracemalloc.stop()
-
-
-# PNG
-
-
-def png(*chunks: tuple[bytes, bytes]) -> bytes:
-    parts = [
-        struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
-        for kind, content in chunks
-    ]
-    return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
-
-
-HEADER = (b"IHDR", struct.pack(">IIBBBBB", 40, 30, 8, 2, 0, 0, 0))
-PIXELS = (b"IDAT", zlib.compress(bytes(30 * 121)))
-PNGS = {
-    "whole": (png(HEADER, PIXELS, (b"IEND", b"")) + b"more", ""),
-    "a chunk that goes far": (
-        png(HEADER, PIXELS, (b"IEND", b"")).replace(b"\0\0\0\0IEND", b"\xd0\0\0\0IEND"),
-        "",
-    ),
-    "another chunk first": (png((b"tEXt", bytes(13)), HEADER, PIXELS, (b"IEND", b"")), ""),
-    "a second header": (png(HEADER, HEADER, PIXELS, (b"IEND", b"")), ""),
-    "more pixels than are there": (
-        png((b"IHDR", struct.pack(">IIBBBBB", 6000, 6000, 16, 6, 0, 0, 0)), PIXELS, (b"IEND", b"")),
-        "is truncated",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", PNGS)
-def test_chunks_of_pngs(name: str) -> None:
-    content, told = PNGS[name]
-    if told:
-        with pytest.raises(PictureError, match=told):
-            picture_of(content)
-    else:
-        assert picture_of(content).pixels.shape == (30, 40, 3)
 
 
 # Outlines

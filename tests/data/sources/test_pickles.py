@@ -249,12 +249,3 @@ def test_mutated_pickles_give_data_or_a_source_error(
     path.write_bytes(content)
     with nothing_runs(), suppress(SourceError, MemoryError):
         read_pickle(path)
-
-
-@settings(deadline=None)  # a busy machine is no failure
-@given(st.binary(max_size=300))
-def test_garbage_gives_data_or_a_source_error(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
-    path = tmp_path_factory.getbasetemp() / "garbage"
-    path.write_bytes(content)
-    with nothing_runs(), suppress(SourceError, MemoryError):
-        read_pickle(path)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from coco_files import CocoFiles, open_coco
 from gcs_emulator import upload
 from published import (
     archive_of,
+    same_content,
     write_cifar10_bins,
     write_cifar100_pickles,
     write_mnist,
@@ -25,26 +25,9 @@ from podline.data.sources.coco import CocoSource
 from podline.data.sources.coco_records import squares_of
 from podline.data.sources.keypoints import open_keypoints
 from podline.data.sources.opening import open_source
-from podline.data.sources.source import Source
 from podline.errors import ArtifactError, SourceError
 from podline.recipes import datasets
 from podline.store.opening import open_store
-
-
-def everything(source: Source) -> dict[str, np.ndarray]:
-    columns = [(split.name, split.read(np.arange(len(split))[::-1])) for split in source.splits]
-    return {f"{name} {key}": column for name, found in columns for key, column in found.items()}
-
-
-def same(found: Source, expected: Source) -> None:
-    assert (found.dataset, found.class_names, found.files) == (expected.dataset, expected.class_names, expected.files)
-    for ours, theirs in zip(found.splits, expected.splits, strict=True):
-        assert [replace(block, path="", modified=0) for block in ours.blocks] == [
-            replace(block, path="", modified=0) for block in theirs.blocks
-        ]
-    expected_columns = everything(expected)
-    for name, column in everything(found).items():
-        np.testing.assert_array_equal(column, expected_columns[name])
 
 
 @pytest.mark.parametrize(
@@ -65,7 +48,7 @@ def test_plain_files_are_downloaded_once(
     raw = write(tmp_path / "raw")
     uri = upload(raw, f"{gcs_root}raw data")
     source = open_source(dataset, uri, tmp_path / "work")
-    same(source, open_source(dataset, str(raw), tmp_path / "work2"))
+    same_content(source, open_source(dataset, str(raw), tmp_path / "work2"))
     assert sum(proxy.downloaded.values()) == sum(path.stat().st_size for path in raw.iterdir())
     proxy.downloaded.clear()
     open_source(dataset, uri, tmp_path / "work").splits[0].read(np.array([0]))
@@ -79,8 +62,10 @@ def test_an_archive_is_downloaded_once_and_unpacked(
     (tmp_path / "packed").mkdir()
     archive = archive_of(folder, tmp_path / "packed" / "cifar-100-python.tar.gz")
     uri, work, expected = upload(archive.parent, f"{gcs_root}packed"), tmp_path / "work", tmp_path / "work2"
-    same(open_source("cifar100", uri, work), open_source("cifar100", str(archive.parent), expected))
-    same(open_source("cifar100", f"{uri}/{archive.name}", work), open_source("cifar100", str(archive), expected))
+    same_content(open_source("cifar100", uri, work), open_source("cifar100", str(archive.parent), expected))
+    same_content(
+        open_source("cifar100", f"{uri}/{archive.name}", work), open_source("cifar100", str(archive), expected)
+    )
     assert sum(proxy.downloaded.values()) == archive.stat().st_size
 
 
