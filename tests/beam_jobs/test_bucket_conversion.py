@@ -13,8 +13,8 @@ import fault_proxy
 import pytest
 from coco_files import CocoFiles
 from gcs_emulator import upload
-from killed_conversions import contents, convert_silently, start
-from raw_cifar import convert_spec, write_raw_cifar
+from killed_conversions import convert_silently, start
+from raw_cifar import contents, convert_spec, write_raw_cifar
 
 from podline.beam_jobs.conversion import convert
 from podline.inventory.verification import verify

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from coco_files import HEIGHT, KEYPOINTS, WIDTH, CocoFiles, jpeg
 from PIL import Image
-from raw_cifar import convert_spec
+from raw_cifar import contents, convert_spec
 
 from podline.beam_jobs import steps
 from podline.beam_jobs.conversion import convert
@@ -37,11 +37,6 @@ SIDE = 64
 def spec_of(root: Path | str, source: Path, **settings: object) -> ConvertSpec:
     given = {"root": str(root), "dataset": "coco", "source": str(source), "side": SIDE, "max_people": 3}
     return ConvertSpec.model_validate({**given, "shard_bytes": 60_000, **settings})
-
-
-def contents(spec: ConvertSpec) -> dict[str, bytes]:
-    store = open_store(spec.root)
-    return {name: store.read_bytes(name) for name in store.list("datasets") if "/stages/" not in name}
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from raw_cifar import convert_plainly, convert_spec, write_raw_cifar
+from raw_cifar import contents, convert_plainly, convert_spec, write_raw_cifar
 
 from podline.beam_jobs.conversion import convert
 from podline.beam_jobs.decoding import add_steps
@@ -37,12 +37,6 @@ def raw(tmp_path: Path) -> Path:
 @pytest.fixture
 def spec(tmp_path: Path, raw: Path) -> ConvertSpec:
     return convert_spec(tmp_path / "root", raw)
-
-
-def contents(spec: ConvertSpec) -> dict[str, bytes]:
-    """All that a conversion publishes but its completion record, which says how long it took."""
-    store = open_store(spec.root)
-    return {name: store.read_bytes(name) for name in store.list("datasets") if "/stages/" not in name}
 
 
 def litter(spec: ConvertSpec) -> list[Path]:

@@ -18,10 +18,10 @@ import dask_cluster
 import pytest
 from click.testing import CliRunner
 from distributed import Client
-from engine_sources import contents, specs
+from engine_sources import specs
 from gcs_emulator import upload
 from killed_conversions import convert_elsewhere, start
-from raw_cifar import convert_spec, write_raw_cifar
+from raw_cifar import contents, convert_spec, write_raw_cifar
 
 from podline.beam_jobs import decoding
 from podline.beam_jobs.conversion import convert

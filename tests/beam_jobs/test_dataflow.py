@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 from dask_cluster import can_unshare
 from dataflow_standin import Dataflow, dataflow
-from engine_sources import KINDS, contents, specs
+from engine_sources import KINDS, specs
 from killed_conversions import convert_elsewhere, start
+from raw_cifar import contents
 from worker_pool import worker_pool
 
 from podline.beam_jobs import decoding

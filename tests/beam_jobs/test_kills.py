@@ -11,14 +11,8 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
-from killed_conversions import (
-    assert_many_deaths_cost_nothing,
-    assert_one_death_costs_nothing,
-    contents,
-    convert_silently,
-    start,
-)
-from raw_cifar import convert_spec, write_raw_cifar
+from killed_conversions import assert_many_deaths_cost_nothing, assert_one_death_costs_nothing, convert_silently, start
+from raw_cifar import contents, convert_spec, write_raw_cifar
 
 from podline.beam_jobs.conversion import convert
 from podline.errors import ChildKilledError

@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from dask_cluster import can_unshare
-from engine_sources import KINDS, contents, specs
+from engine_sources import KINDS, specs
 from killed_conversions import convert_elsewhere, start
-from raw_cifar import convert_spec, write_raw_cifar
+from raw_cifar import contents, convert_spec, write_raw_cifar
 from worker_pool import can_have_network, worker_pool
 
 from podline.beam_jobs import decoding

@@ -11,7 +11,8 @@ from typing import Any
 
 import dask_cluster
 import pytest
-from engine_sources import contents, specs
+from engine_sources import specs
+from raw_cifar import contents
 from prefect import flow
 
 from podline.beam_jobs.conversion import convert

@@ -11,23 +11,19 @@ import time
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
+from raw_cifar import contents
+
 from podline.beam_jobs.conversion import convert
 from podline.errors import PodlineError
 from podline.progress import silent
 from podline.settings import Settings
 from podline.stages.specs import ConvertSpec
 from podline.stages.table import CONVERT
-from podline.store.opening import open_store
 from podline.supervision.supervisor import run_stage
 
 # One server imports Beam once; every conversion that is to be killed is a fork of it.
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(["podline.beam_jobs.conversion"])
-
-
-def contents(spec: ConvertSpec) -> dict[str, bytes]:
-    store = open_store(spec.root)
-    return {name: store.read_bytes(name) for name in store.list("datasets") if "/stages/" not in name}
 
 
 def convert_and_die(spec: ConvertSpec, function: str, call: int) -> None:

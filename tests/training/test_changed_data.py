@@ -50,12 +50,6 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, TrainResul
     return root, train(spec_of(root), silent())
 
 
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    publish_dataset(tmp_path)
-    return tmp_path
-
-
 def spec_of(root: Path) -> TrainSpec:
     return training_spec(open_store(root), RECIPE, FINGERPRINT, "auto")
 

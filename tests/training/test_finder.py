@@ -41,12 +41,6 @@ RECIPE = Recipe(
 )
 
 
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    publish_dataset(tmp_path)
-    return tmp_path
-
-
 def search(root: Path, recipe: Recipe = RECIPE, **values: Any) -> Any:
     return notebook.find_learning_rate(recipe, str(root), **{"steps": 60, "low": 1e-5, "high": 1.0} | values)
 

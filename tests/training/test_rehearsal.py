@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from small_dataset import FINGERPRINT, publish_dataset, seal
+from small_dataset import FINGERPRINT, seal
 
 from podline.data.records import place_of
 from podline.data.tfrecord import FRAME_BYTES
@@ -42,12 +42,6 @@ RECIPE = Recipe(
     evaluate_every=Duration(steps=12),
     checkpoint_steps=8,
 )
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    publish_dataset(tmp_path)
-    return tmp_path
 
 
 def spec_of(root: Path) -> PreflightSpec:

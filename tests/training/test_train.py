@@ -45,12 +45,6 @@ RECIPE = Recipe(
 STOPS = [5, 8, 10, 12, 15, 16, 20, 24, 25, 30]
 
 
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    publish_dataset(tmp_path)
-    return tmp_path
-
-
 def spec_of(root: Path, **values) -> TrainSpec:
     return TrainSpec(root=str(root), recipe=RECIPE.model_copy(update=values), fingerprint=FINGERPRINT)
 

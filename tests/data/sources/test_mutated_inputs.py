@@ -12,7 +12,7 @@ from mutated_inputs import NAMES, findings
 
 from podline.sandbox import Sandbox
 
-FEW = 12
+FEW = 5
 MANY = 20_000
 
 
