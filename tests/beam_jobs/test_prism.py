@@ -29,6 +29,7 @@ from podline.cli import cli
 from podline.errors import EngineLostError
 from podline.progress import silent
 from podline.store.opening import open_store
+from podline.supervision.processes import children, parent
 
 pytestmark = [
     pytest.mark.long,
@@ -124,8 +125,11 @@ def test_kills_at_random_moments(tmp_path: Path, hidden: Path, gcs: str, gcs_roo
             if victim == "pool":
                 stack.close()
             elif victim == "driver":
+                orphans = children(driver.pid or 0)
                 with contextlib.suppress(ProcessLookupError):  # it may be done by then
                     os.kill(driver.pid or 0, signal.SIGKILL)
+                while any(map(parent, orphans)):
+                    time.sleep(0.1)
             else:
                 os.kill(newest_prism(), signal.SIGKILL)
             driver.join(120)
