@@ -12,8 +12,8 @@ from typing import Any
 import dask_cluster
 import pytest
 from engine_sources import specs
-from raw_cifar import contents
 from prefect import flow
+from raw_cifar import contents
 
 from podline.beam_jobs.conversion import convert
 from podline.progress import silent

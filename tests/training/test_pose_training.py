@@ -22,10 +22,9 @@ from podline.progress import silent
 from podline.recipes.durations import Duration
 from podline.recipes.phases import PhaseSettings
 from podline.stages.specs import TrainResult, TrainSpec
-from podline.stages.tools import PreflightSpec
 from podline.store.opening import open_store
 from podline.training.export import load_model
-from podline.training.train import preflight, train
+from podline.training.train import train
 
 STAGES = ("stage1_paf", "stage2_paf", "stage3_heatmap")
 
@@ -136,14 +135,6 @@ def test_two_replicas_train_as_one(unbroken, tmp_path):
     assert ours["measures"].keys() == theirs["measures"].keys()
 
 
-def test_a_preflight_does_everything_once(tmp_path):
-    publish_poses(tmp_path)
-    found = preflight(PreflightSpec.model_validate(spec_of(tmp_path).model_dump()), silent())
-    assert (found.steps, found.batch_size, found.evaluations) == (8, 4, 2)
-    assert found.checkpoint_bytes > 0
-    assert [path for path in (tmp_path / "runs").rglob("*") if path.is_file()] == []
-
-
 def test_data_of_another_size_are_refused_with_the_way_out(tmp_path):
     publish_poses(tmp_path)
     larger = POSE.model_copy(update={"side": 96})
@@ -151,6 +142,7 @@ def test_data_of_another_size_are_refused_with_the_way_out(tmp_path):
         train(spec_of(tmp_path, task=larger), silent())
 
 
+@pytest.mark.slow
 def test_a_learning_rate_is_searched_for_like_any_other(tmp_path):
     publish_poses(tmp_path)
     # Nearly all examples in each batch: the curve of so small a data set would be noise.

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -157,11 +155,3 @@ def test_sample_and_cifar10_are_told_apart_by_their_classes(tmp_path: Path) -> N
     assert "has the classes of cifar10 (airplane, automobile, …) vs sample asked for" in refused(
         "sample", ten, tmp_path
     )
-
-
-def test_imports_are_light() -> None:
-    code = (
-        "import sys, podline.data.sources.opening, podline.data.sources.download, podline.data.sources.sample;"
-        "print(sorted({'tensorflow', 'apache_beam', 'prefect', 'pandas'} & set(sys.modules)))"
-    )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout == b"[]\n"

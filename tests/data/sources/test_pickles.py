@@ -201,11 +201,6 @@ def test_bytes_after_the_end(tmp_path: Path) -> None:
     assert "3 bytes follow the end" in refused(tmp_path, python2(BATCH) + b"abc")
 
 
-def test_missing_file(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        read_pickle(tmp_path / "nowhere")
-
-
 SEEDS = [python2({"labels": [1, 2], "data": ROWS[:1]}), *(pickle.dumps(BATCH, protocol=p) for p in range(6))]
 FRAGMENTS = [
     b"cos\nsystem\n",

@@ -99,20 +99,6 @@ def test_images_and_annotations_are_downloaded_once(
     assert not proxy.downloaded
 
 
-def test_what_arrives_damaged_is_asked_for_again(tmp_path: Path, gcs_root: str, proxy: fault_proxy.FaultProxy) -> None:
-    (tmp_path / "raw").mkdir()
-    content = {f"{number}.bin": np.random.default_rng(number).bytes(5_000) for number in range(50)}
-    for name, data in content.items():
-        (tmp_path / "raw" / name).write_bytes(data)
-    uri = upload(tmp_path / "raw", f"{gcs_root}raw")
-    proxy.share, proxy.faults = 0.2, fault_proxy.ALL
-    place = remote.downloaded(uri, tmp_path / "work", lambda name: name != "7.bin")
-    assert {path.relative_to(place).as_posix(): path.read_bytes() for path in place.iterdir()} == {
-        name: data for name, data in content.items() if name != "7.bin"
-    }
-    assert proxy.happened.total() > 1
-
-
 def test_a_file_that_changes_after_it_was_looked_at_is_refused_by_name(
     tmp_path: Path, gcs_root: str, proxy: fault_proxy.FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -142,17 +128,6 @@ def test_keypoints_in_a_bucket_are_those_of_a_folder(tmp_path: Path, gcs_root: s
     (raw / "annotations" / "person_keypoints_train2017.json").write_text("{")
     with pytest.raises(SourceError, match=f"{uri}/annotations/person_keypoints_train2017.json is not valid JSON"):
         open_keypoints(dataset, upload(raw, uri), settings, tmp_path / "work")
-
-
-def test_training_images_of_the_test_split_are_found_in_a_bucket(
-    tmp_path: Path, gcs_root: str, proxy: fault_proxy.FaultProxy
-) -> None:
-    raw = write_cifar10_bins(tmp_path / "raw", rows=120)
-    test = bytearray((raw / "test_batch.bin").read_bytes())
-    test[1:3073] = (raw / "data_batch_3.bin").read_bytes()[3074:6146]
-    (raw / "test_batch.bin").write_bytes(test)
-    found, _ = open_source("cifar10", upload(raw, f"{gcs_root}raw"), tmp_path / "work").looked_at()
-    assert [record.record for record in found.quarantined] == ["data_batch_3.bin[1]"]
 
 
 def test_a_bucket_with_nothing_that_fits_says_what_it_has(tmp_path: Path, gcs_root: str) -> None:
