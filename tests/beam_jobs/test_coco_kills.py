@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from coco_files import CocoFiles
-from killed_conversions import assert_many_deaths_cost_nothing, assert_one_death_costs_nothing, start
+from killed_conversions import assert_one_death_costs_nothing, start
 from raw_cifar import contents
 
 from podline.beam_jobs.conversion import convert
@@ -48,11 +48,6 @@ def test_killed_at_a_bad_moment(
 ) -> None:
     spec = spec_of(tmp_path / "root", raw)
     assert_one_death_costs_nothing(spec, undisturbed, function, call, shards_left)
-
-
-@pytest.mark.slow
-def test_killed_at_any_moment_again_and_again(tmp_path: Path, raw: Path, undisturbed: dict[str, bytes]) -> None:
-    assert_many_deaths_cost_nothing(spec_of(tmp_path / "root", raw), undisturbed)
 
 
 def convert_and_tell_its_memory(spec: ConvertSpec, note: Path) -> None:

@@ -7,7 +7,6 @@ import multiprocessing
 import os
 import signal
 import sys
-import time
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
@@ -86,18 +85,6 @@ def assert_one_death_costs_nothing(
     assert contents(spec) == undisturbed
     assert_nothing_is_left_over(spec)
     assert CONVERT.find(spec, silent()) is not None
-
-
-def assert_many_deaths_cost_nothing(spec: ConvertSpec, undisturbed: dict[str, bytes]) -> None:
-    """After deaths at any moments, one later than the other, the bytes are the same."""
-    for tenths in range(8):
-        process = start(convert_silently, spec)
-        time.sleep(tenths / 10)
-        process.kill()
-        process.join(240)
-    convert(spec, silent())
-    assert contents(spec) == undisturbed
-    assert_nothing_is_left_over(spec)
 
 
 def assert_nothing_is_left_over(spec: ConvertSpec) -> None:

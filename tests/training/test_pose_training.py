@@ -17,7 +17,7 @@ from podline import notebook
 from podline.data.reader import open_split
 from podline.documents.manifest import dataset_folder, read_manifest
 from podline.documents.metrics_log import EvaluationLine, StepsLine, read_metrics
-from podline.errors import ArtifactError, DivergenceError, SettingsError
+from podline.errors import DivergenceError, SettingsError
 from podline.progress import silent
 from podline.recipes.durations import Duration
 from podline.recipes.phases import PhaseSettings
@@ -171,13 +171,6 @@ def place_of(root: Path) -> tuple[int, str]:
     reader = open_split(store, folder, manifest, "train")
     file, record, offset = reader.locate(POISONED)
     return POISONED, f"record {record} of {file}, at byte {offset}"
-
-
-def test_a_joint_that_is_nowhere_is_named_before_the_first_step(poisoned):
-    example, place = place_of(poisoned)
-    with pytest.raises(ArtifactError) as caught:
-        train(spec_of(poisoned), silent())
-    assert f"example {example} of the training split ({place}) has joint 3 of person 0 at (nan, 7)" in str(caught.value)
 
 
 def test_a_loss_that_diverged_is_traced_to_the_record(poisoned):

@@ -121,8 +121,8 @@ def require_equal_copies(state: TrainingState, strategy: tf.distribute.Strategy)
 
 @pytest.mark.parametrize(
     ("strategy", "recipe"),
-    [("cpu:2", RECIPE), ("cpu:8", RECIPE), ("cpu:2", RESNET)],
-    ids=["linear-2", "linear-8", "resnet-2"],
+    [("cpu:2", RECIPE), ("cpu:4", RECIPE), ("cpu:2", RESNET)],
+    ids=["linear-2", "linear-4", "resnet-2"],
 )
 def test_replicas_that_share_a_batch_take_the_steps_of_one_device(root, strategy, recipe):
     """Dropout, L2, decay, a bound on the gradient, smoothing, the average of weights and batch norm included."""
@@ -151,7 +151,7 @@ def test_optimizers_of_our_own_are_given_the_sum_of_the_gradients_once(root, kin
 
 def test_a_state_goes_from_any_number_of_replicas_to_any_other_bit_for_bit(root):
     snapshot = trained(root, "cpu:2", RECIPE, 3)[1].snapshot()
-    for strategy in ("cpu", "cpu:8"):
+    for strategy in ("cpu", "cpu:4"):
         _, other = trained(root, strategy, RECIPE, 1)
         other.restore(snapshot)
         again = other.snapshot()
@@ -222,7 +222,7 @@ def test_an_evaluation_counts_every_example_once_whatever_the_number_of_replicas
     reader = SplitReader((root / "datasets" / "sample" / FINGERPRINT).joinpath, manifest, "test")
     batches = EvaluationInput(reader, manifest, ("image", "label"), batch_size=15, ids=np.arange(examples))
     scores = []
-    for name in ("cpu", "cpu:2", "cpu:8"):
+    for name in ("cpu", "cpu:2", "cpu:4"):
         strategy = replicas(name)
         with strategy.scope():
             model = build_model(RECIPE.model, (8, 8, 3), 3, [120.0] * 3, [60.0] * 3)
