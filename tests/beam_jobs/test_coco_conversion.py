@@ -208,10 +208,7 @@ def test_an_index_says_where_records_begin_and_is_written_again_when_it_is_damag
     assert (len(starts), starts[-1]) == (shard.records + 1, len(data))
     for damage in (index.unlink, lambda: index.write_bytes(content[:-1] + b"?")):
         damage()
-        for look in (
-            check_files,
-            lambda _store, manifest, _reporter: SplitReader(folder.joinpath, manifest, "train"),
-        ):
+        for look in (check_files, lambda _store, manifest, _reporter: SplitReader(folder.joinpath, manifest, "train")):
             with pytest.raises(ArtifactError, match=rf"{index.name} (is gone|has .*sha256).*convert"):
                 look(store, manifest, silent())
         again = convert(spec, silent())

@@ -48,11 +48,7 @@ def hidden(tmp_path: Path) -> Path:
 @pytest.fixture
 def service(tmp_path: Path, hidden: Path, gcs: str, gcs_root: str) -> Iterator[tuple[str, Dataflow]]:
     more = {"STORAGE_EMULATOR_HOST": gcs}
-    with (
-        prism() as server,
-        worker_pool(tmp_path / "pool", hidden, more) as pool,
-        dataflow(server, pool) as standing,
-    ):
+    with prism() as server, worker_pool(tmp_path / "pool", hidden, more) as pool, dataflow(server, pool) as standing:
         yield standing
 
 

@@ -20,11 +20,7 @@ from podline.progress import silent
 from podline.stages.specs import ConvertSpec
 from podline.store.opening import open_store
 
-LAYOUTS = {
-    "folders": as_folders,
-    "parquet": as_parquet,
-    "webdataset": as_webdataset,
-}
+LAYOUTS = {"folders": as_folders, "parquet": as_parquet, "webdataset": as_webdataset}
 
 
 def converted(tmp_path: Path, source: Path, root: str = "root", **settings: Any) -> Manifest:

@@ -4,27 +4,21 @@ from pathlib import Path
 
 import pytest
 from dying_runs import killed_at, losses
-from small_dataset import FINGERPRINT, publish_dataset
+from small_dataset import FINGERPRINT, publish_dataset, small_recipe
 
 from podline.documents.metrics_log import read_events, read_metrics
 from podline.errors import ArtifactError, SettingsError
 from podline.progress import silent
 from podline.recipes.durations import Duration
-from podline.recipes.settings import AugmentationSettings, ModelSettings, OptimizerSettings, Recipe, ScheduleSettings
+from podline.recipes.settings import AugmentationSettings, ModelSettings, OptimizerSettings, ScheduleSettings
 from podline.stages.specs import TrainResult, TrainSpec
 from podline.stages.tools import PreflightSpec
 from podline.training.train import preflight, train
 
-# 96 examples are 12 steps of 8.
-RECIPE = Recipe(
-    name="t",
-    dataset="sample",
+RECIPE = small_recipe(
     model=ModelSettings(kind="linear", dropout=0.2),
-    batch_size=8,
-    evaluation_batch_size=16,
     duration=Duration(epochs=1),
     optimizer=OptimizerSettings(kind="adam"),
-    schedule=ScheduleSettings(kind="constant", learning_rate=0.01),
     augmentation=AugmentationSettings(flip=True),
     ema_decay=0.9,
     checkpoint_steps=5,

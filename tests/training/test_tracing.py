@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from small_dataset import FINGERPRINT, drawn, publish_dataset, seal
+from small_dataset import FINGERPRINT, drawn, publish_dataset, seal, small_recipe
 
 from podline.data.order import TrainingOrder
 from podline.data.reader import SplitReader
@@ -22,7 +22,7 @@ from podline.kinds.classification.settings import ClassificationSettings
 from podline.models import build
 from podline.progress import Reporter, silent
 from podline.recipes.durations import Duration, Part
-from podline.recipes.settings import ExplosionSettings, ModelSettings, Recipe, ScheduleSettings
+from podline.recipes.settings import ExplosionSettings, ModelSettings, ScheduleSettings
 from podline.stages.specs import TrainSpec
 from podline.store.opening import open_store
 from podline.training.checks import BatchCheck
@@ -30,13 +30,9 @@ from podline.training.train import train
 
 EXAMPLES, POISONED = 800, 437
 RESNET = ModelSettings(kind="resnet", width=0.1)
-RECIPE = Recipe(
-    name="t",
-    dataset="sample",
-    model=ModelSettings(kind="linear"),
+RECIPE = small_recipe(
     batch_size=32,
     duration=Duration(steps=100),
-    schedule=ScheduleSettings(kind="constant", learning_rate=0.01),
     task=ClassificationSettings(label_smoothing=0.1),
     checkpoint_steps=3,
     summary_steps=4,

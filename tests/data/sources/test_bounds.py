@@ -129,10 +129,7 @@ def test_bytes_that_become_many_times_as_much(tmp_path: Path, content: bytes) ->
     """It costs a process of its own, not this one."""
     folder = CocoFiles().write(tmp_path)
     (folder / "annotations/person_keypoints_train2017.json").write_bytes(content)
-    with (
-        memory_up_to(20_000_000),
-        pytest.raises(SourceError, match=r"train2017.json (takes more than|is not valid)"),
-    ):
+    with memory_up_to(20_000_000), pytest.raises(SourceError, match=r"train2017.json (takes more than|is not valid)"):
         open_coco(folder, tmp_path / "work")
 
 

@@ -12,13 +12,7 @@ import numpy as np
 import pytest
 from coco_files import CocoFiles, open_coco
 from gcs_emulator import upload
-from published import (
-    archive_of,
-    same_content,
-    write_cifar10_bins,
-    write_cifar100_pickles,
-    write_mnist,
-)
+from published import archive_of, same_content, write_cifar10_bins, write_cifar100_pickles, write_mnist
 
 from podline.data.sources import remote
 from podline.data.sources.coco import CocoSource
@@ -39,11 +33,7 @@ from podline.store.opening import open_store
     ],
 )
 def test_plain_files_are_downloaded_once(
-    tmp_path: Path,
-    gcs_root: str,
-    proxy: fault_proxy.FaultProxy,
-    dataset: str,
-    write: Callable[[Path], Path],
+    tmp_path: Path, gcs_root: str, proxy: fault_proxy.FaultProxy, dataset: str, write: Callable[[Path], Path]
 ) -> None:
     raw = write(tmp_path / "raw")
     uri = upload(raw, f"{gcs_root}raw data")
