@@ -79,7 +79,7 @@ def test_a_worker_is_killed_and_the_bytes_are_those_of_the_local_engine(
 
 @pytest.mark.parametrize(
     ("kind", "settings"),
-    [("coco", {}), ("coco", {"keep_files": True}), ("images", {}), ("images", {"keep_files": True}), ("keypoints", {})],
+    [("coco", {"keep_files": True}), ("images", {}), ("keypoints", {})],
 )
 def test_workers_need_not_see_images(
     dask: dask_cluster.Cluster,
