@@ -54,10 +54,8 @@ check: $(READY) ## lint, format, types, layers
 docs: $(READY) ## build the pages of docs/ as a site, in site/; a link that leads nowhere is an error
 	$(BIN)/python -m zensical build --strict --clean
 
-# What an earlier build left in build/ would be in the wheel as well.
-wheel: $(READY) ## build the package as a wheel, in dist/
-	rm -rf build
-	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+wheel: $(READY) ## build the package as an sdist, and a wheel of that, in dist/
+	$(BIN)/uv build --quiet --no-build-isolation --python $(BIN)/python --out-dir dist .
 
 lock: $(READY) ## compile requirements.lock and deployments/{cpu,gpu,tpu}.lock again from pyproject.toml
 	$(BIN)/uv pip compile pyproject.toml --universal --generate-hashes --no-header --extra cpu --extra dask --group dev \

@@ -1,3 +1,3 @@
 """Podline: every night, raw vision archives become a trained, evaluated, reported model."""
 
-__version__ = "0.2.0"
+__version__ = "1.0.0"

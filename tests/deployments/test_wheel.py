@@ -19,7 +19,7 @@ from standing_prefect import free_port, started
 
 PROJECT = Path(__file__).parent.parent.parent
 # Of what the images are made as well; see test_service_files.
-SOURCES = ("pyproject.toml", "README.md", "LICENSE", "prefect.yaml", "podline")
+SOURCES = ("pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", "prefect.yaml", "podline")
 SOURCES += ("beam_jobs", "tasks", "flows", "deployments")
 # Packages of everybody's; whoever imports one of these fails.
 CLASHING = ("flows", "tasks", "tests", "beam_jobs")
@@ -28,7 +28,7 @@ STEPS = 120
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built of a copy: setuptools puts what an earlier build left into the next wheel."""
+    """Built of a copy as ``make wheel`` does, by way of an sdist."""
     folder = tmp_path_factory.mktemp("wheel")
     sources = folder / "sources"
     sources.mkdir()
@@ -36,7 +36,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         copy = shutil.copytree if (PROJECT / name).is_dir() else shutil.copyfile
         more = {"symlinks": True, "ignore": shutil.ignore_patterns("__pycache__")} if copy is shutil.copytree else {}
         copy(PROJECT / name, sources / name, **more)
-    _pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(sources))
+    build = [Path(sys.executable).with_name("uv"), "build", "--no-build-isolation", "--python", sys.executable]
+    subprocess.run([*build, "--quiet", "--offline", "--out-dir", folder, sources], check=True)
     (built,) = folder.glob("*.whl")
     return built
 
