@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -15,3 +15,6 @@ Arrays = Mapping[str, Array]
 
 Image = npt.NDArray[np.uint8]
 """Pixels, (height, width, channels)."""
+
+Tensor: TypeAlias = Any
+"""A tensor or a variable that is computed with; TensorFlow gives its operators no types."""

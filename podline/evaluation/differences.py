@@ -149,14 +149,7 @@ def accuracies(right_before: npt.ArrayLike, right_after: npt.ArrayLike, seeds: S
 
 
 def unpaired(before: Metric, after: Metric, examples: int, seeds: Seeds) -> Difference:
-    """Return the difference of two figures with intervals of their own, on examples that are not the same.
-
-    Args:
-        before: the first one.
-        after: the second one.
-        examples: the smaller number of examples.
-        seeds: what a seed does to the figure.
-    """
+    """Return the difference of two figures with intervals of their own, on examples that are not the same."""
     sampled = sampling_variance(before) + sampling_variance(after)
     return difference(after.value - before.value, sampled, seeds, examples, paired=False)
 
@@ -167,15 +160,7 @@ def sampling_variance(metric: Metric) -> float:
 
 
 def difference(value: float, sampled: float, seeds: Seeds, examples: int, *, paired: bool) -> Difference:
-    """Return a difference with its interval.
-
-    Args:
-        value: of the figure, after minus before.
-        sampled: its variance by the examples.
-        seeds: what a seed does to the figure.
-        examples: how many both were judged on.
-        paired: whether these are the same.
-    """
+    """Return a difference with its interval."""
     low, high, p_value = seeds.interval(value, sampled)
     return Difference(
         value=value,
@@ -204,10 +189,5 @@ def holm(chances: Mapping[Key, float]) -> dict[Key, float]:
 
 
 def chances(parts: Mapping[str, ShareChange], seeds: Mapping[str, Seeds]) -> dict[str, float]:
-    """Return how likely so large a movement of each class or joint is by chance, all of them considered.
-
-    Args:
-        parts: by name.
-        seeds: what a seed does to each share, by name.
-    """
+    """Return how likely so large a movement of each class or joint is by chance, all of them considered."""
     return holm({name: seeds[name].interval(part.change, part.sampled)[2] for name, part in parts.items()})

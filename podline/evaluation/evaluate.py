@@ -30,10 +30,6 @@ def evaluate(spec: EvaluateSpec, reporter: Reporter) -> EvaluateResult:
     the run's kind for what there is. A model that fails its check is a result with a ``failure``, so that a report can
     follow.
 
-    Args:
-        spec: the run, the identity of its weights, the split.
-        reporter: is told of progress.
-
     Raises:
         StoreError: there is no such data set or run.
         SettingsError: the run was trained on another data set.

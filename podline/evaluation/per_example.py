@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
+from podline.arrays import Array
 from podline.documents.completion import read_artifact
 from podline.errors import ArtifactError, StoreError
 from podline.store.contract import Store
@@ -29,7 +30,7 @@ class PerExample:
     file: ClassVar[str]
     holds: ClassVar[str]
 
-    labels: npt.NDArray[Any]
+    labels: Array
 
     @classmethod
     def joined(cls, parts: Sequence[Self]) -> Self:

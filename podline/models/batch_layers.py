@@ -8,11 +8,10 @@ of generators; they get equal values by equal arithmetic.
 
 from __future__ import annotations
 
-from typing import Any
-
 import keras
 import tensorflow as tf
 
+from podline.arrays import Tensor
 from podline.errors import SettingsError
 
 
@@ -26,7 +25,7 @@ class FusedBatchNormalization(keras.layers.BatchNormalization):
     a mask, it is Keras's, for one replica only.
     """
 
-    def call(self, inputs: Any, training: bool | None = None, mask: Any = None) -> Any:
+    def call(self, inputs: Tensor, training: bool | None = None, mask: Tensor = None) -> Tensor:
         """Normalise a batch (n, …, channels), or (n, channels, height, width) where the axis is 1."""
         rank = len(inputs.shape)
         axis = self.axis % rank
@@ -42,12 +41,12 @@ class FusedBatchNormalization(keras.layers.BatchNormalization):
             )
         return super().call(inputs, training=training, mask=mask)
 
-    def _normalised(self, inputs: Any, training: bool | None, axis: int) -> Any:
+    def _normalised(self, inputs: Tensor, training: bool | None, axis: int) -> Tensor:
         trains = bool(training and self.trainable)
         if trains and _replicas() > 1:
             return self._shared(inputs, axis)
-        moving_mean: Any = self.moving_mean
-        moving_variance: Any = self.moving_variance
+        moving_mean: Tensor = self.moving_mean
+        moving_variance: Tensor = self.moving_variance
         outputs, mean, variance = tf.compat.v1.nn.fused_batch_norm(
             inputs,
             *self._scale_and_offset(),
@@ -61,7 +60,7 @@ class FusedBatchNormalization(keras.layers.BatchNormalization):
             self._follow(mean, variance)
         return outputs
 
-    def _shared(self, inputs: Any, channels: int) -> Any:
+    def _shared(self, inputs: Tensor, channels: int) -> Tensor:
         """Normalise a replica's part of a batch by the mean and variance of the whole batch.
 
         The gradient flows through both means over replicas, whose own gradient is the mean over replicas.
@@ -81,15 +80,15 @@ class FusedBatchNormalization(keras.layers.BatchNormalization):
 
     def _scale_and_offset(self) -> tuple[tf.Tensor, tf.Tensor]:
         """Of each channel; 1 and 0 where the layer learns none."""
-        mean: Any = self.moving_mean
+        mean: Tensor = self.moving_mean
         gamma = tf.ones(mean.shape) if self.gamma is None else tf.convert_to_tensor(self.gamma)
         beta = tf.zeros(mean.shape) if self.beta is None else tf.convert_to_tensor(self.beta)
         return gamma, beta
 
-    def _follow(self, mean: Any, variance: Any) -> None:
+    def _follow(self, mean: Tensor, variance: Tensor) -> None:
         """Move the moving statistics towards a batch's mean and unbiased variance."""
-        moving_mean: Any = self.moving_mean
-        moving_variance: Any = self.moving_variance
+        moving_mean: Tensor = self.moving_mean
+        moving_variance: Tensor = self.moving_variance
         moving_mean.assign(moving_mean * self.momentum + mean * (1 - self.momentum))
         moving_variance.assign(moving_variance * self.momentum + variance * (1 - self.momentum))
 
@@ -102,7 +101,7 @@ class BatchDropout(keras.layers.Dropout):
     little work for the features before a classifier, and takes its own part.
     """
 
-    def call(self, inputs: Any, training: bool = False) -> Any:
+    def call(self, inputs: Tensor, training: bool = False) -> Tensor:
         """Drop features of a batch, or of a replica's part of it, (n, …); n is static with several replicas."""
         if not (training and self.rate and _replicas() > 1):
             return super().call(inputs, training=training)

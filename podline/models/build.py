@@ -136,12 +136,7 @@ def trainable_model(
 
 
 def untrained(model: keras.Model, seed: int) -> keras.Model:
-    """A model of :func:`trainable_model` with the weights that it began with.
-
-    Args:
-        model: from :func:`exportable`, with any weights.
-        seed: it was made with.
-    """
+    """A model of :func:`trainable_model` with the weights that it began with."""
     return _trainable(model, model.name, seed, lambda image: image)
 
 
@@ -168,9 +163,6 @@ def _trainable(
 
 def exportable(model: keras.Model) -> keras.Model:
     """The same model with stock Keras layers in float32, so that plain Keras opens its ``.keras`` file and its JSON.
-
-    Args:
-        model: from :func:`build_model`.
 
     Returns:
         A copy with copies of the weights; it computes the same up to float32 rounding.

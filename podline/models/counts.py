@@ -20,11 +20,6 @@ CIFAR100_IMAGE, CIFAR100_CLASSES = (32, 32, 3), 100
 def describe(settings: ModelSettings, image_shape: tuple[int, int, int], classes: int) -> ModelDescription:
     """What the model of these settings is made of and costs; builds it.
 
-    Args:
-        settings: which kind, how wide, how deep.
-        image_shape: (height, width, channels).
-        classes: number of logits.
-
     Raises:
         SettingsError: see :func:`podline.models.build.build_model`.
     """
@@ -33,11 +28,7 @@ def describe(settings: ModelSettings, image_shape: tuple[int, int, int], classes
 
 
 def described(model: keras.Model) -> ModelDescription:
-    """What a built model is made of and costs.
-
-    Args:
-        model: a functional one, from images; its name is the description's kind.
-    """
+    """What a built model is made of and costs."""
     height, width, channels = model.inputs[0].shape[1:]
     answers = model.outputs[0].shape
     classes = answers[-1] if len(answers) == 2 else 0  # else they are maps

@@ -42,14 +42,7 @@ def mobilenetv2(image_shape: tuple[int, int, int], classes: int, settings: Model
 
 
 def backbone(make: Blocks, maps: keras.KerasTensor, width: float, side: int) -> keras.KerasTensor:
-    """The last bottleneck's maps.
-
-    Args:
-        make: the layers.
-        maps: the image.
-        width: multiplies the number of channels of every layer.
-        side: the image's shorter one.
-    """
+    """The last bottleneck's maps."""
     strides = iter(_strides(side))
     channels = make_divisible(STEM_CHANNELS * width)
     maps = make.convolved(maps, "stem", channels, stride=next(strides))

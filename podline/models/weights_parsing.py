@@ -34,12 +34,6 @@ Named = Iterator[tuple[str, Array]]
 def write_arrays(file: Path, kind: str, size: int, folder: Path) -> list[str]:
     """Write a file's floating-point arrays as ``0.npy``, ``1.npy`` and so on.
 
-    Args:
-        file: the file, or the folder of a SavedModel.
-        kind: one of :data:`READERS`.
-        size: the file's bytes.
-        folder: an empty folder.
-
     Returns:
         Each array's ``layer/variable``.
 

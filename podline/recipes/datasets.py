@@ -17,7 +17,7 @@ from pydantic import ConfigDict, Field, ValidationError
 
 from podline import entry_points
 from podline.errors import SettingsError
-from podline.frozen import Frozen
+from podline.frozen import Frozen, Json
 from podline.kinds.shipped import DATA_SETS, USUAL_KIND
 from podline.recipes.parts import Registry
 from podline.settings import nearest
@@ -111,7 +111,7 @@ class DataSet:
         except Exception as error:
             raise SettingsError(f"data set {self.name}: {place}: {entry_points.reason(error)}") from error
 
-    def settings_of(self, given: Mapping[str, Any]) -> ConverterSettings:
+    def settings_of(self, given: Mapping[str, Json]) -> ConverterSettings:
         """Its own settings.
 
         Raises:
@@ -170,7 +170,7 @@ def known(name: str) -> DataSet | None:
         return None
 
 
-def settings_of(name: str, given: Mapping[str, Any]) -> ConverterSettings:
+def settings_of(name: str, given: Mapping[str, Json]) -> ConverterSettings:
     """A data set's own settings; as they are where nobody knows it.
 
     Raises:

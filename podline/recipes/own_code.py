@@ -71,12 +71,7 @@ def of_point(point: EntryPoint) -> str:
 
 
 def of_modules(names: Iterable[str], distribution: Distribution | None = None) -> str:
-    """Return the digest of modules and of what they import that belongs to them; empty if all are Podline's.
-
-    Args:
-        names: of the modules.
-        distribution: what they were installed with: its other modules belong to them.
-    """
+    """Return the digest of modules and of what they import that belongs to them; empty if all are Podline's."""
     waiting = [name for name in names if not _is_ours(name)]
     own = _Own(waiting, distribution)
     found: dict[str, str] = {}

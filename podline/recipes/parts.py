@@ -10,13 +10,15 @@ import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from podline import entry_points
 from podline.errors import PodlineError, SettingsError
+from podline.frozen import Json
 from podline.settings import nearest
 
 T = TypeVar("T")
+Part: TypeAlias = Callable[..., Any]
 
 
 class PartSettings(Protocol):
@@ -28,7 +30,7 @@ class PartSettings(Protocol):
         ...
 
     @property
-    def options(self) -> Mapping[str, Any]:
+    def options(self) -> Mapping[str, Json]:
         """Settings that it alone has."""
         ...
 
@@ -46,7 +48,7 @@ class Registry(Generic[T]):
 
     what: str
     group: str
-    shipped: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    shipped: Mapping[str, Json] = field(default_factory=dict[str, Json])
     row: type[T] | None = None
 
     def names(self) -> tuple[str, ...]:
@@ -153,9 +155,9 @@ class Registry(Generic[T]):
                 entry_points.load_installed(point)
 
 
-AUGMENTATIONS: Registry[Callable[..., Any]] = Registry("augmentation", "podline.augmentations")
-HOOKS: Registry[Callable[..., Any]] = Registry("hook", "podline.hooks")
-MODELS: Registry[Callable[..., Any]] = Registry(
+AUGMENTATIONS: Registry[Part] = Registry("augmentation", "podline.augmentations")
+HOOKS: Registry[Part] = Registry("hook", "podline.hooks")
+MODELS: Registry[Part] = Registry(
     "model",
     "podline.models",
     {
@@ -168,7 +170,7 @@ MODELS: Registry[Callable[..., Any]] = Registry(
         "convnext-tiny": "podline.models.applications:convnext_tiny",
     },
 )
-OPTIMIZERS: Registry[Callable[..., Any]] = Registry(
+OPTIMIZERS: Registry[Part] = Registry(
     "optimizer",
     "podline.optimizers",
     {
@@ -181,7 +183,7 @@ OPTIMIZERS: Registry[Callable[..., Any]] = Registry(
     },
 )
 # Each kind has a cross-entropy of its own.
-LOSSES: Registry[Callable[..., Any]] = Registry("loss", "podline.losses", {"cross_entropy": None})
+LOSSES: Registry[Part] = Registry("loss", "podline.losses", {"cross_entropy": None})
 LAYOUTS: Registry[Any] = Registry(
     "layout",
     "podline.layouts",

@@ -35,10 +35,6 @@ class PhaseSettings(Frozen):
 def require_changeable(phases: Iterable[PhaseSettings], of_kind: tuple[str, ...]) -> None:
     """Refuse phases that change what cannot change during a run.
 
-    Args:
-        phases: of a recipe.
-        of_kind: what can change of the section of its kind.
-
     Raises:
         ValueError: they do.
     """

@@ -172,7 +172,7 @@ def _module_of(file: Path, _changed: int) -> ModuleType:
     return module
 
 
-def override(recipe: Recipe, changes: Mapping[str, Any]) -> Recipe:
+def override(recipe: Recipe, changes: Mapping[str, Json]) -> Recipe:
     """A recipe with some values changed.
 
     Args:
@@ -215,7 +215,7 @@ def override(recipe: Recipe, changes: Mapping[str, Any]) -> Recipe:
     return changed
 
 
-def _without_given(fit: FitSettings, changes: Mapping[str, Any]) -> FitSettings:
+def _without_given(fit: FitSettings, changes: Mapping[str, Json]) -> FitSettings:
     """What is still chosen by the number of images where some values are given."""
     batch = "batch_size" in changes
     return FitSettings(

@@ -22,21 +22,19 @@ from __future__ import annotations
 import contextlib
 import time
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import PurePosixPath
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import ValidationError
 
+from podline.arrays import Array, Arrays
 from podline.documents.metrics_log import LogMark, MetricsLog
 from podline.errors import ArtifactError, StoreError
 from podline.frozen import Frozen
 from podline.store import digests
 from podline.store.contract import Store, explained
-
-Arrays = Mapping[str, npt.NDArray[Any]]
 
 KEPT = 3
 
@@ -91,7 +89,7 @@ def write_arrays(store: Store, name: str, arrays: Arrays) -> tuple[int, str]:
     return size, sha256
 
 
-def read_arrays(store: Store, name: str, sha256: str) -> dict[str, npt.NDArray[Any]]:
+def read_arrays(store: Store, name: str, sha256: str) -> dict[str, Array]:
     """The arrays of an ``.npz`` file.
 
     Raises:
@@ -192,7 +190,7 @@ class CheckpointFolder:
             raise ArtifactError(f"{where} has {arrays.bytes} bytes vs {checkpoint.bytes} when it was written")
         return checkpoint
 
-    def arrays(self, checkpoint: Checkpoint) -> dict[str, npt.NDArray[Any]]:
+    def arrays(self, checkpoint: Checkpoint) -> dict[str, Array]:
         """The arrays of a checkpoint.
 
         Raises:
@@ -237,7 +235,7 @@ class CheckpointFolder:
 def restore_newest(
     folder: CheckpointFolder,
     log: MetricsLog,
-    restore: Callable[[Mapping[str, npt.NDArray[Any]]], None],
+    restore: Callable[[Arrays], None],
     passed_over: Callable[[int, str], None],
 ) -> Checkpoint | None:
     """Goes on from the newest checkpoint that is whole; see the numbered cases above.

@@ -11,9 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from podline.arrays import Arrays
 from podline.training.objective import IMAGE, Objective
-
-Arrays = Mapping[str, npt.NDArray[Any]]
 
 
 @dataclass(frozen=True)
@@ -35,12 +34,7 @@ class BatchCheck:
     """A model with all that it computes laid open."""
 
     def __init__(self, model: keras.Model, objective: Objective) -> None:
-        """A model to look at.
-
-        Args:
-            model: on the CPU; what it keeps of the batches that it sees (moving statistics) changes.
-            objective: what it is trained for.
-        """
+        """A model to look at."""
         self._model, self._objective = model, objective
         with tf.device("CPU:0"):
             functional: Any = self._model
@@ -50,12 +44,7 @@ class BatchCheck:
             self._opened = keras.Model(self._model.inputs, opened)
 
     def fault(self, batch: Arrays, places: Sequence[int] | None = None) -> Fault | None:
-        """What goes wrong first in a training step on some examples as a batch of their own; None if nothing does.
-
-        Args:
-            batch: the fields, (n, …) each.
-            places: which of the examples; all by default.
-        """
+        """What goes wrong first in a training step on some examples as a batch of their own; None if nothing does."""
         chosen = {
             name: tf.constant(values if places is None else values[list(places)]) for name, values in batch.items()
         }

@@ -28,7 +28,7 @@ from podline.training import devices
 from podline.training.checkpoints import TimeSpent
 from podline.training.decisions import Annealing, Plateau
 from podline.training.divergence import StopOnDivergence
-from podline.training.findings import Findings, JudgePace, JudgeStretches, judge_probe, judge_stages
+from podline.training.findings import Findings, JudgePace, JudgeStretches, judge_measures, judge_probe
 from podline.training.hooks import Evaluate, RunClock, SaveCheckpoints, WriteMetrics
 from podline.training.loop import Hook, StepsDone, require_keys, run_loop
 from podline.training.objective import IMAGE
@@ -100,7 +100,7 @@ def _between(run: Run, lines: Sequence[MetricsLine], write: Callable[[MetricsLin
 
     def judge(line: EvaluationLine) -> None:
         judge_probe(findings, line.step, probe.figures())
-        judge_stages(findings, line, plan.phases[0].schedule.warmup)
+        judge_measures(findings, line, run.objective, plan.phases[0].schedule.warmup)
 
     evaluate = Evaluate(scoring.line, write, plan, scoring.rehearse, (judge, plateau.decide, annealing.decide))
     before = [line for line in lines if isinstance(line, StepsLine)]

@@ -30,14 +30,7 @@ class Plateau:
         write: Callable[[PlateauLine], None],
         tell: Tell,
     ) -> None:
-        """Go on where a run was left.
-
-        Args:
-            settings: when to lower; None is never.
-            lines: of the run's ``metrics.jsonl`` so far.
-            write: what is done with a decision.
-            tell: called with a lowering: what happened, at which step, in words.
-        """
+        """Go on where a run was left."""
         self._settings, self._write, self._tell = settings, write, tell
         self._last = next((line for line in reversed([*lines]) if isinstance(line, PlateauLine)), None)
 
@@ -97,17 +90,7 @@ class Annealing:
         tell: Tell,
         go_back: Callable[[int], None],
     ) -> None:
-        """Go on where a run was left.
-
-        Args:
-            settings: energy and temperature; None accepts everything and says nothing.
-            seed: of the draws, which come from it and the number of the decision.
-            total_steps: over which the temperature falls.
-            lines: of the run's ``metrics.jsonl`` so far.
-            write: what is done with a decision.
-            tell: called with a decision: what happened, at which step, in words.
-            go_back: sets the state to that of the step that was accepted last.
-        """
+        """Go on where a run was left."""
         self._settings, self._seed, self._total = settings, seed, total_steps
         self._write, self._tell, self._go_back = write, tell, go_back
         self._last = next((line for line in reversed([*lines]) if isinstance(line, AnnealingLine)), None)
@@ -135,15 +118,7 @@ class Annealing:
 def annealing_line(
     settings: AnnealingSettings, seed: int, total_steps: int, last: AnnealingLine | None, evaluation: EvaluationLine
 ) -> AnnealingLine:
-    """Decide about the state that was evaluated; the first one is accepted whatever it is.
-
-    Args:
-        settings: energy and temperature.
-        seed: of the draw.
-        total_steps: over which the temperature falls, by the same factor in each step.
-        last: the decision before; None before the first.
-        evaluation: of the state.
-    """
+    """Decide about the state that was evaluated; the first one is accepted whatever it is."""
     energy = _value(settings.energy, evaluation)
     temperature = settings.temperature * settings.final ** (evaluation.step / total_steps)
     number = last.number + 1 if last else 0

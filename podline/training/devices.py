@@ -166,10 +166,6 @@ def agreement(strategy: tf.distribute.Strategy) -> Agreement:
 def require_divisible(batch_size: int, strategy: tf.distribute.Strategy) -> None:
     """Refuses a batch that the replicas cannot share equally.
 
-    Args:
-        batch_size: examples in a step, over all replicas.
-        strategy: whose replicas share it.
-
     Raises:
         SettingsError: names the nearest sizes that would do.
     """
@@ -197,28 +193,14 @@ def _kind(strategy: tf.distribute.Strategy) -> str:
 
 
 def warn_of_padding(setting: str, batch_size: int, strategy: tf.distribute.Strategy, reporter: Reporter) -> None:
-    """Warn if a batch wastes a part of a strategy's TPU.
-
-    Args:
-        setting: the setting's name.
-        batch_size: its value: examples in a step, over all replicas.
-        strategy: which devices share them.
-        reporter: is warned.
-    """
+    """Warn if a batch wastes a part of a strategy's TPU."""
     tpu = isinstance(strategy, tf.distribute.TPUStrategy)
     if advice := batch_advice(setting, batch_size, strategy.num_replicas_in_sync, tpu=tpu):
         reporter.warn(advice)
 
 
 def batch_advice(setting: str, batch_size: int, replicas: int, *, tpu: bool) -> str | None:
-    """Return a warning about a batch that wastes a part of a TPU; None if it does not, or on another device.
-
-    Args:
-        setting: the setting's name.
-        batch_size: its value: examples in a step, over all replicas.
-        replicas: cores that share them.
-        tpu: whether the cores are a TPU's.
-    """
+    """Return a warning about a batch that wastes a part of a TPU; None if it does not, or on another device."""
     per_core = batch_size // replicas
     if not tpu or per_core % _TPU_BATCH == 0:
         return None

@@ -54,14 +54,7 @@ class StopOnDivergence(Hook):
         before: Sequence[StepsLine],
         explain: Callable[[Failure], str],
     ) -> None:
-        """Looks at a run from here on.
-
-        Args:
-            order: of the examples.
-            settings: when a loss has exploded.
-            before: the run's stretches so far.
-            explain: finds the cause of a failure.
-        """
+        """Looks at a run from here on."""
         self._order, self._settings, self._explain = order, settings, explain
         self._first = before[0].loss if before else None
         self._losses = deque((line.loss for line in before), maxlen=_REMEMBERED)

@@ -30,12 +30,6 @@ _TOLERANCE = 1e-3
 def export_model(store: Store, run_folder: str, model: keras.Model, images: npt.NDArray[np.uint8]) -> str:
     """Publishes a model and makes sure that what was published is what was trained.
 
-    Args:
-        store: the store.
-        run_folder: the run's folder in it.
-        model: the trained model.
-        images: a real batch, (n, height, width, channels), that the published file must give the same answers for.
-
     Returns:
         The sha256 of the weights' file.
 

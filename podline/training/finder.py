@@ -38,10 +38,6 @@ _TOLERANCE = 0.01
 def find_learning_rate(spec: LearningRateSpec, reporter: Reporter) -> LearningRateResult:
     """Trains at a rising rate until the loss explodes, and reads a learning rate off the curve.
 
-    Args:
-        spec: the recipe, the data set, the rates, where to begin.
-        reporter: is told of progress.
-
     Raises:
         StoreError: there is no such data set or no such run.
         SettingsError: recipe and data or devices do not fit, or the optimizer does not do what the rate says.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -31,10 +31,7 @@ EXPLODING_GRADIENT, USUAL_STRETCHES = 100.0, 5
 # The pace is compared with that of earlier runs when steps took so long and were so many, after the first stretch.
 PACE_SECONDS, PACE_STEPS = 3.0, 5
 
-# A stage's answers against its targets, and against those of the stage before it.
-COLLAPSED_VARIATION, COPIED_CHANGE = 0.05, 0.01
-
-_OF_STAGES: tuple[FindingKind, ...] = ("collapsed_stage", "copied_stage")
+_OF_MEASURES: tuple[FindingKind, ...] = ("collapsed_stage", "copied_stage")
 _OF_LAYERS: tuple[FindingKind, ...] = ("dead_outputs", "exploding_outputs", "collapsed_output")
 _OF_STRETCHES: tuple[FindingKind, ...] = ("waiting_for_input", "vanishing_gradient", "exploding_gradient")
 _BLOCK = "gradient_norm/"
@@ -56,13 +53,7 @@ class Findings:
     def __init__(
         self, lines: Iterable[MetricsLine], write: Callable[[FindingLine], None], warn: Callable[[str], None]
     ) -> None:
-        """Goes on where a run was left.
-
-        Args:
-            lines: of the run's ``metrics.jsonl`` so far.
-            write: what is done with a line.
-            warn: told of a finding the first time that it begins.
-        """
+        """Goes on where a run was left."""
         self._write, self._warn = write, warn
         self._open: dict[tuple[FindingKind, str], FindingLine] = {}
         self._known: set[tuple[FindingKind, str]] = set()
@@ -174,47 +165,19 @@ def _collapsed(probe: ProbeFigures) -> Iterable[Finding]:
             )
 
 
-def judge_stages(findings: Findings, evaluation: EvaluationLine, warmup: int) -> None:
-    """Notes stages of a pose network that answer the same everywhere, or what the stage before them answers.
+@runtime_checkable
+class JudgesMeasures(Protocol):
+    """An objective whose measures show what its loss does not."""
 
-    Neither shows in the loss: nearly all of a target is zero, and a copy is as good as what was copied.
-
-    Args:
-        findings: the run's.
-        evaluation: with measures of the stages, or without.
-        warmup: up to this step stages may still be as they began: near zero.
-    """
-    if evaluation.step <= warmup:
-        return
-    found = [
-        finding
-        for name, value in evaluation.measures.items()
-        for stage, _, measure in [name.partition("/")]
-        for finding in _of_stage(stage, measure, value)
-    ]
-    findings.judged(_OF_STAGES, evaluation.step, found)
+    def faults(self, measures: Mapping[str, float]) -> Iterable[Finding]:
+        """Return what is wrong by the measures of an evaluation, once the warm-up is over."""
+        ...
 
 
-def _of_stage(stage: str, measure: str, value: float) -> Iterable[Finding]:
-    if measure == "variation" and value < COLLAPSED_VARIATION:
-        yield Finding(
-            "collapsed_stage",
-            stage,
-            {"variation": value},
-            f"{stage} has collapsed: over an image its answers vary {value:.1%} as much as the targets",
-            "it answers the same everywhere, since nearly all of a target is zero: begin again with a longer warm-up "
-            "or a lower learning rate; if that does not help, give wider targets (task.targets), or a wider stage "
-            "(task.model.stage_width)",
-        )
-    if measure == "change" and value < COPIED_CHANGE:
-        yield Finding(
-            "copied_stage",
-            stage,
-            {"change": value},
-            f"{stage} copies the stage before it: their answers differ by {value:.1%}",
-            "it costs time and adds nothing: train with one stage fewer of its kind (task.model.paf_stages, "
-            "task.model.heatmap_stages), or make it deeper or wider (stage_depth, stage_width)",
-        )
+def judge_measures(findings: Findings, evaluation: EvaluationLine, objective: object, warmup: int) -> None:
+    """Note what an objective finds in its measures after the warm-up: until then outputs may be near zero."""
+    if isinstance(objective, JudgesMeasures) and evaluation.step > warmup:
+        findings.judged(_OF_MEASURES, evaluation.step, objective.faults(evaluation.measures))
 
 
 class JudgePace(Hook):
@@ -226,14 +189,7 @@ class JudgePace(Hook):
         batch_size: Callable[[int], int],
         compare: Callable[[float, float], Slowness | None],
     ) -> None:
-        """Watch a start.
-
-        Args:
-            findings: the run's.
-            batch_size: examples in a step, by its number.
-            compare: what is slow, given the seconds that an example took, and the share of them that was waiting for
-                input.
-        """
+        """Watch a start."""
         self._findings, self._batch_size, self._compare = findings, batch_size, compare
         self._steps, self._examples, self._seconds, self._waiting = 0, 0, 0.0, 0.0
         self._is_first, self._judged = True, False
@@ -272,12 +228,7 @@ class JudgeStretches(Hook):
     reads = ("gradient_norm",)
 
     def __init__(self, findings: Findings, before: Sequence[StepsLine]) -> None:
-        """Goes on where a run was left.
-
-        Args:
-            findings: the run's.
-            before: the run's stretches so far.
-        """
+        """Goes on where a run was left."""
         self._findings = findings
         self._seen, self._most = len(before), max((line.gradient_norm for line in before), default=0.0)
         self._latest: deque[Stretch] = deque(maxlen=WAITING_STRETCHES)

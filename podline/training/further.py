@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy.typing as npt
 from pydantic import ValidationError
 
+from podline.arrays import Array
 from podline.documents.completion import completion_name, read_completion
 from podline.errors import ArtifactError, SettingsError, StoreError
 from podline.plurals import plural
@@ -70,7 +70,7 @@ class Finished:
                 "same model and optimizer can be trained further, with averages if it had some"
             ) from error
 
-    def state(self) -> dict[str, npt.NDArray[Any]]:
+    def state(self) -> dict[str, Array]:
         """Its state at its end, by name.
 
         Raises:

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from podline.arrays import Arrays
 from podline.documents.metrics_log import EvaluationLine, LogMark, StepsLine
 from podline.errors import DivergenceError
-from podline.training.checkpoints import Arrays, CheckpointCost, CheckpointFolder, TimeSpent
+from podline.training.checkpoints import CheckpointCost, CheckpointFolder, TimeSpent
 from podline.training.loop import Hook, Stretch, next_multiple
 from podline.training.plan import Plan
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import keras
-import numpy.typing as npt
 
+from podline.arrays import Array
 from podline.documents.initial_weights import InitialWeights, OtherShape
 from podline.errors import SettingsError
 from podline.models.weights_files import Layers, read_weights
@@ -91,7 +91,7 @@ def _singles(names: Any) -> dict[str, str]:
     return {last: name for name in names if counts[last := name.rpartition("/")[2]] == 1}
 
 
-def _in_order(variables: _Variables, stored: dict[str, npt.NDArray[Any]]) -> list[npt.NDArray[Any]] | None:
+def _in_order(variables: _Variables, stored: dict[str, Array]) -> list[Array] | None:
     """A value for each variable: by name, by place where the file has numbers, else by shape; None if they do not fit.
 
     Names may differ, as ``depthwise_kernel`` of Keras 2 and ``kernel`` of Keras 3.
@@ -109,7 +109,7 @@ def _in_order(variables: _Variables, stored: dict[str, npt.NDArray[Any]]) -> lis
     return values if len(stored) == len(shapes) and [value.shape for value in values] == shapes else None
 
 
-def _other(name: str, variables: _Variables, stored: dict[str, npt.NDArray[Any]]) -> OtherShape:
+def _other(name: str, variables: _Variables, stored: dict[str, Array]) -> OtherShape:
     return OtherShape(
         layer=name,
         in_file=tuple(value.shape for value in stored.values()),

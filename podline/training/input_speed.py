@@ -98,10 +98,6 @@ def stages_of(source: TrainingInput, strategy: tf.distribute.Strategy) -> Stages
 def run(spec: InputSpeedSpec, reporter: Reporter) -> InputSpeed:
     """Measures the input of a recipe, and the model beside it.
 
-    Args:
-        spec: the recipe, the data set, how long.
-        reporter: is told of progress.
-
     Raises:
         StoreError: there is no such data set, or it cannot be read.
         SettingsError: the recipe does not fit the data set.

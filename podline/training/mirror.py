@@ -94,9 +94,6 @@ class Mirror:
     def end(self, error: BaseException | None) -> None:
         """Brings what is left, and removes the folder if the run is done.
 
-        Args:
-            error: what ended the run before its time.
-
         Raises:
             StoreUnavailableError: the store is still away; what there is stays on this machine.
         """

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import keras
 import tensorflow as tf
 
+from podline.arrays import Tensor
 from podline.recipes.settings import OptimizerSettings
 
 # The polynomial's coefficients and how often it is applied: Jordan's for networks like airbench's.
@@ -53,11 +53,11 @@ class Muon(keras.optimizers.Optimizer):
         self._turned = [_is_convolution(variable) and _layer_of(variable) not in biased for variable in variables]
         self._moments = [self._moments_of(variable) for variable in variables]
 
-    def _moments_of(self, variable: keras.Variable) -> tuple[Any, ...]:
+    def _moments_of(self, variable: keras.Variable) -> tuple[Tensor, ...]:
         names = ("momentum",) if self._turns(variable) else ("mean", "square")
         return tuple(self.add_variable_from_reference(variable, name) for name in names)
 
-    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+    def update_step(self, gradient: Tensor, variable: Tensor, learning_rate: Tensor) -> None:
         """One step of one variable."""
         moments = self._moments[self._get_variable_index(variable)]
         if self._turns(variable):
@@ -65,10 +65,10 @@ class Muon(keras.optimizers.Optimizer):
         else:
             self._adam(gradient, variable, learning_rate * self.adam_rate, *moments)
 
-    def _turns(self, variable: Any) -> bool:
+    def _turns(self, variable: Tensor) -> bool:
         return self._turned[self._get_variable_index(variable)]
 
-    def _turn(self, gradient: Any, kernel: Any, rate: Any, momentum: Any) -> None:
+    def _turn(self, gradient: Tensor, kernel: Tensor, rate: Tensor, momentum: Tensor) -> None:
         self.assign(momentum, momentum * self.momentum + gradient)
         direction = gradient + self.momentum * momentum
         value = tf.convert_to_tensor(kernel)
@@ -78,8 +78,8 @@ class Muon(keras.optimizers.Optimizer):
         step = tf.reshape(tf.transpose(orthogonalised(rows)), kernel.shape)
         self.assign(kernel, value - rate * step)
 
-    def _adam(self, gradient: Any, variable: Any, rate: Any, mean: Any, square: Any) -> None:
-        iterations: Any = self.iterations
+    def _adam(self, gradient: Tensor, variable: Tensor, rate: Tensor, mean: Tensor, square: Tensor) -> None:
+        iterations: Tensor = self.iterations
         steps = tf.cast(iterations + 1, tf.float32)
         for moment, value, decay in zip((mean, square), (gradient, tf.square(gradient)), _ADAM_DECAYS, strict=True):
             self.assign(moment, moment * decay + value * (1 - decay))
@@ -90,7 +90,7 @@ class Muon(keras.optimizers.Optimizer):
         self.assign_sub(variable, rate * first / (tf.sqrt(second) + _EPSILON))
 
 
-def orthogonalised(matrix: Any) -> Any:
+def orthogonalised(matrix: Tensor) -> Tensor:
     """A matrix's singular vectors with singular values of 0.7 to 1.2, float32 (rows, columns).
 
     The iteration of Newton and Schulz with Jordan's coefficients; values below a hundredth of the norm get less.
@@ -105,10 +105,10 @@ def orthogonalised(matrix: Any) -> Any:
     return turned if wide else tf.transpose(turned)
 
 
-def _is_convolution(variable: Any) -> bool:
+def _is_convolution(variable: Tensor) -> bool:
     """Whether it is a kernel of several filters; a depthwise kernel has a last axis of 1."""
     return len(variable.shape) == 4 and "kernel" in variable.name and variable.shape[-1] > 1
 
 
-def _layer_of(variable: Any) -> str:
+def _layer_of(variable: Tensor) -> str:
     return variable.path.rpartition("/")[0]

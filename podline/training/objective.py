@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
 import tensorflow as tf
+
+from podline.arrays import Tensor
+from podline.frozen import JsonObject
 
 Batch = dict[str, tf.Tensor]
 
@@ -40,7 +43,7 @@ class Objective(Protocol):
         """A batch on the device with all that the model's answers are compared with; computed once for each batch."""
         ...
 
-    def terms(self, batch: Batch, outputs: Any) -> Batch:
+    def terms(self, batch: Batch, outputs: Tensor) -> Batch:
         """The terms of the loss, by name: float32, shape (n,), a value for each example; their sum is minimised.
 
         Args:
@@ -49,11 +52,11 @@ class Objective(Protocol):
         """
         ...
 
-    def measures(self, batch: Batch, outputs: Any) -> Batch:
+    def measures(self, batch: Batch, outputs: Tensor) -> Batch:
         """What is counted beside the loss, by name: float32, shape (n,), summed over the examples of a step."""
         ...
 
-    def figures(self, sums: Mapping[str, float], examples: int) -> dict[str, Any]:
+    def figures(self, sums: Mapping[str, float], examples: int) -> JsonObject:
         """What a line of ``metrics.jsonl`` says of the measures, by its fields.
 
         Args:

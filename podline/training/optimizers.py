@@ -14,6 +14,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from podline.arrays import Tensor
 from podline.errors import SettingsError
 from podline.recipes.parts import OPTIMIZERS
 from podline.recipes.settings import OptimizerSettings
@@ -35,10 +36,6 @@ def build_optimizer(settings: OptimizerSettings, learning_rate: float = 0.0) -> 
     (Loshchilov, Hutter: "Decoupled Weight Decay Regularization", ICLR 2019), so ``adam`` with decay is ``adamw``.
     ``clip_norm`` bounds the norm of all gradients together.
 
-    Args:
-        settings: the recipe's.
-        learning_rate: the first value of the variable ``learning_rate``, which a training loop assigns in each step.
-
     Raises:
         SettingsError: there is no such optimizer, its function fails, or gives none that can be used so.
     """
@@ -55,7 +52,7 @@ def _summed_already(gradients_and_variables: Any) -> Any:
     return gradients_and_variables
 
 
-def _require_usable(kind: str, optimizer: Any) -> None:
+def _require_usable(kind: str, optimizer: object) -> None:
     if not isinstance(optimizer, keras.optimizers.Optimizer):
         raise SettingsError(
             f"optimizer {kind}: its function gives a {type(optimizer).__name__} vs a keras.optimizers.Optimizer"
@@ -122,17 +119,17 @@ class Adafactor(keras.optimizers.Optimizer):
         super().build(variables)
         self._moments = [self._moments_of(variable) for variable in variables]
 
-    def _moments_of(self, variable: keras.Variable) -> tuple[Any, ...]:
+    def _moments_of(self, variable: keras.Variable) -> tuple[Tensor, ...]:
         shape, name = tuple(variable.shape), variable.path.replace("/", "_")
         if len(shape) < 2:
             return (self.add_variable(shape, name=f"{name}_moment"),)
         rows, columns = shape[:-1], shape[:-2] + shape[-1:]
         return self.add_variable(rows, name=f"{name}_rows"), self.add_variable(columns, name=f"{name}_columns")
 
-    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+    def update_step(self, gradient: Tensor, variable: Tensor, learning_rate: Tensor) -> None:
         """One step of one variable."""
         moments = self._moments[self._get_variable_index(variable)]
-        iterations: Any = self.iterations
+        iterations: Tensor = self.iterations
         beta_2 = 1.0 - tf.cast(iterations + 1, tf.float32) ** self.beta_2_decay
         second_moment = self._updated_moment(moments, tf.square(gradient) + self.epsilon_1, beta_2)
         update = gradient / tf.sqrt(second_moment)
@@ -140,7 +137,7 @@ class Adafactor(keras.optimizers.Optimizer):
         scale = tf.maximum(self.epsilon_2, _root_mean_square(variable))
         self.assign_sub(variable, learning_rate * scale * update)
 
-    def _updated_moment(self, moments: tuple[Any, ...], squares: Any, beta_2: Any) -> Any:
+    def _updated_moment(self, moments: tuple[Tensor, ...], squares: Tensor, beta_2: Tensor) -> Tensor:
         """Take the squared gradients into the moving averages; the second moment that these stand for."""
         means = (squares,) if len(moments) == 1 else (tf.reduce_mean(squares, -1), tf.reduce_mean(squares, -2))
         averages = [beta_2 * moment + (1 - beta_2) * mean for moment, mean in zip(moments, means, strict=True)]
@@ -153,5 +150,5 @@ class Adafactor(keras.optimizers.Optimizer):
         return rows[..., :, None] * columns[..., None, :]
 
 
-def _root_mean_square(values: Any) -> Any:
+def _root_mean_square(values: Tensor) -> Tensor:
     return tf.sqrt(tf.reduce_mean(tf.square(values)))

@@ -76,11 +76,6 @@ class Plan:
 def plan_training(recipe: Recipe, manifest: Manifest, first_epoch: int = 0) -> Plan:
     """The plan of a recipe on a data set.
 
-    Args:
-        recipe: what is trained, and how long.
-        manifest: of the data set.
-        first_epoch: see :class:`podline.data.order.TrainingOrder`.
-
     Raises:
         SettingsError: a batch is larger than the split, or a duration, the schedule or the augmentation does not fit.
     """

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from podline.arrays import Tensor
 from podline.training.findings import LayerFigures, ProbeFigures
 
 # Layers that cut off: a channel of theirs that is zero everywhere passes no gradient on.
@@ -21,14 +22,7 @@ class Probe:
     def __init__(
         self, strategy: tf.distribute.Strategy, model: keras.Model, images: npt.NDArray[np.uint8], data_format: str
     ) -> None:
-        """A look that is prepared.
-
-        Args:
-            strategy: what the model was built under.
-            model: what is looked at, as it is evaluated.
-            images: uint8 (n, height, width, channels).
-            data_format: of the model's layers.
-        """
+        """A look that is prepared."""
         self._strategy, self._count = strategy, len(images)
         self._channels = 1 if data_format == "channels_first" else -1
         self._layers = [layer for layer in model.layers if not isinstance(layer, keras.layers.InputLayer)]
@@ -67,20 +61,20 @@ class Probe:
             tf.stack([_spread(answer) for answer in outputs["answers"]]),
         )
 
-    def _dead(self, size: Any) -> Any:
+    def _dead(self, size: Tensor) -> Tensor:
         axis = self._axis(size)
         others = [place for place in range(len(size.shape)) if place != axis]
         return tf.reduce_sum(tf.cast(tf.reduce_max(size, others) == 0, tf.float32))
 
-    def _axis(self, output: Any) -> int:
+    def _axis(self, output: Tensor) -> int:
         """Where the channels are, counted from the left."""
         return self._channels % len(output.shape) if len(output.shape) > 2 else len(output.shape) - 1
 
 
-def _spread(answer: Any) -> Any:
+def _spread(answer: Tensor) -> Tensor:
     left = answer - tf.reduce_mean(answer, 0, keepdims=True)
     return tf.math.divide_no_nan(_root_mean_square(left), _root_mean_square(answer))
 
 
-def _root_mean_square(values: Any) -> Any:
+def _root_mean_square(values: Tensor) -> Tensor:
     return tf.sqrt(tf.reduce_mean(tf.square(values)))

@@ -102,11 +102,6 @@ def explodes_at(losses: Sequence[float]) -> int | None:
 def suggest(rates: Sequence[float], losses: Sequence[float], schedule: ScheduleSettings) -> Suggestion:
     """Read a learning rate off a curve.
 
-    Args:
-        rates: rising.
-        losses: the loss of a step at each of them; finite.
-        schedule: the suggestion is for its peak.
-
     Raises:
         DivergenceError: the curve is too short to be read, or the loss does nothing at all.
     """
@@ -192,14 +187,7 @@ _STYLE: dict[Any, Any] = {
 
 
 def rate_chart(rates: Sequence[float], losses: Sequence[float], found: Suggestion, title: str) -> bytes:
-    """A PNG.
-
-    Args:
-        rates: of the steps, rising.
-        losses: of the steps.
-        found: what was read off.
-        title: what was searched, in a line.
-    """
+    """A PNG."""
     with mpl.rc_context(_STYLE):
         figure = Figure(figsize=(7.2, 4.2), dpi=144, layout="constrained", facecolor="white")
         axes = figure.add_subplot()

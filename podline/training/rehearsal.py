@@ -43,12 +43,6 @@ _KEPT_OUTPUTS = (keras.layers.Conv2D, keras.layers.DepthwiseConv2D, keras.layers
 def rehearse(run: Run, step: int, steps: PhasedSteps, hooks: Sequence[Hook]) -> Preflight:
     """Does everything once, and leaves the state, the logs and the folder of the run as they were.
 
-    Args:
-        run: what is to be trained.
-        step: how many of its steps are done.
-        steps: its steps on the device; a batch of theirs is used up.
-        hooks: what happens between them.
-
     Raises:
         SettingsError: a batch does not fit into memory, or a step, a hook or the loss fails; with the cause.
         ArtifactError: an example that nothing can be learned from; names it, its shard and its place.
@@ -120,11 +114,6 @@ def _look_at_examples(run: Run) -> None:
 
 def require_memory(model: keras.Model, batch_size: int, available: int | None) -> None:
     """Refuses a batch of which it is certain that it does not fit.
-
-    Args:
-        model: what is trained.
-        batch_size: examples in a step.
-        available: bytes of memory that are free, or None if that is not known.
 
     Raises:
         SettingsError: what convolutions and dense layers alone put out, which the way back needs, is more than that.

@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 import statistics
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
 import keras
-import numpy.typing as npt
 import tensorflow as tf
 
+from podline.arrays import Arrays
 from podline.data.reader import SplitReader, open_split
 from podline.documents.initial_weights import InitialWeights
 from podline.documents.manifest import Manifest
@@ -129,7 +129,7 @@ class Trainer:
         again.begin()
         return again
 
-    def restore(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+    def restore(self, arrays: Arrays) -> None:
         """Set the state to a snapshot of any phase.
 
         Raises:
@@ -158,11 +158,6 @@ class Trainer:
         self, parts: Iterable[Any], phase: Phase, rate: Callable[[int], float] | None = None
     ) -> TrainingSteps:
         """Build the step of a phase from the phase's recipe.
-
-        Args:
-            parts: the batches, each replica's part of them.
-            phase: of the plan.
-            rate: the learning rate of a step, if it is not that of the plan's schedule.
 
         Raises:
             SettingsError: the model has no such layers.
@@ -288,13 +283,7 @@ class PhasedSteps:
     """
 
     def __init__(self, run: Run, step: int, factor: Callable[[], float]) -> None:
-        """Build the step of the phase that ``step`` is in.
-
-        Args:
-            run: what is trained.
-            step: how many steps are done.
-            factor: what the schedule's rate is multiplied by.
-        """
+        """Build the step of the phase that ``step`` is in."""
         self._run, self._factor, self._traces_before = run, factor, 0
         self._enter(step)
 

@@ -60,11 +60,6 @@ class Schedule:
 def build_schedule(settings: ScheduleSettings, total_steps: int, epochs: Epochs) -> Schedule:
     """A recipe's schedule with its durations in steps.
 
-    Args:
-        settings: the recipe's.
-        total_steps: the whole training.
-        epochs: to turn epochs and examples into steps.
-
     Raises:
         SettingsError: the warm-up is not shorter than the training, ``decay_every`` is nothing, or it is given in
             epochs or examples and the batch size changes.

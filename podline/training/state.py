@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import keras
 import numpy as np
-import numpy.typing as npt
 
+from podline.arrays import Array, Arrays, Tensor
 from podline.errors import ArtifactError
 from podline.recipes.settings import OptimizerSettings
 from podline.training.optimizers import build_optimizer
 
 STEPS = "steps"
 """The name in a snapshot of the number of steps that the state has seen."""
-
-Arrays = dict[str, npt.NDArray[Any]]
 
 
 class TrainingState:
@@ -86,24 +83,21 @@ class TrainingState:
 
         Early in a run it is 1 - (1 + step) / (10 + step), as in ``tf.train.ExponentialMovingAverage``: so the average
         forgets the weights that training began with.
-
-        Args:
-            seen: the steps that the state has seen, this one included.
         """
         return 1 - min(self.average_decay, (1 + seen) / (10 + seen))
 
-    def follow(self, share: Any) -> None:
+    def follow(self, share: Tensor) -> None:
         """Move the average towards the model; part of a step on the device."""
         if self.average is not None:
             for average, value in zip(averaged(self.average), averaged(self.model), strict=True):
                 average.assign_add((value - average) * share)
 
-    def snapshot(self) -> Arrays:
+    def snapshot(self) -> dict[str, Array]:
         """Copy everything, by name."""
         arrays = {name: variable.numpy() for name, variable in self._variables().items()}
         return arrays | {STEPS: np.array(self.seen)}
 
-    def restore(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+    def restore(self, arrays: Arrays) -> None:
         """Set everything to a snapshot.
 
         Raises:
@@ -124,7 +118,7 @@ class TrainingState:
             variable.assign(arrays[name])
         self.seen = int(arrays[STEPS])
 
-    def go_back(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+    def go_back(self, arrays: Arrays) -> None:
         """Set everything to an earlier snapshot but the number of steps done: time goes on, and so does the order.
 
         Raises:
@@ -144,17 +138,17 @@ class TrainingState:
         return variables
 
 
-def averaged(model: keras.Model) -> list[Any]:
+def averaged(model: keras.Model) -> list[Tensor]:
     """The variables that an average is taken of: all floating-point ones, which leaves out the states of generators."""
     return [variable for variable in model.variables if np.issubdtype(np.dtype(variable.dtype), np.floating)]
 
 
-def weights(model: keras.Model) -> Arrays:
+def weights(model: keras.Model) -> dict[str, Array]:
     """What a trained model is: its weights and moving statistics by the names of its layers, without generators."""
     return {variable.path: variable.numpy() for variable in averaged(model)}
 
 
-def set_weights(model: keras.Model, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+def set_weights(model: keras.Model, arrays: Arrays) -> None:
     """Sets a model to what :func:`weights` gave.
 
     Raises:

@@ -18,6 +18,7 @@ import numpy.typing as npt
 import tensorflow as tf
 from tensorflow.python.framework.config import is_op_determinism_enabled
 
+from podline.arrays import Tensor
 from podline.errors import SettingsError
 from podline.input.pipeline import MASK
 from podline.stages.specs import TrainSpec
@@ -103,7 +104,7 @@ class TrainingSteps:
         self.traces += 1  # Python runs this once for each graph
         count = tf.shape(rates)[0]
 
-        def body(index: tf.Tensor, last: tf.Tensor, waiting: tf.Tensor, series: Series) -> tuple[Any, ...]:
+        def body(index: tf.Tensor, last: tf.Tensor, waiting: tf.Tensor, series: Series) -> tuple[Tensor, ...]:
             batch, asked, there = self._next_timed(iterator, after=last)
             outputs = self._one(batch, rates[index], shares[index])
             written = {name: array.write(index, outputs[name]) for name, array in series.items()}
@@ -123,7 +124,7 @@ class TrainingSteps:
         )
         return {name: array.stack() for name, array in series.items()}, waiting
 
-    def _one(self, batch: Any, rate: Any, share: Any) -> dict[str, tf.Tensor]:
+    def _one(self, batch: Batch, rate: Tensor, share: Tensor) -> dict[str, tf.Tensor]:
         """Take one step over all replicas: float32 values of each quantity."""
         self._state.optimizer.learning_rate = rate
         outputs = self._strategy.run(self._replica_step, args=(batch, share))
@@ -147,7 +148,7 @@ class TrainingSteps:
         with tf.control_dependencies([there]):
             return tf.nest.map_structure(_in_place, batch, expand_composites=True), asked, there
 
-    def _replica_step(self, batch: Batch, share: Any) -> dict[str, tf.Tensor]:
+    def _replica_step(self, batch: Batch, share: Tensor) -> dict[str, tf.Tensor]:
         """Take one step of one replica: its share of the loss, of the measures and of the gradients' norms."""
         model, replicas = self._state.model, self._strategy.num_replicas_in_sync
         batch = self._objective.prepared(batch)
@@ -171,7 +172,7 @@ class TrainingSteps:
         }
 
 
-def _in_place(tensor: Any) -> Any:
+def _in_place(tensor: Tensor) -> Tensor:
     """The same tensor, on the device where it is."""
     with tf.device(tensor.device):
         return tf.identity(tensor)
@@ -222,7 +223,7 @@ class ScoringSteps:
         examples, loss, *measures = sums.tolist()
         return Score(loss / examples, dict(zip(self._objective.measured, measures, strict=True)), round(examples))
 
-    def _sums(self, batch: Any) -> tuple[tf.Tensor, ...]:
+    def _sums(self, batch: Batch) -> tuple[tf.Tensor, ...]:
         values = self._strategy.run(self._step, args=(batch,))
         return tuple(self._strategy.reduce(tf.distribute.ReduceOp.SUM, value, axis=None) for value in values)
 
@@ -261,7 +262,7 @@ class GradientNorms:
         """Return the shape of what :meth:`of` gives."""
         return (1 + len(self.blocks),)
 
-    def of(self, gradients: Sequence[Any]) -> Any:
+    def of(self, gradients: Sequence[Tensor]) -> Tensor:
         """The norm of all gradients together, and that of each block: float32, of :attr:`shape`.
 
         Args:
@@ -278,7 +279,7 @@ class GradientNorms:
         return dict(zip(names, norms.T, strict=True))
 
 
-def _sum(squares: Sequence[Any]) -> Any:
+def _sum(squares: Sequence[Tensor]) -> Tensor:
     there = [square for square in squares if square is not None]
     return tf.add_n(there) if there else tf.constant(0.0)
 

@@ -52,14 +52,7 @@ def explain(run: Run, failure: Failure) -> str:
 
 
 def explain_evaluation(run: Run, objective: Objective, batches: EvaluationInput, reader: SplitReader) -> str:
-    """Which examples of an evaluation have no finite loss, and where they lie; or that the weights are the cause.
-
-    Args:
-        run: whose state was evaluated.
-        objective: what was evaluated.
-        batches: of what.
-        reader: of the split that they are from.
-    """
+    """Which examples of an evaluation have no finite loss, and where they lie; or that the weights are the cause."""
     check = BatchCheck(run.on_cpu(run.state.evaluated), objective)
     wrong: list[int] = []
     for number in range(batches.batches()):

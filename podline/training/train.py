@@ -57,10 +57,6 @@ def train(spec: TrainSpec, reporter: Reporter) -> TrainResult:
     and ``model/`` (:mod:`podline.training.export`, :mod:`podline.documents.model_description`). SIGTERM makes it save a
     checkpoint and end.
 
-    Args:
-        spec: the recipe and the data set.
-        reporter: is told of progress a few times a second, and of what a person should know.
-
     Raises:
         StoreError: there is no such data set, or the store cannot be written.
         SettingsError: the recipe does not fit the data set.
@@ -128,10 +124,6 @@ def _never() -> bool:
 def preflight(spec: PreflightSpec, reporter: Reporter) -> Preflight:
     """Rehearses the training of a recipe from its beginning, and leaves no trace.
 
-    Args:
-        spec: what would be trained.
-        reporter: is told of progress.
-
     Raises:
         PodlineError: what :func:`train` would raise, or :func:`podline.training.rehearsal.rehearse`.
     """
@@ -148,10 +140,6 @@ def preflight(spec: PreflightSpec, reporter: Reporter) -> Preflight:
 
 def pace(spec: PaceSpec, reporter: Reporter) -> Pace:
     """Rehearses the training of a recipe, and scales its duration to the minutes that it may take.
-
-    Args:
-        spec: the recipe, the data set, the minutes.
-        reporter: is told of progress, and of the answer.
 
     Raises:
         SettingsError: not one step fits into the minutes.

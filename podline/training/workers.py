@@ -51,10 +51,6 @@ class Agreement:
     def require_same(self, what: str, mine: str) -> None:
         """Makes sure that all processes have the same of something.
 
-        Args:
-            what: the plural subject of a sentence.
-            mine: what this process has.
-
         Raises:
             ArtifactError: they have not; raised in all of them.
         """
@@ -106,11 +102,6 @@ _ANSWER_SECONDS = 2.0
 
 def gathered(make: Callable[[], T], cluster: Cluster, seconds: float = GATHERING_SECONDS) -> T:
     """Return what ``make`` gives when all workers are there; TensorFlow would wait for an hour.
-
-    Args:
-        make: starts this process's server, then waits for the others.
-        cluster: who they are.
-        seconds: how long to wait.
 
     Raises:
         WorkerLostError: they did not come; names those that do not answer.

@@ -7,9 +7,14 @@ import pytest
 from metrics_lines import steps_line
 
 from podline.documents.metrics_log import EvaluationLine, FindingLine
-from podline.training.findings import Findings, JudgeStretches, LayerFigures, ProbeFigures, judge_probe, judge_stages
+from podline.documents.skeleton import COCO
+from podline.kinds.classification.objective import Classification
+from podline.kinds.pose.objective import Pose
+from podline.kinds.pose.settings import PoseSettings
+from podline.training.findings import Findings, JudgeStretches, LayerFigures, ProbeFigures, judge_measures, judge_probe
 from podline.training.loop import Stretch
 
+POSES = Pose(PoseSettings(), COCO)
 HEALTHY = LayerFigures("stem_relu", channels=16, dead=7, largest=9e3)
 
 
@@ -136,9 +141,8 @@ def evaluation(step: int, **measures: float) -> EvaluationLine:
 def test_a_stage_that_answers_zero_is_found_once_the_warm_up_is_over():
     record = Record()
     for step, variation in ((10, 0.0), (20, 0.04), (30, 0.5)):
-        judge_stages(
-            record.findings, evaluation(step, stage1_paf__variation=variation, stage1_paf__loss=0.0), warmup=10
-        )
+        line = evaluation(step, stage1_paf__variation=variation, stage1_paf__loss=0.0)
+        judge_measures(record.findings, line, POSES, warmup=10)
     assert record.short == [(20, "collapsed_stage", "stage1_paf", False), (30, "collapsed_stage", "stage1_paf", True)]
     [warning] = record.warnings
     assert warning.startswith("step 20: stage1_paf has collapsed: ")
@@ -147,7 +151,8 @@ def test_a_stage_that_answers_zero_is_found_once_the_warm_up_is_over():
 
 def test_a_stage_that_hands_on_what_it_was_given_is_found():
     record = Record()
-    judge_stages(record.findings, evaluation(20, stage2_paf__change=0.001, stage4_heatmap__change=0.2), warmup=0)
+    line = evaluation(20, stage2_paf__change=0.001, stage4_heatmap__change=0.2)
+    judge_measures(record.findings, line, POSES, warmup=0)
     assert record.short == [(20, "copied_stage", "stage2_paf", False)]
     assert "differ by 0.1%; " in record.warnings[0]
     assert "task.model.paf_stages" in record.warnings[0]
@@ -155,5 +160,5 @@ def test_a_stage_that_hands_on_what_it_was_given_is_found():
 
 def test_a_classifier_has_no_stages_to_be_found():
     record = Record()
-    judge_stages(record.findings, evaluation(20), warmup=0)
+    judge_measures(record.findings, evaluation(20), Classification(), warmup=0)
     assert record.lines == []

@@ -59,12 +59,6 @@ def per_class(classes: Mapping[str, Metric], overall: float, most: int, what: st
     """Each class's share with its interval, the best first; a line marks that of all classes.
 
     Of many classes, those with the lowest share.
-
-    Args:
-        classes: name → share.
-        overall: of all classes.
-        most: how many are shown.
-        what: the shares are, in words.
     """
     ranked = sorted(classes.items(), key=lambda each: each[1].value)[:most]
     (lowest, worst), (highest, best) = ranked[0], ranked[-1]

@@ -92,14 +92,7 @@ def reader_of(case: Case, split: str) -> SplitReader:
 def batches_of(
     case: Case, reader: SplitReader, fields: tuple[str, ...], ids: npt.NDArray[np.int64] | None = None
 ) -> EvaluationInput:
-    """Return batches in which an example's logits do not depend on the batch size.
-
-    Args:
-        case: what is judged.
-        reader: of a split.
-        fields: of its records.
-        ids: of which records; all by default.
-    """
+    """Return batches in which an example's logits do not depend on the batch size."""
     return EvaluationInput(
         reader,
         case.manifest,

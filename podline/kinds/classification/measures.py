@@ -22,10 +22,6 @@ def figures_of(guesses: Guesses, classes: int) -> dict[str, Metric]:
 
     A share has Wilson's interval, any other mean the normal one, a number the bootstrap's over examples.
 
-    Args:
-        guesses: what the model says of each example, at least one.
-        classes: how many there are.
-
     Raises:
         SettingsError: a measure raises, or gives neither a finite number nor finite values.
     """

@@ -12,6 +12,7 @@ import tensorflow as tf
 from podline import entry_points
 from podline.documents.manifest import Manifest
 from podline.errors import SettingsError
+from podline.frozen import JsonObject
 from podline.kinds.classification.settings import ClassificationSettings
 from podline.recipes.parts import LOSSES
 from podline.recipes.settings import LossSettings, Recipe
@@ -88,7 +89,7 @@ class ImageObjective(ABC):
     def measures(self, batch: Batch, outputs: tf.Tensor) -> Batch:
         """Return ``correct``, the share of an example's answers that are right: float32, (n,)."""
 
-    def figures(self, sums: Mapping[str, float], examples: int) -> dict[str, Any]:
+    def figures(self, sums: Mapping[str, float], examples: int) -> JsonObject:
         """``accuracy``."""
         return {"accuracy": sums["correct"] / examples}
 

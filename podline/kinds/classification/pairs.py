@@ -49,13 +49,7 @@ class GuessedPair:
 
 
 def moved_classes(before: Guesses, after: Guesses, class_names: Sequence[str]) -> dict[str, ShareChange]:
-    """Every class of which there are examples, by its name.
-
-    Args:
-        before: what the first model said.
-        after: what the second said of the same examples.
-        class_names: by label.
-    """
+    """Every class of which there are examples, by its name."""
     order = np.argsort(after.labels, kind="stable")
     labels, firsts = np.unique(after.labels[order], return_index=True)
     found = {}
@@ -72,12 +66,6 @@ def pair(store: Store, before: Judged, after: Judged) -> GuessedPair:
 
 def aligned(store: Store, before: Judged, after: Judged, answers: type[Answers]) -> tuple[Answers, Answers]:
     """Return what two models say of the same examples, in the order of the second's split.
-
-    Args:
-        store: the store.
-        before: the first judgement.
-        after: the second one.
-        answers: what they left beside ``evaluation.json``.
 
     Raises:
         StoreError: they are not of the same examples, or what was said of each of them is no longer there.

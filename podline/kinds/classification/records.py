@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from podline.arrays import Arrays
+from podline.arrays import Array, Arrays
 from podline.data.images.columns import text_of
 from podline.data.records import LABEL, Feature, label_feature
 from podline.data.shown import shortened
@@ -46,7 +46,7 @@ class ClassTargets(TextTargets):
         """Return the label."""
         return (label_feature(LABEL, class_names),)
 
-    def arrays(self, texts: Sequence[str], class_names: Sequence[str]) -> dict[str, npt.NDArray[Any]]:
+    def arrays(self, texts: Sequence[str], class_names: Sequence[str]) -> dict[str, Array]:
         """Return the labels, in as few bytes as can be."""
         numbers = {name: number for number, name in enumerate(class_names)}
         dtype = np.min_scalar_type(len(class_names) - 1)

@@ -83,12 +83,7 @@ class JudgedSide(Scored, Protocol):
 
 
 def figures_table(sides: Mapping[str, JudgedSide], *further: dict[str, str]) -> Table:
-    """Return every measure of several models or splits, a column for each.
-
-    Args:
-        sides: by the title of their columns.
-        further: rows before the last, which counts the examples.
-    """
+    """Return every measure of several models or splits, a column for each."""
     rows = [
         {"": measure.label}
         | {title: figures.metric_text(measure.name, side.metrics[measure.name]) for title, side in sides.items()}

@@ -111,14 +111,6 @@ def scores_of(
 ) -> Scores:
     """Return what a run's model says of every example of a split now, at the thresholds of its evaluation.
 
-    Args:
-        model: the run's.
-        store: with its evaluation.
-        training: what it was trained with.
-        reader: of the split.
-        manifest: of the data set.
-        reporter: told of progress.
-
     Raises:
         StoreError: the evaluation is gone.
         ArtifactError: the data were changed while they were read.

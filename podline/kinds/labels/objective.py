@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import tensorflow as tf
 
 from podline.documents.manifest import Manifest
@@ -45,6 +43,6 @@ class LabelsObjective(ImageObjective):
         return {"correct": tf.reduce_mean(tf.cast(right, tf.float32), axis=-1)}
 
 
-def labels_objective(recipe: Recipe, manifest: Manifest) -> Any:
+def labels_objective(recipe: Recipe, manifest: Manifest) -> LabelsObjective:
     """Return what a recipe for several labels trains for."""
     return LabelsObjective(LabelsSettings.of(recipe).label_smoothing, recipe.loss)

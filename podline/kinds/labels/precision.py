@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from podline.arrays import Array
 from podline.documents.metric import Metric
 from podline.intervals import Z, wilson_interval
 from podline.noise import Floats
@@ -60,7 +61,7 @@ def mean_of(estimates: Sequence[Estimate]) -> Estimate:
     return Estimate(value, influence, sum(each.positives for each in estimates))
 
 
-def average_precision(labels: npt.NDArray[Any], scores: npt.NDArray[Any]) -> Estimate:
+def average_precision(labels: Array, scores: Array) -> Estimate:
     """Return the average precision, as scikit-learn's ``average_precision_score``.
 
     The sum over thresholds of the precision times the rise in recall; equal scores share a threshold.
@@ -81,7 +82,7 @@ def average_precision(labels: npt.NDArray[Any], scores: npt.NDArray[Any]) -> Est
     return Estimate(value, influence, int(positives))
 
 
-def f1(labels: npt.NDArray[Any], named: npt.NDArray[Any]) -> Estimate:
+def f1(labels: Array, named: Array) -> Estimate:
     """Return F1, the harmonic mean of precision and recall, over all answers.
 
     Args:
@@ -94,7 +95,7 @@ def f1(labels: npt.NDArray[Any], named: npt.NDArray[Any]) -> Estimate:
     return Estimate(value, (2 * right - value * said) / total, int(labels.sum()))
 
 
-def best_threshold(labels: npt.NDArray[Any], scores: npt.NDArray[Any]) -> float:
+def best_threshold(labels: Array, scores: Array) -> float:
     """Return the threshold with the highest F1, midway between two scores; of equal ones the highest.
 
     Args:
@@ -123,7 +124,7 @@ class _Ranked(NamedTuple):
     at: npt.NDArray[np.int64]
 
 
-def _ranked(labels: npt.NDArray[Any], scores: npt.NDArray[Any]) -> _Ranked:
+def _ranked(labels: Array, scores: Array) -> _Ranked:
     falling, at, counts = np.unique(-scores.astype(np.float64), return_inverse=True, return_counts=True)
     right = np.bincount(at, labels, len(falling))
     return _Ranked(-falling, np.cumsum(counts).astype(float), np.cumsum(right).astype(float), at)

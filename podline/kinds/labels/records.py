@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from podline.arrays import Arrays
+from podline.arrays import Array, Arrays
 from podline.data.images.settings import MARKS
 from podline.data.records import Feature
 from podline.data.shown import shortened
@@ -56,7 +56,7 @@ class LabelTargets(TextTargets):
         """Return the labels."""
         return (Feature(LABELS, "uint8", (len(class_names),)),)
 
-    def arrays(self, texts: Sequence[str], class_names: Sequence[str]) -> dict[str, npt.NDArray[Any]]:
+    def arrays(self, texts: Sequence[str], class_names: Sequence[str]) -> dict[str, Array]:
         """Return a one for each label that an image has."""
         numbers = {name: number for number, name in enumerate(class_names)}
         different = {text: place for place, text in enumerate(dict.fromkeys(texts))}
@@ -81,7 +81,7 @@ class LabelTargets(TextTargets):
         return None
 
 
-def words_of(labels: npt.NDArray[Any], names: Sequence[str]) -> str:
+def words_of(labels: Array, names: Sequence[str]) -> str:
     """Return the names of an image's labels, by comma; ``none`` of no label."""
     return ", ".join(name for name, has in zip(names, labels, strict=True) if has) or "none"
 

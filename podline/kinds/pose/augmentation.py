@@ -9,13 +9,11 @@ NumPy and OpenCV, on the host; images stay uint8.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import cv2
 import numpy as np
 import numpy.typing as npt
 
+from podline.arrays import Array, Arrays
 from podline.documents.manifest import Manifest
 from podline.documents.skeleton import Skeleton
 from podline.errors import SettingsError
@@ -33,13 +31,13 @@ _CORNERS = np.array([(0, 0), (1, 0), (0, 1), (1, 1)])
 
 
 def augmented(
-    arrays: Mapping[str, npt.NDArray[Any]],
+    arrays: Arrays,
     ids: npt.ArrayLike,
     settings: PoseAugmentationSettings,
     seed: int,
     epoch: int,
     manifest: Manifest,
-) -> dict[str, npt.NDArray[Any]]:
+) -> dict[str, Array]:
     """Augment a batch; the given arrays are not changed, and what comes in from outside an image has the mean colour.
 
     The arrays are ``image`` uint8 (n, side, side, 3), RGB; ``keypoints`` float32 (n, people, joints, 3); ``ignored``
@@ -61,7 +59,7 @@ def augmented(
     return scaled(changed, settings.image_size) if settings.image_size else changed
 
 
-def scaled(arrays: Mapping[str, npt.NDArray[Any]], side: int) -> dict[str, npt.NDArray[Any]]:
+def scaled(arrays: Arrays, side: int) -> dict[str, Array]:
     """Scale images to another side, and people and masks with them; a mask keeps its values per pixel."""
     factor = side / arrays["image"].shape[1]
     cells = round(factor * arrays["ignored"].shape[1])

@@ -36,12 +36,6 @@ def people_to_results(people: People, image_id: int, letterbox: LetterBox, skele
 
     A joint that was not found is 0, 0, 0. The third number of a joint is its score, which COCO's measure does not look
     at.
-
-    Args:
-        people: in pixels of the network's input.
-        image_id: COCO's.
-        letterbox: how the image was put into the network's input.
-        skeleton: of the people.
     """
     poses = to_annotated(people.poses, skeleton).astype(np.float64)
     found = poses[..., 2:] > 0
@@ -71,10 +65,6 @@ def read_truth(path: Path) -> Truth:
 def check_truth(truth: object, name: str) -> None:
     """Whether annotations hold all that the measure needs.
 
-    Args:
-        truth: the document.
-        name: what to call it in an error.
-
     Raises:
         SourceError: naming the annotation and what is wrong with it.
     """
@@ -93,11 +83,6 @@ def check_truth(truth: object, name: str) -> None:
 
 def check_results(results: object, name: str, joints: int) -> None:
     """Whether results can be evaluated.
-
-    Args:
-        results: the document.
-        name: what to call it in an error.
-        joints: how many a pose has.
 
     Raises:
         SourceError: naming the result and what is wrong with it.

@@ -31,11 +31,6 @@ def people_name(which: str) -> str:
 def read_people(store: Store, folder: str, which: str) -> list[JsonObject]:
     """The people that an evaluation found, as COCO results.
 
-    Args:
-        store: the store.
-        folder: the evaluation's.
-        which: see :func:`people_name`.
-
     Raises:
         StoreError: they are not there, or cannot be read.
         ArtifactError: the file is not what the evaluation wrote.

@@ -14,12 +14,7 @@ SHOWN = 3
 
 
 def by_image(evaluation: COCOeval, threshold: float) -> list[ImageFigures]:
-    """Each image with labelled people, in the order of their ids.
-
-    Args:
-        evaluation: what :func:`podline.kinds.pose.oks.judged` gave.
-        threshold: the score from which on a result that is nobody counts as a false alarm.
-    """
+    """Each image with labelled people, in the order of their ids."""
     all_sizes = evaluation.params.areaRng[0]
     found: dict[int, ImageFigures] = {}
     for image in evaluation.evalImgs:

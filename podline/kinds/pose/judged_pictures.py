@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,7 @@ from podline.documents.completion import read_artifact
 from podline.documents.manifest import Manifest
 from podline.documents.skeleton import Skeleton
 from podline.errors import ArtifactError
+from podline.kinds.pose.coco_results import Results
 from podline.kinds.pose.document import MAPS, SEEN, PoseEvaluation, people_name, read_people
 from podline.kinds.pose.maps import PoseMaps, maps_from_bytes
 from podline.kinds.pose.ranked_images import ImageFigures, Ranked
@@ -55,7 +56,7 @@ class Scene(NamedTuple):
     letterbox: LetterBox
     skeleton: Skeleton
 
-    def poses(self, people: list[dict[str, Any]]) -> Poses:
+    def poses(self, people: Results) -> Poses:
         """COCO annotations or results, in the original image's pixels, as poses in this one's: (n, joints, 3)."""
         poses = poses_of(people, self.skeleton)
         poses[..., :2] = np.where(poses[..., 2:] > 0, self.joints(poses[..., :2]), 0)
@@ -144,21 +145,15 @@ def records_of(reader: SplitReader) -> dict[int, int]:
     return {image_id: place for place, image_id in enumerate(ids.tolist())}
 
 
-def _by_image(people: list[dict[str, Any]]) -> dict[int, list[dict[str, Any]]]:
-    found: dict[int, list[dict[str, Any]]] = {}
+def _by_image(people: Results) -> dict[int, Results]:
+    found: dict[int, Results] = {}
     for person in people:
         found.setdefault(person["image_id"], []).append(person)
     return found
 
 
 def scene(reader: SplitReader, record: int, skeleton: Skeleton) -> Scene:
-    """A record's image.
-
-    Args:
-        reader: of the split.
-        record: its place there.
-        skeleton: of the people.
-    """
+    """A record's image."""
     fields = reader.gather(np.array([record]), ["image", "size"])
     square, (width, height) = fields["image"][0], fields["size"][0].tolist()
     letterbox = LetterBox(width, height, square.shape[0])
@@ -166,7 +161,5 @@ def scene(reader: SplitReader, record: int, skeleton: Skeleton) -> Scene:
     return Scene(np.ascontiguousarray(square[top : top + rows, left : left + columns]), letterbox, skeleton)
 
 
-def _picture(
-    there: Scene, figures: ImageFigures, people: list[dict[str, Any]], wanted: list[dict[str, Any]]
-) -> JudgedPicture:
+def _picture(there: Scene, figures: ImageFigures, people: Results, wanted: Results) -> JudgedPicture:
     return JudgedPicture(figures, there.image, there.poses(people), there.poses(wanted))

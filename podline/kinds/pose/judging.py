@@ -136,12 +136,6 @@ def find_people(
 ) -> Results:
     """The people in each image, as COCO results in the images' own pixels.
 
-    Args:
-        answers: the network, giving heatmaps and fields.
-        batches: with the fields :data:`FIELDS`.
-        poses: how they are decoded.
-        news: told how many images each batch had.
-
     Raises:
         DivergenceError: an answer is not finite.
     """

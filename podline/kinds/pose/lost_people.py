@@ -63,12 +63,6 @@ def average_precisions(
 
     Images are drawn with replacement, the same ones for both.
 
-    Args:
-        before: of the first network, what :func:`podline.kinds.pose.oks.judged` gave.
-        after: of the second.
-        seeds: what a seed does to each figure; others are left out.
-        draws: how many times images are drawn.
-
     Raises:
         ValueError: they are not of the same images.
     """
@@ -92,13 +86,7 @@ def average_precisions(
 def moved_joints(
     before: Mapping[int, CloseJoints], after: Mapping[int, CloseJoints], joints: Sequence[str]
 ) -> dict[str, ShareChange]:
-    """Every joint that anybody has, by its name.
-
-    Args:
-        before: the people in truth, by the annotation's id, as the first model found them.
-        after: the same people, as the second did.
-        joints: their names, in the order of annotations.
-    """
+    """Every joint that anybody has, by its name."""
     people = [(before[person], now) for person, now in after.items()]
     found = {}
     for place, name in enumerate(joints):

@@ -57,16 +57,6 @@ def build_pose_model(
 ) -> keras.Model:
     """The model, with fresh weights.
 
-    Args:
-        settings: how wide, how many stages.
-        side: of the network's input, in pixels; a multiple of the stride.
-        stride: pixels of the input to a cell of the answers.
-        skeleton: the joints and limbs that it answers for.
-        mean: per channel, of pixels in 0…255, from the training split.
-        std: standard deviation per channel, of the same pixels.
-        seed: of weights and dropout, as in :func:`podline.models.build.trainable_model`.
-        precision: as in :func:`podline.models.build.trainable_model`.
-
     Returns:
         A model from uint8 (n, side, side, 3) to a dictionary of float32 answers (n, side / stride, side / stride,
         two for each limb or one for each joint), by the names of :func:`stage_names`, in their order. Its ``losses``

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
 
+from podline.arrays import Tensor
 from podline.documents.manifest import Manifest
 from podline.documents.skeleton import Skeleton
+from podline.frozen import JsonObject
 from podline.kinds.pose.losses import stage_losses
 from podline.kinds.pose.network import stage_names
 from podline.kinds.pose.records import KEYPOINTS
 from podline.kinds.pose.settings import PoseSettings
+from podline.kinds.pose.stage_faults import stage_faults
 from podline.kinds.pose.stage_measures import stage_figures, stage_sums, sum_names
 from podline.kinds.pose.targets import PoseTargets, pose_targets
 from podline.recipes.settings import Recipe
+from podline.training.findings import Finding
 from podline.training.objective import IMAGE, Batch
 
 IGNORED = "ignored"
@@ -41,12 +44,8 @@ class Pose:
         return self
 
     def prepared(self, batch: Batch) -> Batch:
-        """The batch with its targets.
-
-        Args:
-            batch: with ``keypoints`` and ``ignored`` as records hold them.
-        """
-        side: Any = batch[IMAGE].shape[1]
+        """The batch with its targets."""
+        side: Tensor = batch[IMAGE].shape[1]
         settings, skeleton = self.settings.targets, self.skeleton
         return batch | pose_targets(batch[KEYPOINTS], batch[IGNORED], side, settings, skeleton)._asdict()
 
@@ -59,10 +58,14 @@ class Pose:
         losses = {_loss_of(stage): loss for stage, loss in self.terms(batch, outputs).items()}
         return losses | stage_sums(outputs, _targets(batch))
 
-    def figures(self, sums: Mapping[str, float], examples: int) -> dict[str, Any]:
+    def figures(self, sums: Mapping[str, float], examples: int) -> JsonObject:
         """``measures``: each stage's loss and figures by ``<stage>/<name>``, sorted."""
         losses = {_loss_of(stage): sums[_loss_of(stage)] / examples for stage in self.stages}
         return {"measures": dict(sorted((losses | self._stage_figures(sums)).items()))}
+
+    def faults(self, measures: Mapping[str, float]) -> Iterable[Finding]:
+        """Return what is wrong with stages."""
+        return stage_faults(measures)
 
     def headline(self, sums: Mapping[str, float], examples: int) -> tuple[str, float]:
         """The share of the joints where the last stage has a peak."""

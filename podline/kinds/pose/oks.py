@@ -77,10 +77,6 @@ class OksEvaluation(Frozen):
 def evaluate_results(truth: Truth, results: Results) -> OksEvaluation:
     """The evaluation of COCO results.
 
-    Args:
-        truth: a COCO annotation document with ``images``, ``annotations`` and ``categories``; not changed.
-        results: COCO results; not changed. May be empty.
-
     Raises:
         SourceError: one of them is not what it should be, or a result belongs to an image that is not in truth.
     """
@@ -200,8 +196,8 @@ class _Matches:
     """
 
     def __init__(self, evaluation: COCOeval) -> None:
-        self.people: dict[int, Mapping[str, Any]] = {}
-        self.results: dict[int, Mapping[str, Any]] = {}
+        self.people: dict[int, Person] = {}
+        self.results: dict[int, Person] = {}
         self.scores: list[tuple[float, bool]] = []
         self.sigmas: npt.NDArray[np.float64] = evaluation.params.kpt_oks_sigmas
         all_sizes = evaluation.params.areaRng[0]
@@ -219,12 +215,12 @@ class _Matches:
                     if person > 0:
                         self.results[int(person)] = evaluation.cocoDt.anns[result]
 
-    def closeness(self, annotation: Mapping[str, Any], result: Mapping[str, Any]) -> npt.NDArray[np.float64]:
+    def closeness(self, annotation: Person, result: Person) -> npt.NDArray[np.float64]:
         """Of each joint, how near it was found: 1 is perfect; only of labelled ones does it mean anything."""
         return np.exp(-_squares(annotation, result) / (2 * self.sigmas) ** 2 / 2)
 
 
-def _squares(annotation: Mapping[str, Any], result: Mapping[str, Any]) -> npt.NDArray[np.float64]:
+def _squares(annotation: Person, result: Person) -> npt.NDArray[np.float64]:
     """Of each joint, the square of the distance, as a share of the person's area."""
     truth, pose = (np.reshape(person["keypoints"], (-1, 3))[:, :2] for person in (annotation, result))
     return ((pose - truth) ** 2).sum(axis=-1) / (annotation["area"] + np.spacing(1))

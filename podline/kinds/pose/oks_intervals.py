@@ -53,13 +53,7 @@ class _Results(NamedTuple):
 
 
 def figures_within(evaluation: COCOeval, draws: int = DRAWS, seed: int = 0) -> dict[str, Metric]:
-    """The figures of pycocotools by name, each with its interval; those are left out of which there is nobody.
-
-    Args:
-        evaluation: what :func:`podline.kinds.pose.oks.judged` gave.
-        draws: how many times images are drawn.
-        seed: of the draws: the same gives the same intervals.
-    """
+    """The figures of pycocotools by name, each with its interval; those are left out of which there is nobody."""
     drawn = drawn_figures(evaluation, draws, seed)
     return {name: _metric(value, drawn[name]) for name, value in figures_of(evaluation).items()}
 
@@ -75,11 +69,6 @@ def drawn_figures(evaluation: COCOeval, draws: int = DRAWS, seed: int = 0) -> di
 
     Two evaluations of the same images give, draw by draw, the figures of the same drawn images. A draw that has nobody
     of a figure's size has NaN; without images there are no draws.
-
-    Args:
-        evaluation: what :func:`podline.kinds.pose.oks.judged` gave.
-        draws: how many times images are drawn.
-        seed: of the draws.
     """
     images, thresholds = len(evaluation.params.imgIds), evaluation.params.iouThrs
     parts = [list(_by_category(evaluation, area)) for area in range(_AREAS)]

@@ -32,14 +32,7 @@ def pair(store: Store, before: Judged, after: Judged) -> FoundPair:
 
 
 def lost_examples(pair: FoundPair, reader: SplitReader, before: PoseEvaluation, after: PoseEvaluation) -> LostExamples:
-    """Images in which the second finds fewer joints, those first that lost the most.
-
-    Args:
-        pair: the two.
-        reader: of the split that both were judged on.
-        before: the first one's evaluation.
-        after: the second's.
-    """
+    """Images in which the second finds fewer joints, those first that lost the most."""
     people = lost_people(pair, reader)
     shown = people.images[:MOST_IMAGES]
     thresholds = [each.score_threshold for each in (before, after)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import cv2
@@ -11,6 +10,7 @@ import numpy.typing as npt
 
 from podline.data.keypoints import from_annotated
 from podline.documents.skeleton import Skeleton, side_of
+from podline.kinds.pose.coco_results import Results
 
 Image = npt.NDArray[np.uint8]
 Colour = tuple[int, int, int]
@@ -38,7 +38,7 @@ def limb_colour(start: str, end: str) -> Colour:
     return sides.pop() if len(sides) == 1 else CENTER
 
 
-def poses_of(results: Sequence[Mapping[str, Any]], skeleton: Skeleton) -> npt.NDArray[np.float32]:
+def poses_of(results: Results, skeleton: Skeleton) -> npt.NDArray[np.float32]:
     """Return COCO results or annotations as poses, (n, joints, 3), in pixels of their image."""
     given = np.array([person["keypoints"] for person in results], np.float64)
     return from_annotated(given.reshape(-1, len(skeleton.annotated), 3), skeleton)

@@ -126,11 +126,6 @@ def stage_figures(sums: Mapping[str, float], stages: Sequence[str], skeleton: Sk
 
     A share of nothing is 0.
 
-    Args:
-        sums: from :func:`stage_sums`, added up.
-        stages: of the network.
-        skeleton: whose joints and limbs it answers for.
-
     Returns:
         ``<stage>/<measure>`` to a number, sorted by name.
     """

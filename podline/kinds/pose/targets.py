@@ -10,10 +10,11 @@ the batch.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import tensorflow as tf
 
+from podline.arrays import Tensor
 from podline.documents.skeleton import Skeleton
 from podline.kinds.pose.settings import PoseTargetSettings
 
@@ -39,7 +40,7 @@ class PoseTargets(NamedTuple):
 
 
 def pose_targets(
-    keypoints: Any, ignored: Any, side: int, settings: PoseTargetSettings, skeleton: Skeleton
+    keypoints: Tensor, ignored: Tensor, side: int, settings: PoseTargetSettings, skeleton: Skeleton
 ) -> PoseTargets:
     """Draw the targets of a batch; a pure TensorFlow function with finite gradients everywhere.
 
@@ -63,13 +64,13 @@ def pose_targets(
     )
 
 
-def _people(labelled: Any) -> tf.Tensor:
+def _people(labelled: Tensor) -> tf.Tensor:
     """One more than the last place that holds a labelled person in any image of the batch; int32."""
     occupied = tf.reduce_any(labelled, axis=(0, 2))
     return tf.reduce_max(tf.where(occupied, tf.range(1, tf.shape(occupied)[0] + 1), 0))
 
 
-def _heatmaps(places: Any, labelled: Any, people: Any, cells: int, sigma: float) -> tf.Tensor:
+def _heatmaps(places: Tensor, labelled: Tensor, people: Tensor, cells: int, sigma: float) -> tf.Tensor:
     """Draw the highest of all people's Gaussians in each cell; each is a product of one along x and one along y."""
     offsets = (tf.range(cells, dtype=tf.float32)[:, None, None] - places[:, :, None]) / sigma
     # offsets: (n, people, cells, joints, 2), from each joint to the cells' centres along each axis
@@ -84,17 +85,17 @@ def _heatmaps(places: Any, labelled: Any, people: Any, cells: int, sigma: float)
 
 
 def _pafs(
-    places: Any, labelled: Any, people: Any, cells: int, settings: PoseTargetSettings, skeleton: Skeleton
+    places: Tensor, labelled: Tensor, people: Tensor, cells: int, settings: PoseTargetSettings, skeleton: Skeleton
 ) -> tf.Tensor:
     """Each cell has the direction of the nearest person's limb, times a Gaussian of the distance to it."""
     sigma = settings.limb_sigma / settings.stride
     starts, ends = tf.gather(places, skeleton.starts, axis=2), tf.gather(places, skeleton.ends, axis=2)
     vectors = ends - starts
     squares = tf.reduce_sum(tf.square(vectors), axis=-1)
-    drawn: Any = tf.gather(labelled, skeleton.starts, axis=2) & tf.gather(labelled, skeleton.ends, axis=2)
+    drawn: Tensor = tf.gather(labelled, skeleton.starts, axis=2) & tf.gather(labelled, skeleton.ends, axis=2)
     drawn &= squares >= (_SHORTEST_LIMB / settings.stride) ** 2
     # The root of a harmless 1 where there is no limb: neither 0/0 nor the root's infinite slope at 0 can arise.
-    lengths: Any = tf.sqrt(tf.where(drawn, squares, 1.0))
+    lengths: Tensor = tf.sqrt(tf.where(drawn, squares, 1.0))
     directions = tf.where(drawn[..., None], vectors / lengths[..., None], 0.0)
 
     offsets = (tf.range(cells, dtype=tf.float32)[:, None, None] - starts[:, :, None]) / sigma
@@ -104,7 +105,7 @@ def _pafs(
     across_x, across_y = offset_x * -y + tf.where(drawn, 0.0, _FAR_AWAY)[:, :, None], offset_y * x
     lengths = (lengths / sigma)[:, :, None, None]
 
-    def draw(person: tf.Tensor, nearest: Any, nearest_x: Any, nearest_y: Any) -> tuple[tf.Tensor, ...]:
+    def draw(person: tf.Tensor, nearest: Tensor, nearest_x: Tensor, nearest_y: Tensor) -> tuple[tf.Tensor, ...]:
         along = along_y[:, person, :, None] + along_x[:, person, None]
         across = across_y[:, person, :, None] + across_x[:, person, None]
         beyond = along - tf.clip_by_value(along, 0.0, lengths[:, person])
@@ -126,7 +127,7 @@ def _pafs(
     return tf.reshape(pairs, (-1, cells, cells, 2 * len(skeleton.limbs)))
 
 
-def _weights(ignored: Any, cells: int) -> tf.Tensor:
+def _weights(ignored: Tensor, cells: int) -> tf.Tensor:
     """Compute the share of each cell that is not ignored."""
     finer = ignored.shape[1] // cells
     parts = tf.reshape(tf.cast(ignored, tf.float32), (-1, cells, finer, cells, finer, 1))

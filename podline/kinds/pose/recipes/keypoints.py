@@ -7,19 +7,16 @@ Joints, limbs and mirrored pairs are those of the annotations; docs/how-to/keypo
 
 from __future__ import annotations
 
-from podline.kinds.pose.settings import PoseAugmentationSettings, PoseModelSettings, PoseSettings, PoseTargetSettings
-from podline.recipes.durations import Duration, Part
-from podline.recipes.settings import FitSettings, OptimizerSettings, Recipe, ScheduleSettings
+from podline.kinds.pose.recipes.coco_pose import RECIPE as COCO
+from podline.kinds.pose.settings import PoseAugmentationSettings, PoseSettings
+from podline.recipes.durations import Duration
+from podline.recipes.settings import FitSettings
 
-RECIPE = Recipe(
+RECIPE = COCO.changed(
     name="keypoints",
     dataset="keypoints",
-    task=PoseSettings(
-        side=256,
+    task=PoseSettings.of(COCO).changed(
         max_people=10,
-        model=PoseModelSettings(width=0.5, features=64, paf_stages=2, heatmap_stages=1, stage_width=64, stage_depth=2),
-        targets=PoseTargetSettings(stride=8, joint_sigma=7.0, limb_sigma=7.0),
-        emphasis=4.0,
         # Whether a mirror image needs other names is known by the data set alone: flip is off.
         augmentation=PoseAugmentationSettings(
             rotation=15,
@@ -35,8 +32,6 @@ RECIPE = Recipe(
     fit=FitSettings(),
     evaluation_batch_size=8,
     duration=Duration(steps=2000),
-    optimizer=OptimizerSettings(kind="adam"),
-    schedule=ScheduleSettings(kind="one_cycle", learning_rate=2e-3, warmup=Part(share=0.1)),
     ema_decay=0.98,
     evaluate_every=Duration(steps=250),
 )
