@@ -97,7 +97,7 @@ class ComparedExamples(Frozen):
         fresh: how many are in that of the candidate's alone.
         all_count: whether the fresh ones count as well, as too few are shared.
         measure: the metric that counts, in words.
-        fresh_before: the champion's figure on the fresh ones; None where there are none, or they count.
+        fresh_before: the champion's figure on the fresh ones, in words; None where there are none, or they count.
         fresh_after: the candidate's figure on them.
     """
 
@@ -107,8 +107,8 @@ class ComparedExamples(Frozen):
     fresh: int
     all_count: bool
     measure: str
-    fresh_before: float | None = None
-    fresh_after: float | None = None
+    fresh_before: str | None = None
+    fresh_after: str | None = None
 
     def sentence(self) -> str:
         """All this in words."""
@@ -119,7 +119,7 @@ class ComparedExamples(Frozen):
         said = f"compared on the {shared} that both {self.before} and {self.after} have"
         if self.fresh_before is None or self.fresh_after is None:
             return said
-        figures = f"{self.measure} {100 * self.fresh_after:.1f} % vs {100 * self.fresh_before:.1f} % of the champion"
+        figures = f"{self.measure} {self.fresh_after} vs {self.fresh_before} of the champion"
         return f"{said}; on the {self.fresh:,} that only the second has: {figures}"
 
 

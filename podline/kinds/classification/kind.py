@@ -4,23 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from podline.kinds.by_example.kind import ImageKind
 from podline.kinds.classification.document import Evaluation
 from podline.kinds.classification.settings import ClassificationSettings
-from podline.kinds.contract import E, Kind, P
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     import keras  # pyright: ignore[reportMissingTypeStubs]
 
-    from podline.arrays import Arrays
     from podline.data.reader import SplitReader
     from podline.documents.manifest import Manifest
     from podline.documents.metric import Metric
-    from podline.documents.model_description import ModelDescription
-    from podline.drawing.picture_sheet import Block, Picture
+    from podline.drawing.picture_sheet import Block
     from podline.evaluation.case import Case, Judgement
-    from podline.frozen import JsonObject
     from podline.kinds.classification.answers import ClassAnswers
     from podline.kinds.classification.pairs import GuessedPair
     from podline.kinds.classification.predicting import Classes
@@ -38,37 +35,12 @@ if TYPE_CHECKING:
     from podline.training.objective import Objective
 
 
-class ImageKind(Kind[E, P]):
-    """A kind whose models answer an image with a logit for each class."""
-
-    def require_fit(self, recipe: Recipe, manifest: Manifest) -> None:
-        """Refuse augmentation that needs larger images; see :meth:`Kind.require_fit`."""
-        from podline.input.augmentation import require_room
-
-        require_room(recipe, manifest)
-
-    def model(self, recipe: Recipe, manifest: Manifest) -> keras.Model:
-        """Return a classifier."""
-        from podline.models.build import class_model
-
-        return class_model(recipe, manifest)
-
-    def description(
-        self, recipe: Recipe, image_shape: tuple[int, int, int], classes: int, facts: JsonObject
-    ) -> ModelDescription:
-        """Return a classifier's layers and costs."""
-        from podline.models.counts import describe
-
-        return describe(recipe.model, image_shape, classes)
-
-
 class Classification(ImageKind["Evaluation", "GuessedPair"]):
     """One class for each image."""
 
     name = "classification"
     settings = ClassificationSettings
     document = Evaluation
-    examples = "examples"
     caption = "Accuracy; bars are 95 % intervals (Wilson)."
     lost = "Right before, wrong now: {shown} of {lost}"
     says = "what {} says"
@@ -104,12 +76,6 @@ class Classification(ImageKind["Evaluation", "GuessedPair"]):
 
         return reader(store, training, manifest, threshold, reporter)
 
-    def drawn(self, records: Arrays, manifest: Manifest) -> list[Picture]:
-        """Return images with their classes."""
-        from podline.kinds.classification.sheet import drawn
-
-        return drawn(records, manifest)
-
     def asked(
         self, spec: ShowSpec, model: keras.Model, store: Store, manifest: Manifest, reporter: Reporter
     ) -> tuple[Block, int, int]:
@@ -133,9 +99,10 @@ class Classification(ImageKind["Evaluation", "GuessedPair"]):
 
     def rules(self) -> Sequence[Rule]:
         """Return the rules for classifiers."""
+        from podline.kinds.by_example.rules import guards
         from podline.kinds.classification import rules
 
-        return (rules.accuracy, rules.classes, rules.calibration, rules.guards)
+        return (rules.accuracy, rules.classes, rules.calibration, guards)
 
     def pair(self, store: Store, before: Judged, after: Judged) -> GuessedPair:
         """Return the guesses of two classifiers for the same examples."""

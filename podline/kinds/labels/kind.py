@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from podline.kinds.classification.kind import ImageKind
+from podline.kinds.by_example.kind import ImageKind
 from podline.kinds.labels.document import LabelsEvaluation
 from podline.kinds.labels.settings import LabelsSettings
 
@@ -13,11 +13,10 @@ if TYPE_CHECKING:
 
     import keras  # pyright: ignore[reportMissingTypeStubs]
 
-    from podline.arrays import Arrays
     from podline.data.reader import SplitReader
     from podline.documents.manifest import Manifest
     from podline.documents.metric import Metric
-    from podline.drawing.picture_sheet import Block, Picture
+    from podline.drawing.picture_sheet import Block
     from podline.evaluation.case import Case, Judgement
     from podline.kinds.labels.answers import LabelAnswers
     from podline.kinds.labels.pairs import ScoredPair
@@ -42,7 +41,6 @@ class Labels(ImageKind["LabelsEvaluation", "ScoredPair"]):
     name = "labels"
     settings = LabelsSettings
     document = LabelsEvaluation
-    examples = "examples"
     caption = "mAP; bars are 95 % intervals (infinitesimal jackknife over images)."
     lost = "All labels right before, not now: {shown} of {lost}"
     says = "what {} names"
@@ -76,12 +74,6 @@ class Labels(ImageKind["LabelsEvaluation", "ScoredPair"]):
         from podline.kinds.labels.predicting import reader
 
         return reader(store, training, manifest, threshold, reporter)
-
-    def drawn(self, records: Arrays, manifest: Manifest) -> list[Picture]:
-        """Return images with their labels."""
-        from podline.kinds.labels.sheet import drawn
-
-        return drawn(records, manifest)
 
     def asked(
         self, spec: ShowSpec, model: keras.Model, store: Store, manifest: Manifest, reporter: Reporter

@@ -9,7 +9,7 @@ import numpy as np
 
 from podline.data.reader import SplitReader
 from podline.evaluation.differences import Difference, ShareChange, difference
-from podline.kinds.classification.pairs import MOST_EXAMPLES, aligned
+from podline.kinds.by_example.pairs import MOST_EXAMPLES, aligned
 from podline.kinds.labels.document import LabelsEvaluation
 from podline.kinds.labels.precision import Estimate
 from podline.kinds.labels.records import words_of
