@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from podline.errors import SettingsError
+from podline.kinds.shipped import USUAL_KIND
 from podline.recipes.parts import Registry
-from podline.recipes.task import USUAL_KIND
 
 ENTRY_POINTS = "podline.measures"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
 import signal
 import sys
@@ -91,6 +92,22 @@ def podline(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
     yield run
     # What --settings says holds for the process, as it should for a command line; a test is not one.
     os.environ.pop("PODLINE_SETTINGS", None)
+
+
+@pytest.fixture
+def answered(
+    podline: Callable[..., Answer], stages_here: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Any]:
+    """Run a command line with all its stages in this process, in a folder of its own; returns what it prints."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words: str, code: int = 0) -> Any:
+        found = podline(*words, "--root", "root", "--json")
+        assert found.code == code, found.err
+        return json.loads(found.out)
+
+    podline("data", "draw", "drawn", "--train", "500")
+    return run
 
 
 @pytest.fixture

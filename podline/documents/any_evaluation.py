@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, Protocol
 
 from podline.documents.metric import Metric
-from podline.frozen import JsonObject
+from podline.frozen import Frozen, JsonObject
 
 EVALUATION = "evaluation.json"
 
@@ -91,3 +91,23 @@ class AnyEvaluation(Protocol):
     def model_dump(self, *, mode: str = ...) -> JsonObject:
         """The document as JSON, with the mode ``json``."""
         ...
+
+
+class RunEvaluation(Frozen):
+    """What the evaluations of every kind begin with.
+
+    Attributes:
+        kind: the kind of task.
+        run: the training run.
+        dataset: the data set's name.
+        fingerprint: the data set's fingerprint.
+        weights_sha256: the identity of the weights that were judged.
+        split: what they were judged on.
+    """
+
+    kind: str
+    run: str
+    dataset: str
+    fingerprint: str
+    weights_sha256: str
+    split: str

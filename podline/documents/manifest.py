@@ -16,12 +16,12 @@ from podline.documents.shard_table import FileInfo, Shards
 from podline.documents.skeleton import SKELETON, Skeleton
 from podline.errors import ArtifactError
 from podline.frozen import Frozen, JsonObject, is_object
+from podline.kinds.shipped import USUAL_KIND
 from podline.store import digests
 from podline.store.contract import Listed, Store
 
 LAYOUT_VERSION = 1
 MANIFEST = "manifest.json"
-_USUAL_KIND = "classification"
 MANY_CLASSES = 128
 # In a data set's folder: a folder with what is known of each shard.
 SHARD_RECORDS = "shards"
@@ -110,8 +110,8 @@ class Manifest(Frozen):
         description="rule → how often it was applied to records that are written",
     )
     kind: str = Field(
-        default=_USUAL_KIND,
-        exclude_if=lambda kind: kind == _USUAL_KIND,
+        default=USUAL_KIND,
+        exclude_if=lambda kind: kind == USUAL_KIND,
         description="of task: what records hold beside the image; left out where it is a class",
     )
     facts: JsonObject = Field(

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import keras
 import tensorflow as tf
 
-from podline.documents.any_evaluation import AnyEvaluation
+from podline.documents.any_evaluation import AnyEvaluation, RunEvaluation
 from podline.documents.manifest import Manifest
+from podline.frozen import JsonObject
 from podline.progress import Reporter
 from podline.recipes.settings import Recipe
 from podline.stages.specs import EvaluateSpec
@@ -27,6 +28,10 @@ class Case:
     store: Store
     manifest: Manifest
     reporter: Reporter
+
+    def of_run(self) -> JsonObject:
+        """Return the first fields of the evaluation: which run is judged, and on what."""
+        return self.spec.model_dump(include=RunEvaluation.model_fields.keys() - {"kind"})
 
 
 @dataclass(frozen=True)

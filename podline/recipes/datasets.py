@@ -18,8 +18,8 @@ from pydantic import ConfigDict, Field, ValidationError
 from podline import entry_points
 from podline.errors import SettingsError
 from podline.frozen import Frozen
+from podline.kinds.shipped import DATA_SETS, USUAL_KIND
 from podline.recipes.parts import Registry
-from podline.recipes.task import USUAL_KIND
 from podline.settings import nearest
 
 ENTRY_POINTS = "podline.datasets"
@@ -128,79 +128,7 @@ class DataSet:
             raise SettingsError(f"data set {self.name}: {entry_points.reason(error)}") from None
 
 
-_CIFAR = "podline.data.sources.opening:open_layout"
-_COCO: dict[str, Any] = {
-    "open": "podline.data.sources.coco:open_people",
-    "kind": "pose",
-    "version": 1,
-    "settings": "podline.data.sources.coco_settings:CocoSettings",
-}
-SHIPPED = {
-    dataset.name: dataset
-    for dataset in (
-        DataSet(
-            "cifar10",
-            _CIFAR,
-            image_shape=(32, 32, 3),
-            classes=10,
-            published="podline.data.official:CIFAR10",
-        ),
-        DataSet(
-            "cifar100",
-            _CIFAR,
-            image_shape=(32, 32, 3),
-            classes=100,
-            published="podline.data.official:CIFAR100",
-        ),
-        DataSet(
-            "mnist",
-            _CIFAR,
-            image_shape=(28, 28, 1),
-            classes=10,
-            published="podline.data.official:MNIST",
-        ),
-        DataSet(
-            "sample",
-            _CIFAR,
-            image_shape=(32, 32, 3),
-            classes=10,
-            draw="podline.data.sources.sample:write_sample",
-            drawn="cifar-10-batches-py",
-        ),
-        DataSet(
-            "images",
-            "podline.data.images.opening:open_images",
-            settings="podline.data.images.settings:ClassesSettings",
-            version=1,
-            several=True,
-        ),
-        DataSet(
-            "labels",
-            "podline.data.images.opening:open_images",
-            kind="labels",
-            settings="podline.data.images.settings:LabelsSettings",
-            several=True,
-        ),
-        DataSet("coco", **_COCO),
-        DataSet(
-            "coco_sample",
-            **_COCO,
-            draw="podline.data.sources.coco_sample:write_coco_sample",
-            drawn="annotations",
-        ),
-        DataSet(
-            "keypoints",
-            "podline.data.sources.keypoints:open_keypoints",
-            kind="pose",
-            version=1,
-            settings="podline.data.sources.coco_settings:KeypointSettings",
-            several=True,
-        ),
-    )
-}
-
-
-DATASETS: Registry[DataSet] = Registry("data set", ENTRY_POINTS, SHIPPED, DataSet)
+DATASETS: Registry[DataSet] = Registry("data set", ENTRY_POINTS, DATA_SETS, DataSet)
 
 
 def names() -> tuple[str, ...]:
@@ -209,7 +137,7 @@ def names() -> tuple[str, ...]:
     Raises:
         SettingsError: two have one name.
     """
-    return (*SHIPPED, *DATASETS.points())
+    return (*DATA_SETS, *DATASETS.points())
 
 
 def find(name: str) -> DataSet:
@@ -218,15 +146,15 @@ def find(name: str) -> DataSet:
     Raises:
         SettingsError: there is none, or the installed one cannot be loaded.
     """
-    if name in SHIPPED:
-        return SHIPPED[name]
-    points = DATASETS.points()
-    if name in points:
+    if name in DATA_SETS:  # whatever else there is
+        return DATASETS.load(name)
+    there = names()
+    if name in there:
         return DATASETS.load(name)
     base, _, own = name.partition(OWN)
-    if can_be_own(own) and base in (*SHIPPED, *points) and (found := find(base)).several:
+    if can_be_own(own) and base in there and (found := find(base)).several:
         return replace(found, name=name)
-    raise SettingsError(f"there is no data set {name!r}; {nearest(name, (*SHIPPED, *points))}")
+    raise SettingsError(f"there is no data set {name!r}; {nearest(name, there)}")
 
 
 def can_be_own(name: str) -> bool:

@@ -180,9 +180,8 @@ OPTIMIZERS: Registry[Callable[..., Any]] = Registry(
         "muon": "podline.training.muon:muon",
     },
 )
-LOSSES: Registry[Callable[..., Any]] = Registry(
-    "loss", "podline.losses", {"cross_entropy": "podline.kinds.classification.objective:cross_entropy_of"}
-)
+# Each kind has a cross-entropy of its own.
+LOSSES: Registry[Callable[..., Any]] = Registry("loss", "podline.losses", {"cross_entropy": None})
 LAYOUTS: Registry[Any] = Registry(
     "layout",
     "podline.layouts",

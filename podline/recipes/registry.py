@@ -20,6 +20,7 @@ from pydantic import BaseModel, ValidationError
 from podline import entry_points
 from podline.errors import SettingsError
 from podline.frozen import Json
+from podline.kinds import shipped
 from podline.recipes import datasets
 from podline.recipes.changes import with_changes
 from podline.recipes.parts import LOSSES, MODELS, OPTIMIZERS, Registry
@@ -30,24 +31,7 @@ from podline.settings import load, nearest
 ENTRY_POINTS = "podline.recipes"
 FILE_SUFFIX = ".py"
 _LONGEST_NAME = 60
-# A recipe's module holds it as RECIPE; its docstring says the command and the result.
-RECIPES: Registry[Recipe] = Registry(
-    "recipe",
-    ENTRY_POINTS,
-    {
-        "cifar10": "podline.kinds.classification.recipes.cifar10:RECIPE",
-        "cifar10-5min": "podline.kinds.classification.recipes.cifar10_5min:RECIPE",
-        "cifar10-15min": "podline.kinds.classification.recipes.cifar10_15min:RECIPE",
-        "cifar100": "podline.kinds.classification.recipes.cifar100:RECIPE",
-        "mnist": "podline.kinds.classification.recipes.mnist:RECIPE",
-        "sample": "podline.kinds.classification.recipes.sample:RECIPE",
-        "coco_pose": "podline.kinds.pose.recipes.coco_pose:RECIPE",
-        "keypoints": "podline.kinds.pose.recipes.keypoints:RECIPE",
-        "images": "podline.kinds.classification.recipes.images:RECIPE",
-        "labels": "podline.kinds.labels.recipes.labels:RECIPE",
-    },
-    Recipe,
-)
+RECIPES: Registry[Recipe] = Registry("recipe", ENTRY_POINTS, shipped.RECIPES, Recipe)
 
 
 def names() -> tuple[str, ...]:

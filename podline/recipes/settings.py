@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 import operator
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, TypeVar
 
 from pydantic import Field, SerializeAsAny, ValidationError, ValidationInfo, field_validator, model_validator
 
 from podline.frozen import Frozen, Json, JsonObject, is_object
+from podline.kinds.shipped import USUAL_KIND
 from podline.recipes import datasets
 from podline.recipes.augmentations import Augmentation
 from podline.recipes.changes import with_changes
@@ -16,13 +17,22 @@ from podline.recipes.datasets import DatasetName
 from podline.recipes.durations import Duration, Part
 from podline.recipes.phases import PhaseSettings, require_changeable
 from podline.recipes.promotion_settings import PromotionSettings
-from podline.recipes.task import COMMON, USUAL_KIND, TaskSettings, is_usual, task_of
+from podline.recipes.task import COMMON, TaskSettings, is_usual, task_of
 
 # Of a recipe, a model, an optimizer.
 _NAME = r"^[a-z0-9][a-z0-9_.-]*$"
 
 
 Precision = Literal["float32", "bfloat16", "auto"]
+M = TypeVar("M", bound=Frozen)
+
+
+def l2_has_layers(model: M) -> M:
+    """Check a network's ``l2`` and ``l2_layers``: both are given, or neither."""
+    l2, layers = (dict(model)[name] for name in ("l2", "l2_layers"))
+    if bool(l2) != bool(layers):
+        raise ValueError(f"l2={l2} vs l2_layers={list(layers)}: give both or neither")
+    return model
 
 
 class ModelSettings(Frozen):
@@ -49,11 +59,7 @@ class ModelSettings(Frozen):
     data_format: Literal["channels_last", "channels_first"] = "channels_last"
     options: dict[str, Json] = Field(default_factory=dict, exclude_if=operator.not_)
 
-    @model_validator(mode="after")
-    def _l2_has_layers(self) -> ModelSettings:
-        if bool(self.l2) != bool(self.l2_layers):
-            raise ValueError(f"l2={self.l2} vs l2_layers={list(self.l2_layers)}: give both or neither")
-        return self
+    _l2_has_layers = model_validator(mode="after")(l2_has_layers)
 
 
 class OptimizerSettings(Frozen):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol, Self
 
 from podline.errors import SettingsError
 from podline.frozen import Frozen, Json, JsonObject
+from podline.kinds import shipped
 from podline.recipes.parts import Registry
 
 if TYPE_CHECKING:
@@ -14,8 +15,6 @@ if TYPE_CHECKING:
 
 COMMON = ("model", "augmentation", "loss")
 """Parts of a recipe that several kinds use, and others do not."""
-USUAL_KIND = "classification"
-"""The kind of data sets and recipes that name none."""
 
 
 class TaskSettings(Frozen):
@@ -89,15 +88,7 @@ class WithSettings(Protocol):
     settings: ClassVar[type[TaskSettings]]
 
 
-KINDS: Registry[type[WithSettings]] = Registry(
-    "kind of task",
-    "podline.kinds",
-    {
-        "classification": "podline.kinds.classification.kind:Classification",
-        "labels": "podline.kinds.labels.kind:Labels",
-        "pose": "podline.kinds.pose.kind:Pose",
-    },
-)
+KINDS: Registry[type[WithSettings]] = Registry("kind of task", "podline.kinds", shipped.KINDS)
 
 
 def task_of(kind: str, given: Mapping[str, Json]) -> TaskSettings:
@@ -115,4 +106,4 @@ def task_of(kind: str, given: Mapping[str, Json]) -> TaskSettings:
 
 def is_usual(task: TaskSettings) -> bool:
     """Return whether a section says nothing: a recipe's JSON leaves it out."""
-    return task.kind == USUAL_KIND and task == task_of(USUAL_KIND, {})
+    return task.kind == shipped.USUAL_KIND and task == task_of(shipped.USUAL_KIND, {})

@@ -9,7 +9,7 @@ import os
 import shutil
 import stat
 import uuid
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from pathlib import Path
 
 from podline.errors import ArtifactError, TakenError
@@ -109,12 +109,11 @@ class FolderStore(Store):
         with explained("write", target):
             if not replace and _has_same(target, source):
                 return
-            _make_folder(target.parent)
             if flush:
                 _sync(source)
             settle = Path.replace if replace else _appear
             try:
-                settle(source, target)
+                _into_folder(settle, source, target)
             except FileExistsError:
                 if not _has_same(target, source):  # another process was faster
                     raise
@@ -139,9 +138,13 @@ class FolderStore(Store):
                 _sync(folder)
 
     def delete(self, name: str) -> None:
-        """See :meth:`Store.delete`."""
-        with explained("delete", self.local(name)):
-            self.local(name).unlink(missing_ok=True)
+        """Remove the file, and the folders that are empty then; see :meth:`Store.delete`."""
+        path = self.local(name)
+        with explained("delete", path):
+            path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # one that is not empty ends it
+            for folder in itertools.takewhile(self.root.__ne__, path.parents):
+                folder.rmdir()
 
 
 def _has_same(target: Path, source: Path) -> bool:
@@ -167,6 +170,19 @@ def _appear(source: Path, target: Path) -> None:
         source.replace(target)
     else:
         source.unlink()
+
+
+def _into_folder(settle: Callable[[Path, Path], object], source: Path, target: Path) -> None:
+    """Settle a file in its folder, again while other processes delete the folder's last file."""
+    for left in reversed(range(100)):
+        try:
+            _make_folder(target.parent)
+            settle(source, target)
+        except (FileNotFoundError, FileExistsError):
+            if target.exists() or not left:
+                raise
+        else:
+            return
 
 
 def _listed(name: str, facts: os.stat_result) -> Listed:

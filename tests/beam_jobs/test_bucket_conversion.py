@@ -13,8 +13,8 @@ import fault_proxy
 import pytest
 from coco_files import CocoFiles
 from gcs_emulator import upload
-from killed_conversions import contents, convert_silently, start
-from raw_cifar import convert_spec, write_raw_cifar
+from killed_conversions import convert_silently, start
+from raw_cifar import contents, convert_spec, write_raw_cifar
 
 from podline.beam_jobs.conversion import convert
 from podline.inventory.verification import verify
@@ -83,29 +83,6 @@ def test_two_at_once_both_end_well(tmp_path: Path, gcs: str, gcs_root: str) -> N
     assert [process.exitcode for process in processes] == [0, 0]
     assert contents(there) == contents(here)
     assert problems(there.root) == []
-
-
-@pytest.mark.slow
-def test_killed_at_any_moment_again_and_again(tmp_path: Path, gcs: str, gcs_root: str) -> None:
-    here = spec_of(cifar, tmp_path / "root", cifar(tmp_path / "raw"))
-    expected = convert(here, silent())
-    there = spec_of(cifar, f"{gcs_root}root", upload(tmp_path / "raw", f"{gcs_root}raw"))
-    undisturbed, killed = contents(here), 0
-    for tenths in range(1, 9):
-        process = start(with_the_server, gcs, tmp_path / "cache", there)
-        time.sleep(random.uniform(tenths - 1, tenths) / 5)
-        process.kill()
-        process.join(240)
-        killed += process.exitcode == -signal.SIGKILL
-        left = contents(there)
-        assert {name: content for name, content in left.items() if undisturbed.get(name) != content} == {}
-        assert problems(there.root) or not left or CONVERT.find(there, silent())
-    assert killed
-    found = convert(there, silent())
-    assert contents(there) == undisturbed
-    assert (found.read, found.written, found.splits) == (expected.read, expected.written, expected.splits)
-    assert problems(there.root) == []
-    assert not list((open_store(there.root).scratch / "tmp").iterdir())
 
 
 def stage(url: str, cache: Path, root: str) -> None:

@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 from coco_files import HEIGHT, KEYPOINTS, WIDTH, CocoFiles, jpeg
 from PIL import Image
-from raw_cifar import convert_spec
+from raw_cifar import contents
 
-from podline.beam_jobs import steps
 from podline.beam_jobs.conversion import convert
 from podline.data import coco_pixels
 from podline.data.coco_letterbox import LetterBox
@@ -24,7 +23,7 @@ from podline.data.tfrecord import header
 from podline.datasets.validation import check_files, check_records, validate
 from podline.documents.manifest import Manifest, SplitInfo, read_manifest
 from podline.documents.skeleton import COCO
-from podline.errors import ArtifactError, SettingsError, SourceError
+from podline.errors import ArtifactError
 from podline.progress import silent
 from podline.stages.completed import manifest_sha256
 from podline.stages.specs import ConvertSpec, ValidateSpec
@@ -37,11 +36,6 @@ SIDE = 64
 def spec_of(root: Path | str, source: Path, **settings: object) -> ConvertSpec:
     given = {"root": str(root), "dataset": "coco", "source": str(source), "side": SIDE, "max_people": 3}
     return ConvertSpec.model_validate({**given, "shard_bytes": 60_000, **settings})
-
-
-def contents(spec: ConvertSpec) -> dict[str, bytes]:
-    store = open_store(spec.root)
-    return {name: store.read_bytes(name) for name in store.list("datasets") if "/stages/" not in name}
 
 
 @pytest.fixture
@@ -112,15 +106,6 @@ def test_a_truth_is_verified_like_a_shard(tmp_path: Path, raw: Path) -> None:
 def swapped(manifest: Manifest) -> SplitInfo:
     """The test split, to be judged by the images of the training split (its shards are as they were)."""
     return manifest.split("test").model_copy(update={"truth": manifest.split("train").truth})
-
-
-def test_the_same_bytes_however_it_is_done(tmp_path: Path, raw: Path) -> None:
-    one = spec_of(tmp_path / "one", raw)
-    convert(one, silent())
-    two = spec_of(tmp_path / "two", raw, workers=2)
-    convert(two, silent())
-    assert len(contents(one)) > 8
-    assert contents(one) == contents(two)
 
 
 def test_kept_files_are_read_as_the_very_same_records(tmp_path: Path) -> None:
@@ -223,10 +208,7 @@ def test_an_index_says_where_records_begin_and_is_written_again_when_it_is_damag
     assert (len(starts), starts[-1]) == (shard.records + 1, len(data))
     for damage in (index.unlink, lambda: index.write_bytes(content[:-1] + b"?")):
         damage()
-        for look in (
-            check_files,
-            lambda _store, manifest, _reporter: SplitReader(folder.joinpath, manifest, "train"),
-        ):
+        for look in (check_files, lambda _store, manifest, _reporter: SplitReader(folder.joinpath, manifest, "train")):
             with pytest.raises(ArtifactError, match=rf"{index.name} (is gone|has .*sha256).*convert"):
                 look(store, manifest, silent())
         again = convert(spec, silent())
@@ -246,42 +228,6 @@ def test_kept_files_in_a_bucket_give_what_a_folder_gives(tmp_path: Path, gcs_roo
     for name, values in here.gather(np.array([7, 30])).items():
         np.testing.assert_array_equal(there.gather(np.array([7, 30]))[name], values)
     assert there.locate(5) == here.locate(5)
-
-
-def test_there_are_no_files_to_keep_of_cifar(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="keep_files: the data set cifar10 has no such setting"):
-        convert(convert_spec(tmp_path / "root", tmp_path, keep_files=True), silent())
-
-
-def test_zip_files_give_the_bytes_of_folders(tmp_path: Path) -> None:
-    specs = [spec_of(tmp_path / f"root{zipped}", tmp_path / f"raw{zipped}") for zipped in (0, 1)]
-    for zipped, spec in enumerate(specs):
-        for split, first in (("train", 1), ("val", 101)):
-            CocoFiles(split, 3, first).write(tmp_path / f"raw{zipped}", zipped=bool(zipped))
-        convert(spec, silent())
-    assert contents(specs[0]) == contents(specs[1])
-
-
-def test_a_conversion_that_broke_off_goes_on(tmp_path: Path, raw: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = spec_of(tmp_path / "whole", raw)
-    shards = convert(whole, silent()).shards_written
-    spec, calls, write = spec_of(tmp_path / "root", raw), [], steps.write_shard
-
-    def deadly(*args: object, **settings: object) -> object:
-        calls.append(args)
-        if len(calls) == 2:
-            raise SourceError("broken off")
-        return write(*args, **settings)  # type: ignore[arg-type]
-
-    with monkeypatch.context() as patch:
-        patch.setattr(steps, "write_shard", deadly)
-        with pytest.raises(SourceError, match="broken off"):
-            convert(spec, silent())
-    again = convert(spec, silent())
-    # The first; and the third, where it was begun before the second one's error was heard of.
-    assert again.shards_reused in (1, 2)
-    assert again.shards_written == shards - again.shards_reused
-    assert contents(spec) == contents(whole)
 
 
 def turned_jpeg(orientation: int, width: int = WIDTH, height: int = HEIGHT) -> bytes:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import random
 import re
 import signal
 import threading
@@ -18,10 +16,9 @@ import dask_cluster
 import pytest
 from click.testing import CliRunner
 from distributed import Client
-from engine_sources import contents, specs
+from engine_sources import specs
 from gcs_emulator import upload
-from killed_conversions import convert_elsewhere, start
-from raw_cifar import convert_spec, write_raw_cifar
+from raw_cifar import contents, convert_spec, write_raw_cifar
 
 from podline.beam_jobs import decoding
 from podline.beam_jobs.conversion import convert
@@ -82,13 +79,7 @@ def test_a_worker_is_killed_and_the_bytes_are_those_of_the_local_engine(
 
 @pytest.mark.parametrize(
     ("kind", "settings"),
-    [
-        ("coco", {}),
-        ("coco", {"keep_files": True}),
-        ("images", {}),
-        ("images", {"keep_files": True}),
-        ("keypoints", {}),
-    ],
+    [("coco", {"keep_files": True}), ("images", {}), ("keypoints", {})],
 )
 def test_workers_need_not_see_images(
     dask: dask_cluster.Cluster,
@@ -191,34 +182,6 @@ def run_stage_in_thread(spec: ConvertSpec, heard: list[Event]) -> Running:
     thread = threading.Thread(target=work)
     thread.start()
     return Running(thread, ending)
-
-
-@pytest.mark.long
-def test_twenty_kills_at_random_moments(tmp_path: Path, hidden: Path, gcs: str, gcs_root: str) -> None:
-    here = specs(hidden / "undisturbed", "images", shard_bytes=4_000)
-    convert(here, silent())
-    expected, codes = contents(here), {"worker": set[Any](), "scheduler": set[Any](), "driver": set[Any]()}
-    for number in range(20):
-        victim = random.choice(list(codes))
-        there = here.model_copy(update={"root": f"{gcs_root}root{number}"})
-        with dask_cluster.cluster(tmp_path / f"{number}", hidden, more={"STORAGE_EMULATOR_HOST": gcs}) as dask:
-            on_dask = there.model_copy(update={"engine": dask.engine})
-            driver = start(convert_elsewhere, gcs, hidden / f"cache{number}", on_dask)
-            victims = {"worker": dask.workers[0].pid, "scheduler": dask.scheduler.pid, "driver": driver.pid}
-            time.sleep(random.uniform(0.5, 8))
-            with contextlib.suppress(ProcessLookupError):  # it may be done by then
-                os.kill(victims[victim] or 0, signal.SIGKILL)
-            driver.join(120)
-            codes[victim].add(driver.exitcode)
-            left = contents(there)
-            assert {name: content for name, content in left.items() if expected.get(name) != content} == {}
-            if driver.exitcode:
-                convert(there if victim == "scheduler" else on_dask, silent())
-        assert contents(there) == expected
-        assert open_store(there.root).list("jobs") == []
-    assert codes["worker"] <= {0}
-    assert codes["scheduler"] <= {0, EngineLostError.exit_code}  # 0: all was done by then
-    assert codes["driver"] <= {0, -signal.SIGKILL}
 
 
 # What a worker's Python runs first.

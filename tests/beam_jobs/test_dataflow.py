@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 from dask_cluster import can_unshare
 from dataflow_standin import Dataflow, dataflow
-from engine_sources import KINDS, contents, specs
+from engine_sources import KINDS, specs
 from killed_conversions import convert_elsewhere, start
+from raw_cifar import contents
 from worker_pool import worker_pool
 
 from podline.beam_jobs import decoding
@@ -47,11 +48,7 @@ def hidden(tmp_path: Path) -> Path:
 @pytest.fixture
 def service(tmp_path: Path, hidden: Path, gcs: str, gcs_root: str) -> Iterator[tuple[str, Dataflow]]:
     more = {"STORAGE_EMULATOR_HOST": gcs}
-    with (
-        prism() as server,
-        worker_pool(tmp_path / "pool", hidden, more) as pool,
-        dataflow(server, pool) as standing,
-    ):
+    with prism() as server, worker_pool(tmp_path / "pool", hidden, more) as pool, dataflow(server, pool) as standing:
         yield standing
 
 

@@ -15,16 +15,12 @@ from podline.data.images import opening
 from podline.data.reader import open_split
 from podline.datasets.validation import check_files, check_records
 from podline.documents.manifest import Manifest, read_manifest
-from podline.errors import ArtifactError, SourceError
+from podline.errors import SourceError
 from podline.progress import silent
 from podline.stages.specs import ConvertSpec
 from podline.store.opening import open_store
 
-LAYOUTS = {
-    "folders": as_folders,
-    "parquet": as_parquet,
-    "webdataset": as_webdataset,
-}
+LAYOUTS = {"folders": as_folders, "parquet": as_parquet, "webdataset": as_webdataset}
 
 
 def converted(tmp_path: Path, source: Path, root: str = "root", **settings: Any) -> Manifest:
@@ -109,14 +105,3 @@ def test_a_file_that_changes_while_it_is_read_is_named(tmp_path: Path, monkeypat
     monkeypatch.setattr(opening, "_copy_files", change)
     with pytest.raises(SourceError, match=rf"{path} was changed while it was read"):
         converted(tmp_path, source, side=16, keep_files=True)
-
-
-def test_damage_is_named(tmp_path: Path) -> None:
-    manifest = converted(tmp_path, as_folders(tmp_path / "raw", images()), side=16, keep_files=True)
-    store, shard = open_store(tmp_path / "root"), manifest.split("train").shards[0]
-    path = store.local(f"{manifest.folder}/{shard.file}")
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
-    with pytest.raises(ArtifactError, match=rf"{shard.file}: record \d+, at byte \d+, has the masked CRC-32C"):
-        check_files(store, manifest, silent())

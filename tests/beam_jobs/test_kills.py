@@ -11,14 +11,8 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
-from killed_conversions import (
-    assert_many_deaths_cost_nothing,
-    assert_one_death_costs_nothing,
-    contents,
-    convert_silently,
-    start,
-)
-from raw_cifar import convert_spec, write_raw_cifar
+from killed_conversions import assert_one_death_costs_nothing, convert_silently, start
+from raw_cifar import contents, convert_spec, write_raw_cifar
 
 from podline.beam_jobs.conversion import convert
 from podline.errors import ChildKilledError
@@ -70,10 +64,6 @@ def test_killed_at_a_bad_moment(
 ) -> None:
     spec = convert_spec(tmp_path / "root", raw)
     assert_one_death_costs_nothing(spec, undisturbed, function, call, shards_left)
-
-
-def test_killed_at_any_moment_again_and_again(tmp_path: Path, raw: Path, undisturbed: dict[str, bytes]) -> None:
-    assert_many_deaths_cost_nothing(convert_spec(tmp_path / "root", raw), undisturbed)
 
 
 def test_two_at_once_both_end_well(tmp_path: Path, raw: Path, undisturbed: dict[str, bytes]) -> None:

@@ -100,8 +100,8 @@ class Conversion(_Conversion):
 
     def _opened(self) -> Any:
         source = open_source("cifar10", self.spec.source, self.store.scratch)
-        block, labels = RowBlock("many", "", RECORDS), {"label": np.broadcast_to(np.uint8(1), RECORDS)}
-        splits = [replace(split, blocks=(block,), labels=labels, kept=None) for split in source.splits]
+        block, targets = RowBlock("many", "", RECORDS), {"label": np.broadcast_to(np.uint8(1), RECORDS)}
+        splits = [replace(split, blocks=(block,), targets=targets, kept=None) for split in source.splits]
         return ManySplits("cifar10", source.class_names, source.files, tuple(splits))
 
 

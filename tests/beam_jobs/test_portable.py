@@ -7,13 +7,11 @@ from pathlib import Path
 
 import pytest
 from apache_beam.runners.portability.local_job_service import LocalJobServicer
-from raw_cifar import convert_spec, write_raw_cifar
+from raw_cifar import contents, convert_spec, write_raw_cifar
 
 from podline.beam_jobs.conversion import convert
 from podline.errors import StoreError
 from podline.progress import Event, Reporter, silent
-from podline.stages.specs import ConvertSpec
-from podline.store.opening import open_store
 
 
 @pytest.fixture
@@ -23,11 +21,6 @@ def elsewhere(tmp_path: Path) -> Iterator[dict[str, object]]:
     port = service.start_grpc_server()
     yield {"engine": f"job-server:localhost:{port}", "beam_options": ("--environment_type=LOOPBACK",)}
     service.stop()
-
-
-def contents(spec: ConvertSpec) -> dict[str, bytes]:
-    store = open_store(spec.root)
-    return {name: store.read_bytes(name) for name in store.list("datasets") if "/stages/" not in name}
 
 
 def test_loopback_workers_write_the_same_bytes(tmp_path: Path, elsewhere: dict[str, object]) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import random
 import shutil
 import signal
 import subprocess
@@ -17,9 +15,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from dask_cluster import can_unshare
-from engine_sources import KINDS, contents, specs
-from killed_conversions import convert_elsewhere, start
-from raw_cifar import convert_spec, write_raw_cifar
+from engine_sources import KINDS, specs
+from raw_cifar import contents, convert_spec, write_raw_cifar
 from worker_pool import can_have_network, worker_pool
 
 from podline.beam_jobs import decoding
@@ -107,32 +104,6 @@ def test_a_pool_whose_python_has_no_beam_is_found_by_the_check(tmp_path: Path, g
         answer = CliRunner().invoke(cli, command)
     assert "no worker gave a sign of life for 15 s" in str(answer.exception)
     assert open_store(gcs_root).list() == []
-
-
-@needs_namespaces
-def test_kills_at_random_moments(tmp_path: Path, hidden: Path, gcs: str, gcs_root: str) -> None:
-    here = specs(hidden / "undisturbed", "images", shard_bytes=4_000)
-    convert(here, silent())
-    for number, victim in enumerate(["pool", "prism", "driver"] * 3):
-        there = here.model_copy(update={"root": f"{gcs_root}root{number}"})
-        with prism() as server, contextlib.ExitStack() as stack:
-            pool = worker_pool(tmp_path / f"{number}", hidden, {"STORAGE_EMULATOR_HOST": gcs})
-            options = ("--environment_type=EXTERNAL", f"--environment_config={stack.enter_context(pool)}")
-            there = there.model_copy(update={"engine": f"job-server:{server}", "beam_options": options})
-            driver = start(convert_elsewhere, gcs, hidden / f"cache{number}", there, 20)
-            time.sleep(random.uniform(0.5, 8))
-            if victim == "pool":
-                stack.close()
-            elif victim == "driver":
-                with contextlib.suppress(ProcessLookupError):  # it may be done by then
-                    os.kill(driver.pid or 0, signal.SIGKILL)
-            else:
-                os.kill(newest_prism(), signal.SIGKILL)
-            driver.join(120)
-            assert driver.exitcode in ({0, -signal.SIGKILL} if victim == "driver" else {0, EngineLostError.exit_code})
-        convert(there.model_copy(update={"engine": "local", "beam_options": ()}), silent())
-        assert contents(there) == contents(here)
-        assert open_store(there.root).list("jobs") == []
 
 
 def newest_prism() -> int:

@@ -10,13 +10,7 @@ from raw_cifar import convert_spec, write_raw_cifar
 from small_dataset import FINGERPRINT
 
 from podline.beam_jobs.conversion import convert
-from podline.documents.manifest import (
-    MANIFEST,
-    Manifest,
-    dataset_folder,
-    manifest_digest,
-    read_manifest,
-)
+from podline.documents.manifest import MANIFEST, Manifest, dataset_folder, manifest_digest, read_manifest
 from podline.errors import ArtifactError
 from podline.progress import silent
 from podline.recipes.registry import get

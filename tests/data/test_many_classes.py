@@ -39,13 +39,6 @@ def test_labels_come_back_from_a_folder(tmp_path: Path) -> None:
             np.testing.assert_array_equal(found[name], values[order])
 
 
-def test_labels_come_from_a_bucket(gcs_root: str) -> None:
-    manifest = publish(gcs_root)
-    reader = open_split(open_store(gcs_root), FOLDER, manifest, "train")
-    order = np.array([7, 140, 3])
-    np.testing.assert_array_equal(reader.gather(order)["label"], SPLITS["train"]["label"][order])
-
-
 def test_class_counts_are_of_all_classes(tmp_path: Path) -> None:
     manifest = publish(tmp_path)
     for name, columns in SPLITS.items():

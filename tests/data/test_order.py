@@ -32,11 +32,7 @@ def test_each_place_of_a_shuffle_has_an_id_of_its_own(seed: int, count: int, dat
 def test_a_shuffle_never_changes_between_versions() -> None:
     assert order.shuffled(7, "shards", 12, np.arange(12)).tolist() == [9, 10, 11, 2, 4, 3, 0, 6, 8, 5, 1, 7]
     places = np.array([0, 1, 999_999_999])
-    assert order.shuffled(7, "shards", 10**9, places).tolist() == [
-        364308403,
-        11968005,
-        959848053,
-    ]
+    assert order.shuffled(7, "shards", 10**9, places).tolist() == [364308403, 11968005, 959848053]
 
 
 @pytest.mark.parametrize("count", [2, 3, 5, 10, 16])

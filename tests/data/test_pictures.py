@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import contextlib
 import io
 import struct
 import zlib
@@ -80,21 +79,6 @@ def test_floating_point_numbers_are_refused():
     Image.fromarray(np.ones((4, 6), np.float32)).save(stream, "TIFF")
     with pytest.raises(PictureError, match="holds floating-point numbers"):
         picture_of(stream.getvalue())
-
-
-@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF", "GIF", "BMP"])
-def test_damaged_files_are_pictures_or_said_to_be_damaged(kind):
-    stream, rng = io.BytesIO(), np.random.default_rng(0)
-    Image.fromarray(PIXELS).save(stream, kind)
-    for number in range(60):
-        data = bytearray(stream.getvalue())
-        if number % 3:
-            for place in rng.integers(0, len(data), 3):
-                data[place] = rng.integers(256)
-        else:
-            del data[rng.integers(len(data)) :]
-        with contextlib.suppress(PictureError):
-            assert picture_of(bytes(data)).pixels.shape[2] == 3
 
 
 def bomb(width):

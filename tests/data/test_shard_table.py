@@ -11,14 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from podline.cli import cli
-from podline.documents.manifest import (
-    FieldInfo,
-    FileInfo,
-    Manifest,
-    SplitInfo,
-    publish_manifest,
-    read_manifest,
-)
+from podline.documents.manifest import FieldInfo, FileInfo, Manifest, SplitInfo, publish_manifest, read_manifest
 from podline.documents.shard_table import ShardInfo, ShardTable
 from podline.store.opening import open_store
 

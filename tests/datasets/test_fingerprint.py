@@ -26,8 +26,7 @@ def test_it_is_this_one() -> None:
 
 
 @pytest.mark.parametrize(
-    "settings",
-    [{"workers": 4}, {"root": "elsewhere"}, {"source": "elsewhere"}, {"beam_options": ("--streaming",)}],
+    "settings", [{"workers": 4}, {"root": "elsewhere"}, {"source": "elsewhere"}, {"beam_options": ("--streaming",)}]
 )
 def test_where_and_how_make_no_difference(settings: dict[str, object]) -> None:
     assert fingerprint(spec(**settings), FILES) == fingerprint(spec(), FILES)

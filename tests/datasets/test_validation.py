@@ -148,8 +148,7 @@ def test_a_shard_of_another_size(store: Store, manifest: Manifest, damage: str) 
 
 
 @pytest.mark.parametrize(
-    ("field", "value"),
-    [("class_counts", (12,) * 10), ("mean", (1.0, 2.0, 3.0)), ("std", (0.0, 0.0, 0.0))],
+    ("field", "value"), [("class_counts", (12,) * 10), ("mean", (1.0, 2.0, 3.0)), ("std", (0.0, 0.0, 0.0))]
 )
 def test_a_manifest_that_says_something_else(store: Store, manifest: Manifest, field: str, value: tuple) -> None:
     train, test = manifest.splits

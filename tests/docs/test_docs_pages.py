@@ -13,7 +13,9 @@ import pytest
 
 PROJECT = Path(__file__).parents[2]
 DOCS = sorted((PROJECT / "docs").rglob("*.md"))
-OTHERS = [PROJECT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "benchmarks/RESULTS.md")]
+OTHERS = [
+    PROJECT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "benchmarks/RESULTS.md")
+]
 LONGEST_SENTENCE, MOST_WORDS, README_LINES = 25, 27_000, 120
 
 

@@ -58,7 +58,8 @@ def test_whoever_follows_the_tutorial_sees_what_it_shows(name: str, tmp_path: Pa
         said = (done.stderr + done.stdout).replace(f"{tmp_path}", "…")
         expected = 3 if any(each.startswith("podline: error") for each in shown) else 0
         assert done.returncode == expected, f"{line}\n{said}"
-        names |= dict(zip(RUN.findall("\n".join(shown)), RUN.findall(said), strict=True))
+        if runs := RUN.findall("\n".join(shown)):
+            names |= dict(zip(runs, RUN.findall(said), strict=True))
         kinds = {kind_of(each) for each in said.splitlines()}
         missing = [each for each in shown if each != "…" and kind_of(each) not in kinds]
         assert not missing, f"{line}\n{said}"

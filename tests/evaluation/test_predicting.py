@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from pose_oracle import RECIPE
 from small_coco import publish_people
-from small_dataset import CLASS_NAMES, FINGERPRINT, drawn, publish_dataset
+from small_dataset import CLASS_NAMES, FINGERPRINT, drawn, publish_dataset, small_recipe
 
 from podline import notebook
 from podline.errors import SourceError, StoreError
 from podline.evaluation.predicting import run
 from podline.progress import Reporter, silent
 from podline.recipes.durations import Duration
-from podline.recipes.settings import ModelSettings, Recipe, ScheduleSettings
+from podline.recipes.settings import ScheduleSettings
 from podline.stages.specs import TrainSpec
 from podline.stages.tools import PredictSpec
 from podline.training.train import train
@@ -25,14 +25,8 @@ from podline.training.train import train
 def classifier(tmp_path_factory) -> TrainSpec:
     root = tmp_path_factory.mktemp("classes")
     publish_dataset(root)
-    recipe = Recipe(
-        name="t",
-        dataset="sample",
-        model=ModelSettings(kind="linear"),
-        batch_size=16,
-        duration=Duration(epochs=3),
-        schedule=ScheduleSettings(kind="constant", learning_rate=0.05),
-    )
+    faster = ScheduleSettings(kind="constant", learning_rate=0.05)
+    recipe = small_recipe(batch_size=16, duration=Duration(epochs=3), schedule=faster)
     spec = TrainSpec(root=str(root), recipe=recipe, fingerprint=FINGERPRINT)
     train(spec, silent())
     return spec

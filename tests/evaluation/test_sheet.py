@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
-from small_dataset import CLASS_NAMES, FINGERPRINT, drawn, publish_dataset
+from small_dataset import CLASS_NAMES, FINGERPRINT, drawn, publish_dataset, small_recipe
 
 from podline import notebook
 from podline.data.order import TrainingOrder
@@ -19,22 +19,14 @@ from podline.input.augmentation import augment
 from podline.kinds.classification import sheet as class_sheet
 from podline.progress import silent
 from podline.recipes.durations import Duration
-from podline.recipes.settings import AugmentationSettings, FitSettings, ModelSettings, OptimizerSettings, Recipe
+from podline.recipes.settings import AugmentationSettings, FitSettings, OptimizerSettings
 from podline.stages.specs import TrainSpec
 from podline.stages.tools import ShowSpec
 from podline.store.opening import open_store
 from podline.training.train import train
 
 CHANCE = AugmentationSettings(pad=1, flip=True, cutout=3)
-RECIPE = Recipe(
-    name="t",
-    dataset="sample",
-    model=ModelSettings(kind="linear"),
-    batch_size=8,
-    duration=Duration(steps=12),
-    optimizer=OptimizerSettings(kind="adam"),
-    augmentation=CHANCE,
-)
+RECIPE = small_recipe(duration=Duration(steps=12), optimizer=OptimizerSettings(kind="adam"), augmentation=CHANCE)
 SHOWN = 5
 
 

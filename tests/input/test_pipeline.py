@@ -70,17 +70,6 @@ def test_a_batch_is_the_examples_that_the_order_says_as_they_were_converted(fold
         assert np.array_equal(batch["label"], source["label"][ids])
 
 
-def test_plain_tensorflow_reads_the_same_examples_from_the_same_files(folder, manifest):
-    files = [str(folder / shard.file) for shard in manifest.split("train").shards]
-    features = {"image": tf.io.FixedLenFeature((), tf.string), "label": tf.io.FixedLenFeature((), tf.int64)}
-    plain = [tf.io.parse_single_example(record, features) for record in tf.data.TFRecordDataset(files)]
-    reader = SplitReader(folder.joinpath, manifest, "train")
-    ours = reader.gather(np.arange(TRAIN), FIELDS)
-    assert len(files) > 1
-    assert [example["image"].numpy() for example in plain] == [image.tobytes() for image in ours["image"]]
-    assert [int(example["label"]) for example in plain] == ours["label"].tolist()
-
-
 def test_pixels_stay_uint8_and_every_shape_is_static(folder, manifest):
     assert training(folder, manifest, CHANCE).dataset(0, 1).element_spec == {
         "image": tf.TensorSpec((8, 8, 8, 3), tf.uint8),

@@ -11,8 +11,9 @@ from typing import Any
 
 import dask_cluster
 import pytest
-from engine_sources import contents, specs
+from engine_sources import specs
 from prefect import flow
+from raw_cifar import contents
 
 from podline.beam_jobs.conversion import convert
 from podline.progress import silent

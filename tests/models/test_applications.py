@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 import keras
@@ -34,35 +35,41 @@ def network(kind: str, image_shape: tuple[int, int, int] = SHAPE, **settings: ob
     return build_model(ModelSettings.model_validate({"kind": kind, **settings}), image_shape, 5, [9.0] * 3, [2.0] * 3)
 
 
-@pytest.fixture(scope="module", params=list(KERAS))
-def published(request, tmp_path_factory) -> tuple[str, keras.Model, Path]:
-    """A name, Keras's own model with weights of chance, and a folder with its files."""
-    folder = tmp_path_factory.mktemp("weights")
+@functools.cache
+def published(kind: str) -> keras.Model:
+    """Keras's own model with weights of chance."""
     # Whoever published the weights had built nothing before.
-    model = named_as_first(KERAS[request.param](input_shape=SHAPE, include_top=False, weights=None, pooling="avg"))
+    model = named_as_first(KERAS[kind](input_shape=SHAPE, include_top=False, weights=None, pooling="avg"))
     chance = np.random.default_rng(0)
     around = [float(variable.name in {"gamma", "moving_variance", "variable"}) for variable in model.weights]
     model.set_weights([chance.normal(a, 0.05, w.shape) for a, w in zip(around, model.get_weights(), strict=True)])
-    model.save(folder / "model.keras")
-    model.save_weights(folder / "model.weights.h5")
-    keras.src.legacy.saving.legacy_h5_format.save_model_to_hdf5(model, str(folder / "model.h5"))
-    np.savez(folder / "model.npz", **{variable.path: variable.numpy() for variable in model.weights})
-    tf.saved_model.save(_variables_of(model), str(folder / "saved"))
-    return request.param, model, folder
+    return model
 
 
-def _variables_of(model: keras.Model) -> tf.Module:
+def saved_variables(model: keras.Model, file: str) -> None:
     module = tf.Module()
     module.kept = [tf.Variable(variable.numpy(), name=variable.path) for variable in model.weights]
-    return module
+    tf.saved_model.save(module, file)
 
 
-@pytest.mark.parametrize("file", ["model.keras", "model.weights.h5", "model.h5", "model.npz", "saved"])
-def test_with_the_weights_of_a_file_features_are_those_of_keras(published, file):
-    kind, keras_model, folder = published
-    model = network(kind)
+SAVE = {
+    "model.keras": lambda model, file: model.save(file),
+    "model.weights.h5": lambda model, file: model.save_weights(file),
+    "model.h5": keras.src.legacy.saving.legacy_h5_format.save_model_to_hdf5,
+    "model.npz": lambda model, file: np.savez(file, **{each.path: each.numpy() for each in model.weights}),
+    "saved": saved_variables,
+}
+SMALL, *LARGER = KERAS
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [*((SMALL, name) for name in SAVE), *((kind, "model.h5") for kind in LARGER)]
+)
+def test_with_the_weights_of_a_file_features_are_those_of_keras(tmp_path: Path, kind: str, name: str):
+    keras_model, model, file = published(kind), network(kind), tmp_path / name
+    SAVE[name](keras_model, str(file))
     state = TrainingState(model, OptimizerSettings(kind="sgd", momentum=0.0), average_decay=0.9)
-    taken = take_weights(state, InitSettings(file=str(folder / file), sha256=weights_sha256(folder / file)))
+    taken = take_weights(state, InitSettings(file=str(file), sha256=weights_sha256(file)))
     assert (taken.missing, taken.other_shape, taken.unused) == (("classifier",), (), ())
     images = np.random.default_rng(1).integers(0, 256, (3, *SHAPE), dtype=np.uint8)
     expected = np.asarray(keras_model(images.astype(np.float32), training=False))

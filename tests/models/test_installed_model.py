@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from keras import layers
-from support.extending import code_of, install
+from support.extending import answer, code_of, install
 
 from podline.errors import SettingsError
 from podline.models.batch_layers import FusedBatchNormalization
@@ -380,20 +380,6 @@ def test_an_optimizer_that_cannot_be_used_is_refused_by_name(odd: Any, make: Any
         build_optimizer(OptimizerSettings(kind="odd"))
 
 
-def podline(folder: Path, packages: Path | None, *words: str, code: int = 0) -> Any:
-    """The document that a command prints."""
-    done = subprocess.run(
-        [sys.executable, "-m", "podline.cli", *words, "--json"],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(packages or "")},
-    )
-    assert done.returncode == code, done.stderr
-    return json.loads(done.stdout)
-
-
 def killed(folder: Path, packages: Path, *words: str) -> None:
     """Runs a training until its first checkpoint is there, and kills it."""
     command = [sys.executable, "-m", "podline.cli", *words]
@@ -404,21 +390,20 @@ def killed(folder: Path, packages: Path, *words: str) -> None:
     assert process.returncode == -signal.SIGKILL
 
 
-def test_a_layer_of_a_class_of_one_s_own_is_found_when_the_run_is_judged(tmp_path: Path) -> None:
+def test_a_layer_of_a_class_of_one_s_own_is_found_when_the_run_is_judged(
+    tmp_path: Path, answered: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     toml = '[project.entry-points."podline.models"]\nscaled = "own_layer:scaled"\n'
     packages = install(tmp_path / "site", {"own_layer": OWN_LAYER}, toml)
-    subprocess.run(
-        [sys.executable, "-m", "podline.cli", "data", "draw", "drawn", "--train", "1000"], check=True, cwd=tmp_path
-    )
-    podline(tmp_path, packages, "convert", "sample", "--source", "drawn", "--root", "root")
-    words = ("sample", "--model", "scaled", "--steps", "200", "--learning-rate", "0.003", "--root", "root")
-    words = (*words, "--set", "optimizer.kind=adam")
-    run = podline(tmp_path, packages, "train", *words)["run"]
-    podline(tmp_path, packages, "evaluate", run, "--root", "root")
-    podline(tmp_path, packages, "report", run, "--root", "root")
+    monkeypatch.syspath_prepend(packages)
+    answered("convert", "sample", "--source", "drawn")
+    words = ("sample", "--model", "scaled", "--steps", "200", "--learning-rate", "0.003")
+    run = answered("train", *words, "--set", "optimizer.kind=adam")["run"]
+    answer(tmp_path, packages, "evaluate", run)  # by a process that has not built the model
+    answered("report", run)
     page = (tmp_path / "root" / "runs" / run / "report.html").read_text()
     assert "without those of scale (Scale), which are unknown" in page
-    podline(tmp_path, packages, "models", "promote", run, "--root", "root", "--anyway", "--reason", "a test")
+    answered("models", "promote", run, "--anyway", "--reason", "a test")
 
 
 @pytest.mark.slow
@@ -426,38 +411,39 @@ def test_from_the_first_step_to_the_champion(packages: Path, tmp_path: Path) -> 
     subprocess.run(
         [sys.executable, "-m", "podline.cli", "data", "draw", "drawn", "--train", "600"], check=True, cwd=tmp_path
     )
-    for root in ("root", "undisturbed"):
-        podline(tmp_path, packages, "convert", "sample", "--source", "drawn", "--root", root)
+    (tmp_path / "undisturbed").mkdir()
+    for folder in (tmp_path, tmp_path / "undisturbed"):
+        answer(folder, packages, "convert", "sample", "--source", str(tmp_path / "drawn"))
     own = ("--set", "optimizer.kind=lion", "--set", "model.options.heads=2", "--set", "deterministic=true")
     train = ("train", "vit-sample", "--steps", "150", *own, "--set", "checkpoint_steps=10")
     killed(tmp_path, packages, *train, "--root", "root")
-    trained = podline(tmp_path, packages, *train, "--root", "root")
+    trained = answer(tmp_path, packages, *train)
     assert trained["resumed_from"]
-    undisturbed = podline(tmp_path, packages, *train, "--root", "undisturbed")
+    undisturbed = answer(tmp_path / "undisturbed", packages, *train)
     assert undisturbed["resumed_from"] == []
     assert (trained["run"], trained["weights_sha256"]) == (undisturbed["run"], undisturbed["weights_sha256"])
 
     # From here on it needs the package no more.
     run = trained["run"]
-    evaluated = podline(tmp_path, None, "evaluate", run, "--root", "root")
+    evaluated = answer(tmp_path, None, "evaluate", run)
     assert 0 < evaluated["metrics"]["top1"]["value"] < 1
     folder = tmp_path / "root" / "runs" / run
     described = json.loads((folder / "model" / "description.json").read_text())
-    told = podline(tmp_path, packages, "models", "describe", "vit-sample", *own)
+    told = answer(tmp_path, packages, "models", "describe", "vit-sample", *own, root=())
     assert told == described
     assert "MultiHeadAttention" in {layer["kind"] for layer in told["layers"]}
-    podline(tmp_path, None, "models", "promote", run, "--root", "root", "--anyway", "--reason", "a first one")
+    answer(tmp_path, None, "models", "promote", run, "--anyway", "--reason", "a first one")
     images = np.random.default_rng(0).integers(0, 256, (4, *SHAPE), dtype=np.uint8)
     plain = keras.models.load_model(folder / "model" / "model.keras", compile=False)(images, training=False)
     saved = tf.saved_model.load(str(folder / "model" / "saved_model"))
     served = saved.signatures["serve"](tf.constant(images))
-    [answer] = served.values()
-    np.testing.assert_allclose(answer, plain, rtol=0, atol=1e-4)  # other float32 operations
+    [logits] = served.values()
+    np.testing.assert_allclose(logits, plain, rtol=0, atol=1e-4)  # other float32 operations
 
-    podline(tmp_path, None, "report", run, "--root", "root")
+    answer(tmp_path, None, "report", run)
     assert "block2_attention" in (folder / "report.html").read_text()
-    [entry] = podline(tmp_path, None, "models", "list", "--root", "root")
+    [entry] = answer(tmp_path, None, "models", "list")
     assert entry["run"] == run
-    assert podline(tmp_path, None, "runs", "list", "--root", "root")
-    error = podline(tmp_path, None, "train", "sample", "--model", "vit", "--root", "root", code=2)["error"]
+    assert answer(tmp_path, None, "runs", "list")
+    error = answer(tmp_path, None, "train", "sample", "--model", "vit", code=2)["error"]
     assert error["message"].startswith("recipe sample: there is no model 'vit'; ")

@@ -59,7 +59,7 @@ def points(monkeypatch: pytest.MonkeyPatch) -> list[EntryPoint]:
     return found
 
 
-@pytest.mark.parametrize("name", datasets.SHIPPED)
+@pytest.mark.parametrize("name", datasets.DATA_SETS)
 def test_what_a_shipped_one_names_is_there(name: str) -> None:
     dataset = datasets.find(name)
     for place in (dataset.open, dataset.settings, dataset.draw, dataset.published):

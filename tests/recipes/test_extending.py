@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import subprocess
-import sys
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.extending import code_of
+from support.extending import answer, code_of
 
 from podline import entry_points
 from podline.errors import SettingsError
@@ -30,32 +27,17 @@ def recipe_file(tmp_path: Path) -> Path:
     return file
 
 
-def answer(folder: Path, *words: str, code: int = 0, **environment: str) -> Any:
-    """The document that a command prints."""
-    command = [sys.executable, "-m", "podline.cli", *words, "--root", str(folder / "root"), "--json"]
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, cwd=folder, env={**os.environ, **environment}
-    )
-    assert done.returncode == code, done.stderr
-    return json.loads(done.stdout)
-
-
-def test_a_recipe_in_a_file_is_trained_and_its_run_needs_the_file_no_more(recipe_file: Path) -> None:
-    folder = recipe_file.parent
-    subprocess.run(
-        [sys.executable, "-m", "podline.cli", "data", "draw", "drawn", "--train", "500"], check=True, cwd=folder
-    )
-    answer(folder, "convert", "./my_recipe.py", "--source", "drawn")
-    trained = answer(folder, "train", "./my_recipe.py", *SHORT)
+def test_a_recipe_in_a_file_is_trained_and_its_run_needs_the_file_no_more(recipe_file: Path, answered: Any) -> None:
+    answered("convert", "./my_recipe.py", "--source", "drawn")
+    run = answered("train", "./my_recipe.py", *SHORT)["run"]
     recipe_file.unlink()
-    run = trained["run"]
     assert re.fullmatch(r"wide-sample-[0-9a-f]{12}", run)
-    again = answer(folder, "train", run)
+    again = answer(recipe_file.parent, None, "train", run)  # by a process that has never seen the file
     assert (again["run"], again["reused"]) == (run, True)
-    assert answer(folder, "evaluate", run)["run"] == run
-    assert answer(folder, "report", run)["html"] == f"runs/{run}/report.html"
-    assert answer(folder, "train", run, "--seed", "1", "--show-spec")["recipe"]["seed"] == 1
-    error = answer(folder, "train", "wide-sample-0123456789ab", code=5)["error"]["message"]
+    assert answered("evaluate", run)["run"] == run
+    assert answered("report", run)["html"] == f"runs/{run}/report.html"
+    assert answered("train", run, "--seed", "1", "--show-spec")["recipe"]["seed"] == 1
+    error = answered("train", "wide-sample-0123456789ab", code=5)["error"]["message"]
     assert "`podline runs list` shows the runs that there are" in error
 
 

@@ -51,10 +51,7 @@ def test_one_length_takes_the_place_of_another() -> None:
         ({"model.kind": "vgg"}, "recipe tiny: there is no model 'vgg'; known: linear, resnet, mobilenetv2"),
         ({"model": 3}, "recipe tiny: model = 3: "),
         ({"duration.steps.more": 3}, "no 'duration.steps.more'"),
-        (
-            {"task.side": 64},
-            "a recipe has no 'task.side'",
-        ),
+        ({"task.side": 64}, "a recipe has no 'task.side'"),
     ],
 )
 def test_an_override_that_cannot_be_is_one_clear_line(changes: dict[str, object], message: str) -> None:

@@ -8,6 +8,7 @@ import signal
 import stat
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +146,19 @@ def test_a_large_file_goes_up_in_pieces_and_comes_back(store: Store, tmp_path: P
 def test_nothing_temporary_stays(store: Store) -> None:
     store.publish_bytes("name", b"one")
     assert list((store.scratch / "tmp").iterdir()) == []
+
+
+def test_folders_go_with_their_last_file_while_others_write_there(folder: FolderStore) -> None:
+    def work(worker: int) -> None:
+        for number in range(200):
+            name = f"jobs/one/{worker}-{number}"
+            folder.publish_bytes(name, b"content", flush=bool(number % 2))
+            folder.delete(name)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
+    assert not (folder.root / "jobs").exists()
+    assert folder.root.is_dir()
 
 
 def test_a_name_cannot_leave_the_store(store: Store) -> None:

@@ -23,7 +23,7 @@ from podline.data.images.opening import ImagesSource, open_images
 from podline.data.images.parsing import found_layout
 from podline.data.images.settings import ClassesSettings
 from podline.data.sources.remote import on_this_machine
-from podline.recipes.datasets import SHIPPED
+from podline.recipes import datasets
 
 KINDS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF")
 CLASSES = ("cat", "日本 dog", "Åse")
@@ -70,7 +70,7 @@ def as_folders(folder: Path, classes: Images) -> Path:
 def opened(folder: Path, **settings: Any) -> ImagesSource:
     """Images 16 pixels large, out of a source; the cache is beside it."""
     settings = {"side": 16, **settings}
-    return open_images(SHIPPED["images"], str(folder), ClassesSettings(**settings), folder.parent / "work")
+    return open_images(datasets.find("images"), str(folder), ClassesSettings(**settings), folder.parent / "work")
 
 
 def items(source: str, work: Path) -> list[Item]:

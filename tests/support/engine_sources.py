@@ -12,7 +12,6 @@ from drawn_images import as_folders, drawn, encoded, images
 from raw_cifar import write_raw_cifar
 
 from podline.stages.specs import ConvertSpec
-from podline.store.opening import open_store
 
 KINDS = ("cifar", "coco", "images", "keypoints")
 
@@ -69,9 +68,3 @@ _OF_KIND = {
     "images": _images,
     "keypoints": _keypoints,
 }
-
-
-def contents(spec: ConvertSpec) -> dict[str, bytes]:
-    """Return what a conversion left beside its completion record."""
-    store = open_store(spec.root)
-    return {name: store.read_bytes(name) for name in store.list("datasets") if "/stages/" not in name}

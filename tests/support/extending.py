@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+ROOT = ("--root", "root")
 PAGES = Path(__file__).parents[2] / "docs" / "how-to"
 
 
@@ -32,3 +38,17 @@ def install(folder: Path, modules: Mapping[str, str], toml: str) -> Path:
     written = re.sub(r'\[project\.entry-points\."([\w.]+)"\]', r"[\1]", toml)
     (about / "entry_points.txt").write_text(written.replace('"', ""))
     return folder
+
+
+def answer(folder: Path, packages: Path | None, *words: str, code: int = 0, root: tuple[str, ...] = ROOT) -> Any:
+    """The document that a command prints, run in a folder by a process that finds these packages."""
+    done = subprocess.run(
+        [sys.executable, "-m", "podline.cli", *words, *root, "--json"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(packages or "")},
+    )
+    assert done.returncode == code, done.stderr
+    return json.loads(done.stdout)

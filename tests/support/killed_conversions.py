@@ -7,9 +7,10 @@ import multiprocessing
 import os
 import signal
 import sys
-import time
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+
+from raw_cifar import contents
 
 from podline.beam_jobs.conversion import convert
 from podline.errors import PodlineError
@@ -17,17 +18,11 @@ from podline.progress import silent
 from podline.settings import Settings
 from podline.stages.specs import ConvertSpec
 from podline.stages.table import CONVERT
-from podline.store.opening import open_store
 from podline.supervision.supervisor import run_stage
 
 # One server imports Beam once; every conversion that is to be killed is a fork of it.
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(["podline.beam_jobs.conversion"])
-
-
-def contents(spec: ConvertSpec) -> dict[str, bytes]:
-    store = open_store(spec.root)
-    return {name: store.read_bytes(name) for name in store.list("datasets") if "/stages/" not in name}
 
 
 def convert_and_die(spec: ConvertSpec, function: str, call: int) -> None:
@@ -90,18 +85,6 @@ def assert_one_death_costs_nothing(
     assert contents(spec) == undisturbed
     assert_nothing_is_left_over(spec)
     assert CONVERT.find(spec, silent()) is not None
-
-
-def assert_many_deaths_cost_nothing(spec: ConvertSpec, undisturbed: dict[str, bytes]) -> None:
-    """After deaths at any moments, one later than the other, the bytes are the same."""
-    for tenths in range(8):
-        process = start(convert_silently, spec)
-        time.sleep(tenths / 10)
-        process.kill()
-        process.join(240)
-    convert(spec, silent())
-    assert contents(spec) == undisturbed
-    assert_nothing_is_left_over(spec)
 
 
 def assert_nothing_is_left_over(spec: ConvertSpec) -> None:

@@ -38,6 +38,12 @@ def convert_spec(root: Path, source: Path, /, **settings: object) -> ConvertSpec
     )
 
 
+def contents(spec: ConvertSpec) -> dict[str, bytes]:
+    """All that a conversion publishes but its completion record, which says how long it took."""
+    store = open_store(spec.root)
+    return {name: store.read_bytes(name) for name in store.list("datasets") if "/stages/" not in name}
+
+
 def convert_plainly(spec: ConvertSpec) -> Manifest:
     """The same folder that a conversion makes but for the files that only TFDS and later conversions read."""
     store = open_store(spec.root)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -25,6 +26,7 @@ from podline.documents.manifest import (
 from podline.documents.shard_table import ShardInfo, ShardTable
 from podline.frozen import JsonObject
 from podline.kinds.table import kind_named
+from podline.recipes.settings import ModelSettings, Recipe, ScheduleSettings
 from podline.stages.specs import ConvertResult
 from podline.store.contract import Store
 from podline.store.opening import open_store
@@ -47,6 +49,17 @@ def drawn(count: int, seed: int, side: int = 8) -> dict[str, np.ndarray]:
         level + np.where(labels[:, None, None, None] == 1, stripes, 0) + random.normal(0, 40, (count, side, side, 3))
     )
     return {"image": images.clip(0, 255).astype(np.uint8), "label": labels}
+
+
+def small_recipe(**values: Any) -> Recipe:
+    """A recipe that trains a linear model on it: 12 steps of 8 are an epoch of 96 examples."""
+    usual = {
+        "model": ModelSettings(kind="linear"),
+        "batch_size": 8,
+        "evaluation_batch_size": 16,
+        "schedule": ScheduleSettings(kind="constant", learning_rate=0.01),
+    }
+    return Recipe(name="t", dataset="sample", **(usual | values))
 
 
 def encoded(layout: RecordLayout, columns: Mapping[str, np.ndarray]) -> tfrecord.Bytes:

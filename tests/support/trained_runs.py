@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from small_dataset import FINGERPRINT
+from small_dataset import FINGERPRINT, small_recipe
 
 from podline.evaluation.evaluate import evaluate
 from podline.ledger.recording import recorded
 from podline.progress import silent
 from podline.recipes.durations import Duration
-from podline.recipes.settings import ModelSettings, Recipe, ScheduleSettings
 from podline.settings import Settings
 from podline.stages.specs import EvaluateSpec, TrainSpec
 from podline.store.contract import Store
@@ -19,12 +18,8 @@ from podline.training.train import train
 
 def trained(store: Store, seed: int, fingerprint: str = FINGERPRINT, **values: Any) -> str:
     """Train and evaluate the recipe ``t``; return the run's name."""
-    usual = {
-        "model": ModelSettings(kind="linear"),
-        "duration": Duration(epochs=6),
-        "schedule": ScheduleSettings(kind="constant", learning_rate=0.01),
-    }
-    recipe = Recipe(name="t", dataset="sample", batch_size=32, seed=seed, evaluate_every=None, **(usual | values))
+    usual = {"duration": Duration(epochs=6), "batch_size": 32, "evaluate_every": None}
+    recipe = small_recipe(seed=seed, **(usual | values))
     asked = TrainSpec(root=store.uri, recipe=recipe, fingerprint=fingerprint, preflight=False)
     with recorded(store, "t", "commands", silent()) as notes:
         notes.planned(recipe, Settings(), "cpu")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from small_dataset import FINGERPRINT, publish_dataset
+from small_dataset import FINGERPRINT, publish_dataset, small_recipe
 
 from podline.data.tfrecord import FRAME_BYTES, seal
 from podline.documents.any_evaluation import EVALUATION
@@ -18,20 +18,14 @@ from podline.errors import ArtifactError
 from podline.evaluation.evaluate import evaluate
 from podline.progress import Reporter, silent
 from podline.recipes.durations import Duration
-from podline.recipes.settings import ModelSettings, OptimizerSettings, Recipe, ScheduleSettings
+from podline.recipes.settings import OptimizerSettings, ScheduleSettings
 from podline.stages.from_recipe import evaluation_spec, training_spec
 from podline.stages.specs import EvaluateSpec, TrainResult, TrainSpec
 from podline.stages.table import EVALUATE, TRAIN
 from podline.store.opening import open_store
-from podline.training import loop
 from podline.training.train import train
 
-RECIPE = Recipe(
-    name="t",
-    dataset="sample",
-    model=ModelSettings(kind="linear"),
-    batch_size=8,
-    evaluation_batch_size=16,
+RECIPE = small_recipe(
     duration=Duration(steps=60),
     optimizer=OptimizerSettings(kind="sgd"),
     schedule=ScheduleSettings(kind="constant", learning_rate=0.05),
@@ -43,24 +37,12 @@ RECIPE = Recipe(
 FOLDER = dataset_folder("sample", FINGERPRINT)
 
 
-@pytest.fixture(autouse=True)
-def _all_the_news(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Progress is told after every part, however fast."""
-    monkeypatch.setattr(loop, "_NEWS_SECONDS", -1.0)
-
-
 @pytest.fixture(scope="module")
 def unbroken(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, TrainResult]:
     """A run that nothing disturbed, and its store."""
     root = tmp_path_factory.mktemp("unbroken")
     publish_dataset(root)
     return root, train(spec_of(root), silent())
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    publish_dataset(tmp_path)
-    return tmp_path
 
 
 def spec_of(root: Path) -> TrainSpec:

@@ -9,7 +9,7 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
-from small_dataset import FINGERPRINT, publish_dataset
+from small_dataset import FINGERPRINT, publish_dataset, small_recipe
 
 from podline import notebook
 from podline.documents.metrics_log import StepsLine, read_metrics
@@ -28,23 +28,14 @@ from podline.training.searches import learning_rate_spec
 from podline.training.state import weights
 from podline.training.train import train
 
-RECIPE = Recipe(
-    name="t",
-    dataset="sample",
+RECIPE = small_recipe(
     model=ModelSettings(kind="linear", dropout=0.2),
-    batch_size=8,
     duration=Duration(steps=20),
     schedule=ScheduleSettings(kind="constant", learning_rate=0.002),
     ema_decay=0.9,
     checkpoint_steps=10,
     deterministic=True,
 )
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    publish_dataset(tmp_path)
-    return tmp_path
 
 
 def search(root: Path, recipe: Recipe = RECIPE, **values: Any) -> Any:

@@ -3,27 +3,22 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from small_dataset import FINGERPRINT, publish_dataset
+from dying_runs import killed_at, losses
+from small_dataset import FINGERPRINT, publish_dataset, small_recipe
 
-from podline.documents.metrics_log import StepsLine, read_events, read_metrics
+from podline.documents.metrics_log import read_events, read_metrics
 from podline.errors import ArtifactError, SettingsError
-from podline.progress import Reporter, silent
+from podline.progress import silent
 from podline.recipes.durations import Duration
-from podline.recipes.settings import AugmentationSettings, ModelSettings, OptimizerSettings, Recipe, ScheduleSettings
+from podline.recipes.settings import AugmentationSettings, ModelSettings, OptimizerSettings, ScheduleSettings
 from podline.stages.specs import TrainResult, TrainSpec
 from podline.stages.tools import PreflightSpec
 from podline.training.train import preflight, train
 
-# 96 examples are 12 steps of 8.
-RECIPE = Recipe(
-    name="t",
-    dataset="sample",
+RECIPE = small_recipe(
     model=ModelSettings(kind="linear", dropout=0.2),
-    batch_size=8,
-    evaluation_batch_size=16,
     duration=Duration(epochs=1),
     optimizer=OptimizerSettings(kind="adam"),
-    schedule=ScheduleSettings(kind="constant", learning_rate=0.01),
     augmentation=AugmentationSettings(flip=True),
     ema_decay=0.9,
     checkpoint_steps=5,
@@ -44,11 +39,6 @@ def base(tmp_path_factory) -> tuple[Path, TrainResult]:
     return root, train(spec_of(root), silent())
 
 
-def losses(root: Path, spec: TrainSpec) -> list[float]:
-    lines = read_metrics(root / spec.folder / "metrics.jsonl")
-    return [loss for line in lines if isinstance(line, StepsLine) for loss in line.losses]
-
-
 def test_an_epoch_and_two_further_ones_are_three_to_the_last_bit(base):
     root, first = base
     whole = spec_of(root, duration=Duration(epochs=3))
@@ -61,7 +51,8 @@ def test_an_epoch_and_two_further_ones_are_three_to_the_last_bit(base):
     third = train(further, silent())
     assert (third.steps_before, third.epochs_before) == (24, 2)
     assert third.weights_sha256 == expected.weights_sha256
-    assert losses(root, spec_of(root)) + losses(root, spec) + losses(root, further) == losses(root, whole)
+    together = [loss for each in (spec_of(root), spec, further) for loss in losses(root / each.folder)]
+    assert together == losses(root / whole.folder)
     started = read_events(root / spec.folder / "events.jsonl")[0]
     assert f"12 steps further from {first.run} (weights {first.weights_sha256[:12]}, 12 steps)" in started.message
 
@@ -71,15 +62,7 @@ def test_a_run_that_trains_another_further_goes_on_where_it_was_broken_off(base)
     values = {"further": first.run, "duration": Duration(steps=9), "seed": 3}
     unbroken, broken = spec_of(root, **values), spec_of(root, **values, name="u")
 
-    class Killed(BaseException):
-        pass
-
-    def die(event: dict) -> None:
-        if event["event"] == "progress" and event["done"] >= 8:
-            raise Killed
-
-    with pytest.raises(Killed):
-        train(broken, Reporter("train", die))
+    killed_at(broken, 8)
     result = train(broken, silent())
     assert result.resumed_from == (5,)
     assert result.weights_sha256 == train(unbroken, silent()).weights_sha256

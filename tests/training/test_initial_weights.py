@@ -7,6 +7,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
+from dying_runs import killed_at
 from small_dataset import FINGERPRINT, publish_dataset
 
 from podline.documents.initial_weights import read_initial_weights
@@ -102,15 +103,7 @@ def test_a_run_that_was_broken_off_goes_on_without_the_file(base, tmp_path):
     shutil.copyfile(file, gone)
     unbroken, broken = (spec_of(root, gone, name=name) for name in ("t", "u"))
 
-    class Killed(BaseException):
-        pass
-
-    def die(event: dict) -> None:
-        if event["event"] == "progress" and event["done"] >= 4:
-            raise Killed
-
-    with pytest.raises(Killed):
-        train(broken, Reporter("train", die))
+    killed_at(broken, 4)
     expected = train(unbroken, silent())
     gone.unlink()
     result = train(broken, silent())

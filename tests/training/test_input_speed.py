@@ -13,27 +13,20 @@ from typing import Any
 
 import pytest
 import tensorflow as tf
-from small_dataset import FINGERPRINT, publish_dataset
+from small_dataset import FINGERPRINT, publish_dataset, small_recipe
 
 from podline import notebook
 from podline.data.reader import SplitReader
 from podline.errors import SettingsError, StoreError
 from podline.input import augmentation
 from podline.recipes.durations import Duration
-from podline.recipes.settings import AugmentationSettings, ModelSettings, Recipe
+from podline.recipes.settings import AugmentationSettings, ModelSettings
 from podline.stages.tools import InputSpeed
 from podline.training import input_speed
 
 # So much longer than anything that the small data set's stages do, that no hiccup of the machine makes up for it.
 SLOW = 0.3
-RECIPE = Recipe(
-    name="t",
-    dataset="sample",
-    model=ModelSettings(kind="linear"),
-    batch_size=8,
-    duration=Duration(steps=30),
-    augmentation=AugmentationSettings(flip=True),
-)
+RECIPE = small_recipe(duration=Duration(steps=30), augmentation=AugmentationSettings(flip=True))
 
 
 @pytest.fixture(scope="module")

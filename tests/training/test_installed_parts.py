@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -123,35 +119,19 @@ def test_nothing_installed_is_said() -> None:
         Registry[object]("hook", "podline.no").load("x")
 
 
-def podline(folder: Path, packages: Path, *words: str, code: int = 0) -> tuple[Any, str]:
-    """The document that a command prints, and what it says of its progress."""
-    done = subprocess.run(
-        [sys.executable, "-m", "podline.cli", *words, "--root", "root", "--json"],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(packages)},
-    )
-    assert done.returncode == code, done.stderr
-    return json.loads(done.stdout), done.stderr
-
-
-def test_a_training_has_both_and_its_name_says_so(packages: Path, tmp_path: Path) -> None:
-    subprocess.run(
-        [sys.executable, "-m", "podline.cli", "data", "draw", "drawn", "--train", "400"], check=True, cwd=tmp_path
-    )
-    podline(tmp_path, packages, "convert", "sample", "--source", "drawn")
-    short = ("--steps", "40", "--set", "model.width=0.25")
+@pytest.mark.usefixtures("brightness")
+def test_a_training_has_both_and_its_name_says_so(answered: Any, podline: Any) -> None:
+    answered("convert", "sample", "--source", "drawn")
+    short = ("train", "sample", "--steps", "40", "--set", "model.width=0.25")
     own = ("--set", 'augmentation.also={"brightness": 30}', "--set", 'hooks=["memory"]')
-    plain = podline(tmp_path, packages, "train", "sample", *short, "--show-spec")[0]
-    assert "hooks" not in plain["recipe"]
-    trained, told = podline(tmp_path, packages, "train", "sample", *short, *own)
+    assert "hooks" not in answered(*short, "--show-spec")["recipe"]
+    told = podline(*short, *own, "--root", "root").err
     assert "step 40: " in told
     assert " MB at most" in told
-    found = podline(tmp_path, packages, "train", "sample", *short, *own)[0]
-    assert (found["run"], found["reused"]) == (trained["run"], True)
-    error = podline(tmp_path, packages, "train", "sample", *short, "--set", 'hooks=["fog"]', code=2)[0]["error"]
+    again, plain = answered(*short, *own), answered(*short, "--show-spec")
+    assert again["reused"]
+    assert again["run"] != plain.get("run")
+    error = answered(*short, "--set", 'hooks=["fog"]', code=2)["error"]
     assert error["message"].startswith("there is no hook 'fog'; known: memory")
 
 

@@ -62,14 +62,15 @@ def test_a_run_that_goes_on_has_the_stops_that_it_would_have_had(start):
     assert [stretch.step for stretch in rest.seen] == [s.step for s in whole.seen if s.step > start]
 
 
-def test_slow_steps_come_in_short_parts_and_add_up_to_the_same_stretches():
-    device, recorder = Device(pace=0.4), Recorder(10)
+@pytest.mark.parametrize(("pace", "most"), [(0.4, 2), (2.5, 1)])
+def test_slow_steps_come_in_short_parts_and_add_up_to_the_same_stretches(pace: float, most: int):
+    device, recorder = Device(pace=pace), Recorder(10)
     run(device, 10, [recorder])
-    assert max(device.counts) == 2, "a part is about a second"
+    assert max(device.counts) == most, "a part is about a second"
     [stretch] = recorder.seen
     assert stretch.steps == 10
-    assert stretch.seconds == pytest.approx(4.0)
-    assert stretch.waiting == pytest.approx(1.0)
+    assert stretch.seconds == pytest.approx(10 * pace)
+    assert stretch.waiting == pytest.approx(10 * pace / 4)
 
 
 def test_the_first_part_is_one_step_and_the_end_is_always_told():

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from dying_runs import finished_after
+from dying_runs import bare_metrics, finished_after, losses
 from small_dataset import FINGERPRINT
 from small_poses import POSE, RECIPE, drawn, publish_poses
 
@@ -17,23 +17,16 @@ from podline import notebook
 from podline.data.reader import open_split
 from podline.documents.manifest import dataset_folder, read_manifest
 from podline.documents.metrics_log import EvaluationLine, StepsLine, read_metrics
-from podline.errors import ArtifactError, DivergenceError, SettingsError
-from podline.progress import Reporter, silent
+from podline.errors import DivergenceError, SettingsError
+from podline.progress import silent
 from podline.recipes.durations import Duration
 from podline.recipes.phases import PhaseSettings
 from podline.stages.specs import TrainResult, TrainSpec
-from podline.stages.tools import PreflightSpec
 from podline.store.opening import open_store
-from podline.training import loop
 from podline.training.export import load_model
-from podline.training.train import preflight, train
+from podline.training.train import train
 
 STAGES = ("stage1_paf", "stage2_paf", "stage3_heatmap")
-
-
-@pytest.fixture(autouse=True)
-def _all_the_news(monkeypatch):
-    monkeypatch.setattr(loop, "_NEWS_SECONDS", -1.0)
 
 
 def spec_of(root: Path, **values) -> TrainSpec:
@@ -50,17 +43,6 @@ def unbroken(tmp_path_factory) -> tuple[TrainSpec, TrainResult, Path]:
     spec = spec_of(root)
     result = train(spec, silent())
     return spec, result, root / spec.folder
-
-
-def bare(folder: Path) -> list[dict]:
-    """The lines without what the clock says."""
-    clock = {"seconds", "time", "examples_per_second", "waiting"}
-    return [line.model_dump(exclude=clock) for line in read_metrics(folder / "metrics.jsonl")]
-
-
-def losses(folder: Path) -> list[float]:
-    lines = read_metrics(folder / "metrics.jsonl")
-    return [loss for line in lines if isinstance(line, StepsLine) for loss in line.losses]
 
 
 def test_every_line_has_measures_of_every_stage_in_order_and_no_accuracy(unbroken):
@@ -95,21 +77,12 @@ def test_a_killed_run_goes_on_to_the_same_bits(unbroken, tmp_path):
     spec, result, folder = unbroken
     publish_poses(tmp_path)
 
-    class Killed(BaseException):
-        pass
-
-    def dying(event: dict) -> None:
-        if event["event"] == "progress" and event["done"] >= 6:
-            raise Killed
-
     again = spec_of(tmp_path)
     assert again.run == spec.run
-    with pytest.raises(Killed):
-        train(again, Reporter("train", dying))
-    resumed = train(again, silent())
+    resumed = finished_after(again, 6)
     assert resumed.resumed_from == (4,)
     assert resumed.weights_sha256 == result.weights_sha256
-    assert bare(tmp_path / again.folder) == bare(folder)
+    assert bare_metrics(tmp_path / again.folder) == bare_metrics(folder)
 
 
 @pytest.mark.slow
@@ -155,18 +128,11 @@ def test_two_replicas_train_as_one(unbroken, tmp_path):
     # Batch norm is of each replica's own half, so the two part ways; the data are the same.
     assert losses(tmp_path / spec.folder) == pytest.approx(losses(folder)[:4], rel=0.15)
     [ours, theirs] = [
-        next(line for line in bare(each) if line["kind"] == "evaluation") for each in (tmp_path / spec.folder, folder)
+        next(line for line in bare_metrics(each) if line["kind"] == "evaluation")
+        for each in (tmp_path / spec.folder, folder)
     ]
     assert (ours["step"], ours["examples"]) == (theirs["step"], theirs["examples"]) == (4, 6)
     assert ours["measures"].keys() == theirs["measures"].keys()
-
-
-def test_a_preflight_does_everything_once(tmp_path):
-    publish_poses(tmp_path)
-    found = preflight(PreflightSpec.model_validate(spec_of(tmp_path).model_dump()), silent())
-    assert (found.steps, found.batch_size, found.evaluations) == (8, 4, 2)
-    assert found.checkpoint_bytes > 0
-    assert [path for path in (tmp_path / "runs").rglob("*") if path.is_file()] == []
 
 
 def test_data_of_another_size_are_refused_with_the_way_out(tmp_path):
@@ -176,6 +142,7 @@ def test_data_of_another_size_are_refused_with_the_way_out(tmp_path):
         train(spec_of(tmp_path, task=larger), silent())
 
 
+@pytest.mark.slow
 def test_a_learning_rate_is_searched_for_like_any_other(tmp_path):
     publish_poses(tmp_path)
     # Nearly all examples in each batch: the curve of so small a data set would be noise.
@@ -204,13 +171,6 @@ def place_of(root: Path) -> tuple[int, str]:
     reader = open_split(store, folder, manifest, "train")
     file, record, offset = reader.locate(POISONED)
     return POISONED, f"record {record} of {file}, at byte {offset}"
-
-
-def test_a_joint_that_is_nowhere_is_named_before_the_first_step(poisoned):
-    example, place = place_of(poisoned)
-    with pytest.raises(ArtifactError) as caught:
-        train(spec_of(poisoned), silent())
-    assert f"example {example} of the training split ({place}) has joint 3 of person 0 at (nan, 7)" in str(caught.value)
 
 
 def test_a_loss_that_diverged_is_traced_to_the_record(poisoned):

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from small_dataset import FINGERPRINT, publish_dataset, seal
+from small_dataset import FINGERPRINT, seal, small_recipe
 
 from podline.data.records import place_of
 from podline.data.tfrecord import FRAME_BYTES
@@ -19,7 +19,7 @@ from podline.models import precision
 from podline.models.build import build_model
 from podline.progress import silent
 from podline.recipes.durations import Duration
-from podline.recipes.settings import ModelSettings, Recipe, ScheduleSettings
+from podline.recipes.settings import ModelSettings
 from podline.stages.from_recipe import pace_spec
 from podline.stages.specs import TrainSpec
 from podline.stages.table import PACE
@@ -30,24 +30,7 @@ from podline.training import train as training
 from podline.training.train import pace, preflight, train
 from podline.training.workers import Agreement
 
-# 96 examples are 12 steps of 8.
-RECIPE = Recipe(
-    name="t",
-    dataset="sample",
-    model=ModelSettings(kind="linear"),
-    batch_size=8,
-    evaluation_batch_size=16,
-    duration=Duration(steps=30),
-    schedule=ScheduleSettings(kind="constant", learning_rate=0.01),
-    evaluate_every=Duration(steps=12),
-    checkpoint_steps=8,
-)
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    publish_dataset(tmp_path)
-    return tmp_path
+RECIPE = small_recipe(duration=Duration(steps=30), evaluate_every=Duration(steps=12), checkpoint_steps=8)
 
 
 def spec_of(root: Path) -> PreflightSpec:

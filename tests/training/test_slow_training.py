@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from small_dataset import FINGERPRINT, publish_dataset
+from small_dataset import FINGERPRINT, publish_dataset, small_recipe
 
 from podline.data.reader import SplitReader
 from podline.documents.completion import read_completion
@@ -15,7 +15,6 @@ from podline.evaluation.evaluate import evaluate
 from podline.ledger.recording import recorded
 from podline.progress import Reporter, silent
 from podline.recipes.durations import Duration
-from podline.recipes.settings import ModelSettings, Recipe, ScheduleSettings
 from podline.reporting.report import report
 from podline.settings import Settings, gpus_are_hidden
 from podline.stages.specs import EvaluateSpec, ReportSpec, TrainSpec
@@ -28,17 +27,7 @@ from podline.training.train import train
 
 def night(store: Store, seed: int) -> tuple[TrainSpec, list[str]]:
     """A training; its spec, and what it warned of."""
-    recipe = Recipe(
-        name="t",
-        dataset="sample",
-        batch_size=16,
-        seed=seed,
-        evaluate_every=None,
-        summary_steps=10,
-        model=ModelSettings(kind="linear"),
-        duration=Duration(steps=60),
-        schedule=ScheduleSettings(kind="constant", learning_rate=0.01),
-    )
+    recipe = small_recipe(batch_size=16, seed=seed, evaluate_every=None, summary_steps=10, duration=Duration(steps=60))
     warnings = []
     spec = TrainSpec(root=store.uri, recipe=recipe, fingerprint=FINGERPRINT, strategy="cpu")
     with recorded(store, "t", "commands", silent()) as notes:

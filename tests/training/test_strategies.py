@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
+from dying_runs import killed_at
 from small_dataset import FINGERPRINT, drawn, publish_dataset
 from tensorflow.python.framework import config as tf_config
 
@@ -21,11 +22,11 @@ from podline.kinds.classification.settings import ClassificationSettings
 from podline.kinds.table import kind_of
 from podline.models.batch_layers import BatchDropout, FusedBatchNormalization
 from podline.models.build import build_model
-from podline.progress import Reporter, silent
+from podline.progress import silent
 from podline.recipes.durations import Duration
 from podline.recipes.settings import AugmentationSettings, ModelSettings, OptimizerSettings, Recipe, ScheduleSettings
 from podline.stages.specs import TrainSpec
-from podline.training import devices, loop
+from podline.training import devices
 from podline.training.schedules import build_schedule
 from podline.training.state import TrainingState
 from podline.training.steps import ScoringSteps, TrainingSteps
@@ -120,8 +121,8 @@ def require_equal_copies(state: TrainingState, strategy: tf.distribute.Strategy)
 
 @pytest.mark.parametrize(
     ("strategy", "recipe"),
-    [("cpu:2", RECIPE), ("cpu:8", RECIPE), ("cpu:2", RESNET)],
-    ids=["linear-2", "linear-8", "resnet-2"],
+    [("cpu:2", RECIPE), ("cpu:4", RECIPE), ("cpu:2", RESNET)],
+    ids=["linear-2", "linear-4", "resnet-2"],
 )
 def test_replicas_that_share_a_batch_take_the_steps_of_one_device(root, strategy, recipe):
     """Dropout, L2, decay, a bound on the gradient, smoothing, the average of weights and batch norm included."""
@@ -135,8 +136,8 @@ def test_replicas_that_share_a_batch_take_the_steps_of_one_device(root, strategy
     assert shared.step == STEPS
 
 
-@pytest.mark.parametrize("kind", ["adam", "rmsprop", "adafactor", "muon"])
-def test_every_optimizer_is_given_the_sum_of_the_gradients_once(root, kind):
+@pytest.mark.parametrize("kind", ["adafactor", "muon"])
+def test_optimizers_of_our_own_are_given_the_sum_of_the_gradients_once(root, kind):
     recipe = RECIPE.model_copy(
         update={
             "optimizer": OptimizerSettings(kind=kind, clip_norm=0.5),
@@ -150,7 +151,7 @@ def test_every_optimizer_is_given_the_sum_of_the_gradients_once(root, kind):
 
 def test_a_state_goes_from_any_number_of_replicas_to_any_other_bit_for_bit(root):
     snapshot = trained(root, "cpu:2", RECIPE, 3)[1].snapshot()
-    for strategy in ("cpu", "cpu:8"):
+    for strategy in ("cpu", "cpu:4"):
         _, other = trained(root, strategy, RECIPE, 1)
         other.restore(snapshot)
         again = other.snapshot()
@@ -221,7 +222,7 @@ def test_an_evaluation_counts_every_example_once_whatever_the_number_of_replicas
     reader = SplitReader((root / "datasets" / "sample" / FINGERPRINT).joinpath, manifest, "test")
     batches = EvaluationInput(reader, manifest, ("image", "label"), batch_size=15, ids=np.arange(examples))
     scores = []
-    for name in ("cpu", "cpu:2", "cpu:8"):
+    for name in ("cpu", "cpu:2", "cpu:4"):
         strategy = replicas(name)
         with strategy.scope():
             model = build_model(RECIPE.model, (8, 8, 3), 3, [120.0] * 3, [60.0] * 3)
@@ -237,20 +238,7 @@ def test_an_evaluation_counts_every_example_once_whatever_the_number_of_replicas
     np.testing.assert_allclose([score.loss for score in scores], scores[0].loss, rtol=TOLERANCE)
 
 
-class Killed(BaseException):
-    """What a SIGKILL is to Python: nothing below catches it."""
-
-
-def dying_at(step: int) -> Reporter:
-    def act(event: dict) -> None:
-        if event["event"] == "progress" and event["done"] >= step:
-            raise Killed
-
-    return Reporter("train", act)
-
-
-def test_a_run_that_began_on_replicas_goes_on_on_one_device_as_if_it_had_always_been_there(tmp_path, monkeypatch):
-    monkeypatch.setattr(loop, "_NEWS_SECONDS", -1.0)
+def test_a_run_that_began_on_replicas_goes_on_on_one_device_as_if_it_had_always_been_there(tmp_path):
     runs = {name: tmp_path / name for name in ("unbroken", "moved")}
     for folder in runs.values():
         publish_dataset(folder)
@@ -258,8 +246,7 @@ def test_a_run_that_began_on_replicas_goes_on_on_one_device_as_if_it_had_always_
     train(unbroken, silent())
     moved = unbroken.model_copy(update={"root": str(runs["moved"]), "strategy": "cpu:2"})
     assert moved.run == unbroken.run
-    with pytest.raises(Killed):
-        train(moved, dying_at(4))
+    killed_at(moved, 4)
     result = train(moved.model_copy(update={"strategy": "cpu"}), silent())
     assert (result.resumed_from, result.devices) == ((3,), "cpu")
     lines, expected = (read_metrics(folder / unbroken.folder / "metrics.jsonl") for folder in runs.values())

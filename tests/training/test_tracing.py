@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from small_dataset import FINGERPRINT, drawn, publish_dataset, seal
+from small_dataset import FINGERPRINT, drawn, publish_dataset, seal, small_recipe
 
 from podline.data.order import TrainingOrder
 from podline.data.reader import SplitReader
 from podline.documents.manifest import dataset_folder, read_manifest
+from podline.documents.metrics_log import read_events
 from podline.errors import DivergenceError
 from podline.kinds.classification import objective
 from podline.kinds.classification.objective import cross_entropy
@@ -20,7 +22,7 @@ from podline.kinds.classification.settings import ClassificationSettings
 from podline.models import build
 from podline.progress import Reporter, silent
 from podline.recipes.durations import Duration, Part
-from podline.recipes.settings import ExplosionSettings, ModelSettings, Recipe, ScheduleSettings
+from podline.recipes.settings import ExplosionSettings, ModelSettings, ScheduleSettings
 from podline.stages.specs import TrainSpec
 from podline.store.opening import open_store
 from podline.training.checks import BatchCheck
@@ -28,13 +30,9 @@ from podline.training.train import train
 
 EXAMPLES, POISONED = 800, 437
 RESNET = ModelSettings(kind="resnet", width=0.1)
-RECIPE = Recipe(
-    name="t",
-    dataset="sample",
-    model=ModelSettings(kind="linear"),
+RECIPE = small_recipe(
     batch_size=32,
     duration=Duration(steps=100),
-    schedule=ScheduleSettings(kind="constant", learning_rate=0.01),
     task=ClassificationSettings(label_smoothing=0.1),
     checkpoint_steps=3,
     summary_steps=4,
@@ -171,10 +169,16 @@ def test_an_example_that_only_a_later_state_cannot_bear_is_come_by_again(root: P
 
 
 def test_a_rate_that_is_too_high_is_no_examples_fault(root: Path):
-    message = failing(root, model=RESNET, schedule=ScheduleSettings(kind="constant", learning_rate=1e30))
+    rate = ScheduleSettings(kind="constant", learning_rate=1e30)
+    message = failing(root, model=RESNET, schedule=rate, checkpoint_steps=8)
+    assert re.match(r"the loss is (nan|inf) at step \d+: batch \d+ of 25 in epoch 1, 32 examples", message)
     assert "no single example is the cause: of the batch's examples each one fails by itself" in message
     assert "the weights are: the largest output is " in message
     assert "a lower learning rate" in message
+    folder = root / spec_of(root, model=RESNET, schedule=rate, checkpoint_steps=8).folder
+    assert [event.event for event in read_events(folder / "events.jsonl")] == ["started", "diverged"]
+    assert not list((folder / "checkpoints").glob("*"))
+    assert not (folder / "model").exists()
 
 
 def test_a_gradient_whose_norm_overflows_is_not_blamed_on_the_device(root: Path, monkeypatch):

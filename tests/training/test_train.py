@@ -9,18 +9,18 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from dying_runs import bare_metrics, finished_after, killed_at, losses
 from small_dataset import FINGERPRINT, drawn, publish_dataset
 from tensorflow.core.util.event_pb2 import Event
 
 from podline.documents.metrics_log import EvaluationLine, FindingLine, StepsLine, read_events, read_metrics
-from podline.errors import ArtifactError, DivergenceError, PreemptedError, SettingsError, StoreError
+from podline.errors import ArtifactError, PreemptedError, SettingsError, StoreError
 from podline.progress import Reporter, silent
 from podline.recipes.durations import Duration, Part
 from podline.recipes.settings import AugmentationSettings, ModelSettings, OptimizerSettings, Recipe, ScheduleSettings
 from podline.stages.completed import find
 from podline.stages.specs import TrainResult, TrainSpec
 from podline.store.opening import open_store
-from podline.training import loop
 from podline.training.export import load_model
 from podline.training.steps import ScoringSteps
 from podline.training.train import train
@@ -45,18 +45,6 @@ RECIPE = Recipe(
 STOPS = [5, 8, 10, 12, 15, 16, 20, 24, 25, 30]
 
 
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    publish_dataset(tmp_path)
-    return tmp_path
-
-
-@pytest.fixture(autouse=True)
-def _all_the_news(monkeypatch):
-    """Progress is told after every part, however fast: a test that waits for a step is not kept waiting."""
-    monkeypatch.setattr(loop, "_NEWS_SECONDS", -1.0)
-
-
 def spec_of(root: Path, **values) -> TrainSpec:
     return TrainSpec(root=str(root), recipe=RECIPE.model_copy(update=values), fingerprint=FINGERPRINT)
 
@@ -71,37 +59,8 @@ def unbroken(tmp_path_factory) -> tuple[TrainSpec, TrainResult, Path]:
     return spec, result, root / spec.folder
 
 
-class Killed(BaseException):
-    """What a SIGKILL is to Python: nothing below catches it."""
-
-
 def listening(act: Callable[[dict], None]) -> Reporter:
     return Reporter("train", act)
-
-
-def dying_at(step: int) -> Reporter:
-    """The process dies as soon as it has told of a step."""
-
-    def act(event: dict) -> None:
-        if event["event"] == "progress" and event["done"] >= step:
-            raise Killed
-
-    return listening(act)
-
-
-def losses(folder: Path) -> list[float]:
-    return [
-        loss for line in read_metrics(folder / "metrics.jsonl") if isinstance(line, StepsLine) for loss in line.losses
-    ]
-
-
-def bare(line: StepsLine | EvaluationLine) -> dict:
-    """A line without what the clock says."""
-    return line.model_dump(exclude={"seconds", "time", "examples_per_second", "waiting"})
-
-
-def bare_metrics(folder: Path) -> list[dict]:
-    return [bare(line) for line in read_metrics(folder / "metrics.jsonl")]
 
 
 def board(folder: Path) -> list[tuple[int, str, float]]:
@@ -172,26 +131,22 @@ def test_the_weights_of_a_run_are_the_average(unbroken):
             assert kept[name].tobytes() != state[f"model/{name}"].tobytes()
 
 
-@pytest.mark.parametrize("step", [1, 9, 16, 24])
-def test_a_run_killed_at_any_step_ends_with_the_same_bits_and_no_gap_or_repeat(unbroken, root, step):
+def test_a_run_killed_again_and_again_ends_with_the_same_bits_and_no_gap_or_repeat(unbroken, root):
     _, expected, folder = unbroken
     spec = spec_of(root)
-    with pytest.raises(Killed):
-        train(spec, dying_at(step))
-    result = train(spec, silent())
+    result = finished_after(spec, 1, 9, 16, 24)
     broken = root / spec.folder
     assert result.weights_sha256 == expected.weights_sha256
     assert losses(broken) == losses(folder)
     assert bare_metrics(broken) == bare_metrics(folder)
     assert board(broken) == board(folder)
-    assert result.resumed_from == (() if step < 8 else (step // 8 * 8 if step % 8 else step - 8,))
+    assert result.resumed_from == (8, 8, 16), "a step is told of before its checkpoint is written"
 
 
 def test_a_damaged_checkpoint_is_passed_over_said_so_and_costs_only_steps(unbroken, root):
     _, expected, folder = unbroken
     spec = spec_of(root)
-    with pytest.raises(Killed):
-        train(spec, dying_at(18))
+    killed_at(spec, 18)
     newest = root / spec.folder / "checkpoints" / "step-00000016.npz"
     newest.write_bytes(newest.read_bytes()[:-100])
     said = []
@@ -269,31 +224,6 @@ def test_a_damaged_export_is_made_again_from_the_last_checkpoint(root):
     assert again.weights_sha256 == first.weights_sha256
     assert not any(event["event"] == "progress" for event in said), "no step was taken again"
     assert again.resumed_from == ()
-
-
-def test_another_seed_is_another_run(unbroken, root):
-    spec, result, _ = unbroken
-    other = spec_of(root, seed=1)
-    assert other.run != spec.run
-    assert train(other, silent()).weights_sha256 != result.weights_sha256
-
-
-def test_a_loss_that_explodes_stops_the_run_and_leaves_no_checkpoint_of_it(root):
-    spec = spec_of(
-        root,
-        schedule=ScheduleSettings(kind="constant", learning_rate=1e30),
-        model=ModelSettings(kind="resnet", width=0.1),
-    )
-    with pytest.raises(
-        DivergenceError, match=r"is (nan|inf) at step \d+: batch \d+ of 12 in epoch 1, 8 examples"
-    ) as caught:
-        train(spec, silent())
-    assert "no single example is the cause" in str(caught.value)
-    assert "a lower learning rate" in str(caught.value)
-    folder = root / spec.folder
-    assert [event.event for event in read_events(folder / "events.jsonl")] == ["started", "diverged"]
-    assert not list((folder / "checkpoints").glob("*"))
-    assert not (folder / "model").exists()
 
 
 def test_a_model_that_cannot_tell_its_images_apart_is_a_finding_that_is_warned_of_once(tmp_path):

@@ -9,6 +9,7 @@ from pydantic import Field
 from podline import entry_points
 from podline.documents.manifest import Fit
 from podline.kinds.contract import TextTargets
+from podline.kinds.shipped import USUAL_KIND
 from podline.kinds.table import text_targets
 from podline.recipes import own_code
 from podline.recipes.datasets import ConverterSettings
@@ -30,7 +31,7 @@ class ImagesSettings(ConverterSettings):
             zeros and ones.
     """
 
-    kind: ClassVar[str] = "classification"
+    kind: ClassVar[str] = USUAL_KIND
     several: ClassVar[bool] = False
 
     layout: str = Field(default=AUTO, description="of the source; auto is what is found there")
@@ -124,22 +125,3 @@ class ClassesSettings(ImagesSettings):
     def one_class(self) -> bool:
         """Return whether a label that may be several, a value or an object's is refused."""
         return not self.labels_are_classes
-
-
-class LabelsSettings(ImagesSettings):
-    """The settings of the data set ``labels``: any number of labels for each image."""
-
-    kind = "labels"
-    several = True
-
-    joined_by: Literal["auto", "|", ";", ",", " ", "nothing"] = Field(
-        default=AUTO,
-        description="what joins labels in a text; auto is the first of |, ; and , that a column has, a blank in one "
-        "of tags or numbers",
-        exclude_if=lambda value: value == AUTO,
-    )
-
-    @property
-    def joining(self) -> str | None:
-        """Return what joins labels in a text, empty for nothing; None is what each column tells."""
-        return {AUTO: None, "nothing": ""}.get(self.joined_by, self.joined_by)

@@ -65,10 +65,10 @@ class CocoSource:
     counted: dict[str, int]
     left_out: tuple[LeftOut, ...]
     settings: CocoSettings
+    kind: str
     rows: tuple[DecodedRows, ...]
     skeleton: Skeleton = COCO
     notes: tuple[str, ...] = ()
-    kind: str = "pose"
     class_names: tuple[str, ...] = ()
 
     @property
@@ -145,11 +145,11 @@ def open_people(dataset: DataSet, source: str, settings: CocoSettings, work: Pat
     ):
         with Sandbox("podline.data.sources.coco_annotations:lister") as sandbox:
             listed = read_annotations(sandbox, find_coco(place), Path(folder), [PERSON], len(COCO.annotated))
-        return open_listed(dataset.name, listed, settings, work)
+        return open_listed(dataset, listed, settings, work)
 
 
 def open_listed(
-    dataset: str,
+    dataset: DataSet,
     listed: Sequence[Listed],
     settings: CocoSettings,
     work: Path,
@@ -176,13 +176,14 @@ def open_listed(
             parts[0].leave_out(f"{image.name} (image {image.id})", reason)
     counted = sum((part.counted for part in parts), Counter[str]())
     return CocoSource(
-        dataset,
+        dataset.name,
         tuple(files),
         {name: tuple(sorted(splits[name], key=lambda image: image.id)) for name in ("train", "test")},
         tuple(record for part in parts for record in part.quarantined),
         {rule: counted[rule] for rule in sorted(counted) if counted[rule]},
         tuple(left_out for part in parts for left_out in (part.records, part.people)),
         settings,
+        dataset.kind,
         tuple(rows),
         skeleton,
         notes,

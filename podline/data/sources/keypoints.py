@@ -66,7 +66,7 @@ def open_keypoints(dataset: DataSet, source: str, settings: KeypointSettings, wo
         annotations = (json.loads(text) for entry in listed[0].entries() for text in entry.annotations)
         skeleton, notes = skeleton_of(joints, settings, annotations, files[0].path)
         told = [f"{each.split}: {each.path}, images in {each.images}".replace(str(place), source) for each in files]
-        return open_listed(dataset.name, listed, settings, work, skeleton, (*told, *notes))
+        return open_listed(dataset, listed, settings, work, skeleton, (*told, *notes))
 
 
 def has_annotations(place: Path) -> bool:

@@ -32,6 +32,7 @@ from podline.data.sources.left_out import LeftOut
 from podline.documents.manifest import FileInfo, Quarantined, SourceFile
 from podline.errors import ChildKilledError, PodlineError, SourceError
 from podline.frozen import JsonObject
+from podline.kinds.shipped import USUAL_KIND
 from podline.kinds.table import text_targets
 from podline.recipes.datasets import ConverterSettings, DataSet
 
@@ -180,7 +181,7 @@ class Source:
     extra_class_names: dict[str, tuple[str, ...]] = field(default_factory=dict)
     raw: tuple[RawFile, ...] = ()
     archive: RawFile | None = None
-    kind: str = "classification"
+    kind: str = USUAL_KIND
 
     @property
     def features(self) -> tuple[Feature, ...]:

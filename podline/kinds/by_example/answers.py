@@ -26,7 +26,7 @@ class ExampleAnswers(Answers, Generic[Said]):
 
     said: ClassVar[type[PerExample]]
 
-    def left(self, store: Store, folder: str, evaluation: AnyEvaluation) -> Said:  # noqa: ARG002 (a pose network's says more)
+    def left(self, store: Store, folder: str, evaluation: AnyEvaluation) -> Said:
         """Read the answers in an evaluation's folder."""
         return cast(Said, self.said.read(store, folder))
 
@@ -34,7 +34,7 @@ class ExampleAnswers(Answers, Generic[Said]):
         """Return the answers of the examples that count."""
         return said if examples.places is None else said.at(examples.places)
 
-    def judged(self, examples: JudgedSplit, said: Said) -> Said:  # noqa: ARG002 (a pose network needs the truth)
+    def judged(self, examples: JudgedSplit, said: Said) -> Said:
         """Return the answers."""
         return said
 
@@ -52,6 +52,6 @@ class KindAnswers(ExampleAnswers[Answered]):
         reader = open_split(examples.store, examples.folder, examples.manifest, examples.split)
         return answered(self._kind, training.recipe, model, reader, examples.manifest, examples.reporter)
 
-    def main(self, examples: JudgedSplit, said: Answered) -> float:  # noqa: ARG002 (a pose network needs the truth)
+    def main(self, examples: JudgedSplit, said: Answered) -> float:
         """Return the measure that counts."""
         return value_of(measure_named(self._kind.measure), said)

@@ -2,55 +2,41 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Generic, TypeVar
 
 from pydantic import Field
 
+from podline.documents.any_evaluation import RunEvaluation
 from podline.documents.metric import Metric
 from podline.frozen import Frozen
 
 
-class ExampleFigures(Frozen):
-    """A model's figures on some examples.
-
-    Attributes:
-        examples: how many were judged, each once.
-        metrics: every measure of the kind, with its 95 % interval.
-    """
+class ImageFigures(Frozen):
+    """Figures on ``examples`` images, each judged once."""
 
     examples: int = Field(ge=1)
-    metrics: dict[str, Metric]
 
 
-class ExampleEvaluation(Frozen):
-    """One trained model on one split, every example once; a kind's own is a subclass with ``measure`` and ``kind``.
+F = TypeVar("F", bound=ImageFigures)
+
+
+class ImageEvaluation(RunEvaluation, Generic[F]):
+    """The evaluation of a model that answers each image by itself.
 
     Attributes:
-        measure: which of the metrics says how good the model is.
-        kind: the kind of task.
-        run: the training run.
-        dataset: the data set's name.
-        fingerprint: the data set's fingerprint.
-        weights_sha256: the identity of the weights that were judged.
-        split: what they were judged on.
+        class_names: in the order of the logits.
         trained: the model's figures on the split.
         untrained: the same network with the weights that training began with, on the same split.
-        seen: the trained model on examples it was trained on, at most as many.
-        guessing: ``measure`` of an answer that does not look at the image.
-        better_than_guessing: the sanity check: the model lies beyond that interval, on the good side.
+        seen: the trained model on examples it was trained on (without augmentation): the first ``seen.examples``
+            records that were trained on, as many as the split that is judged has at most.
+        guessing: what guessing gives, and the range that chance spreads it over.
+        better_than_guessing: the sanity check: the trained model lies beyond that range, on the good side.
     """
 
-    measure: ClassVar[str]
-
-    kind: str
-    run: str
-    dataset: str
-    fingerprint: str
-    weights_sha256: str
-    split: str
-    trained: ExampleFigures
-    untrained: ExampleFigures
-    seen: ExampleFigures
+    class_names: tuple[str, ...]
+    trained: F
+    untrained: F
+    seen: F
     guessing: Metric
     better_than_guessing: bool
 
@@ -58,3 +44,15 @@ class ExampleEvaluation(Frozen):
     def examples(self) -> int:
         """How many examples of the split were judged."""
         return self.trained.examples
+
+
+class ExampleFigures(ImageFigures):
+    """A model's figures on some examples: ``metrics`` are all measures of its kind, with their 95 % intervals."""
+
+    metrics: dict[str, Metric]
+
+
+class ExampleEvaluation(ImageEvaluation[ExampleFigures]):
+    """The evaluation of a kind that its measures judge; a kind's own is a subclass that says ``measure``."""
+
+    class_names: tuple[str, ...] = ()

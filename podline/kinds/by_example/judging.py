@@ -65,11 +65,7 @@ def judge(kind: ExampleKind, case: Case) -> Judgement:
     value = figures.metrics[kind.measure].value
     document = kind.document(
         kind=kind.name,
-        run=spec.run,
-        dataset=spec.dataset,
-        fingerprint=spec.fingerprint,
-        weights_sha256=spec.weights_sha256,
-        split=spec.split,
+        **case.of_run(),
         trained=figures,
         untrained=_figures(kind, untrained),
         seen=_figures(kind, remembered),

@@ -6,6 +6,7 @@ from abc import abstractmethod
 from typing import TYPE_CHECKING, ClassVar
 
 from podline.kinds.contract import E, Kind, P, TextTargets
+from podline.kinds.deferred import Deferred, method
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -21,19 +22,21 @@ if TYPE_CHECKING:
     from podline.evaluation.case import Case, Judgement
     from podline.evaluation.predicting import PictureReader
     from podline.frozen import JsonObject
+    from podline.input import augmentation
+    from podline.kinds.by_example import sections
     from podline.kinds.by_example.document import ExampleEvaluation
     from podline.kinds.by_example.pairs import AnsweredPair
     from podline.progress import Reporter
     from podline.promotion.answers import Answers
     from podline.promotion.figure import Rule
     from podline.recipes.settings import Recipe
-    from podline.reporting.facts import RunFacts
     from podline.reporting.pairs import Judged, LostExamples
     from podline.reporting.sections import Section
-    from podline.reporting.verdict import Headline
     from podline.stages.specs import TrainSpec
     from podline.stages.tools import ShowSpec
     from podline.store.contract import Store
+else:
+    augmentation, sections = Deferred("podline.input.augmentation"), Deferred(f"{__package__}.sections")
 
 
 class ImageKind(Kind[E, P]):
@@ -41,15 +44,11 @@ class ImageKind(Kind[E, P]):
 
     examples = "examples"
 
+    require_fit = method(augmentation.require_room)
+
     def outputs(self, classes: int) -> int:
         """Return how many numbers a model answers an image with: by default one for each class."""
         return classes
-
-    def require_fit(self, recipe: Recipe, manifest: Manifest) -> None:
-        """Refuse augmentation that needs larger images; see :meth:`Kind.require_fit`."""
-        from podline.input.augmentation import require_room
-
-        require_room(recipe, manifest)
 
     def model(self, recipe: Recipe, manifest: Manifest) -> keras.Model:
         """Return a network of the recipe's kind."""
@@ -91,6 +90,8 @@ class ExampleKind(ImageKind["ExampleEvaluation", "AnsweredPair"]):
     lost = "Better answered before: {shown} of {lost}"
     says = "what {} answers"
     own_measures = True
+
+    headline = method(sections.headline)
 
     @abstractmethod
     def decoded(self, outputs: Array, recipe: Recipe) -> Array:
@@ -138,12 +139,6 @@ class ExampleKind(ImageKind["ExampleEvaluation", "AnsweredPair"]):
         from podline.kinds.by_example.judging import asked
 
         return asked(self, spec, model, store, manifest, reporter)
-
-    def headline(self, run: RunFacts) -> Headline:
-        """Return what the top of a report says."""
-        from podline.kinds.by_example.sections import headline
-
-        return headline(run)
 
     def sections(self) -> Iterable[Section]:
         """Return a table of all figures; a kind adds sections of its own."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -50,7 +50,7 @@ class AnsweredPair:
         """Return the difference of each measure on the same examples; see :class:`podline.reporting.pairs.Pair`."""
         return {measure.name: self._difference(measure, seeds[measure.name]) for measure in self.measures}
 
-    def moved(self, names: Sequence[str]) -> dict[str, ShareChange]:  # noqa: ARG002 (without classes)
+    def moved(self, names: Sequence[str]) -> dict[str, ShareChange]:
         """Return nothing: there are no classes."""
         return {}
 
@@ -74,20 +74,14 @@ def lost_examples(kind: ExampleKind, pair: AnsweredPair, reader: SplitReader) ->
 
     There are none of a measure that is no mean over examples.
     """
+
+    def lost(record: int) -> LostExample:
+        values = (said[record : record + 1] for said in (pair.after.labels, pair.before.answers, pair.after.answers))
+        (name,), (was,), (is_now,) = (kind.words(each, pair.manifest) for each in values)
+        return LostExample(record=record, name=name, before=was, after=is_now)
+
     gain = _gains(measure_named(kind.measure), pair)
-    lost = np.flatnonzero(gain < 0)
-    most = lost[np.argsort(gain[lost], kind="stable")][:MOST_EXAMPLES]
-    values = (pair.after.labels[most], pair.before.answers[most], pair.after.answers[most])
-    words = zip(*(kind.words(each, pair.manifest) for each in values), strict=True)
-    return LostExamples(
-        len(lost),
-        int((gain > 0).sum()),
-        [
-            LostExample(record=record, name=name, before=before, after=after)
-            for record, (name, before, after) in zip(most.tolist(), words, strict=True)
-        ],
-        [(image,) for image in reader.gather(most, ["image"])["image"]] if len(most) else [],
-    )
+    return lost_images(reader, gain < 0, gain > 0, gain, lost)
 
 
 def _gains(measure: Measure, pair: AnsweredPair) -> Floats:
@@ -132,3 +126,26 @@ def _places(store: Store, before: Judged, after: Judged) -> npt.NDArray[np.int64
     if not len(now) == len(there) == len(here):
         raise StoreError(f"the test sets differ: {len(now)} of {len(there)} and {len(here)} examples are the same")
     return then[np.argsort(now)]
+
+
+def lost_images(
+    reader: SplitReader,
+    then: npt.NDArray[np.bool_],
+    now: npt.NDArray[np.bool_],
+    order: Floats,
+    example: Callable[[int], LostExample],
+) -> LostExamples:
+    """Return examples that only the first of two models got right.
+
+    Args:
+        reader: of the split that both were judged on.
+        then: which the first got right, (n,).
+        now: which the second did.
+        order: a number for each example; those with the lowest are shown, (n,).
+        example: makes one of a record.
+    """
+    lost = np.flatnonzero(then & ~now)
+    records = lost[np.argsort(order[lost], kind="stable")][:MOST_EXAMPLES]
+    images = reader.gather(records, ["image"])["image"] if len(records) else ()
+    examples = [example(record) for record in records.tolist()]
+    return LostExamples(len(lost), int((now & ~then).sum()), examples, [(image,) for image in images])

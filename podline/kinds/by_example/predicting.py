@@ -42,7 +42,7 @@ class AnswerReader(ImageFeeder):
     kind: ExampleKind = field(kw_only=True)
     recipe: Recipe = field(kw_only=True)
 
-    def say(self, name: str, place: int, pixels: Image, answer: npt.NDArray[np.float32]) -> Predicted:  # noqa: ARG002
+    def say(self, name: str, place: int, pixels: Image, answer: npt.NDArray[np.float32]) -> Predicted:
         """Return the answer to a picture."""
         decoded = self.kind.decoded(answer[None], self.recipe)
         height, width = pixels.shape[:2]

@@ -93,20 +93,22 @@ def figures_table(sides: Mapping[str, JudgedSide], *further: dict[str, str]) -> 
     return Table.of([*rows, *further, {"": "examples"} | {t: figures.count(s.examples) for t, s in sides.items()}])
 
 
-class Told(NamedTuple):
-    """The texts of an example: in its picture's place, below it, and below that."""
+class Wrong(NamedTuple):
+    """A wrong answer: its record, and the texts in its picture's place, below it, and below that."""
 
+    record: int
     alt: str
     caption: str
     line: str
 
 
-def pictures_of(run: RunFacts, records: Sequence[int], told: Sequence[Told]) -> Pictures:
+def pictures_of(run: RunFacts, wrong: Sequence[Wrong]) -> Pictures:
     """Return examples of the judged split as pictures."""
     split = run.evaluation.split
     reader, found = open_split(run.store, run.spec.dataset_folder, run.manifest, split), list[Picture]()
-    images = reader.gather(np.array(records, np.int64), ["image"])["image"]
-    for record, each, image in zip(map(figures.count, records), told, images, strict=True):
+    images = reader.gather(np.array([each.record for each in wrong], np.int64), ["image"])["image"]
+    for each, image in zip(wrong, images, strict=True):
+        record = figures.count(each.record)
         shown_as = (data_uri(image), f"Record {record} of the {split} split, {each.alt}")
         found.append(Picture([shown_as], each.caption, [each.line, f"record {record}"]))
     return Pictures(found)

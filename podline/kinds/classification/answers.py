@@ -24,6 +24,6 @@ class ClassAnswers(ExampleAnswers[Guesses]):
         reader = open_split(examples.store, examples.folder, manifest, examples.split)
         return ask(model, tf.distribute.get_strategy(), reader, manifest, size, examples.reporter).guesses()
 
-    def main(self, examples: JudgedSplit, said: Guesses) -> float:  # noqa: ARG002 (a pose network needs the truth)
+    def main(self, examples: JudgedSplit, said: Guesses) -> float:
         """Return the accuracy."""
         return float(said.right.mean())

@@ -7,26 +7,25 @@ same records give the same document.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from pydantic import Field
 
 from podline.documents.metric import Metric
 from podline.frozen import Frozen
+from podline.kinds.by_example.document import ImageEvaluation, ImageFigures
 
 
-class Figures(Frozen):
+class Figures(ImageFigures):
     """A model's figures on some examples.
 
     Attributes:
-        examples: how many examples were judged, each once.
         correct: how many of them the model's first guess got right.
         metrics: ``top1`` and ``top5`` (shares, with Wilson's 95 % interval; ``top5`` of six classes or more), ``loss``
             (mean cross-entropy in nats, with a normal 95 % interval of the mean), ``calibration_error`` (expected
             calibration error, 0…1, without an interval), and those of installed packages.
     """
 
-    examples: int = Field(ge=1)
     correct: int = Field(ge=0)
     metrics: dict[str, Metric]
 
@@ -82,24 +81,12 @@ def most_frequent_first(confusions: Iterable[tuple[int, int, int]]) -> tuple[tup
     return tuple(sorted(confusions, key=lambda confusion: (-confusion[2], confusion)))
 
 
-class Evaluation(Frozen):
-    """One trained model on one split, every example once.
+class Evaluation(ImageEvaluation[Figures]):
+    """One trained model on one split, every example once; see :class:`ImageEvaluation`.
 
     Attributes:
-        kind: the kind of task.
-        run: the training run.
-        dataset: the data set's name.
-        fingerprint: the data set's fingerprint.
-        weights_sha256: the identity of the weights that were judged.
-        split: what they were judged on.
-        class_names: names of the classes, by label.
-        trained: the model's figures on the split.
-        untrained: the same network with the weights that training began with, on the same split.
-        seen: the trained model on examples it was trained on (without augmentation): the first ``seen.examples``
-            records that were trained on, as many as the split that is judged has at most.
         guessing: the accuracy of always naming the split's most frequent class, and the range that chance spreads it
             over, see :func:`podline.intervals.guessing_interval`.
-        better_than_guessing: the sanity check: the trained model's top-1 accuracy lies above that interval.
         per_class: one entry a class, by label.
         confusion: counts; ``confusion[label][prediction]``; empty of more than
             :data:`podline.documents.manifest.MANY_CLASSES`.
@@ -112,18 +99,8 @@ class Evaluation(Frozen):
 
     measure: ClassVar[str] = "top1"
 
-    kind: Literal["classification"] = "classification"
-    run: str
-    dataset: str
-    fingerprint: str
-    weights_sha256: str
-    split: str
-    class_names: tuple[str, ...]
-    trained: Figures
-    untrained: Figures
-    seen: Figures
-    guessing: Metric
-    better_than_guessing: bool
+    kind: str = "classification"
+
     per_class: tuple[ClassFigures, ...]
     confusion: tuple[tuple[int, ...], ...]
     confused: tuple[tuple[int, int, int], ...] = Field(default=(), exclude_if=lambda confused: not confused)
@@ -141,8 +118,3 @@ class Evaluation(Frozen):
             for prediction, times in enumerate(row)
             if times and label != prediction
         )
-
-    @property
-    def examples(self) -> int:
-        """How many examples of the split were judged."""
-        return self.trained.examples

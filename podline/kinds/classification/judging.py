@@ -52,11 +52,7 @@ def judge(case: Case) -> Judgement:
         reader.require_unchanged()
     figures, guessing = trained.figures(), guessing_interval(manifest.split(spec.split).class_counts)
     document = Evaluation(
-        run=spec.run,
-        dataset=spec.dataset,
-        fingerprint=spec.fingerprint,
-        weights_sha256=spec.weights_sha256,
-        split=spec.split,
+        **case.of_run(),
         class_names=manifest.class_names,
         trained=figures,
         untrained=untrained.figures(),

@@ -104,14 +104,9 @@ class Classification(ImageObjective):
         return {"correct": tf.cast(guesses == tf.cast(batch[LABEL], tf.int32), tf.float32)}
 
 
-def class_objective(recipe: Recipe, _manifest: Manifest) -> Classification:
+def class_objective(recipe: Recipe, manifest: Manifest) -> Classification:
     """Return what a recipe for classes trains for."""
     return Classification(ClassificationSettings.of(recipe).label_smoothing, recipe.loss)
-
-
-def cross_entropy_of(_settings: LossSettings) -> Loss:
-    """Return cross-entropy as it is evaluated, without smoothing."""
-    return cross_entropy
 
 
 def cross_entropy(labels: tf.Tensor, logits: tf.Tensor, smoothing: float = 0.0) -> tf.Tensor:

@@ -10,7 +10,7 @@ import numpy as np
 from podline.data.reader import SplitReader
 from podline.evaluation import differences
 from podline.evaluation.differences import Difference, ShareChange
-from podline.kinds.by_example.pairs import MOST_EXAMPLES, aligned
+from podline.kinds.by_example.pairs import aligned, lost_images
 from podline.kinds.classification.document import Evaluation
 from podline.kinds.classification.guesses import Guesses
 from podline.noise import Seeds
@@ -61,28 +61,14 @@ def pair(store: Store, before: Judged, after: Judged) -> GuessedPair:
     return GuessedPair(*aligned(store, before, after, Guesses))
 
 
-def lost_examples(pair: GuessedPair, reader: SplitReader, before: Evaluation, _after: Evaluation) -> LostExamples:
-    """Examples that only the first named rightly, those first of which it was surest.
-
-    Args:
-        pair: the two.
-        reader: of the split that both were judged on.
-        before: the first one's evaluation.
-    """
+def lost_examples(pair: GuessedPair, reader: SplitReader, before: Evaluation, after: Evaluation) -> LostExamples:
+    """Return examples that only the first named rightly, those first of which it was surest."""
     then, now, names = pair.before, pair.after, before.class_names
-    lost = np.flatnonzero(then.right & ~now.right)
-    surest = lost[np.argsort(-then.confidences[lost], kind="stable")][:MOST_EXAMPLES]
-    return LostExamples(
-        len(lost),
-        int((now.right & ~then.right).sum()),
-        [
-            LostExample(
-                record=record,
-                name=names[now.labels[record]],
-                before=f"{names[then.predictions[record]]}, {100 * then.confidences[record]:.0f} %",
-                after=f"{names[now.predictions[record]]}, {100 * now.confidences[record]:.0f} %",
-            )
-            for record in surest.tolist()
-        ],
-        [(image,) for image in reader.gather(surest, ["image"])["image"]] if len(surest) else [],
-    )
+
+    def lost(record: int) -> LostExample:
+        was, is_now = (
+            f"{names[said.predictions[record]]}, {100 * said.confidences[record]:.0f} %" for said in (then, now)
+        )
+        return LostExample(record=record, name=names[now.labels[record]], before=was, after=is_now)
+
+    return lost_images(reader, then.right, now.right, -then.confidences, lost)

@@ -19,7 +19,7 @@ from podline.store.contract import Store
 class Classes(ImageFeeder):
     """See :class:`podline.evaluation.predicting.PictureReader`."""
 
-    def say(self, name: str, place: int, pixels: Image, answer: npt.NDArray[np.float32]) -> Predicted:  # noqa: ARG002
+    def say(self, name: str, place: int, pixels: Image, answer: npt.NDArray[np.float32]) -> Predicted:
         """Each class with its probability, the likeliest first."""
         odds = np.exp(answer.astype(np.float64) - answer.max())
         return predicted(name, pixels, self.manifest.class_names, odds / odds.sum())
@@ -45,7 +45,7 @@ def predicted(
 
 
 def reader(
-    _store: Store, _training: TrainSpec, manifest: Manifest, _threshold: float | None, _reporter: Reporter
+    store: Store, training: TrainSpec, manifest: Manifest, threshold: float | None, reporter: Reporter
 ) -> Classes:
     """A run's."""
     return Classes(manifest)

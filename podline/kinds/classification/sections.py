@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from podline import figures
 from podline.documents.metric import Metric
-from podline.kinds.by_example.sections import INTERVALS, Told, figures_table, further_tiles, pictures_of, sides_of
+from podline.kinds.by_example.sections import INTERVALS, Wrong, figures_table, further_tiles, pictures_of, sides_of
 from podline.kinds.classification import charts
 from podline.kinds.classification.document import Evaluation
 from podline.reporting import verdict
@@ -167,19 +167,14 @@ def calibration(run: RunFacts) -> Iterator[Block]:
 def mistakes(run: RunFacts) -> Iterator[Block]:
     """Show the images that the model was most confident about and wrong."""
     evaluation: Evaluation = run.evaluation
-    if not evaluation.mistakes:
-        yield Text("None: every example is labelled correctly.")
-        return
     names = evaluation.class_names
-    yield pictures_of(
-        run,
-        [mistake.record for mistake in evaluation.mistakes],
-        [
-            Told(
-                f"labelled {names[mistake.label]}, taken for {names[mistake.prediction]}",
-                f"{names[mistake.prediction]} {figures.percent(mistake.confidence)}",
-                f"label: {names[mistake.label]} {figures.percent(mistake.label_probability)}",
-            )
-            for mistake in evaluation.mistakes
-        ],
-    )
+    wrong = [
+        Wrong(
+            mistake.record,
+            f"labelled {names[mistake.label]}, taken for {names[mistake.prediction]}",
+            f"{names[mistake.prediction]} {figures.percent(mistake.confidence)}",
+            f"label: {names[mistake.label]} {figures.percent(mistake.label_probability)}",
+        )
+        for mistake in evaluation.mistakes
+    ]
+    yield pictures_of(run, wrong) if wrong else Text("None: every example is labelled correctly.")

@@ -45,11 +45,19 @@ def asked(
 
 
 def _guesses(guesses: Sequence[Guess], reader: SplitReader, manifest: Manifest) -> list[Picture]:
-    images = reader.gather(np.array([guess.record for guess in guesses], np.int64), ("image",))["image"]
-    return [
-        Picture(image, _caption(guess, manifest), RIGHT if guess.prediction == guess.label else WRONG)
-        for image, guess in zip(images, guesses, strict=True)
-    ]
+    right = [guess.prediction == guess.label for guess in guesses]
+    return pictures_of(
+        reader, [guess.record for guess in guesses], [_caption(guess, manifest) for guess in guesses], right
+    )
+
+
+def pictures_of(
+    reader: SplitReader, records: Sequence[int], captions: Sequence[str], right: Sequence[bool]
+) -> list[Picture]:
+    """Return records as pictures, with captions in the colour of right or wrong answers."""
+    images = reader.gather(np.array(records, np.int64), ("image",))["image"]
+    colours = [RIGHT if each else WRONG for each in right]
+    return [Picture(*each) for each in zip(images, captions, colours, strict=True)]
 
 
 def _caption(guess: Guess, manifest: Manifest) -> str:

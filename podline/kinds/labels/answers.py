@@ -22,6 +22,6 @@ class LabelAnswers(ExampleAnswers[Scores]):
         reader = open_split(examples.store, examples.folder, examples.manifest, examples.split)
         return scores_of(model, examples.store, training, reader, examples.manifest, examples.reporter)
 
-    def main(self, examples: JudgedSplit, said: Scores) -> float:  # noqa: ARG002 (a pose network needs the truth)
+    def main(self, examples: JudgedSplit, said: Scores) -> float:
         """Return the mAP."""
         return said.mean_precision().value

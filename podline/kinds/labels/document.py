@@ -4,23 +4,20 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from pydantic import Field
-
 from podline.documents.metric import Metric
 from podline.frozen import Frozen
+from podline.kinds.by_example.document import ImageEvaluation, ImageFigures
 
 
-class LabelsFigures(Frozen):
+class LabelsFigures(ImageFigures):
     """A model's figures on some examples.
 
     Attributes:
-        examples: how many were judged, each once.
         metrics: ``map`` (mean of the labels' average precision), ``f1_micro`` and ``f1_macro`` (at the thresholds),
             ``exact`` (share of examples whose labels are all named and no other) and ``loss`` (mean over the examples
             of the labels' cross-entropies, added up, in nats), each with its 95 % interval.
     """
 
-    examples: int = Field(ge=1)
     metrics: dict[str, Metric]
 
 
@@ -64,22 +61,11 @@ class LabelMistake(Frozen):
     probability: float
 
 
-class LabelsEvaluation(Frozen):
-    """One trained model on one split, every example once.
+class LabelsEvaluation(ImageEvaluation[LabelsFigures]):
+    """One trained model on one split, every example once; see :class:`ImageEvaluation`.
 
     Attributes:
-        kind: the kind of task.
-        run: the training run.
-        dataset: the data set's name.
-        fingerprint: the data set's fingerprint.
-        weights_sha256: the identity of the weights that were judged.
-        split: what they were judged on.
-        class_names: of the labels, in the order of the logits.
-        trained: the model's figures on the split.
-        untrained: the same network with the weights that training began with, on the same split.
-        seen: the trained model on examples it was trained on, at most as many.
         guessing: see :meth:`podline.kinds.labels.scores.Scores.guessing`.
-        better_than_guessing: the sanity check: the trained model's mAP lies above that range.
         thresholds_on: what the thresholds were chosen on: ``validation``, images held out of the training split, or
             ``train``, images trained on, where none were held out. Never the split that is judged.
         threshold_examples: how many these are.
@@ -91,28 +77,13 @@ class LabelsEvaluation(Frozen):
 
     measure: ClassVar[str] = "map"
 
-    kind: Literal["labels"] = "labels"
-    run: str
-    dataset: str
-    fingerprint: str
-    weights_sha256: str
-    split: str
-    class_names: tuple[str, ...]
-    trained: LabelsFigures
-    untrained: LabelsFigures
-    seen: LabelsFigures
-    guessing: Metric
-    better_than_guessing: bool
+    kind: str = "labels"
+
     thresholds_on: Literal["validation", "train"]
     threshold_examples: int
     labels: tuple[LabelFigures, ...]
     wrongly_beside: tuple[tuple[int, int, int], ...]
     mistakes: tuple[LabelMistake, ...]
-
-    @property
-    def examples(self) -> int:
-        """How many examples of the split were judged."""
-        return self.trained.examples
 
     @property
     def unjudged(self) -> tuple[str, ...]:

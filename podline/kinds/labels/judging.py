@@ -54,11 +54,7 @@ def judge(case: Case) -> Judgement:
     )
     guessing, figures = trained.guessing(), _figures(trained)
     document = LabelsEvaluation(
-        run=spec.run,
-        dataset=spec.dataset,
-        fingerprint=spec.fingerprint,
-        weights_sha256=spec.weights_sha256,
-        split=spec.split,
+        **case.of_run(),
         class_names=manifest.class_names,
         trained=figures,
         untrained=_figures(untrained),

@@ -45,6 +45,6 @@ class LabelsObjective(ImageObjective):
         return {"correct": tf.reduce_mean(tf.cast(right, tf.float32), axis=-1)}
 
 
-def labels_objective(recipe: Recipe, _manifest: Manifest) -> Any:
+def labels_objective(recipe: Recipe, manifest: Manifest) -> Any:
     """Return what a recipe for several labels trains for."""
     return LabelsObjective(LabelsSettings.of(recipe).label_smoothing, recipe.loss)

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from podline.data.reader import SplitReader
 from podline.evaluation.differences import Difference, ShareChange, difference
-from podline.kinds.by_example.pairs import MOST_EXAMPLES, aligned
+from podline.kinds.by_example.pairs import aligned, lost_images
 from podline.kinds.labels.document import LabelsEvaluation
 from podline.kinds.labels.precision import Estimate
 from podline.kinds.labels.records import words_of
@@ -58,29 +56,13 @@ def pair(store: Store, before: Judged, after: Judged) -> ScoredPair:
 
 
 def lost_examples(
-    pair: ScoredPair, reader: SplitReader, before: LabelsEvaluation, _after: LabelsEvaluation
+    pair: ScoredPair, reader: SplitReader, before: LabelsEvaluation, after: LabelsEvaluation
 ) -> LostExamples:
-    """Return examples of which only the first named all labels and no other, those first that lost most certainty.
-
-    Args:
-        pair: the two.
-        reader: of the split that both were judged on.
-        before: the first one's evaluation.
-    """
+    """Return examples of which only the first named all labels and no other, those first that lost most certainty."""
     then, now, names = pair.before, pair.after, before.class_names
-    lost = np.flatnonzero(then.right & ~now.right)
-    most = lost[np.argsort(then.losses[lost] - now.losses[lost], kind="stable")][:MOST_EXAMPLES]
-    return LostExamples(
-        len(lost),
-        int((now.right & ~then.right).sum()),
-        [
-            LostExample(
-                record=record,
-                name=words_of(then.labels[record], names),
-                before=words_of(then.named[record], names),
-                after=words_of(now.named[record], names),
-            )
-            for record in most.tolist()
-        ],
-        [(image,) for image in reader.gather(most, ["image"])["image"]] if len(most) else [],
-    )
+
+    def lost(record: int) -> LostExample:
+        truth, was, is_now = (words_of(said[record], names) for said in (then.labels, then.named, now.named))
+        return LostExample(record=record, name=truth, before=was, after=is_now)
+
+    return lost_images(reader, then.right, now.right, then.losses - now.losses, lost)

@@ -30,19 +30,19 @@ class LabelReader(ImageFeeder):
 
     thresholds: Floats = field(kw_only=True)
 
-    def say(self, name: str, place: int, pixels: Image, answer: npt.NDArray[np.float32]) -> Predicted:  # noqa: ARG002
+    def say(self, name: str, place: int, pixels: Image, answer: npt.NDArray[np.float32]) -> Predicted:
         """Return each named label with its probability, the likeliest first."""
         shares = probabilities(answer)
         return predicted(name, pixels, self.manifest.class_names, shares, shares >= self.thresholds)
 
 
 def reader(
-    store: Store, training: TrainSpec, manifest: Manifest, given: float | None, reporter: Reporter
+    store: Store, training: TrainSpec, manifest: Manifest, threshold: float | None, reporter: Reporter
 ) -> LabelReader:
     """Return a run's; the thresholds are those that its evaluation chose, if none is given."""
-    thresholds = np.full(len(manifest.class_names), 0.5 if given is None else given)
-    if given is None and store.exists(f"{training.folder}/{EVALUATION}"):
+    thresholds = np.full(len(manifest.class_names), 0.5 if threshold is None else threshold)
+    if threshold is None and store.exists(f"{training.folder}/{EVALUATION}"):
         thresholds = thresholds_of(store, training.folder)
-    elif given is None:
+    elif threshold is None:
         reporter.warn("a label is named from 50 % on: no evaluation chose thresholds; give --threshold")
-    return LabelReader(manifest, given, thresholds=thresholds)
+    return LabelReader(manifest, threshold, thresholds=thresholds)

@@ -69,7 +69,7 @@ class LabelTargets(TextTargets):
         """Return the labels' names, by comma."""
         return [words_of(labels, class_names) for labels in records[LABELS]]
 
-    def census(self, records: Arrays, classes: int) -> npt.NDArray[np.int64]:  # noqa: ARG002 (the field has as many)
+    def census(self, records: Arrays, classes: int) -> npt.NDArray[np.int64]:
         """Count the records of each label."""
         return records[LABELS].sum(axis=0, dtype=np.int64)
 

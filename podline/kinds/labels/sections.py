@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from podline import figures
-from podline.kinds.by_example.sections import Told, figures_table, further_tiles, pictures_of, sides_of
+from podline.kinds.by_example.sections import Wrong, figures_table, further_tiles, pictures_of, sides_of
 from podline.kinds.classification import charts
 from podline.kinds.labels.document import LabelFigures, LabelsEvaluation
 from podline.plurals import plural
@@ -115,19 +115,14 @@ def _beside(found: LabelsEvaluation) -> Table:
 def mistakes(run: RunFacts) -> Iterator[Block]:
     """Show the images with the answers that the model was most confident about and wrong."""
     found: LabelsEvaluation = run.evaluation
-    if not found.mistakes:
-        yield Text("None: every label of every example is right.")
-        return
     names = found.class_names
-    yield pictures_of(
-        run,
-        [mistake.record for mistake in found.mistakes],
-        [
-            Told(
-                f"{names[mistake.label]} {'wrongly named' if mistake.named else 'missed'}",
-                f"{'named' if mistake.named else 'missed'}: {names[mistake.label]}",
-                f"probability {figures.percent(mistake.probability)}",
-            )
-            for mistake in found.mistakes
-        ],
-    )
+    wrong = [
+        Wrong(
+            mistake.record,
+            f"{names[mistake.label]} {'wrongly named' if mistake.named else 'missed'}",
+            f"{'named' if mistake.named else 'missed'}: {names[mistake.label]}",
+            f"probability {figures.percent(mistake.probability)}",
+        )
+        for mistake in found.mistakes
+    ]
+    yield pictures_of(run, wrong) if wrong else Text("None: every label of every example is right.")

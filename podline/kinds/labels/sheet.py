@@ -13,7 +13,7 @@ from podline.documents.manifest import Manifest
 from podline.drawing.picture_sheet import Block, Picture, PictureRow
 from podline.figures import count, percent
 from podline.inventory.catalogue import training_of
-from podline.kinds.classification.sheet import RIGHT, WRONG
+from podline.kinds.classification.sheet import pictures_of
 from podline.kinds.labels.judging import scores_of
 from podline.kinds.labels.records import words_of
 from podline.kinds.labels.scores import Scores
@@ -45,12 +45,10 @@ def asked(
 def _pictures(
     scores: Scores, records: npt.NDArray[np.int64], reader: SplitReader, names: Sequence[str]
 ) -> list[Picture]:
-    records = records[records < len(scores.labels)]
-    images = reader.gather(records, ("image",))["image"]
-    return [
-        Picture(image, _caption(scores, record, names), RIGHT if scores.right[record] else WRONG)
-        for image, record in zip(images, records.tolist(), strict=True)
-    ]
+    shown: list[int] = records[records < len(scores.labels)].tolist()
+    return pictures_of(
+        reader, shown, [_caption(scores, record, names) for record in shown], scores.right[shown].tolist()
+    )
 
 
 def _caption(scores: Scores, record: int, names: Sequence[str]) -> str:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from pydantic import Field
 
+from podline.documents.any_evaluation import RunEvaluation
 from podline.documents.completion import read_artifact
 from podline.documents.metric import Metric
 from podline.frozen import Frozen, JsonObject
@@ -79,16 +80,10 @@ class ChosenThreshold(Frozen):
     judged: ThresholdFigures
 
 
-class PoseEvaluation(Frozen):
+class PoseEvaluation(RunEvaluation):
     """One trained pose network on one split, every image once.
 
     Attributes:
-        kind: the kind of task.
-        run: the training run.
-        dataset: the data set's name.
-        fingerprint: the data set's fingerprint.
-        weights_sha256: the identity of the weights that were judged.
-        split: what they were judged on.
         trained: the model's figures on the split.
         untrained: the same network with the weights that training began with, on the same split.
         seen: the trained model on images it was trained on (without augmentation): the first ``seen.images`` records
@@ -110,12 +105,8 @@ class PoseEvaluation(Frozen):
 
     measure: ClassVar[str] = "ap"
 
-    kind: Literal["pose"] = "pose"
-    run: str
-    dataset: str
-    fingerprint: str
-    weights_sha256: str
-    split: str
+    kind: str = "pose"
+
     trained: PoseFigures
     untrained: PoseFigures
     seen: PoseFigures

@@ -23,6 +23,7 @@ from podline.documents.skeleton import Skeleton
 from podline.errors import DivergenceError
 from podline.evaluation.case import Case, Judgement
 from podline.evaluation.forward import IMAGE, Answers, News, answers_of
+from podline.frozen import JsonObject
 from podline.input.pipeline import EvaluationInput
 from podline.kinds.pose.coco_results import Results, Truth, people_to_results
 from podline.kinds.pose.decoding import People, decode_people
@@ -35,7 +36,6 @@ from podline.kinds.pose.oks_intervals import figures_within
 from podline.kinds.pose.settings import PoseSettings
 from podline.kinds.pose.targets import pose_targets
 from podline.kinds.table import read_evaluation
-from podline.stages.specs import EvaluateSpec
 from podline.store.contract import Store
 from podline.training.plan import TRAINING_SPLIT, plan_training
 
@@ -94,7 +94,7 @@ def judge_answers(case: Case, before: Answers, after: Answers) -> Judgement:
     else:
         seen_people = find_people(after, seen.batches, poses, news.done)
     guessed = _mean_person_everywhere(seen, split, poses.side)
-    document = _document(spec, split, seen, people, seen_people, untrained, guessed)
+    document = _document(case.of_run(), split, seen, people, seen_people, untrained, guessed)
     maps = None if document.maps_of is None else _maps(after, split, document.maps_of, poses)
     for each in (split, seen):
         each.reader.require_unchanged()
@@ -227,7 +227,7 @@ def _mean_person_everywhere(seen: _Split, split: _Split, side: int) -> Results:
 
 
 def _document(
-    spec: EvaluateSpec,
+    of_run: JsonObject,
     split: _Split,
     seen: _Split,
     people: Results,
@@ -246,11 +246,7 @@ def _document(
     found, score = tables(after), tables(on_seen).score_threshold
     pictures = ranked(by_image(after, score or 0.0))
     return PoseEvaluation(
-        run=spec.run,
-        dataset=spec.dataset,
-        fingerprint=spec.fingerprint,
-        weights_sha256=spec.weights_sha256,
-        split=spec.split,
+        **of_run,
         trained=trained,
         untrained=baseline,
         seen=memory,

@@ -59,7 +59,7 @@ class Pose(Objective):
         losses = {_loss_of(stage): sums[_loss_of(stage)] / examples for stage in self.stages}
         return {"measures": dict(sorted((losses | self._stage_figures(sums)).items()))}
 
-    def headline(self, sums: Mapping[str, float], examples: int) -> dict[str, float]:  # noqa: ARG002 (joints count)
+    def headline(self, sums: Mapping[str, float], examples: int) -> dict[str, float]:
         """Return the share of the joints where the last stage has a peak."""
         return {"joints found": self._stage_figures(sums)[f"{self.stages[-1]}/island_recall"]}
 

@@ -59,10 +59,11 @@ class PeopleReader:
 
 
 def reader(
-    store: Store, training: TrainSpec, manifest: Manifest, given: float | None, reporter: Reporter
+    store: Store, training: TrainSpec, manifest: Manifest, threshold: float | None, reporter: Reporter
 ) -> PeopleReader:
     """A run's; the threshold is the one that its evaluation chose, if none is given."""
-    threshold = _threshold(store, training.folder, reporter) if given is None else given
+    if threshold is None:
+        threshold = _threshold(store, training.folder, reporter)
     return PeopleReader(PoseSettings.of(training.recipe), threshold, manifest.skeleton)
 
 

@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from podline.frozen import Frozen, JsonObject
 from podline.recipes.augmentations import Augmentation
+from podline.recipes.settings import l2_has_layers
 from podline.recipes.task import TaskSettings
 
 
@@ -53,11 +54,7 @@ class PoseModelSettings(Frozen):
     l2: float = Field(default=0.0, ge=0)
     l2_layers: tuple[str, ...] = ()
 
-    @model_validator(mode="after")
-    def _l2_has_layers(self) -> PoseModelSettings:
-        if bool(self.l2) != bool(self.l2_layers):
-            raise ValueError(f"l2={self.l2} vs l2_layers={list(self.l2_layers)}: give both or neither")
-        return self
+    _l2_has_layers = model_validator(mode="after")(l2_has_layers)
 
 
 class PoseAugmentationSettings(Augmentation):

@@ -19,7 +19,7 @@ from podline.data.sources import decoding, parser_pool
 from podline.data.sources.decoding import Here, Look, Pictures, Request, decoder
 from podline.data.sources.source import open_raw
 from podline.errors import ChildKilledError, SourceError, StoreError
-from podline.recipes.datasets import SHIPPED
+from podline.recipes import datasets
 from podline.sandbox import Limits
 
 BECOMING = Pictures((16, 16, 3), "squeeze")
@@ -122,4 +122,4 @@ def test_memory_of_another_reader_is_no_matter_of_the_source(tmp_path: Path, mon
 
     monkeypatch.setattr(opening, "open_images", read)
     with pytest.raises(ChildKilledError, match="out of memory while here is read"):
-        open_raw(SHIPPED["images"], "here", ImagesSettings(), tmp_path)
+        open_raw(datasets.find("images"), "here", ImagesSettings(), tmp_path)

@@ -37,7 +37,7 @@ from podline.data.images import opening, parsing
 from podline.data.images.opening import ImagesSource, open_images
 from podline.data.images.settings import ImagesSettings
 from podline.errors import SourceError
-from podline.recipes.datasets import SHIPPED
+from podline.recipes import datasets
 
 pytestmark = pytest.mark.usefixtures("parsed_here")
 
@@ -382,6 +382,6 @@ def test_images_of_a_table_may_be_moved_with_it(tmp_path: Path) -> None:
 def test_a_source_in_a_bucket_is_the_same(tmp_path: Path, gcs_root: str, layout: str) -> None:
     folder = LAYOUTS[layout](tmp_path / "raw", images())
     uri = upload(folder, gcs_root)
-    found = open_images(SHIPPED["images"], uri, ImagesSettings(side=16), tmp_path / "elsewhere")
+    found = open_images(datasets.find("images"), uri, ImagesSettings(side=16), tmp_path / "elsewhere")
     assert records(found) == records(opened(folder))
     assert found.files == opened(folder).files

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 from drawn_images import as_folders, as_prepared, drawn, encoded, images, items, opened, reasons, records
 from gcs_emulator import upload
@@ -134,19 +132,6 @@ def test_one_of_several_features_is_chosen(prepared: Path, tmp_path: Path) -> No
     folder = shutil.copytree(prepared / "one/drawn", tmp_path / "drawn") / VERSION
     features(folder, lambda said: said.update(other=said["image"]))
     assert records(opened(folder, file_column="image")) == records(opened(prepared / "folders"))
-
-
-@pytest.mark.parametrize("file", ["features.json", "dataset_info.json", "label.labels.txt", SHARD])
-def test_a_damaged_file_is_read_or_refused(prepared: Path, tmp_path: Path, file: str) -> None:
-    path = shutil.copytree(prepared / "one/drawn", tmp_path / "drawn") / VERSION / file
-    whole, rng = path.read_bytes(), np.random.default_rng(0)
-    for number in range(40):
-        data = bytearray(whole[: rng.integers(len(whole))] if number % 4 == 0 else whole)
-        for place in rng.integers(0, max(1, len(data)), 1 + number % 5):
-            data[place : place + 1] = bytes([rng.integers(256)])
-        path.write_bytes(data)
-        with contextlib.suppress(SourceError):
-            items(str(tmp_path / "drawn"), tmp_path)
 
 
 def test_a_record_that_is_no_example_is_named(prepared: Path, tmp_path: Path) -> None:

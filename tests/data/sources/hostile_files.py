@@ -24,9 +24,14 @@ from published import archive_of, write_cifar10_bins, write_cifar10_pickles, wri
 
 from podline.data.picture_sandbox import PictureSandboxes, read_picture_file
 from podline.data.records import varint
+from podline.data.sources.coco import CocoSource
+from podline.data.sources.coco_image import CocoImage
+from podline.data.sources.coco_records import annotations_of
+from podline.data.sources.coco_truth import truth_of
 from podline.data.sources.source import open_raw
 from podline.data.tfrecord import header, masked_crc
 from podline.errors import PodlineError
+from podline.kinds.pose.coco_results import read_truth
 from podline.models.weights_files import read_weights
 from podline.recipes import datasets
 
@@ -48,12 +53,25 @@ class Kind(NamedTuple):
 
 
 def _dataset(name: str) -> Callable[[Path, Path], object]:
+    """Do all that a conversion does but for writing."""
+
     def read(folder: Path, _file: Path) -> object:
         dataset = datasets.find(name)
         settings = {"images": {"side": 8}, "coco": {"side": 64}, "keypoints": {"side": 64}}.get(name, {})
-        return open_raw(dataset, str(folder), dataset.settings_of(settings), folder.parent / "work").looked_at()
+        source = open_raw(dataset, str(folder), dataset.settings_of(settings), folder.parent / "work")
+        if isinstance(source, CocoSource):
+            for images in source.splits.values():
+                json.loads(truth_of(images, source.skeleton, "hostile").encode())
+                annotations_of([CocoImage.from_json(image.to_json()) for image in images[:3]], 64, 2, source.skeleton)
+        for record in source.quarantined:
+            record.model_dump_json().encode()
+        return source.looked_at()
 
     return read
+
+
+def _truth(_folder: Path, file: Path) -> object:
+    return read_truth(file)
 
 
 def _archive(folder: Path, file: Path) -> object:
@@ -190,6 +208,7 @@ KINDS: dict[str, Kind] = {
     "coco image": Kind(_written(_coco, "000000000003.jpg", False), _SOURCE["coco"]),
     "zipped annotations": Kind(_written(_coco, "annotations_trainval2017.zip", True), _SOURCE["coco"]),
     "zipped images": Kind(_written(_coco, "train2017.zip", True), _SOURCE["coco"]),
+    "truth": Kind(_written(_coco, "person_keypoints_train2017.json", False), _truth),
     "keypoint table": Kind(_written(_deeplabcut, "*.csv", "csv"), _dataset("keypoints")),
     "npz": Kind(_written(_npz, "*.npz"), _weights),
     "h5": Kind(_written(_h5, "*.h5"), _weights),

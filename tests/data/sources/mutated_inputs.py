@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import gzip
 import json
 import os
 import random
@@ -19,6 +20,7 @@ import shutil
 import sys
 import tempfile
 import traceback
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -27,7 +29,8 @@ from typing import Any, NamedTuple
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[2] / "support")]
 
 from hostile_files import KINDS  # noqa: E402 (it lies in a folder that was just added)
-from mutated_parsers import PARSERS, Parser  # noqa: E402 (it lies beside this file)
+from mutation import document_mutated, mutated  # noqa: E402
+from published import cifar10_batch, python3  # noqa: E402
 
 from podline import entry_points, sandbox  # noqa: E402
 from podline.errors import PodlineError  # noqa: E402
@@ -36,20 +39,45 @@ from podline.sandbox import Breach, Limits, Sandbox  # noqa: E402
 SEED = 18
 _OUTER = Limits(2 << 30, 120.0)
 _BATCH = 20
-_WORDS = [
-    b"\0" * 4,
-    b"\xff" * 4,
-    b"\xff\xff\xff\x7f",
+# What formats are made of.
+_ANY = [b"\0" * 4, b"\xff" * 4, b"\xff\xff\xff\x7f", b"PK\1\2", b",", b"\n", b'"', b"{", b"]", b"1e999", b"-1", b"../"]
+_PICKLE = [
+    *(bytes([code]) for code in b"(.0123FIJKLMNRSTUVXabcdeghijlopqrstu}])"),
+    *(bytes([code]) for code in b"\x80\x81\x85\x86\x87\x88\x89\x8a\x8b\x8c\x8d\x8e\x93\x94\x95\x96"),
+    b"cnumpy\ndtype\n", b"c_codecs\nencode\n", b"cos\nsystem\n", b"cnumpy\nndarray\n", b"h\0", b"h\1", b"q\0", b"q\1",
+    b"cnumpy.core.multiarray\n_reconstruct\n", b"I" + b"9" * 5000 + b"\n", b"L" + b"9" * 5000 + b"L\n",
+    b"\x8b\xb8\x0b\0\0" + b"\x7f" * 3000, b"U\6latin1", b"]r\xff\xff\xff\x7f", b"\x8c\3\xed\xa0\x80", b"labels", b"O8",
+]  # fmt: skip
+_TAR = [
+    b"\0" * 512, b"ustar\x0000", b"x", b"g", b"L", b"K", b"S", b"5", b"../", b"data_batch_1", b"17 path=data_b\n",
+    b"99999999999 size=1\n", b"20 GNU.sparse.map=0\n", b"77777777777\0", b"\x80" + b"\xff" * 11, b"\xff" * 12,
+]  # fmt: skip
+_ZIP = [
     b"PK\1\2",
-    b",",
-    b"\n",
-    b'"',
-    b"{",
-    b"]",
-    b"1e999",
-    b"-1",
-    b"../",
+    b"PK\3\4",
+    b"PK\5\6",
+    b"PK\6\6",
+    b"\xff" * 8,
+    b"\1\0\x10\0" + b"\xff" * 16,
+    b"\x63\0",
+    b"\0\x08",
+    b".jpg",
 ]
+_JSON = [
+    *(bytes([code]) for code in b'[]{},:"'), b"null", b"NaN", b"1e999", b"9" * 5000, b"9223372036854775808",
+    b'"\\ud800"',
+    b"[" * 3000, b'"counts":', b'"segmentation":', b'"id":', b'"iscrowd":1', b'"oooooooo"', b'"images":[', b"   ",
+]  # fmt: skip
+_JPEG = [b"\xff" + bytes([code]) for code in b"\0\xc0\xc1\xc2\xc4\xc9\xd0\xd7\xd8\xd9\xda\xdb\xdc\xdd\xe0\xe1\xfe\xff"]
+_PNG = [b"IHDR", b"IDAT", b"IEND", b"acTL", b"PLTE", b"tRNS", b"eXIf", b"\0\0\x1f\x40"]
+_WORDS = {
+    "pickle": _PICKLE, "pickled names": _PICKLE, "tar.gz": _TAR, "packed webdataset": _TAR, "webdataset": _TAR,
+    "zipped annotations": _ZIP, "zipped images": _ZIP, "coco annotations": _JSON, "truth": _JSON, "jsonl": _JSON,
+    "JPEG": _JPEG, "asked JPEG": [*_JPEG, b"\xff\xda\0\2"], "coco image": _JPEG, "PNG": _PNG, "asked PNG": _PNG,
+}  # fmt: skip
+_DOCUMENTS = ("coco annotations", "truth", "tfds features", "tfds info")
+_PROTOCOLS = [python3(cifar10_batch("data_batch_2", 2), protocol) for protocol in range(6)]
+NAMES = list(KINDS)
 
 
 class Finding(NamedTuple):
@@ -80,48 +108,53 @@ class _Here:
         """There is nothing to end."""
 
 
-def _of_kind(kind: str) -> Parser:
-    """A parser that reads a source with an input in the place of one of its files."""
-    with tempfile.TemporaryDirectory() as folder:
-        written = KINDS[kind].write(Path(folder))
-        place, seed = written.relative_to(folder), written.read_bytes()
-
-    def prepare(folder: Path) -> None:
-        (folder / "source").mkdir()
-        KINDS[kind].write(folder / "source")
-
-    def read(folder: Path, content: bytes) -> None:
-        file = folder / "source" / place
-        file.write_bytes(content)
-        try:
-            KINDS[kind].read(folder / "source", file)
-        finally:
-            file.write_bytes(seed)
-            shutil.rmtree(folder / "work", ignore_errors=True)
-
-    return Parser([seed], _WORDS, prepare, read)
+def _summed(tar: bytes) -> bytes:
+    """Make the sums of a tar's headers right again, or most changes would end there."""
+    made = bytearray(tar)
+    for start in range(0, min(len(made), 100_000) - 511, 512):
+        if made[start + 257 : start + 262] == b"ustar":
+            made[start + 148 : start + 156] = b" " * 8
+            made[start + 148 : start + 156] = b"%06o\0 " % sum(made[start : start + 512])
+    return bytes(made)
 
 
-_OF_KINDS = [kind for kind in KINDS if kind not in PARSERS and kind not in ("asked PNG", "asked JPEG")]
-NAMES = [*PARSERS, *_OF_KINDS]
+def _checked(png: bytes) -> bytes:
+    """Make the checksums of a PNG's chunks right again."""
+    made, start = bytearray(png), 8
+    while start + 12 <= len(made):
+        end = start + 8 + int.from_bytes(made[start : start + 4], "big")
+        made[end : end + 4] = zlib.crc32(made[start + 4 : end]).to_bytes(4, "big")
+        start = end + 4
+    return bytes(made[: len(png)])
 
 
-@functools.cache
-def parser(name: str) -> Parser:
-    """Return a parser by its name."""
-    return PARSERS[name] if name in PARSERS else _of_kind(name)
+class _Prepared(NamedTuple):
+    """A valid source in a folder, and the file of it that is changed."""
+
+    folder: Path
+    file: Path
+    seed: bytes
+    kept: object
 
 
 @functools.cache
-def _prepared(name: str) -> tuple[Path, Any]:
-    folder = tempfile.TemporaryDirectory(prefix="podline-mutated-")
-    parser(name).prepare(Path(folder.name))
-    return Path(folder.name), folder
+def _prepared(name: str) -> _Prepared:
+    kept = tempfile.TemporaryDirectory(prefix="podline-mutated-")
+    source = Path(kept.name) / "source"
+    source.mkdir()
+    file = KINDS[name].write(source)
+    return _Prepared(source, file, file.read_bytes(), kept)
 
 
 def content(name: str, number: int) -> bytes:
     """Return an input."""
-    return parser(name).input(random.Random(f"{SEED}/{name}/{number}"))
+    chance, seed, words = random.Random(f"{SEED}/{name}/{number}"), _prepared(name).seed, _WORDS.get(name, _ANY)
+    if name in _DOCUMENTS and chance.random() < 0.6:
+        return document_mutated(seed, chance)
+    if seed.startswith(b"\x1f\x8b") and chance.random() < 0.7:
+        return gzip.compress(_summed(mutated([gzip.decompress(seed)], words, chance)), 1)
+    made = mutated([seed, *(_PROTOCOLS if name == "pickle" else [])], words, chance)
+    return _checked(made) if "PNG" in name and chance.random() < 0.8 else made
 
 
 def runner() -> Callable[[tuple[str, int]], Finding]:
@@ -129,15 +162,17 @@ def runner() -> Callable[[tuple[str, int]], Finding]:
     sandbox._Child = _Here
 
     def run(request: tuple[str, int]) -> Finding:
-        return Finding(*request, _outcome(parser(request[0]), _prepared(request[0])[0], content(*request)))
+        return Finding(*request, _outcome(request[0], content(*request)))
 
     return run
 
 
-def _outcome(read_by: Parser, folder: Path, data: bytes) -> str:
+def _outcome(name: str, data: bytes) -> str:
     """What was wrong with what came of an input; empty if nothing was."""
+    prepared = _prepared(name)
+    prepared.file.write_bytes(data)
     try:
-        read_by.read(folder, data)
+        KINDS[name].read(prepared.folder, prepared.file)
     except PodlineError as error:
         try:
             str(error).encode()
@@ -147,6 +182,8 @@ def _outcome(read_by: Parser, folder: Path, data: bytes) -> str:
     except Exception as error:
         places = [f"{Path(frame.filename).name}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__)]
         return f"{type(error).__name__}: {str(error)[:200]} at {' '.join(places[-3:])}"
+    finally:
+        shutil.rmtree(prepared.folder.parent / "work", ignore_errors=True)
     return ""
 
 

@@ -22,17 +22,14 @@ _VALUES: list[Any] = [
 ]  # fmt: skip
 
 
-def mutated(seeds: Sequence[bytes], words: Sequence[bytes], document: bool, chance: random.Random) -> bytes:
+def mutated(seeds: Sequence[bytes], words: Sequence[bytes], chance: random.Random) -> bytes:
     """One of some valid inputs, changed in one to eight places; one in a hundred is blown up to megabytes.
 
     Args:
         seeds: the valid inputs.
         words: what their format is made of.
-        document: whether they are JSON.
         chance: decides.
     """
-    if document and chance.random() < 0.6:
-        return changed_document(chance.choice(seeds), chance)[:LARGEST_INPUT]
     content = bytearray(chance.choice(seeds))
     for _ in range(chance.choice((1, 1, 1, 2, 3, 8))):
         chance.choice(_CHANGES)(content, words, seeds, chance)
@@ -46,7 +43,7 @@ def mutated(seeds: Sequence[bytes], words: Sequence[bytes], document: bool, chan
     return bytes(content[:LARGEST_INPUT])
 
 
-def changed_document(content: bytes, chance: random.Random) -> bytes:
+def document_mutated(content: bytes, chance: random.Random) -> bytes:
     """A JSON document with one to three values replaced, removed, or repeated, some of them very often."""
     document = json.loads(content)
     for _ in range(chance.choice((1, 1, 2, 3))):
@@ -64,7 +61,7 @@ def changed_document(content: bytes, chance: random.Random) -> bytes:
             holder[chance.choice(("id", "image_id", "extra", "counts"))] = holder[key]
         if not isinstance(document, dict | list) or not document:
             break
-    return json.dumps(document, separators=chance.choice(((", ", ": "), (",", ":")))).encode()
+    return json.dumps(document).encode()[:LARGEST_INPUT]
 
 
 def _places(value: Any) -> Iterator[tuple[Any, Any]]:

@@ -6,7 +6,6 @@ import re
 import struct
 import tracemalloc
 import zipfile
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,7 +19,6 @@ from published import python3, write_archive, write_cifar10_bins, write_cifar10_
 
 from podline.data import bounds
 from podline.data.coco_letterbox import LetterBox
-from podline.data.pictures import PictureError, picture_of
 from podline.data.sources import class_names
 from podline.data.sources.coco import CocoSource
 from podline.data.sources.coco_masks import check_outlines, ignored_mask
@@ -49,44 +47,6 @@ def memory_up_to(size: int) -> Iterator[None]:
         assert tracemalloc.get_traced_memory()[1] < size
     finally:
         tracemalloc.stop()
-
-
-# PNG
-
-
-def png(*chunks: tuple[bytes, bytes]) -> bytes:
-    parts = [
-        struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
-        for kind, content in chunks
-    ]
-    return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
-
-
-HEADER = (b"IHDR", struct.pack(">IIBBBBB", 40, 30, 8, 2, 0, 0, 0))
-PIXELS = (b"IDAT", zlib.compress(bytes(30 * 121)))
-PNGS = {
-    "whole": (png(HEADER, PIXELS, (b"IEND", b"")) + b"more", ""),
-    "a chunk that goes far": (
-        png(HEADER, PIXELS, (b"IEND", b"")).replace(b"\0\0\0\0IEND", b"\xd0\0\0\0IEND"),
-        "",
-    ),
-    "another chunk first": (png((b"tEXt", bytes(13)), HEADER, PIXELS, (b"IEND", b"")), ""),
-    "a second header": (png(HEADER, HEADER, PIXELS, (b"IEND", b"")), ""),
-    "more pixels than are there": (
-        png((b"IHDR", struct.pack(">IIBBBBB", 6000, 6000, 16, 6, 0, 0, 0)), PIXELS, (b"IEND", b"")),
-        "is truncated",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", PNGS)
-def test_chunks_of_pngs(name: str) -> None:
-    content, told = PNGS[name]
-    if told:
-        with pytest.raises(PictureError, match=told):
-            picture_of(content)
-    else:
-        assert picture_of(content).pixels.shape == (30, 40, 3)
 
 
 # Outlines
@@ -169,10 +129,7 @@ def test_bytes_that_become_many_times_as_much(tmp_path: Path, content: bytes) ->
     """It costs a process of its own, not this one."""
     folder = CocoFiles().write(tmp_path)
     (folder / "annotations/person_keypoints_train2017.json").write_bytes(content)
-    with (
-        memory_up_to(20_000_000),
-        pytest.raises(SourceError, match=r"train2017.json (takes more than|is not valid)"),
-    ):
+    with memory_up_to(20_000_000), pytest.raises(SourceError, match=r"train2017.json (takes more than|is not valid)"):
         open_coco(folder, tmp_path / "work")
 
 
@@ -318,16 +275,9 @@ def test_class_names_that_are_no_line(name: str, told: str) -> None:
 
 def test_a_class_name_of_two_lines_is_shown_in_one(tmp_path: Path) -> None:
     folder = write_cifar10_pickles(tmp_path / "cifar")
-    (folder / "batches.meta").write_bytes(_pickled_names(["a\nb", *"bcdefghij"]))
+    (folder / "batches.meta").write_bytes(python3({"label_names": ["a\nb", *"bcdefghij"]}, 2))
     told = r"the class name 'a\nb' has the character U+000A, which ends a line or is none"
     assert told in refused(folder)
-
-
-def _pickled_names(names: list[str]) -> bytes:
-    """Python itself pickles no half of a surrogate pair but so."""
-    coded = [name.encode("utf-8", "surrogatepass") for name in names]
-    texts = b"".join(b"X" + struct.pack("<I", len(text)) + text for text in coded)
-    return b"\x80\2}X\x0b\0\0\0label_names](" + texts + b"es."
 
 
 def test_a_batch_of_no_bytes(tmp_path: Path) -> None:

@@ -86,10 +86,7 @@ def test_a_damaged_zip_member_is_left_out(tmp_path: Path) -> None:
 BROKEN = {
     "wrong keypoint length": ({"keypoints": [1, 2, 2]}, "annotation {}00: its keypoints are 3 numbers vs 51"),
     "no keypoints": ({"keypoints": None}, "annotation {}00: its keypoints are 0 numbers vs 51"),
-    "NaN keypoint": (
-        {"keypoints": [float("nan")] * 51},
-        "annotation {}00: its keypoints 0 is nan: Input",
-    ),
+    "NaN keypoint": ({"keypoints": [float("nan")] * 51}, "annotation {}00: its keypoints 0 is nan: Input"),
     "keypoint beyond all floats": ({"keypoints": [10**400] * 51}, "annotation {}00: its keypoints 0 is 1000"),
     "keypoint beyond all images": ({"keypoints": [10**9] * 51}, "annotation {}00: its keypoints 0 is 1000000000: Inp"),
     "NaN box": ({"bbox": [1, 2, float("nan"), 4]}, "annotation {}00: its bbox 2 is nan: Input should be a finite"),

@@ -1,16 +1,13 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 from published import (
     archive_of,
+    same_content,
     write_archive,
     write_cifar10_bins,
     write_cifar10_pickles,
@@ -21,25 +18,12 @@ from published import (
 
 from podline.data.sources import class_names
 from podline.data.sources.opening import open_source
-from podline.data.sources.source import Source
 from podline.errors import SourceError
 
 LAYOUTS: list[tuple[str, str, str, Callable[[Path], Path]]] = [
     ("cifar100", "cifar-100-python", "cifar-100-python.tar.gz", write_cifar100_pickles),
     ("cifar100", "cifar-100-binary", "cifar-100-binary.tar.gz", write_cifar100_bins),
 ]
-
-
-def same_content(one: Source, other: Source) -> None:
-    """Two sources agree in all but the paths of their files."""
-    assert (one.dataset, one.class_names, one.files) == (other.dataset, other.class_names, other.files)
-    for first, second in zip(one.splits, other.splits, strict=True):
-        assert len(first) == len(second)
-        assert [replace(block, path="", modified=0) for block in first.blocks] == [
-            replace(block, path="", modified=0) for block in second.blocks
-        ]
-        for key, column in first.read(np.arange(len(first))).items():
-            np.testing.assert_array_equal(column, second.read(np.arange(len(second)))[key])
 
 
 @pytest.mark.parametrize(("dataset", "folder", "archive", "write"), LAYOUTS)
@@ -171,11 +155,3 @@ def test_sample_and_cifar10_are_told_apart_by_their_classes(tmp_path: Path) -> N
     assert "has the classes of cifar10 (airplane, automobile, …) vs sample asked for" in refused(
         "sample", ten, tmp_path
     )
-
-
-def test_imports_are_light() -> None:
-    code = (
-        "import sys, podline.data.sources.opening, podline.data.sources.download, podline.data.sources.sample;"
-        "print(sorted({'tensorflow', 'apache_beam', 'prefect', 'pandas'} & set(sys.modules)))"
-    )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout == b"[]\n"

@@ -32,16 +32,3 @@ def test_cifar10(real_data: Path, tmp_path: Path) -> None:
         assert repeated(split) == []
     assert [len(split) for split in source.splits] == [8068, 1017]
     assert source.looked_at()[0] is source
-
-
-def test_mnist(real_data: Path, tmp_path: Path) -> None:
-    source = open_source("mnist", str(real_data / "mnist"), tmp_path / "work")
-    assert [len(split) for split in source.splits] == [60_000, 10_000]
-    train, test = source.splits
-    assert train.targets["label"][:10].tolist() == [5, 0, 4, 1, 9, 2, 1, 3, 1, 4]
-    assert np.bincount(test.targets["label"]).tolist() == [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
-    # The mean of the training pixels that everybody normalises MNIST with.
-    mean = np.mean([train.read(np.arange(n, n + 6000))["image"].mean() for n in range(0, 60_000, 6000)])
-    assert round(float(mean) / 255, 4) == 0.1307
-    assert [repeated(split) for split in source.splits] == [[], []]
-    assert source.looked_at()[0] is source

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -13,38 +12,16 @@ import numpy as np
 import pytest
 from coco_files import CocoFiles, open_coco
 from gcs_emulator import upload
-from published import (
-    archive_of,
-    write_cifar10_bins,
-    write_cifar100_pickles,
-    write_mnist,
-)
+from published import archive_of, same_content, write_cifar10_bins, write_cifar100_pickles, write_mnist
 
 from podline.data.sources import remote
 from podline.data.sources.coco import CocoSource
 from podline.data.sources.coco_records import squares_of
 from podline.data.sources.keypoints import open_keypoints
 from podline.data.sources.opening import open_source
-from podline.data.sources.source import Source
 from podline.errors import ArtifactError, SourceError
 from podline.recipes import datasets
 from podline.store.opening import open_store
-
-
-def everything(source: Source) -> dict[str, np.ndarray]:
-    columns = [(split.name, split.read(np.arange(len(split))[::-1])) for split in source.splits]
-    return {f"{name} {key}": column for name, found in columns for key, column in found.items()}
-
-
-def same(found: Source, expected: Source) -> None:
-    assert (found.dataset, found.class_names, found.files) == (expected.dataset, expected.class_names, expected.files)
-    for ours, theirs in zip(found.splits, expected.splits, strict=True):
-        assert [replace(block, path="", modified=0) for block in ours.blocks] == [
-            replace(block, path="", modified=0) for block in theirs.blocks
-        ]
-    expected_columns = everything(expected)
-    for name, column in everything(found).items():
-        np.testing.assert_array_equal(column, expected_columns[name])
 
 
 @pytest.mark.parametrize(
@@ -56,16 +33,12 @@ def same(found: Source, expected: Source) -> None:
     ],
 )
 def test_plain_files_are_downloaded_once(
-    tmp_path: Path,
-    gcs_root: str,
-    proxy: fault_proxy.FaultProxy,
-    dataset: str,
-    write: Callable[[Path], Path],
+    tmp_path: Path, gcs_root: str, proxy: fault_proxy.FaultProxy, dataset: str, write: Callable[[Path], Path]
 ) -> None:
     raw = write(tmp_path / "raw")
     uri = upload(raw, f"{gcs_root}raw data")
     source = open_source(dataset, uri, tmp_path / "work")
-    same(source, open_source(dataset, str(raw), tmp_path / "work2"))
+    same_content(source, open_source(dataset, str(raw), tmp_path / "work2"))
     assert sum(proxy.downloaded.values()) == sum(path.stat().st_size for path in raw.iterdir())
     proxy.downloaded.clear()
     open_source(dataset, uri, tmp_path / "work").splits[0].read(np.array([0]))
@@ -79,8 +52,10 @@ def test_an_archive_is_downloaded_once_and_unpacked(
     (tmp_path / "packed").mkdir()
     archive = archive_of(folder, tmp_path / "packed" / "cifar-100-python.tar.gz")
     uri, work, expected = upload(archive.parent, f"{gcs_root}packed"), tmp_path / "work", tmp_path / "work2"
-    same(open_source("cifar100", uri, work), open_source("cifar100", str(archive.parent), expected))
-    same(open_source("cifar100", f"{uri}/{archive.name}", work), open_source("cifar100", str(archive), expected))
+    same_content(open_source("cifar100", uri, work), open_source("cifar100", str(archive.parent), expected))
+    same_content(
+        open_source("cifar100", f"{uri}/{archive.name}", work), open_source("cifar100", str(archive), expected)
+    )
     assert sum(proxy.downloaded.values()) == archive.stat().st_size
 
 
@@ -114,20 +89,6 @@ def test_images_and_annotations_are_downloaded_once(
     assert not proxy.downloaded
 
 
-def test_what_arrives_damaged_is_asked_for_again(tmp_path: Path, gcs_root: str, proxy: fault_proxy.FaultProxy) -> None:
-    (tmp_path / "raw").mkdir()
-    content = {f"{number}.bin": np.random.default_rng(number).bytes(5_000) for number in range(50)}
-    for name, data in content.items():
-        (tmp_path / "raw" / name).write_bytes(data)
-    uri = upload(tmp_path / "raw", f"{gcs_root}raw")
-    proxy.share, proxy.faults = 0.2, fault_proxy.ALL
-    place = remote.downloaded(uri, tmp_path / "work", lambda name: name != "7.bin")
-    assert {path.relative_to(place).as_posix(): path.read_bytes() for path in place.iterdir()} == {
-        name: data for name, data in content.items() if name != "7.bin"
-    }
-    assert proxy.happened.total() > 1
-
-
 def test_a_file_that_changes_after_it_was_looked_at_is_refused_by_name(
     tmp_path: Path, gcs_root: str, proxy: fault_proxy.FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -157,17 +118,6 @@ def test_keypoints_in_a_bucket_are_those_of_a_folder(tmp_path: Path, gcs_root: s
     (raw / "annotations" / "person_keypoints_train2017.json").write_text("{")
     with pytest.raises(SourceError, match=f"{uri}/annotations/person_keypoints_train2017.json is not valid JSON"):
         open_keypoints(dataset, upload(raw, uri), settings, tmp_path / "work")
-
-
-def test_training_images_of_the_test_split_are_found_in_a_bucket(
-    tmp_path: Path, gcs_root: str, proxy: fault_proxy.FaultProxy
-) -> None:
-    raw = write_cifar10_bins(tmp_path / "raw", rows=120)
-    test = bytearray((raw / "test_batch.bin").read_bytes())
-    test[1:3073] = (raw / "data_batch_3.bin").read_bytes()[3074:6146]
-    (raw / "test_batch.bin").write_bytes(test)
-    found, _ = open_source("cifar10", upload(raw, f"{gcs_root}raw"), tmp_path / "work").looked_at()
-    assert [record.record for record in found.quarantined] == ["data_batch_3.bin[1]"]
 
 
 def test_a_bucket_with_nothing_that_fits_says_what_it_has(tmp_path: Path, gcs_root: str) -> None:

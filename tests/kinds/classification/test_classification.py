@@ -5,8 +5,6 @@ import math
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from podline.errors import ArtifactError, DivergenceError
 from podline.kinds.classification.tally import ClassificationTally
@@ -65,12 +63,6 @@ def test_of_many_classes_the_mistakes_stand_for_the_matrix() -> None:
         (label, said): matrix[label, said] for label, said in np.argwhere(matrix).tolist()
     }
     assert [-times for _, _, times in found] == sorted(-times for _, _, times in found)
-
-
-@given(st.lists(st.integers(1, 40), min_size=1, max_size=12))
-def test_any_cut_gives_the_same_bits(sizes: list[int]) -> None:
-    batch = examples(sum(sizes), 7)
-    assert everything(tallied(batch, sizes)) == everything(tallied(batch, [sum(sizes)]))
 
 
 def test_the_figures_by_hand() -> None:

@@ -16,10 +16,11 @@ from PIL import Image
 from several_labels import LAYOUTS, Labelled, as_files, as_json_lines, as_rows, drawn, mosaics, png
 
 from podline.data.images.opening import ImagesSource, open_images
-from podline.data.images.settings import ClassesSettings, LabelsSettings
+from podline.data.images.settings import ClassesSettings
 from podline.errors import SourceError
+from podline.kinds.labels.data_sets import LabelledImages
 from podline.kinds.labels.records import LabelTargets
-from podline.recipes.datasets import SHIPPED
+from podline.recipes import datasets
 
 REAL = Path(os.environ.get("PODLINE_REAL_DATA", "../shared/data")) / "cifar10/cifar-10-batches-py"
 
@@ -27,7 +28,7 @@ REAL = Path(os.environ.get("PODLINE_REAL_DATA", "../shared/data")) / "cifar10/ci
 def opened(folder: Path, **settings: Any) -> ImagesSource:
     """Images 16 pixels large, out of a source; the cache is beside it."""
     return open_images(
-        SHIPPED["labels"], str(folder), LabelsSettings(**{"side": 16, **settings}), folder.parent / "work"
+        datasets.find("labels"), str(folder), LabelledImages(**{"side": 16, **settings}), folder.parent / "work"
     )
 
 
@@ -158,4 +159,4 @@ def test_classes_point_to_labels(tmp_path: Path) -> None:
 
     as_json_lines(tmp_path / "raw", drawn(30))
     with pytest.raises(SourceError, match=r"several labels of an image, .* convert it as the data set labels"):
-        open_images(SHIPPED["images"], str(tmp_path / "raw"), ClassesSettings(side=16), tmp_path / "work")
+        open_images(datasets.find("images"), str(tmp_path / "raw"), ClassesSettings(side=16), tmp_path / "work")

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pytest
+from dying_runs import finished_after, losses
 from several_labels import COLOURS, as_joined, drawn
 
 from podline.beam_jobs.conversion import convert
 from podline.datasets.validation import validate
 from podline.documents.manifest import dataset_folder, read_manifest
-from podline.documents.metrics_log import METRICS, StepsLine, read_metrics
 from podline.evaluation.evaluate import evaluate
 from podline.evaluation.predicting import run as predict
 from podline.evaluation.sheet import run as draw_sheet
@@ -38,19 +36,6 @@ from podline.store.contract import Store
 from podline.store.opening import open_store
 from podline.training.train import train
 
-# The process kills itself once it has told of a step.
-KILLED = """
-import os, signal, sys
-from podline.progress import Reporter
-from podline.stages.specs import TrainSpec
-from podline.training.train import train
-
-def act(event):
-    if event["event"] == "progress" and event["done"] >= 47:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-train(TrainSpec.model_validate_json(sys.argv[1]), Reporter("train", act))
-"""
 STEPS = 160
 
 
@@ -111,12 +96,6 @@ def runs(store: Store, fingerprint: str) -> list[Finished]:
     return [finished(store, fingerprint, seed) for seed in (0, 1)]
 
 
-def losses(folder: Path) -> list[float]:
-    """The loss of every step."""
-    lines = read_metrics(folder / METRICS)
-    return [loss for line in lines if isinstance(line, StepsLine) for loss in line.losses]
-
-
 def evaluation_of(store: Store, run: Finished) -> LabelsEvaluation:
     found = read_evaluation(store, run.folder)
     assert isinstance(found, LabelsEvaluation)
@@ -147,9 +126,7 @@ def test_thresholds_come_from_images_held_out_of_training(store: Store, runs: li
 
 def test_a_killed_run_goes_on_bit_for_bit(store: Store, fingerprint: str, tmp_path: Path) -> None:
     spec = spec_of(store, fingerprint, 2)
-    code = subprocess.run([sys.executable, "-c", KILLED, spec.model_dump_json()], check=False).returncode
-    assert code == -9
-    killed = train(spec, silent())
+    killed = finished_after(spec, 47)
     shutil.copytree(Path(spec.root) / "datasets", tmp_path / "datasets")
     whole = train(spec.changed(root=str(tmp_path)), silent())
     assert killed.weights_sha256 == whole.weights_sha256

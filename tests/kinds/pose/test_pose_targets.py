@@ -146,18 +146,6 @@ def test_weights_are_the_share_that_counts():
     assert np.count_nonzero(weights < 1) == 3
 
 
-def test_people_turned_by_90_degrees_have_turned_targets():
-    poses = some_people()
-    turned = poses.copy()
-    turned[..., 0], turned[..., 1] = poses[..., 1], SIDE - 1 - poses[..., 0]  # counterclockwise, as np.rot90
-    turned[poses[..., 2] == 0] = 0
-    (heatmaps, pafs, _), (turned_heatmaps, turned_pafs, _) = targets(poses), targets(turned)
-    np.testing.assert_allclose(turned_heatmaps, np.rot90(heatmaps), atol=1e-5)
-    x, y = np.rot90(pafs[..., ::2]), np.rot90(pafs[..., 1::2])
-    np.testing.assert_allclose(turned_pafs[..., ::2], y, atol=1e-5)
-    np.testing.assert_allclose(turned_pafs[..., 1::2], -x, atol=1e-5)
-
-
 def test_mirrored_people_have_mirrored_targets_of_the_other_side():
     poses = some_people()
     (heatmaps, pafs, _), (mirror_heatmaps, mirror_pafs, _) = targets(poses), targets(mirrored(poses, SIDE, COCO))

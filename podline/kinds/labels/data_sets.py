@@ -1,0 +1,37 @@
+"""The data set with any number of labels for each image."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from podline.data.images.settings import AUTO, ImagesSettings
+from podline.recipes.datasets import DataSet
+
+LABELS = DataSet(
+    "labels",
+    "podline.data.images.opening:open_images",
+    kind="labels",
+    settings="podline.kinds.labels.data_sets:LabelledImages",
+    several=True,
+)
+
+
+class LabelledImages(ImagesSettings):
+    """The settings of the data set ``labels``: any number of labels for each image."""
+
+    kind = "labels"
+    several = True
+
+    joined_by: Literal["auto", "|", ";", ",", " ", "nothing"] = Field(
+        default=AUTO,
+        description="what joins labels in a text; auto is the first of |, ; and , that a column has, a blank in one "
+        "of tags or numbers",
+        exclude_if=lambda value: value == AUTO,
+    )
+
+    @property
+    def joining(self) -> str | None:
+        """Return what joins labels in a text, empty for nothing; None is what each column tells."""
+        return {AUTO: None, "nothing": ""}.get(self.joined_by, self.joined_by)

@@ -1,0 +1,33 @@
+"""What Podline ships of each kind of task, as ``module:name``; it is imported when it is asked for."""
+
+USUAL_KIND = "classification"
+"""The kind of data sets and recipes that name none."""
+KINDS = {
+    "classification": "podline.kinds.classification.kind:Classification",
+    "labels": "podline.kinds.labels.kind:Labels",
+    "pose": "podline.kinds.pose.kind:Pose",
+}
+DATA_SETS = {
+    "cifar10": "podline.kinds.classification.data_sets:CIFAR10",
+    "cifar100": "podline.kinds.classification.data_sets:CIFAR100",
+    "mnist": "podline.kinds.classification.data_sets:MNIST",
+    "sample": "podline.kinds.classification.data_sets:SAMPLE",
+    "images": "podline.kinds.classification.data_sets:IMAGES",
+    "labels": "podline.kinds.labels.data_sets:LABELS",
+    "coco": "podline.kinds.pose.data_sets:COCO",
+    "coco_sample": "podline.kinds.pose.data_sets:COCO_SAMPLE",
+    "keypoints": "podline.kinds.pose.data_sets:KEYPOINTS",
+}
+# A recipe's docstring says the command and the result.
+RECIPES = {
+    "cifar10": "podline.kinds.classification.recipes.cifar10:RECIPE",
+    "cifar10-5min": "podline.kinds.classification.recipes.cifar10_5min:RECIPE",
+    "cifar10-15min": "podline.kinds.classification.recipes.cifar10_15min:RECIPE",
+    "cifar100": "podline.kinds.classification.recipes.cifar100:RECIPE",
+    "mnist": "podline.kinds.classification.recipes.mnist:RECIPE",
+    "sample": "podline.kinds.classification.recipes.sample:RECIPE",
+    "coco_pose": "podline.kinds.pose.recipes.coco_pose:RECIPE",
+    "keypoints": "podline.kinds.pose.recipes.keypoints:RECIPE",
+    "images": "podline.kinds.classification.recipes.images:RECIPE",
+    "labels": "podline.kinds.labels.recipes.labels:RECIPE",
+}
