@@ -204,15 +204,17 @@ class Promotion(Frozen):
         wanted = [check.more_trainings for check in self.open] if self.undecided else []
         return max(wanted, default=0) if all(wanted) else 0
 
-    def floor(self, figure: float) -> float | None:
+    def floor(self, figure: float, *, higher_is_better: bool) -> float | None:
         """Return the figure at which the model would be worse by the margin; None if nothing was compared.
 
         Args:
             figure: the metric that counts, on all test examples; what was compared may be a part of them.
+            higher_is_better: whether that metric is better where it is higher.
         """
         for check in self.checks:
             if check.rule == "main" and check.margin is not None:
-                return figure - ((check.after or 0.0) - (check.before or 0.0) + check.margin)
+                margin = check.margin if higher_is_better else -check.margin
+                return figure - ((check.after or 0.0) - (check.before or 0.0) + margin)
         return None
 
     def lines(self) -> list[str]:

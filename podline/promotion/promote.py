@@ -152,7 +152,10 @@ def _published(case: _Case, decision: Promotion, seconds: float) -> PromoteResul
         doubt=decision.doubt(),
         more_trainings=decision.more_trainings(),
         detects=decision.detects,
-        floor=decision.floor(case.evaluation.trained.metrics[case.measure].value),
+        floor=decision.floor(
+            case.evaluation.trained.metrics[case.measure].value,
+            higher_is_better=measure_named(case.measure).higher_is_better,
+        ),
         compared=decision.compared.sentence() if decision.compared else "",
         headline=decision.headline(),
         promotion_sha256=store.sha256(name),

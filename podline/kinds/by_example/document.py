@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 from pydantic import Field
 
@@ -54,5 +54,7 @@ class ExampleFigures(ImageFigures):
 
 class ExampleEvaluation(ImageEvaluation[ExampleFigures]):
     """The evaluation of a kind that its measures judge; a kind's own is a subclass that says ``measure``."""
+
+    measure: ClassVar[str]
 
     class_names: tuple[str, ...] = ()
