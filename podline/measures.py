@@ -1,6 +1,6 @@
 """The measures: how an evaluation's figures are computed and called; those of installed packages too.
 
-A package adds a measure of classes by the entry point ``podline.measures``; docs/how-to/parts.md has an example. A
+A package adds a measure by the entry point ``podline.measures``; docs/how-to/parts.md has an example. A
 figure whose measure is not known, as its package is gone, is shown by its own name.
 """
 
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from podline.errors import SettingsError
+from podline.kinds.shipped import USUAL_KIND
 from podline.recipes.parts import Registry
 
 ENTRY_POINTS = "podline.measures"
@@ -26,11 +27,14 @@ class Measure:
         label: what people read.
         in_percent: a share, written as 82.3 %; any other has three decimals.
         higher_is_better: else lower is.
-        compute: gives the figure of a classifier: a number, or a value for each example, of which the figure is the
-            mean. It takes :class:`podline.kinds.classification.guesses.Guesses`. None for AP and AR, which pycocotools
-            computes.
+        compute: gives the figure of a model: a number, or a value for each example, of which the figure is the mean.
+            It takes :class:`podline.kinds.classification.guesses.Guesses` of a classifier,
+            :class:`podline.kinds.by_example.answered.Answered` of a kind of an installed package. None for figures that
+            the code of a kind computes otherwise.
         least_classes: of data sets with fewer classes it is left out.
         has_interval: whether the bootstrap over examples says how far a number can be trusted; of a mean it is known.
+        kind: the kind of task whose models it is computed of.
+        in_units: it has a unit, as years: it may be larger than 1, and what is assumed of it is in proportion to it.
     """
 
     name: str
@@ -40,6 +44,21 @@ class Measure:
     compute: Callable[[Any], Any] | None = None
     least_classes: int = 2
     has_interval: bool = True
+    kind: str = USUAL_KIND
+    in_units: bool = False
+
+    def better(self, value: float, than: float) -> bool:
+        """Return whether a figure is better than another."""
+        return value > than if self.higher_is_better else value < than
+
+    def spread(self, assumed: float, value: float) -> float:
+        """Return the standard deviation between seeds that is assumed of a figure.
+
+        Args:
+            assumed: that of a share of one half; see :class:`podline.recipes.promotion_settings.PromotionSettings`.
+            value: the figure.
+        """
+        return 2 * assumed * abs(value) if self.in_units else assumed
 
 
 # In the order in which they are shown.
@@ -107,15 +126,15 @@ def known() -> dict[str, Measure]:
     return loaded().measures
 
 
-def of_classifiers() -> list[Measure]:
-    """Return the measures of a classifier.
+def of_kind(kind: str) -> list[Measure]:
+    """Return the measures that are computed of the models of a kind.
 
     Raises:
         SettingsError: one of an installed package cannot be loaded, or has the name of another.
     """
     for problem in loaded().problems:
         raise SettingsError(f"{problem}; repair or uninstall its package")
-    return [measure for measure in known().values() if measure.compute is not None]
+    return [measure for measure in known().values() if measure.compute is not None and measure.kind == kind]
 
 
 def measure_named(name: str) -> Measure:

@@ -97,7 +97,7 @@ class ComparedExamples(Frozen):
         fresh: how many are in that of the candidate's alone.
         all_count: whether the fresh ones count as well, as too few are shared.
         measure: the metric that counts, in words.
-        fresh_before: the champion's figure on the fresh ones; None where there are none, or they count.
+        fresh_before: the champion's figure on the fresh ones, in words; None where there are none, or they count.
         fresh_after: the candidate's figure on them.
     """
 
@@ -107,8 +107,8 @@ class ComparedExamples(Frozen):
     fresh: int
     all_count: bool
     measure: str
-    fresh_before: float | None = None
-    fresh_after: float | None = None
+    fresh_before: str | None = None
+    fresh_after: str | None = None
 
     def sentence(self) -> str:
         """All this in words."""
@@ -119,7 +119,7 @@ class ComparedExamples(Frozen):
         said = f"compared on the {shared} that both {self.before} and {self.after} have"
         if self.fresh_before is None or self.fresh_after is None:
             return said
-        figures = f"{self.measure} {100 * self.fresh_after:.1f} % vs {100 * self.fresh_before:.1f} % of the champion"
+        figures = f"{self.measure} {self.fresh_after} vs {self.fresh_before} of the champion"
         return f"{said}; on the {self.fresh:,} that only the second has: {figures}"
 
 
@@ -204,15 +204,17 @@ class Promotion(Frozen):
         wanted = [check.more_trainings for check in self.open] if self.undecided else []
         return max(wanted, default=0) if all(wanted) else 0
 
-    def floor(self, figure: float) -> float | None:
+    def floor(self, figure: float, *, higher_is_better: bool) -> float | None:
         """Return the figure at which the model would be worse by the margin; None if nothing was compared.
 
         Args:
             figure: the metric that counts, on all test examples; what was compared may be a part of them.
+            higher_is_better: whether that metric is better where it is higher.
         """
         for check in self.checks:
             if check.rule == "main" and check.margin is not None:
-                return figure - ((check.after or 0.0) - (check.before or 0.0) + check.margin)
+                margin = check.margin if higher_is_better else -check.margin
+                return figure - ((check.after or 0.0) - (check.before or 0.0) + margin)
         return None
 
     def lines(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""Predicts with a finished run's model on any pictures: skeletons, or classes with probabilities."""
+"""Predicts with a finished run's model on any pictures: skeletons, classes with probabilities, other answers."""
 
 from __future__ import annotations
 
@@ -176,10 +176,11 @@ def named(pictures: Iterable[str | Path | Image]) -> Iterator[tuple[str, Image]]
 
 
 def document(predictions: Sequence[PicturePrediction]) -> list[JsonObject]:
-    """What goes into the file: COCO results of all pictures, or each picture's classes."""
+    """What goes into the file: COCO results of all pictures, or each picture's classes or answer."""
     if all(prediction.people is not None for prediction in predictions):
         return [person for prediction in predictions for person in prediction.people or ()]
-    return [prediction.model_dump(mode="json", include={"file", "classes"}) for prediction in predictions]
+    fields = {"file", "classes", "answer"}
+    return [prediction.model_dump(mode="json", include=fields, exclude_none=True) for prediction in predictions]
 
 
 def _names(paths: Sequence[Path]) -> Iterator[str]:

@@ -65,10 +65,10 @@ def build_model(
         SettingsError: there is no such model, it cannot be built, or gives no logits; ``channels_first`` without a GPU;
             an image or a number of classes that cannot be; and what :func:`trainable_model` raises.
     """
-    if len(image_shape) != 3 or min(image_shape) < 1 or classes < 2:
+    if len(image_shape) != 3 or min(image_shape) < 1 or classes < 1:
         raise SettingsError(
-            f"image shape {image_shape}, {classes} classes: a model needs (height, width, channels), all from 1, "
-            "and 2 or more classes"
+            f"image shape {image_shape}, {classes} outputs: a model needs (height, width, channels), all from 1, "
+            "and 1 or more outputs"
         )
     _require_data_format(settings)
     network = _made(settings, image_shape, classes)
@@ -83,15 +83,15 @@ def build_model(
     return trainable_model(network, settings.kind, mean, std, seed, settings.l2, settings.l2_layers, precision)
 
 
-def class_model(recipe: Recipe, manifest: Manifest) -> keras.Model:
-    """A classifier's model for a data set, with fresh weights; pixels are normalised by the training split.
+def image_model(recipe: Recipe, manifest: Manifest, outputs: int) -> keras.Model:
+    """Return a recipe's network for a data set, with fresh weights; pixels are normalised by the training split.
 
     Raises:
         SettingsError: see :func:`build_model`.
     """
     (height, width, channels), split = manifest.image_shape, manifest.split("train")
-    shape, classes = (height, width, channels), len(manifest.class_names)
-    return build_model(recipe.model, shape, classes, split.mean, split.std, recipe.seed, recipe.precision)
+    shape = height, width, channels
+    return build_model(recipe.model, shape, outputs, split.mean, split.std, recipe.seed, recipe.precision)
 
 
 def trainable_model(

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from podline.documents.promotion import Check
+from podline.measures import measure_named
 from podline.noise import MOST_TRAININGS, Floats, Noise, luck_of, missed, seeds_of
 from podline.recipes.promotion_settings import Margin, PromotionSettings
 
@@ -32,10 +33,11 @@ class ModelCost(NamedTuple):
 class Pair:
     """A candidate and the known trainings of the reference's recipe, judged on the same examples.
 
-    A classifier's answers are :class:`podline.kinds.classification.guesses.Guesses`, a pose network's a ``COCOeval``.
+    Answers are what :meth:`podline.promotion.answers.Answers.judged` gives: of a classifier
+    :class:`podline.kinds.classification.guesses.Guesses`, of a pose network a ``COCOeval``.
 
     Attributes:
-        kind: ``classification`` or ``pose``.
+        kind: the name of their kind of task.
         known: the answers of the known trainings, the reference's first.
         candidate: the candidate's answers.
         costs: of the reference and of the candidate.
@@ -114,7 +116,7 @@ class Rule:
 
     Attributes:
         name: stands in ``promotion.json`` and in messages.
-        kind: of the models that it judges: ``classification`` or ``pose``; empty for both.
+        kind: of the models that it judges; empty for all.
         judge: what it says of a pair: figures, which chance may change, or checks, which it cannot.
     """
 
@@ -179,12 +181,12 @@ def number(
 def drawn(
     name: str, pair: Pair, value: Callable[[Any], float], settings: PromotionSettings, measure: str = ""
 ) -> Figure:
-    """Return any figure of classifiers; what chance does to it is found by drawing examples with replacement.
+    """Return any figure of answers to examples; what chance does to it is found by drawing examples with replacement.
 
     Args:
         name: in words.
-        pair: two classifiers.
-        value: computes it from :class:`podline.kinds.classification.guesses.Guesses`; more is better.
+        pair: two models whose answers have an entry for each example.
+        value: computes it from the answers of one; more is better.
         settings: for the spread of seeds and the margin.
         measure: the metric whose unit it has, as ``top1`` for a share; by default it is a plain number.
     """
@@ -193,4 +195,5 @@ def drawn(
     before, after = (np.array([value(each.at(of)) for of in places]) for each in (pair.known[0], pair.candidate))
     values = [value(each) for each in (*pair.known, pair.candidate)]
     variances = float((after - before).var(ddof=1)), float(before.var(ddof=1))
-    return number(name, measure or name, values, variances, settings.spread, settings.margin)
+    spread = measure_named(measure or name).spread(settings.spread, values[0])
+    return number(name, measure or name, values, variances, spread, settings.margin)

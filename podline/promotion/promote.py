@@ -17,6 +17,7 @@ from podline.documents.champions import Candidate, Crowned
 from podline.documents.manifest import Manifest, read_manifest
 from podline.documents.promotion import PROMOTION, SAVED_MODEL, TFLITE, Check, ComparedExamples, Promotion
 from podline.errors import ArtifactError
+from podline.figures import value_text
 from podline.inventory.catalogue import run_of, training_of
 from podline.kinds.table import kind_of, read_evaluation
 from podline.measures import measure_named
@@ -151,7 +152,10 @@ def _published(case: _Case, decision: Promotion, seconds: float) -> PromoteResul
         doubt=decision.doubt(),
         more_trainings=decision.more_trainings(),
         detects=decision.detects,
-        floor=decision.floor(case.evaluation.trained.metrics[case.measure].value),
+        floor=decision.floor(
+            case.evaluation.trained.metrics[case.measure].value,
+            higher_is_better=measure_named(case.measure).higher_is_better,
+        ),
         compared=decision.compared.sentence() if decision.compared else "",
         headline=decision.headline(),
         promotion_sha256=store.sha256(name),
@@ -293,11 +297,11 @@ def _rivals(case: _Case, training: TrainSpec, model: keras.Model) -> _Rivals:
 def _described(
     case: _Case, training: TrainSpec, shared: SharedExamples, reference: Any, candidate: Any
 ) -> ComparedExamples:
-    fresh: list[float | None] = [None, None]
+    fresh: list[str | None] = [None, None]
     if shared.enough and len(shared.fresh):
         examples = replace(case.examples, places=shared.fresh)
         said = [case.answers.part(examples, each) for each in (reference, candidate)]
-        fresh = [case.answers.main(examples, each) for each in said]
+        fresh = [value_text(case.measure, case.answers.main(examples, each)) for each in said]
     return ComparedExamples(
         before=f"{training.recipe.dataset}-{training.fingerprint}",
         after=f"{case.spec.dataset}-{case.spec.fingerprint}",

@@ -41,13 +41,15 @@ def verdict(evaluation: AnyEvaluation) -> Svg:
         ("trained", evaluation.trained.metrics[measure], ACCENT),
         ("on seen examples", evaluation.seen.metrics[measure], SECOND),
     ]
-    name = measure_named(measure).label
+    name, most = measure_named(measure).label, 1.0
+    if measure_named(measure).in_units:
+        most = max(metric.high for _, metric, _ in rows)
     alt = "; ".join(f"{row}: {figures.metric_text(measure, metric)}" for row, metric, _ in rows)
     with chart("verdict", f"{name[0].upper()}{name[1:]} with 95 % intervals. {alt}.", height=1.45) as drawing:
         (axes,) = drawing.axes()
         for place, (_, metric, colour) in enumerate(rows):
             interval(axes, metric, place, colour)
-            left = metric.high > 0.8
+            left = metric.high > 0.8 * most
             axes.annotate(
                 figures.value_text(measure, metric.value),
                 (metric.low if left else metric.high, place),
@@ -61,7 +63,7 @@ def verdict(evaluation: AnyEvaluation) -> Svg:
         axes.set_ylim(len(rows) - 0.4, -0.6)
         if measure_named(measure).in_percent:
             percent_axis(axes, "x")
-        axes.set_xlim(-0.02, 1.02)
+        axes.set_xlim(-0.02 * most, 1.02 * most)
     return drawing.svg
 
 

@@ -84,7 +84,8 @@ class Drop(Frozen):
     @property
     def worse(self) -> Chance:
         """Return whether the run is worse, as a whole or in a part: beyond noise, perhaps by the seed, or not."""
-        fell = [self.difference.chance] if self.difference.value < 0 else []
+        worse = measure_named(self.measure).better(0, self.difference.value)
+        fell = [self.difference.chance] if worse else []
         fell += [part.chance for part in self.parts if part.change < 0]
         return "beyond" if "beyond" in fell else "seed" if "seed" in fell else "noise"
 

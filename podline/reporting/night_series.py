@@ -148,6 +148,7 @@ class Series:
                 main.high,
                 decision.floor if decision else None,
                 decision is not None and decision.verdict == "promoted",
+                measure_named(entry.outcome.measure).higher_is_better,
             )
             if decision is not None:
                 self.decision = decision

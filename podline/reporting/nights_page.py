@@ -282,10 +282,12 @@ def _verdict(entry: Entry) -> str:
 def _below(entry: Entry) -> str:
     """Return by how much a model is below the reference less the margin, in words; empty if it is not."""
     floor = entry.promotion.floor if entry.promotion else None
-    if floor is None or entry.outcome is None or entry.outcome.main.value >= floor:
+    if floor is None or entry.outcome is None:
         return ""
-    by = figures.change_text(entry.outcome.measure, floor - entry.outcome.main.value).removeprefix("+")
-    return f"below its margin by {by}"
+    measure, value = measure_named(entry.outcome.measure), entry.outcome.main.value
+    by = figures.change_text(measure.name, abs(floor - value)).removeprefix("+")
+    side = "below" if measure.higher_is_better else "above"
+    return f"{side} its margin by {by}" if measure.better(floor, value) else ""
 
 
 def _shortened(cause: str) -> str:

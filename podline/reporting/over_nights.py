@@ -32,6 +32,7 @@ class Point(NamedTuple):
         high: the other end.
         floor: below which it is worse than the reference by more than the margin; None where nothing was promoted.
         promoted: whether its model became the champion.
+        higher_is_better: else lower is, and the floor is what the figure must not lie above.
     """
 
     time: float
@@ -40,11 +41,14 @@ class Point(NamedTuple):
     high: float
     floor: float | None = None
     promoted: bool = False
+    higher_is_better: bool = True
 
     @property
     def below(self) -> bool:
-        """Return whether the figure is below the floor."""
-        return self.floor is not None and self.value < self.floor
+        """Return whether the figure is worse than the floor."""
+        if self.floor is None:
+            return False
+        return self.value < self.floor if self.higher_is_better else self.value > self.floor
 
 
 class NightsChart(NamedTuple):
@@ -69,7 +73,8 @@ def ticks(charts: Iterable[NightsChart]) -> list[float]:
     """Three to five round numbers, of which the first and the last hold all figures of some charts between them."""
     drawn = [*charts]
     points = [point for chart in drawn for point in chart.points]
-    low, high = min(min(point.low, point.floor or point.low) for point in points), max(point.high for point in points)
+    ends = [end for point in points for end in (point.low, point.high, point.floor) if end is not None]
+    low, high = min(ends), max(ends)
     rough = ((high - low) or abs(high) or 1.0) / 3
     unit = 10 ** math.floor(math.log10(rough))
     steps = [factor * unit for factor in (1, 2, 2.5, 5, 10)]

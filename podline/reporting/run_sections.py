@@ -243,7 +243,7 @@ def _costs(description: ModelDescription) -> Iterator[tuple[str, str]]:
     yield "input", f"{height} × {width} × {channels}, uint8"
     yield (
         "output",
-        f"{description.classes} logits" if description.classes else "heatmaps and fields of each stage",
+        plural(description.classes, "logit") if description.classes else "heatmaps and fields of each stage",
     )
     yield "parameters", figures.count(description.parameters)
     yield "of which trainable", figures.count(description.trainable_parameters)

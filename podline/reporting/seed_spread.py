@@ -49,7 +49,9 @@ class SeedSpread:
         parts = len(self.known[0].parts) if self.known else 0
         # Classes that move by themselves move the whole as well.
         spread = math.hypot(self.settings.spread, self.settings.part_spread / math.sqrt(parts) if parts else 0.0)
-        [found] = seeds_among([[each] for each in known or [otherwise]], measure, spread)
+        figures = known or [otherwise]
+        spread = measure_named(measure).spread(spread, figures[0].value)
+        [found] = seeds_among([[each] for each in figures], measure, spread)
         return found
 
     def of_parts(self, shares: Mapping[str, float]) -> dict[str, Seeds]:

@@ -128,7 +128,7 @@ def _why_worse(store: Store, spec: ReportSpec, rival: Rival, reporter: Reporter)
 
 def word_of(name: str, before_to_after: Difference) -> Word:
     """Return what to think of the difference of any metric; what the seed may have caused is noise."""
-    better = (before_to_after.value > 0) == measure_named(name).higher_is_better
+    better = measure_named(name).better(before_to_after.value, 0)
     return "noise" if before_to_after.chance != "beyond" else "better" if better else "worse"
 
 

@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 
 from podline.errors import SettingsError
 from podline.figures import count, duration, percent, rate, size
-from podline.frozen import Frozen, JsonObject
+from podline.frozen import Frozen, Json, JsonObject
 from podline.plurals import plural
 from podline.recipes.durations import Duration
 from podline.recipes.settings import Recipe
@@ -302,13 +302,19 @@ class PicturePrediction(Frozen):
         default=None,
         description="every class, the likeliest first, or the labels that the model names; None where it finds people",
     )
+    answer: Json = Field(
+        default=None, description="of a model of an installed kind, in the form of the record's target"
+    )
+    words: str = Field(default="", description="the answer in words")
 
     def line(self) -> str:
         """Return what the model says of the picture."""
         if self.classes is not None:
             named = (f"{share.name} {100 * share.probability:.1f} %" for share in self.classes[:_NAMED])
             return f"{self.file}: {', '.join(named) or 'none'}"
-        return f"{self.file}: {plural(len(self.people or ()), 'instance')} → {self.picture}"
+        if self.people is not None:
+            return f"{self.file}: {plural(len(self.people), 'instance')} → {self.picture}"
+        return f"{self.file}: {self.words}"
 
 
 class PredictResult(Result):

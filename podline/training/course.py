@@ -174,14 +174,13 @@ def _probe(run: Run) -> Probe:
 
 def _news(run: Run, step: int, part: StepsDone, factor: float) -> None:
     examples = part.steps * run.plan.phase(step - 1).recipe.batch_size
-    name, share = run.objective.headline(part.sums(run.objective.measured), examples)
     run.reporter.progress(
         step,
         run.plan.total_steps,
         "steps",
         {
             "loss": float(np.mean(part.series["loss"])),
-            name: share,
+            **run.objective.headline(part.sums(run.objective.measured), examples),
             "examples/s": examples / part.seconds,
             "learning_rate": run.plan.rate(step - 1) * factor,
             "waiting": part.waiting / part.seconds,
@@ -241,8 +240,9 @@ class Scoring:
         if not np.isfinite(score.loss):
             cause = explain_evaluation(run, self._objective, self._batches, self._reader)
             raise DivergenceError(f"the loss of the {self._split} split is {score.loss} after step {step}\n{cause}")
-        name, share = self._objective.headline(score.sums, score.examples)
-        run.reporter.log(f"step {step}: {self._split} loss {score.loss:.4f}, {name} {share:.2%}")
+        shares = self._objective.headline(score.sums, score.examples).items()
+        said = [f"loss {score.loss:.4f}", *(f"{name} {share:.2%}" for name, share in shares)]
+        run.reporter.log(f"step {step}: {self._split} {', '.join(said)}")
         return EvaluationLine(
             step=step,
             epoch=run.plan.epoch(step),

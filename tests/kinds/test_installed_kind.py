@@ -1,203 +1,198 @@
-"""A kind of an installed package whose target is a number: no module of Podline's knows it."""
+"""A kind of an installed package, written from the docs: one number for each image, through the real commands."""
 
 from __future__ import annotations
 
+import csv
+import json
+import re
+import shutil
 import sys
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from several_labels import png
 from small_dataset import seal
-from support.extending import install
 
-from podline import cli
+from podline import measures
 from podline.beam_jobs.conversion import convert
 from podline.data.reader import open_split
 from podline.data.records import place_of
-from podline.datasets.census import take
-from podline.datasets.fingerprint import fingerprint, source_of
-from podline.datasets.validation import validate
+from podline.datasets.fingerprint import fingerprint
 from podline.documents.manifest import read_manifest
-from podline.errors import ArtifactError, SettingsError, SourceError
-from podline.kinds.table import text_targets
+from podline.errors import SettingsError
+from podline.kinds.by_example.answered import Answered
+from podline.kinds.table import kind_named, text_targets
 from podline.progress import silent
-from podline.stages.completed import manifest_sha256
-from podline.stages.specs import ConvertSpec, ValidateSpec
+from podline.stages.specs import ConvertSpec
 from podline.store.opening import open_store
 
-KIND = '''
-"""One number for each image."""
-
-import numpy as np
-
-from podline.data.records import Feature
-from podline.kinds.classification.kind import Classification
-from podline.kinds.contract import TextTargets
+PACKAGE = Path(__file__).parent / "number_kind"
+MOST_FILES, MOST_LINES = 6, 250
+Podline = Callable[..., Any]
 
 
-class NumberTargets(TextTargets):
-    def text(self, value, class_names=()):
-        if not np.isfinite(number := float(value)):
-            raise ValueError(f"has the number {number} vs a finite one")
-        return repr(number)
-
-    def fields(self, class_names):
-        return (Feature("number", "float32", ()),)
-
-    def arrays(self, texts, class_names):
-        return {"number": np.array([float(text) for text in texts], np.float32)}
-
-    def words(self, records, class_names):
-        return [f"{number:g}" for number in records["number"].tolist()]
-
-    def check(self, records, manifest):
-        wrong = np.flatnonzero(~np.isfinite(records["number"]))
-        return (int(wrong[0]), f"has number={records['number'][wrong[0]]} vs a finite one") if wrong.size else None
-
-
-class Number(Classification):
-    name = "number"
-
-    def targets(self):
-        return NumberTargets()
-'''
-AGES = '''
-"""Ages of faces."""
-
-import numpy as np
-
-from podline.data.sources.decoded import decoded_source
-from podline.recipes.datasets import DataSet
-
-AGES = DataSet("ages", open="ages:open_ages", kind="number")
-
-
-def open_ages(dataset, source, settings, work):
-    return decoded_source(dataset, source, {"train": ["train.npz"], "test": ["test.npz"]}, (), read, work)
-
-
-def read(file):
-    with np.load(file) as content:
-        yield from zip(content["images"], content["ages"], strict=True)
-'''
-ENTRY_POINTS = '[project.entry-points."podline.kinds"]\nnumber = "numbers_kind:Number"\n'
-DATA_SET = '[project.entry-points."podline.datasets"]\nages = "ages:AGES"\n'
-RANDOM = np.random.default_rng(0)
-IMAGES = {
-    "train": RANDOM.integers(0, 256, (300, 6, 5, 1), np.uint8),
-    "test": RANDOM.integers(0, 256, (50, 6, 5, 1), np.uint8),
-}
-NUMBERS = {name: RANDOM.normal(0, 40, len(images)) for name, images in IMAGES.items()}
+def install(site: Path) -> None:
+    """Install the package as pip would."""
+    shutil.copytree(PACKAGE / "number_kind", site / "number_kind", ignore=shutil.ignore_patterns("__pycache__"))
+    project = tomllib.loads((PACKAGE / "pyproject.toml").read_text())["project"]
+    about = site / f"number_kind-{project['version']}.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n")
+    groups = project["entry-points"].items()
+    tables = (f"[{group}]\n" + "".join(f"{name} = {at}\n" for name, at in rows.items()) for group, rows in groups)
+    (about / "entry_points.txt").write_text("".join(tables))
 
 
 @pytest.fixture(scope="module")
-def raw(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder of raw files, where the package is installed."""
-    site = install(tmp_path_factory.mktemp("site"), {"numbers_kind": KIND, "ages": AGES}, ENTRY_POINTS + DATA_SET)
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The folder where the package is installed."""
+    folder = tmp_path_factory.mktemp("site")
+    install(folder)
     with pytest.MonkeyPatch.context() as installed:
-        installed.syspath_prepend(site)
-        installed.setenv("PYTHONPATH", str(site))  # for the children that read files
-        yield written(tmp_path_factory.mktemp("raw"), NUMBERS)
+        installed.syspath_prepend(folder)
+        installed.setenv("PYTHONPATH", str(folder))  # for the children that read files
+        measures.loaded.cache_clear()
+        yield folder
+    measures.loaded.cache_clear()
 
 
-def written(folder: Path, numbers: dict[str, np.ndarray], images: dict[str, np.ndarray] = IMAGES) -> Path:
-    for name, values in numbers.items():
-        np.savez(folder / f"{name}.npz", images=images[name], ages=values)
+def drawn(folder: Path, count: int = 600, **changed: Any) -> Path:
+    """Noise with a bright bar, and in a table 2.5 times its height and a little noise.
+
+    Args:
+        folder: a new one.
+        count: of images, of which each third is a test image.
+        changed: numbers by the image's name.
+    """
+    random, rows = np.random.default_rng(3), list[dict[str, Any]]()
+    (folder / "pictures").mkdir(parents=True)
+    for number in range(count):
+        pixels, height = random.integers(0, 60, (16, 16, 3)).astype(np.uint8), int(random.integers(17))
+        pixels[16 - height :, 4:12] += 180
+        (folder / "pictures" / f"n{number}.png").write_bytes(png(pixels))
+        value = changed.get(f"n{number}", round(2.5 * height + random.normal(0, 0.2), 3))
+        rows.append({"file": f"pictures/n{number}.png", "label": value, "split": "train" if number % 3 else "test"})
+    with (folder / "numbers.csv").open("w", newline="") as stream:
+        writer = csv.DictWriter(stream, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
     return folder
 
 
 def spec_of(root: Path, source: Path) -> ConvertSpec:
-    return ConvertSpec(root=str(root), dataset="ages", source=str(source), shard_bytes=10_000)
+    given = {"root": str(root), "dataset": "numbers", "source": str(source), "side": 16, "shard_bytes": 100_000}
+    return ConvertSpec.model_validate(given)
 
 
-def validation_of(spec: ConvertSpec, found: str) -> ValidateSpec:
-    folder = f"datasets/ages/{found}"
-    return ValidateSpec(
-        root=spec.root,
-        dataset="ages",
-        fingerprint=found,
-        manifest_sha256=manifest_sha256(open_store(spec.root), folder),
-        deep=True,
-    )
+def test_the_package_is_small() -> None:
+    files = [file for file in PACKAGE.rglob("*") if file.is_file() and file.suffix != ".pyc"]
+    assert len(files) <= MOST_FILES
+    assert sum(len(file.read_text().splitlines()) for file in files) <= MOST_LINES
 
 
-def test_every_record_has_the_number_of_its_image(
-    raw: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_it_goes_from_a_table_of_numbers_to_a_champion(
+    site: Path, podline: Podline, stages_here: None, tmp_path: Path
 ) -> None:
-    spec = spec_of(tmp_path / "root", raw)
+    root, source = tmp_path / "root", drawn(tmp_path / "raw")
+
+    def said(*command: object, code: int = 0) -> str:
+        answer = podline(*command, "--root", root)
+        assert answer.code == code, answer
+        return answer.out + answer.err
+
+    said("convert", "numbers", "--source", source, "--set", "side=16")
+    assert "class" not in said("data", "show", "numbers")
+    said("validate", "numbers", "--deep")
+    trained = (said("train", "numbers", "--steps", steps, "--seed", seed) for seed, steps in enumerate((60, 400, 15)))
+    first, better, worse = (re.findall(r"numbers-[0-9a-f]{12}", told)[-1] for told in trained)
+    for run, promoted in ((first, 0), (better, 0), (worse, 11)):
+        assert "mean absolute error" in said("evaluate", run)
+        verdict = said("models", "promote", run, code=promoted)
+        assert "sanity check" not in verdict
+    assert "mean absolute error" in verdict
+    assert "worse beyond chance" in verdict
+    said("report", better)
+    said("report", worse)
+    store = open_store(str(root))
+    folder = f"runs/{better}"
+    document = json.loads(store.read_bytes(f"{folder}/evaluation.json"))
+    answers = Answered.read(store, folder)
+    errors, metrics = answers.answers - answers.labels, document["trained"]["metrics"]
+    assert metrics["mae"]["value"] == pytest.approx(np.abs(errors).mean())
+    assert metrics["r2"]["value"] == pytest.approx(1 - (errors**2).sum() / (answers.labels.var() * len(errors)))
+    assert metrics["mae"]["low"] < metrics["mae"]["value"] < metrics["mae"]["high"] < 2
+    median = np.abs(np.median(answers.labels) - answers.labels).mean()
+    assert document["guessing"]["value"] == pytest.approx(median)
+    page = store.read_bytes(f"{folder}/report.html").decode()
+    assert all(words in page for words in ("mean absolute error", "R²", "Answers and truth", "true number"))
+    assert "worse" in store.read_bytes(f"runs/{worse}/report.html").decode()
+    why = said("runs", "compare", worse, "--why")
+    assert re.search(r"higher mean absolute error than \S+, .*lost", why), why
+    picture = source / "pictures" / "n0.png"
+    line = said("models", "predict", better, picture)
+    truth = next(csv.DictReader((source / "numbers.csv").open()))["label"]
+    assert abs(float(re.findall(r"n0\.png: (\S+)", line)[0]) - float(truth)) < 5
+    said("data", "preview", "numbers", "--run", better, "--out", tmp_path / "sheet.png")
+    assert "mean absolute error" in said("runs", "list")
+
+
+def test_every_record_has_the_number_of_its_image(site: Path, tmp_path: Path) -> None:
+    spec = spec_of(tmp_path / "root", drawn(tmp_path / "raw", 90))
     found, store = convert(spec, silent()), open_store(spec.root)
     manifest = read_manifest(store, found.folder)
     assert (manifest.kind, manifest.class_names, manifest.facts) == ("number", (), {})
     assert [(field.name, field.dtype, field.shape) for field in manifest.fields] == [
-        ("image", "uint8", (6, 5, 1)),
+        ("image", "uint8", (16, 16, 3)),
         ("number", "float32", ()),
     ]
-    assert {(split.class_counts, len(split.shards) > 1) for split in manifest.splits} == {((), True), ((), False)}
-    for name, images in IMAGES.items():
-        reader = open_split(store, found.folder, manifest, name)
-        records = reader.gather(np.arange(len(reader)))
-        stored = {image.tobytes(): number for image, number in zip(records["image"], records["number"], strict=True)}
-        assert stored == {
-            image.tobytes(): np.float32(number) for image, number in zip(images, NUMBERS[name], strict=True)
-        }
-    assert validate(validation_of(spec, found.fingerprint), silent()).records == 350
-    assert set(take(store, found.folder, manifest)["train"]["labels"].tolist()) == {-1}
+    reader = open_split(store, found.folder, manifest, "train")
+    records = reader.gather(np.arange(len(reader)))
+    heights = (records["image"][:, :, 8, 0] > 120).sum(axis=1)
+    assert len(reader) == 60
+    assert np.abs(records["number"] - 2.5 * heights).max() < 1
     assert not list(store.local(found.folder).glob("*.labels.txt"))
-    for words in (["data", "show", "ages"], ["data", "list"]):
-        with pytest.raises(SystemExit) as ended:
-            cli.main([*words, "--root", spec.root])
-        printed = capsys.readouterr().out
-        assert (ended.value.code, "ages" in printed, "class" in printed) == (0, True, False)
 
 
-def test_a_number_that_cannot_be_is_named_by_file_and_image(raw: Path, tmp_path: Path) -> None:
-    numbers = {name: values.copy() for name, values in NUMBERS.items()}
-    numbers["test"][7] = np.nan
-    spec = spec_of(tmp_path / "root", written(tmp_path, numbers))
-    with pytest.raises(SourceError, match=r"test\.npz: image 7 has the number nan vs a finite one"):
-        source_of(spec, open_store(spec.root))
+def test_a_number_that_cannot_be_is_named_by_its_row(site: Path, podline: Podline, tmp_path: Path) -> None:
+    source = drawn(tmp_path / "raw", 30, n7="tall", n8="nan")
+    told = podline("convert", "numbers", "--source", source, "--set", "side=16", "--root", tmp_path / "root")
+    assert told.code
 
 
-def test_one_image_with_two_numbers_is_told(raw: Path, tmp_path: Path) -> None:
-    images = {name: values.copy() for name, values in IMAGES.items()}
-    images["train"][1] = images["train"][0]
-    spec = spec_of(tmp_path / "root", written(tmp_path, NUMBERS, images))
-    assert convert(spec, silent()).contradicting == {"train": 2}
-    images["train"][:8:2] = images["train"][1:8:2]
-    written(tmp_path, NUMBERS, images)
-    first, second = (f"{NUMBERS['train'][place]:g}" for place in (0, 1))
-    pair = rf"train\.npz\[0\] is {first} and train\.npz\[1\] is {second}"
-    with pytest.raises(SourceError, match=rf"ages: 8 of the 300 records of the train split .* another label \({pair}"):
-        convert(spec, silent())
-
-
-def test_a_record_whose_number_cannot_be_is_named_with_its_place(raw: Path, tmp_path: Path) -> None:
-    spec = spec_of(tmp_path / "root", raw)
+def test_a_record_whose_number_cannot_be_is_named_with_its_place(
+    site: Path, podline: Podline, stages_here: None, tmp_path: Path
+) -> None:
+    spec = spec_of(tmp_path / "root", drawn(tmp_path / "raw", 90))
     found, store = convert(spec, silent()), open_store(spec.root)
     manifest = read_manifest(store, found.folder)
-    shard, frame = manifest.split("train").shards[1], manifest.record_length + 16
+    shard, frame = manifest.split("train").shards[0], manifest.record_length + 16
     file = store.local(f"{found.folder}/{shard.file}")
     content = np.fromfile(file, np.uint8).reshape(-1, frame)
     content[3, place_of(manifest.field("number"))] = 255
     content.tofile(file)
-    seal(spec.root, "ages", found.fingerprint)
-    with pytest.raises(
-        ArtifactError, match=rf"{shard.file}: record 3, at byte {3 * frame}, has number=nan vs a finite"
-    ):
-        validate(validation_of(spec, found.fingerprint), silent())
+    seal(spec.root, "numbers", found.fingerprint)
+    told = podline("validate", "numbers", "--deep", "--root", spec.root)
+    assert f"record 3, at byte {3 * frame}, has number=nan vs a finite one" in told.err
 
 
 def test_the_code_of_a_kind_s_targets_is_in_the_fingerprint(tmp_path: Path) -> None:
-    spec = spec_of(tmp_path / "root", tmp_path)
-    prints = []
-    for number, code in enumerate((KIND, KIND.replace("One number", "A number"), KIND.replace("np.float32", "'f4'"))):
-        site = install(tmp_path / f"{number}", {"numbers_kind": code, "ages": AGES}, ENTRY_POINTS + DATA_SET)
+    spec, prints = spec_of(tmp_path / "root", tmp_path), list[str]()
+    for number, change in enumerate((("", ""), ("One number", "A number"), ("np.float32", "'f4'"))):
+        (folder := tmp_path / f"{number}").mkdir()
+        install(folder)
+        records = folder / "number_kind" / "records.py"
+        records.write_text(records.read_text().replace(*change))
         with pytest.MonkeyPatch.context() as installed:
-            installed.syspath_prepend(site)
-            for name in ("numbers_kind", "ages"):
-                installed.delitem(sys.modules, name, raising=False)
+            installed.syspath_prepend(folder)
+            for name in [name for name in sys.modules if name.startswith("number_kind")]:
+                installed.delitem(sys.modules, name)
+            kind_named.cache_clear()
             prints.append(fingerprint(spec, ()))
+    kind_named.cache_clear()
     assert prints[0] == prints[1] != prints[2]
 
 

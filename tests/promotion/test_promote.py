@@ -23,6 +23,7 @@ from podline.documents.completion import completion_name
 from podline.documents.metrics_log import read_metrics
 from podline.documents.promotion import Promotion, read_promotion
 from podline.errors import ArtifactError, SettingsError, UndecidedError
+from podline.figures import value_text
 from podline.kinds.classification.guesses import Guesses
 from podline.ledger.differences import NamedDifference
 from podline.progress import silent
@@ -261,7 +262,8 @@ def test_where_data_changed_the_examples_of_both_count_and_new_ones_are_told_bes
     rights = [right_answers(fresh, run, later_test) for run in (runs[0], later)]
     [main] = [check for check in found.checks if check.rule == "main"]
     assert (main.before, main.after) == tuple(right[new:].mean() for right in rights)
-    assert (found.compared.fresh_before, found.compared.fresh_after) == tuple(right[:new].mean() for right in rights)
+    fresh_figures = tuple(value_text("top1", right[:new].mean()) for right in rights)
+    assert (found.compared.fresh_before, found.compared.fresh_after) == fresh_figures
     assert result.compared in found.lines()
     assert result.compared.startswith(f"compared on the {TEST - 1} test examples that both sample-{FINGERPRINT} and")
 

@@ -7,22 +7,13 @@ same records give the same document.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import ClassVar, Generic, TypeVar
+from typing import ClassVar
 
 from pydantic import Field
 
-from podline.documents.any_evaluation import RunEvaluation
 from podline.documents.metric import Metric
 from podline.frozen import Frozen
-
-
-class ImageFigures(Frozen):
-    """Figures on ``examples`` images, each judged once."""
-
-    examples: int = Field(ge=1)
-
-
-F = TypeVar("F", bound=ImageFigures)
+from podline.kinds.by_example.document import ImageEvaluation, ImageFigures
 
 
 class Figures(ImageFigures):
@@ -88,32 +79,6 @@ class Mistake(Guess):
 def most_frequent_first(confusions: Iterable[tuple[int, int, int]]) -> tuple[tuple[int, int, int], ...]:
     """(label, prediction, times) in the order in which they are shown."""
     return tuple(sorted(confusions, key=lambda confusion: (-confusion[2], confusion)))
-
-
-class ImageEvaluation(RunEvaluation, Generic[F]):
-    """The evaluation of a model that answers an image with a logit for each class.
-
-    Attributes:
-        class_names: in the order of the logits.
-        trained: the model's figures on the split.
-        untrained: the same network with the weights that training began with, on the same split.
-        seen: the trained model on examples it was trained on (without augmentation): the first ``seen.examples``
-            records that were trained on, as many as the split that is judged has at most.
-        guessing: what guessing gives, and the range that chance spreads it over.
-        better_than_guessing: the sanity check: the trained model's measure lies above that range.
-    """
-
-    class_names: tuple[str, ...]
-    trained: F
-    untrained: F
-    seen: F
-    guessing: Metric
-    better_than_guessing: bool
-
-    @property
-    def examples(self) -> int:
-        """How many examples of the split were judged."""
-        return self.trained.examples
 
 
 class Evaluation(ImageEvaluation[Figures]):

@@ -9,31 +9,25 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from podline.data.reader import SplitReader, open_split
-from podline.documents.any_evaluation import AnyEvaluation
+from podline.data.reader import SplitReader
 from podline.documents.manifest import Manifest
 from podline.evaluation.case import Case, Judgement
 from podline.evaluation.forward import News, answers_of
-from podline.figures import metric_text, value_text
+from podline.figures import metric_text
 from podline.input.pipeline import EvaluationInput
 from podline.intervals import guessing_interval
+from podline.kinds.by_example.judging import batches_of, not_better_than_guessing, reader_of
 from podline.kinds.classification.document import Evaluation
 from podline.kinds.classification.guesses import Guesses
 from podline.kinds.classification.settings import ClassificationSettings
 from podline.kinds.classification.tally import ClassificationTally
 from podline.measures import measure_named
-from podline.plurals import plural
 from podline.progress import Reporter
 from podline.training.objective import IMAGE, LABEL
 from podline.training.plan import TRAINING_SPLIT, plan_training
 
-# One example alone goes through a kernel for matrix times vector, which adds up in another order than the one for
-# matrices that all larger batches share. In pairs, a logit has the same bits whatever the batch size (seen on CPUs).
-_SMALLEST_BATCH = 2
 FIELDS = (IMAGE, LABEL)
 """What of a record is read to judge it."""
-# Where nothing was learned, so many times as many steps are suggested, and so many at least.
-_MORE, _LEAST_STEPS = 5, 400
 
 
 def judge(case: Case) -> Judgement:
@@ -82,24 +76,6 @@ def _notes(document: Evaluation) -> tuple[str, ...]:
         return ()
     averaged = metric_text(document.measure, document.over_views.metrics[document.measure])
     return (f"{measure_named(document.measure).label} over {document.views} views {averaged}",)
-
-
-def reader_of(case: Case, split: str) -> SplitReader:
-    """Return what reads a split of a case's data."""
-    return open_split(case.store, case.spec.dataset_folder, case.manifest, split, case.reporter)
-
-
-def batches_of(
-    case: Case, reader: SplitReader, fields: tuple[str, ...], ids: npt.NDArray[np.int64] | None = None
-) -> EvaluationInput:
-    """Return batches in which an example's logits do not depend on the batch size."""
-    return EvaluationInput(
-        reader,
-        case.manifest,
-        fields,
-        batch_size=max(_SMALLEST_BATCH * case.strategy.num_replicas_in_sync, case.spec.batch_size),
-        ids=ids,
-    )
 
 
 Logits = Callable[[EvaluationInput], Iterator[tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]]]
@@ -165,23 +141,3 @@ def over_views(model: Callable[..., tf.Tensor], views: int) -> Callable[..., tf.
         return both(images, **options) / 2 + shifted / 4
 
     return {2: both, 6: all_six}[views]
-
-
-def not_better_than_guessing(case: Case, document: AnyEvaluation) -> str:
-    """Say that a model cannot be told from guessing, and what helps."""
-    measure, guessing = document.measure, document.guessing
-    steps = plan_training(case.recipe, case.manifest).total_steps
-    images = plural(case.manifest.split(TRAINING_SPLIT).records, "training image")
-    helps = [f"more than {images}", "pretrained weights to begin with (--init FILE)"]
-    seen, name = document.seen.metrics[measure].value, measure_named(measure).label
-    found = f"on training images it is {value_text(measure, seen)}"
-    if seen > guessing.high:
-        found += ", so more steps alone do not help"
-    else:
-        helps.insert(0, f"more than {plural(steps, 'step')} (--steps {max(_MORE * steps, _LEAST_STEPS)})")
-        helps.append("another learning rate, right labels")
-    value, most = (value_text(measure, each) for each in (document.trained.metrics[measure].value, guessing.high))
-    return (
-        f"sanity check: {document.run} has the {name} {value} on {document.examples} {document.split} examples, and "
-        f"guessing gives up to {most}; {found}; what may help: {'; '.join(helps)}"
-    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Self
 
@@ -16,12 +16,12 @@ from podline.frozen import JsonObject
 from podline.kinds.classification.settings import ClassificationSettings
 from podline.recipes.parts import LOSSES
 from podline.recipes.settings import LossSettings, Recipe
-from podline.training.objective import IMAGE, LABEL, Batch
+from podline.training.objective import IMAGE, LABEL, Batch, Objective
 
 Loss = Callable[[Any, Any], Any]
 
 
-class ImageObjective(ABC):
+class ImageObjective(Objective):
     """An image answered with a logit for each class.
 
     Attributes:
@@ -31,10 +31,10 @@ class ImageObjective(ABC):
     """
 
     target: ClassVar[str]
-    measured: tuple[str, ...] = ("correct",)
+    measured = ("correct",)
 
     def __init__(self, smoothing: float = 0.0, settings: LossSettings = LossSettings()) -> None:  # noqa: B008 (frozen)
-        self.settings, self.smoothing = settings, smoothing
+        self.fields, self.settings, self.smoothing = (IMAGE, self.target), settings, smoothing
         self._loss: Loss = functools.partial(self.cross_entropy, smoothing=smoothing)
         if settings.kind != LossSettings().kind or settings.options:
             self._loss = LOSSES.make(settings, settings)
@@ -51,18 +51,9 @@ class ImageObjective(ABC):
         """
 
     @property
-    def fields(self) -> tuple[str, ...]:
-        """Return the image and its target."""
-        return (IMAGE, self.target)
-
-    @property
     def evaluated(self) -> Self:
         """Return the same without smoothing."""
         return type(self)(settings=self.settings)
-
-    def prepared(self, batch: Batch) -> Batch:
-        """As it is: the target is all that is needed."""
-        return batch
 
     def terms(self, batch: Batch, outputs: tf.Tensor) -> Batch:
         """Return the loss by its name; ``cross_entropy`` is in nats.
@@ -93,9 +84,9 @@ class ImageObjective(ABC):
         """``accuracy``."""
         return {"accuracy": sums["correct"] / examples}
 
-    def headline(self, sums: Mapping[str, float], examples: int) -> tuple[str, float]:
-        """The accuracy."""
-        return "accuracy", sums["correct"] / examples
+    def headline(self, sums: Mapping[str, float], examples: int) -> dict[str, float]:
+        """Return the accuracy."""
+        return self.figures(sums, examples)
 
 
 class Classification(ImageObjective):

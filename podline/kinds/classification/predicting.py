@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
-import tensorflow as tf
 
 from podline.arrays import Image
-from podline.data.fitting import SQUEEZE, fitted
 from podline.documents.manifest import Manifest
 from podline.evaluation.predicting import Predicted
+from podline.kinds.by_example.predicting import ImageFeeder
 from podline.noise import Floats
 from podline.progress import Reporter
 from podline.stages.specs import TrainSpec
@@ -20,21 +16,8 @@ from podline.stages.tools import ClassShare, PicturePrediction
 from podline.store.contract import Store
 
 
-@dataclass(frozen=True)
-class Classes:
+class Classes(ImageFeeder):
     """See :class:`podline.evaluation.predicting.PictureReader`."""
-
-    manifest: Manifest
-    threshold: float | None = None
-
-    def fed(self, pixels: Image) -> Image:
-        """The picture as the data set's conversion fits pictures, grey if its images are."""
-        fit: Any = self.manifest.converter.get("fit", SQUEEZE)
-        return fitted(pixels, self.manifest.image_shape, fit)
-
-    def answers(self, outputs: tf.Tensor) -> tf.Tensor:
-        """The logits."""
-        return outputs
 
     def say(self, name: str, place: int, pixels: Image, answer: npt.NDArray[np.float32]) -> Predicted:
         """Each class with its probability, the likeliest first."""

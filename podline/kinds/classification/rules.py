@@ -1,4 +1,4 @@
-"""Rules of promotion for classifiers: accuracy, classes, calibration error, guarded measures."""
+"""Rules of promotion for classifiers: accuracy, classes, calibration error."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from statistics import fmean
 
 import numpy as np
 
-from podline.errors import SettingsError
+from podline.kinds.by_example.rules import measured
 from podline.kinds.classification.guesses import Guesses
-from podline.kinds.classification.measures import value_of
-from podline.measures import Measure, measure_named, of_classifiers
+from podline.measures import measure_named
 from podline.noise import Floats, scale
-from podline.promotion.figure import LEAST_EXAMPLES, Figure, Pair, drawn, rule, shares
+from podline.promotion.figure import LEAST_EXAMPLES, Figure, Pair, rule, shares
 from podline.recipes.promotion_settings import PromotionSettings
 
 # Classes do not vary quite independently, so the whole varies more than their mean would.
@@ -41,28 +40,13 @@ def classes(pair: Pair, settings: PromotionSettings) -> Iterator[Figure]:
 @rule("calibration")
 def calibration(pair: Pair, settings: PromotionSettings) -> Iterator[Figure]:
     """The calibration error must not grow."""
-    yield replace(_measured(pair, measure_named("calibration_error"), settings), margin=settings.calibration)
-
-
-@rule("guard")
-def guards(pair: Pair, settings: PromotionSettings) -> Iterator[Figure]:
-    """The measures that the settings name must not be worse."""
-    measures = {measure.name: measure for measure in of_classifiers()}
-    for name in settings.guards:
-        if name not in measures:
-            raise SettingsError(f"promotion.guards: got {name}, expected a measure of classes: {', '.join(measures)}")
-        yield _measured(pair, measures[name], settings)
+    yield replace(measured(pair, measure_named("calibration_error"), settings), margin=settings.calibration)
 
 
 def _of_classes(pair: Pair, settings: PromotionSettings) -> Iterator[Figure]:
     now = {name: right[0] for name, right in _by_class(pair, [pair.candidate]).items()}
     if now:
         yield from shares(_by_class(pair, pair.known), now, settings.part_spread, settings.part_margin)
-
-
-def _measured(pair: Pair, measure: Measure, settings: PromotionSettings) -> Figure:
-    sign = 1 if measure.higher_is_better else -1
-    return drawn(measure.label, pair, lambda said: sign * value_of(measure, said), settings, measure.name)
 
 
 def _right(said: Sequence[Guesses]) -> Floats:

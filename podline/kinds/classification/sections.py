@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, Protocol
-
-import numpy as np
+from collections.abc import Iterable, Iterator
 
 from podline import figures
-from podline.data.reader import open_split
-from podline.documents.any_evaluation import Scored
 from podline.documents.metric import Metric
+from podline.kinds.by_example.sections import INTERVALS, Wrong, figures_table, further_tiles, pictures_of, sides_of
 from podline.kinds.classification import charts
 from podline.kinds.classification.document import Evaluation
-from podline.measures import shown
 from podline.reporting import verdict
-from podline.reporting.blocks import Block, Chart, Column, Fold, Grid, Heading, Picture, Pictures, Table, Text
+from podline.reporting.blocks import Block, Chart, Column, Fold, Grid, Heading, Table, Text
 from podline.reporting.facts import RunFacts
-from podline.reporting.pictures import data_uri
 from podline.reporting.run_sections import MOST_CLASSES
 from podline.reporting.sections import section
 
@@ -41,11 +35,7 @@ def headline(run: RunFacts) -> verdict.Headline:
             f"{_accuracy(evaluation.untrained.metrics['top1'])}.{judged} On {figures.count(evaluation.seen.examples)} "
             f"examples that it was trained on the model is right for {_accuracy(evaluation.seen.metrics['top1'])}."
         ),
-        tiles=[
-            verdict.metric_tile(run, measure.name)
-            for measure in shown(evaluation.trained.metrics)
-            if measure.name != evaluation.measure
-        ],
+        tiles=further_tiles(run),
     )
 
 
@@ -57,39 +47,12 @@ def _accuracy(metric: Metric) -> str:
 def metrics(run: RunFacts) -> Iterator[Block]:
     """Show every measure of the trained model, of the untrained one, and on examples that it was trained on."""
     evaluation: Evaluation = run.evaluation
-    sides = {
-        f"trained, {evaluation.split} split": evaluation.trained,
-        f"untrained, {evaluation.split} split": evaluation.untrained,
-        "trained, examples it has seen": evaluation.seen,
-    }
+    sides = sides_of(run)
     if evaluation.over_views:
         sides[f"trained, mean over {evaluation.views} views of each image"] = evaluation.over_views
     right = {"": "right"} | {title: figures.count(side.correct) for title, side in sides.items()}
     yield figures_table(sides, right)
-    yield Text(
-        "Intervals are 95 % intervals: Wilson’s for shares, the normal one for other means, the bootstrap’s for other "
-        "measures. evaluation.json has every figure in full precision.",
-        "note",
-    )
-
-
-class JudgedSide(Scored, Protocol):
-    """A model's figures on some examples, and how many these are."""
-
-    @property
-    def examples(self) -> int:
-        """How many examples."""
-        ...
-
-
-def figures_table(sides: Mapping[str, JudgedSide], *further: dict[str, str]) -> Table:
-    """Return every measure of several models or splits, a column for each."""
-    rows = [
-        {"": measure.label}
-        | {title: figures.metric_text(measure.name, side.metrics[measure.name]) for title, side in sides.items()}
-        for measure in shown(next(iter(sides.values())).metrics)
-    ]
-    return Table.of([*rows, *further, {"": "examples"} | {t: figures.count(s.examples) for t, s in sides.items()}])
+    yield Text(INTERVALS, "note")
 
 
 @section("Classes")
@@ -215,24 +178,3 @@ def mistakes(run: RunFacts) -> Iterator[Block]:
         for mistake in evaluation.mistakes
     ]
     yield pictures_of(run, wrong) if wrong else Text("None: every example is labelled correctly.")
-
-
-class Wrong(NamedTuple):
-    """A wrong answer: its record, and the texts in its picture's place, below it, and below that."""
-
-    record: int
-    alt: str
-    caption: str
-    line: str
-
-
-def pictures_of(run: RunFacts, wrong: Sequence[Wrong]) -> Pictures:
-    """Return examples of the judged split as pictures."""
-    split = run.evaluation.split
-    reader, found = open_split(run.store, run.spec.dataset_folder, run.manifest, split), list[Picture]()
-    images = reader.gather(np.array([each.record for each in wrong], np.int64), ["image"])["image"]
-    for each, image in zip(wrong, images, strict=True):
-        record = figures.count(each.record)
-        shown_as = (data_uri(image), f"Record {record} of the {split} split, {each.alt}")
-        found.append(Picture([shown_as], each.caption, [each.line, f"record {record}"]))
-    return Pictures(found)

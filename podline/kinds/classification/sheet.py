@@ -8,7 +8,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from podline.arrays import Arrays
 from podline.data.reader import SplitReader, open_split
 from podline.documents.manifest import Manifest
 from podline.drawing.picture_sheet import Block, Picture, PictureRow
@@ -23,12 +22,6 @@ from podline.training.plan import EVALUATION_SPLIT
 RIGHT, WRONG = "#1a7f37", "#c0392b"
 """Colours of captions."""
 _MISTAKE_ROWS = 2
-
-
-def drawn(records: Arrays, manifest: Manifest) -> list[Picture]:
-    """Return images with their classes."""
-    labels = (manifest.class_names[label] for label in records["label"])
-    return [Picture(*pair) for pair in zip(records["image"], labels, strict=True)]
 
 
 def asked(

@@ -14,9 +14,9 @@ import numpy.typing as npt
 from podline.documents.manifest import MANY_CLASSES
 from podline.errors import ArtifactError, DivergenceError
 from podline.intervals import wilson_interval
+from podline.kinds.by_example.measures import figures_of
 from podline.kinds.classification.document import ClassFigures, Figures, Guess, Mistake, most_frequent_first
 from podline.kinds.classification.guesses import Guesses
-from podline.kinds.classification.measures import figures_of
 
 MOST_MISTAKES = 25
 
@@ -62,7 +62,9 @@ class ClassificationTally:
         """Return how many are right, and every measure."""
         judged = self.guesses()
         return Figures(
-            examples=len(judged.labels), correct=int(judged.right.sum()), metrics=figures_of(judged, self.classes)
+            examples=len(judged.labels),
+            correct=int(judged.right.sum()),
+            metrics=figures_of(judged, "classification", self.classes),
         )
 
     def confusion(self) -> tuple[tuple[int, ...], ...]:

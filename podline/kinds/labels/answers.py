@@ -5,7 +5,7 @@ from __future__ import annotations
 import keras
 
 from podline.data.reader import open_split
-from podline.kinds.classification.answers import ExampleAnswers
+from podline.kinds.by_example.answers import ExampleAnswers
 from podline.kinds.labels.judging import scores_of
 from podline.kinds.labels.scores import Scores
 from podline.promotion.answers import JudgedSplit

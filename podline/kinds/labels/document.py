@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 from podline.documents.metric import Metric
 from podline.frozen import Frozen
-from podline.kinds.classification.document import ImageEvaluation, ImageFigures
+from podline.kinds.by_example.document import ImageEvaluation, ImageFigures
 
 
 class LabelsFigures(ImageFigures):

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
-
 import keras
 import numpy as np
-import numpy.typing as npt
 import tensorflow as tf
 
-from podline.arrays import Array
 from podline.data.reader import SplitReader
 from podline.documents.manifest import Manifest
-from podline.errors import ArtifactError, DivergenceError
+from podline.errors import ArtifactError
 from podline.evaluation.case import Case, Judgement
-from podline.evaluation.forward import News, answers_of
+from podline.evaluation.forward import News
 from podline.input.pipeline import EvaluationInput
-from podline.kinds.classification.judging import batches_of, not_better_than_guessing, reader_of
+from podline.kinds.by_example.judging import ask, batches_of, not_better_than_guessing, reader_of
 from podline.kinds.labels.document import LabelFigures, LabelMistake, LabelsEvaluation, LabelsFigures
 from podline.kinds.labels.records import LABELS
 from podline.kinds.labels.scores import Scores, Thresholds, probabilities, thresholds_of
@@ -48,10 +43,10 @@ def judge(case: Case) -> Judgement:
     )
     asked = [(case.before, judged), *((case.after, batches) for batches in (judged, seen, *held_out))]
     news = News(case.reporter, sum(batches.count for _, batches in asked))
-    before, after, *trained_on = [ask(model, case.strategy, batches, news.done) for model, batches in asked]
+    before, after, *trained_on = [ask(model, case.strategy, batches, LABELS, news.done) for model, batches in asked]
     for reader in readers.values():
         reader.require_unchanged()
-    if not after.labels.any():
+    if not after.targets.any():
         raise ArtifactError(f"no {spec.split} example of {manifest.dataset} has a label: there is nothing to judge")
     thresholds = Thresholds.chosen(*trained_on[-1])
     untrained, trained, remembered = (
@@ -67,43 +62,13 @@ def judge(case: Case) -> Judgement:
         guessing=guessing,
         better_than_guessing=figures.metrics["map"].value > guessing.high,
         thresholds_on=VALIDATION if held_out else TRAINING_SPLIT,
-        threshold_examples=len(trained_on[-1].labels),
+        threshold_examples=len(trained_on[-1].targets),
         labels=tuple(_labels(trained, thresholds, manifest.class_names)),
         wrongly_beside=_wrongly_beside(trained),
         mistakes=mistakes_of(trained),
     )
     failure = "" if document.better_than_guessing else not_better_than_guessing(case, document)
     return Judgement(document, {Scores.file: trained.to_bytes()}, failure=failure)
-
-
-class Answered(NamedTuple):
-    """Logits of examples, float32 (n, labels), and their labels, (n, labels)."""
-
-    logits: npt.NDArray[np.float32]
-    labels: Array
-
-
-def ask(
-    model: Callable[..., tf.Tensor],
-    strategy: tf.distribute.Strategy,
-    batches: EvaluationInput,
-    news: Callable[[int], None],
-) -> Answered:
-    """Return a model's logits of examples; ``news`` is told how many each batch had.
-
-    Raises:
-        DivergenceError: they are not finite.
-    """
-    logits, labels = list[Array](), list[Array]()
-    with batches.explained():
-        for found, fields in answers_of(model, strategy)(batches):
-            logits.append(found)
-            labels.append(fields[LABELS])
-            news(len(found))
-    answered = Answered(np.concatenate(logits), np.concatenate(labels))
-    for record in np.flatnonzero(~np.isfinite(answered.logits).all(axis=1)):
-        raise DivergenceError(f"record {record}: the model's logits are not finite; its training diverged")
-    return answered
 
 
 def scores_of(
@@ -116,7 +81,7 @@ def scores_of(
         ArtifactError: the data were changed while they were read.
     """
     batches = EvaluationInput(reader, manifest, FIELDS, batch_size=training.recipe.evaluation_batch_size)
-    answered = ask(model, tf.distribute.get_strategy(), batches, News(reporter, batches.count).done)
+    answered = ask(model, tf.distribute.get_strategy(), batches, LABELS, News(reporter, batches.count).done)
     reader.require_unchanged()
     return Scores.of_logits(*answered, thresholds_of(store, training.folder))
 

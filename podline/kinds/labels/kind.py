@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from podline.kinds.classification.kind import ImageKind
+from podline.kinds.by_example.kind import ImageKind
 from podline.kinds.deferred import Deferred, method
 from podline.kinds.labels.document import LabelsEvaluation
 from podline.kinds.labels.settings import LabelsSettings
@@ -29,7 +29,6 @@ class Labels(ImageKind["LabelsEvaluation", "pairs.ScoredPair"]):
     name = "labels"
     settings = LabelsSettings
     document = LabelsEvaluation
-    examples = "examples"
     caption = "mAP; bars are 95 % intervals (infinitesimal jackknife over images)."
     lost = "All labels right before, not now: {shown} of {lost}"
     says = "what {} names"
@@ -38,7 +37,6 @@ class Labels(ImageKind["LabelsEvaluation", "pairs.ScoredPair"]):
     objective = method(objective.labels_objective)
     judge = method(judging.judge)
     reader = method(predicting.reader)
-    drawn = method(sheet.drawn)
     asked = method(sheet.asked)
     headline = method(sections.headline)
     pair = method(pairs.pair)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from podline.data.reader import SplitReader
 from podline.evaluation.differences import Difference, ShareChange, difference
-from podline.kinds.classification.pairs import aligned, lost_images
+from podline.kinds.by_example.pairs import aligned, lost_images
 from podline.kinds.labels.document import LabelsEvaluation
 from podline.kinds.labels.precision import Estimate
 from podline.kinds.labels.records import words_of

@@ -11,7 +11,8 @@ from podline.arrays import Image
 from podline.documents.any_evaluation import EVALUATION
 from podline.documents.manifest import Manifest
 from podline.evaluation.predicting import Predicted
-from podline.kinds.classification.predicting import Classes, predicted
+from podline.kinds.by_example.predicting import ImageFeeder
+from podline.kinds.classification.predicting import predicted
 from podline.kinds.labels.scores import probabilities, thresholds_of
 from podline.noise import Floats
 from podline.progress import Reporter
@@ -20,15 +21,13 @@ from podline.store.contract import Store
 
 
 @dataclass(frozen=True)
-class LabelReader(Classes):
+class LabelReader(ImageFeeder):
     """See :class:`podline.evaluation.predicting.PictureReader`.
 
     Attributes:
-        threshold: of all labels; None where each has its own.
-        thresholds: of each label, (labels,).
+        thresholds: of each label, (labels,); ``threshold`` is that of all, None where each has its own.
     """
 
-    threshold: float | None = None
     thresholds: Floats = field(kw_only=True)
 
     def say(self, name: str, place: int, pixels: Image, answer: npt.NDArray[np.float32]) -> Predicted:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from podline import figures
+from podline.kinds.by_example.sections import Wrong, figures_table, further_tiles, pictures_of, sides_of
 from podline.kinds.classification import charts
-from podline.kinds.classification.sections import Wrong, figures_table, pictures_of
 from podline.kinds.labels.document import LabelFigures, LabelsEvaluation
-from podline.measures import shown
 from podline.plurals import plural
 from podline.reporting import verdict
 from podline.reporting.blocks import Block, Chart, Column, Fold, Grid, Heading, Table, Text
@@ -33,11 +32,7 @@ def headline(run: RunFacts) -> verdict.Headline:
             f"random, about the mean share of images with a label. The network before training has {untrained}."
             f"{judged} On {figures.count(found.seen.examples)} examples that it was trained on the model has {seen}."
         ),
-        tiles=[
-            verdict.metric_tile(run, measure.name)
-            for measure in shown(found.trained.metrics)
-            if measure.name != found.measure
-        ],
+        tiles=further_tiles(run),
     )
 
 
@@ -45,12 +40,7 @@ def headline(run: RunFacts) -> verdict.Headline:
 def metrics(run: RunFacts) -> Iterator[Block]:
     """Show every measure of the trained model, of the untrained one, and on examples that it was trained on."""
     found: LabelsEvaluation = run.evaluation
-    sides = {
-        f"trained, {found.split} split": found.trained,
-        f"untrained, {found.split} split": found.untrained,
-        "trained, examples it has seen": found.seen,
-    }
-    yield figures_table(sides)
+    yield figures_table(sides_of(run))
     where = (
         "images held out of the training split"
         if found.thresholds_on == "validation"

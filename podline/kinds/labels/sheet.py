@@ -8,7 +8,6 @@ import keras
 import numpy as np
 import numpy.typing as npt
 
-from podline.arrays import Arrays
 from podline.data.reader import SplitReader, open_split
 from podline.documents.manifest import Manifest
 from podline.drawing.picture_sheet import Block, Picture, PictureRow
@@ -16,18 +15,12 @@ from podline.figures import count, percent
 from podline.inventory.catalogue import training_of
 from podline.kinds.classification.sheet import pictures_of
 from podline.kinds.labels.judging import scores_of
-from podline.kinds.labels.records import LABELS, words_of
+from podline.kinds.labels.records import words_of
 from podline.kinds.labels.scores import Scores
 from podline.progress import Reporter
 from podline.stages.tools import ShowSpec
 from podline.store.contract import Store
 from podline.training.plan import EVALUATION_SPLIT
-
-
-def drawn(records: Arrays, manifest: Manifest) -> list[Picture]:
-    """Return images with their labels."""
-    words = (words_of(labels, manifest.class_names) for labels in records[LABELS])
-    return [Picture(*pair) for pair in zip(records["image"], words, strict=True)]
 
 
 def asked(

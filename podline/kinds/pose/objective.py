@@ -17,12 +17,12 @@ from podline.kinds.pose.stage_measures import stage_figures, stage_sums, sum_nam
 from podline.kinds.pose.targets import PoseTargets, pose_targets
 from podline.recipes.settings import Recipe
 from podline.training.findings import Finding
-from podline.training.objective import IMAGE, Batch
+from podline.training.objective import IMAGE, Batch, Objective
 
 IGNORED = "ignored"
 
 
-class Pose:
+class Pose(Objective):
     """Part affinity fields and heatmaps of all people in an image, from each stage of a network.
 
     Attributes:
@@ -32,16 +32,11 @@ class Pose:
         measured: each stage's loss, and what :func:`podline.kinds.pose.stage_measures.stage_sums` counts.
     """
 
-    fields: tuple[str, ...] = (IMAGE, KEYPOINTS, IGNORED)
+    fields = (IMAGE, KEYPOINTS, IGNORED)
 
     def __init__(self, settings: PoseSettings, skeleton: Skeleton) -> None:
         self.settings, self.skeleton, self.stages = settings, skeleton, stage_names(settings.model)
         self.measured = (*(_loss_of(stage) for stage in self.stages), *sum_names(self.stages))
-
-    @property
-    def evaluated(self) -> Pose:
-        """The same: nothing is made softer for training."""
-        return self
 
     def prepared(self, batch: Batch) -> Batch:
         """The batch with its targets."""
@@ -67,9 +62,9 @@ class Pose:
         """Return what is wrong with stages."""
         return stage_faults(measures)
 
-    def headline(self, sums: Mapping[str, float], examples: int) -> tuple[str, float]:
-        """The share of the joints where the last stage has a peak."""
-        return "joints found", self._stage_figures(sums)[f"{self.stages[-1]}/island_recall"]
+    def headline(self, sums: Mapping[str, float], examples: int) -> dict[str, float]:
+        """Return the share of the joints where the last stage has a peak."""
+        return {"joints found": self._stage_figures(sums)[f"{self.stages[-1]}/island_recall"]}
 
     def _stage_figures(self, sums: Mapping[str, float]) -> dict[str, float]:
         return stage_figures(sums, self.stages, self.skeleton)

@@ -206,14 +206,14 @@ class _Matches:
                 continue
             for person, ignored in zip(image["gtIds"], image["gtIgnore"], strict=True):
                 if not ignored:
-                    self.people[person] = evaluation.cocoGt.anns[person]
+                    self.people[person] = dict(evaluation.cocoGt.anns[person])
             for result, person, ignored, score in zip(
                 image["dtIds"], image["dtMatches"][0], image["dtIgnore"][0], image["dtScores"], strict=True
             ):
                 if not ignored:
                     self.scores.append((score, person > 0))
                     if person > 0:
-                        self.results[int(person)] = evaluation.cocoDt.anns[result]
+                        self.results[int(person)] = dict(evaluation.cocoDt.anns[result])
 
     def closeness(self, annotation: Person, result: Person) -> npt.NDArray[np.float64]:
         """Of each joint, how near it was found: 1 is perfect; only of labelled ones does it mean anything."""

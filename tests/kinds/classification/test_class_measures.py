@@ -21,8 +21,8 @@ from podline import measures
 from podline.commands.runs import runs_group
 from podline.errors import SettingsError
 from podline.intervals import wilson_interval
+from podline.kinds.by_example.measures import figures_of, value_of
 from podline.kinds.classification.guesses import Guesses
-from podline.kinds.classification.measures import figures_of, value_of
 from podline.ledger.ledger import publish
 from podline.measures import Measure, measure_named, shown
 from podline.store.opening import open_store
@@ -50,19 +50,19 @@ def page(package: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, M
 
 def test_its_value_is_scikit_learn_s(page: dict[str, Measure]) -> None:
     # f1_score(LABELS, predictions, average=None) gives 0.667, 0.4 and 0.
-    figure = figures_of(SAID, 3)["macro_f1"]
+    figure = figures_of(SAID, "classification", 3)["macro_f1"]
     assert page["macro_f1"].label == "macro-F1"
     assert figure.value == pytest.approx((2 / 3 + 2 / 5 + 0) / 3)
     assert 0 <= figure.low < figure.value < figure.high <= 1
-    assert figures_of(SAID, 3)["macro_f1"] == figure
+    assert figures_of(SAID, "classification", 3)["macro_f1"] == figure
 
 
 def test_a_measure_of_each_example_is_their_mean_with_wilson_s_interval(page: dict[str, Measure]) -> None:
     logits = np.array([[4, 3, 2, 1], [1, 2, 3, 4], [2, 1, 4, 3], [3, 4, 1, 2]], np.float32)
     found = Guesses.of_logits(logits, np.array([0, 0, 0, 0]))
     assert page["top3"].compute is not None
-    assert figures_of(found, 4)["top3"] == wilson_interval(3, 4)
-    assert "top3" not in figures_of(SAID, 3)
+    assert figures_of(found, "classification", 4)["top3"] == wilson_interval(3, 4)
+    assert "top3" not in figures_of(SAID, "classification", 3)
     assert found.probabilities[0] == pytest.approx(np.exp(logits[0]) / np.exp(logits[0]).sum(), abs=1e-3)
     assert found.label_probabilities == pytest.approx(found.probabilities[:, 0], abs=1e-3)
     assert value_of(page["top3"], found) == 0.75
@@ -99,7 +99,7 @@ def test_one_that_cannot_be_loaded_fails_an_evaluation_and_hides_no_other(
     try:
         assert list(measures.known()) == [measure.name for measure in measures.SHIPPED]
         with pytest.raises(SettingsError, match=r"broken_measures:BROKEN.*no licence"):
-            measures.of_classifiers()
+            measures.of_kind("classification")
         publish(open_store(tmp_path / "root"), night(0))
         listed = CliRunner().invoke(runs_group, ["list", "--root", str(tmp_path / "root")])
         assert listed.exit_code == 0

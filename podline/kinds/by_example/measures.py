@@ -1,4 +1,4 @@
-"""Figures of a classifier by its measures, see :mod:`podline.measures`."""
+"""Figures of a model by the measures of its kind, see :mod:`podline.measures`."""
 
 from __future__ import annotations
 
@@ -10,53 +10,59 @@ import numpy.typing as npt
 from podline.arrays import Array
 from podline.documents.metric import Metric
 from podline.errors import SettingsError, one_line
+from podline.evaluation.per_example import PerExample
 from podline.intervals import mean_interval, wilson_interval
-from podline.kinds.classification.guesses import Guesses
-from podline.measures import Measure, of_classifiers
+from podline.measures import Measure, of_kind
 
 _RESAMPLES = 1_000
 
 
-def figures_of(guesses: Guesses, classes: int) -> dict[str, Metric]:
-    """Return every measure of a classifier with its 95 % interval.
+def figures_of(said: PerExample, kind: str, classes: int | None = None) -> dict[str, Metric]:
+    """Return every measure of a kind with its 95 % interval.
 
     A share has Wilson's interval, any other mean the normal one, a number the bootstrap's over examples.
 
     Raises:
         SettingsError: a measure raises, or gives neither a finite number nor finite values.
     """
-    measures = [measure for measure in of_classifiers() if classes >= measure.least_classes]
-    return {measure.name: _figure(measure, guesses) for measure in measures}
+    measures = [measure for measure in of_kind(kind) if classes is None or classes >= measure.least_classes]
+    return {measure.name: _figure(measure, said) for measure in measures}
 
 
-def value_of(measure: Measure, guesses: Guesses) -> float:
+def value_of(measure: Measure, said: PerExample) -> float:
     """Return a measure's figure without its interval.
 
     Raises:
         SettingsError: see :func:`figures_of`.
     """
-    return float(_computed(measure, guesses).mean())
+    return float(values_of(measure, said).mean())
 
 
-def _figure(measure: Measure, guesses: Guesses) -> Metric:
-    found = _computed(measure, guesses)
+def _figure(measure: Measure, said: PerExample) -> Metric:
+    found = values_of(measure, said)
     if found.ndim:
         share = found.dtype == bool
         return wilson_interval(int(found.sum()), len(found)) if share else mean_interval(found.tolist())
     value = float(found)
     if not measure.has_interval:
         return Metric(value=value, low=value, high=value)
-    low, high = np.quantile([_computed(measure, guesses.at(rows)) for rows in _drawn(guesses)], (0.025, 0.975))
+    low, high = np.quantile(
+        [values_of(measure, said.at(rows)) for rows in drawn_rows(len(said.labels))], (0.025, 0.975)
+    )
     return Metric(value=value, low=min(float(low), value), high=max(float(high), value))
 
 
-def _computed(measure: Measure, guesses: Guesses) -> Array:
-    """Return a measure's number, of shape (), or its values, of shape (n,)."""
-    compute, examples = measure.compute, len(guesses.labels)
+def values_of(measure: Measure, said: PerExample) -> Array:
+    """Return a measure's number, of shape (), or its values, of shape (n,).
+
+    Raises:
+        SettingsError: see :func:`figures_of`.
+    """
+    compute, examples = measure.compute, len(said.labels)
     if compute is None:
-        raise SettingsError(f"the measure {measure.name} is not one of classifiers")
+        raise SettingsError(f"the measure {measure.name} has no function: compute=None")
     try:
-        found = np.asarray(compute(guesses))
+        found = np.asarray(compute(said))
         finite = bool(np.isfinite(found).all())
     except Exception as error:
         raise SettingsError(f"the measure {measure.name}: {type(error).__name__}: {one_line(error)}") from error
@@ -68,8 +74,8 @@ def _computed(measure: Measure, guesses: Guesses) -> Array:
     return found
 
 
-def _drawn(guesses: Guesses) -> Iterator[npt.NDArray[np.int64]]:
+def drawn_rows(examples: int, samples: int = _RESAMPLES) -> Iterator[npt.NDArray[np.int64]]:
     """Yield samples of the examples' places, with replacement; the same ones each time."""
-    random, examples = np.random.default_rng(0), len(guesses.labels)
-    for _ in range(_RESAMPLES):
+    random = np.random.default_rng(0)
+    for _ in range(samples):
         yield random.integers(0, examples, examples)

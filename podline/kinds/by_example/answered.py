@@ -1,0 +1,23 @@
+"""What a model answers for each example, in the form of the target."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy.typing as npt
+
+from podline.evaluation.per_example import PerExample
+
+
+@dataclass(frozen=True)
+class Answered(PerExample):
+    """One entry an example, in the order of the split; ``labels`` are the targets.
+
+    Attributes:
+        answers: the model's, in the form of the targets, (n, …).
+    """
+
+    file, holds = "answers.npz", "answers"
+
+    answers: npt.NDArray[Any]

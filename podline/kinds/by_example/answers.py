@@ -1,0 +1,57 @@
+"""Answers for the rules of promotion: read from an evaluation, or asked for now."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Generic, TypeVar, cast
+
+import keras
+
+from podline.data.reader import open_split
+from podline.documents.any_evaluation import AnyEvaluation
+from podline.evaluation.per_example import PerExample
+from podline.kinds.by_example.answered import Answered
+from podline.kinds.by_example.judging import answered
+from podline.kinds.by_example.kind import ExampleKind
+from podline.kinds.by_example.measures import value_of
+from podline.measures import measure_named
+from podline.promotion.answers import Answers, JudgedSplit
+from podline.stages.specs import TrainSpec
+from podline.store.contract import Store
+
+Said = TypeVar("Said", bound=PerExample)
+
+
+class ExampleAnswers(Answers, Generic[Said]):
+    """Answers with an entry for each example."""
+
+    said: ClassVar[type[PerExample]]
+
+    def left(self, store: Store, folder: str, evaluation: AnyEvaluation) -> Said:
+        """Read the answers in an evaluation's folder."""
+        return cast(Said, self.said.read(store, folder))
+
+    def part(self, examples: JudgedSplit, said: Said) -> Said:
+        """Return the answers of the examples that count."""
+        return said if examples.places is None else said.at(examples.places)
+
+    def judged(self, examples: JudgedSplit, said: Said) -> Said:
+        """Return the answers."""
+        return said
+
+
+class KindAnswers(ExampleAnswers[Answered]):
+    """Answers of a kind's models."""
+
+    said = Answered
+
+    def __init__(self, kind: ExampleKind) -> None:
+        self._kind = kind
+
+    def again(self, examples: JudgedSplit, training: TrainSpec, model: keras.Model) -> Answered:
+        """Ask a model about the examples now."""
+        reader = open_split(examples.store, examples.folder, examples.manifest, examples.split)
+        return answered(self._kind, training.recipe, model, reader, examples.manifest, examples.reporter)
+
+    def main(self, examples: JudgedSplit, said: Answered) -> float:
+        """Return the measure that counts."""
+        return value_of(measure_named(self._kind.measure), said)

@@ -1,0 +1,193 @@
+"""A model judged on a split, every example once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
+
+import keras
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from podline.arrays import Array
+from podline.data.reader import SplitReader, open_split
+from podline.documents.any_evaluation import AnyEvaluation
+from podline.documents.manifest import Manifest
+from podline.drawing.picture_sheet import Block, Picture, PictureRow
+from podline.errors import DivergenceError
+from podline.evaluation.case import Case, Judgement
+from podline.evaluation.forward import News, answers_of
+from podline.figures import metric_text, value_text
+from podline.input.pipeline import EvaluationInput
+from podline.kinds.by_example.answered import Answered
+from podline.kinds.by_example.document import ExampleFigures
+from podline.kinds.by_example.kind import ExampleKind
+from podline.kinds.by_example.measures import figures_of
+from podline.measures import measure_named
+from podline.plurals import plural
+from podline.progress import Reporter
+from podline.recipes.settings import Recipe
+from podline.stages.tools import ShowSpec
+from podline.store.contract import Store
+from podline.training.objective import IMAGE
+from podline.training.plan import EVALUATION_SPLIT, TRAINING_SPLIT, plan_training
+
+# One example alone goes through a kernel for matrix times vector, which adds up in another order than the one for
+# matrices that all larger batches share. In pairs, an output has the same bits whatever the batch size (seen on CPUs).
+_SMALLEST_BATCH = 2
+# Where nothing was learned, so many times as many steps are suggested, and so many at least.
+_MORE, _LEAST_STEPS = 5, 400
+
+
+def judge(kind: ExampleKind, case: Case) -> Judgement:
+    """Judge a run's model; beside the document lies what it answers to each example.
+
+    Raises:
+        ArtifactError: the data are not what they were, or were changed while they were read.
+        DivergenceError: the model's outputs are not finite.
+    """
+    spec, plan, fields = case.spec, plan_training(case.recipe, case.manifest), (IMAGE, kind.target)
+    readers = {split: reader_of(case, split) for split in (spec.split, TRAINING_SPLIT)}
+    judged = batches_of(case, readers[spec.split], fields)
+    seen = batches_of(case, readers[TRAINING_SPLIT], fields, plan.order.ids[: judged.count])
+    asked = [(case.before, judged), (case.after, judged), (case.after, seen)]
+    news = News(case.reporter, sum(batches.count for _, batches in asked))
+    untrained, trained, remembered = (
+        _decoded(kind, case.recipe, ask(model, case.strategy, batches, kind.target, news.done))
+        for model, batches in asked
+    )
+    for reader in readers.values():
+        reader.require_unchanged()
+    figures, measure = _figures(kind, trained), measure_named(kind.measure)
+    guessing = _figures(kind, replace(trained, answers=kind.guesses(trained.labels))).metrics[kind.measure]
+    value = figures.metrics[kind.measure].value
+    document = kind.document(
+        kind=kind.name,
+        **case.of_run(),
+        trained=figures,
+        untrained=_figures(kind, untrained),
+        seen=_figures(kind, remembered),
+        guessing=guessing,
+        better_than_guessing=measure.better(value, guessing.high if measure.higher_is_better else guessing.low),
+    )
+    failure = "" if document.better_than_guessing else not_better_than_guessing(case, document)
+    return Judgement(document, {Answered.file: trained.to_bytes()}, failure=failure)
+
+
+def reader_of(case: Case, split: str) -> SplitReader:
+    """Return what reads a split of a case's data."""
+    return open_split(case.store, case.spec.dataset_folder, case.manifest, split, case.reporter)
+
+
+def batches_of(
+    case: Case, reader: SplitReader, fields: tuple[str, ...], ids: npt.NDArray[np.int64] | None = None
+) -> EvaluationInput:
+    """Return batches in which an example's outputs do not depend on the batch size.
+
+    Args:
+        case: what is judged.
+        reader: of a split.
+        fields: of its records.
+        ids: of which records; all by default.
+    """
+    return EvaluationInput(
+        reader,
+        case.manifest,
+        fields,
+        batch_size=max(_SMALLEST_BATCH * case.strategy.num_replicas_in_sync, case.spec.batch_size),
+        ids=ids,
+    )
+
+
+class Asked(NamedTuple):
+    """A model's outputs for examples, float32 (n, outputs), and their targets, (n, …)."""
+
+    outputs: npt.NDArray[np.float32]
+    targets: Array
+
+
+def ask(
+    model: Callable[..., tf.Tensor],
+    strategy: tf.distribute.Strategy,
+    batches: EvaluationInput,
+    target: str,
+    news: Callable[[int], None],
+) -> Asked:
+    """Return a model's outputs for examples; ``news`` is told how many each batch had.
+
+    Raises:
+        DivergenceError: they are not finite.
+    """
+    outputs, targets = list[Array](), list[Array]()
+    with batches.explained():
+        for found, fields in answers_of(model, strategy)(batches):
+            outputs.append(found)
+            targets.append(fields[target])
+            news(len(found))
+    asked = Asked(np.concatenate(outputs), np.concatenate(targets))
+    for record in np.flatnonzero(~np.isfinite(asked.outputs).all(axis=1)):
+        raise DivergenceError(f"record {record}: the model's outputs are not finite; its training diverged")
+    return asked
+
+
+def answered(
+    kind: ExampleKind, recipe: Recipe, model: keras.Model, reader: SplitReader, manifest: Manifest, reporter: Reporter
+) -> Answered:
+    """Return what a model answers to every example of a split now.
+
+    Raises:
+        ArtifactError: the data were changed while they were read.
+        DivergenceError: the model's outputs are not finite.
+    """
+    batches = EvaluationInput(reader, manifest, (IMAGE, kind.target), batch_size=recipe.evaluation_batch_size)
+    news = News(reporter, batches.count)
+    asked = ask(model, tf.distribute.get_strategy(), batches, kind.target, news.done)
+    reader.require_unchanged()
+    return _decoded(kind, recipe, asked)
+
+
+def _decoded(kind: ExampleKind, recipe: Recipe, asked: Asked) -> Answered:
+    return Answered(asked.targets, kind.decoded(asked.outputs, recipe))
+
+
+def _figures(kind: ExampleKind, said: Answered) -> ExampleFigures:
+    return ExampleFigures(examples=len(said.labels), metrics=figures_of(said, kind.name))
+
+
+def asked(
+    kind: ExampleKind, spec: ShowSpec, model: keras.Model, store: Store, manifest: Manifest, reporter: Reporter
+) -> tuple[Block, int, int]:
+    """Return the first test examples with a run's answers."""
+    reader = open_split(store, spec.dataset_folder, manifest, EVALUATION_SPLIT)
+    said = answered(kind, spec.recipe, model, reader, manifest, reporter)
+    first = np.arange(min(spec.examples, len(said.labels)))
+    images = reader.gather(first, (IMAGE,))[IMAGE]
+    answers, targets = (kind.words(values[first], manifest) for values in (said.answers, said.labels))
+    pictures = [Picture(image, f"{a}\nis {t}") for image, a, t in zip(images, answers, targets, strict=True)]
+    figure = metric_text(kind.measure, figures_of(said, kind.name)[kind.measure])
+    about = f"test examples with its answers; its {measure_named(kind.measure).label} on all of them is {figure}"
+    return Block(f"What {spec.run} makes of it", about, [PictureRow("the first", pictures)]), 0, 0
+
+
+def not_better_than_guessing(case: Case, document: AnyEvaluation) -> str:
+    """Say that a model cannot be told from guessing, and what helps."""
+    name, measure = document.measure, measure_named(document.measure)
+    limit = document.guessing.high if measure.higher_is_better else document.guessing.low
+    steps = plan_training(case.recipe, case.manifest).total_steps
+    images = plural(case.manifest.split(TRAINING_SPLIT).records, "training image")
+    helps = [f"more than {images}", "pretrained weights to begin with (--init FILE)"]
+    seen = document.seen.metrics[name].value
+    found = f"on training images it is {value_text(name, seen)}"
+    if measure.better(seen, limit):
+        found += ", so more steps alone do not help"
+    else:
+        helps.insert(0, f"more than {plural(steps, 'step')} (--steps {max(_MORE * steps, _LEAST_STEPS)})")
+        helps.append("another learning rate, right labels")
+    value, most = (value_text(name, each) for each in (document.trained.metrics[name].value, limit))
+    way = "up" if measure.higher_is_better else "down"
+    return (
+        f"sanity check: {document.run} has the {measure.label} {value} on {document.examples} {document.split} "
+        f"examples, and guessing gives {way} to {most}; {found}; what may help: {'; '.join(helps)}"
+    )

@@ -1,0 +1,173 @@
+"""The base of kinds whose models answer each image by itself: one array for each image, of one output."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import TYPE_CHECKING, ClassVar
+
+from podline.kinds.contract import E, Kind, P, TextTargets
+from podline.kinds.deferred import Deferred, method
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    import keras  # pyright: ignore[reportMissingTypeStubs]
+
+    from podline.arrays import Array, Arrays
+    from podline.data.reader import SplitReader
+    from podline.documents.manifest import Manifest
+    from podline.documents.metric import Metric
+    from podline.documents.model_description import ModelDescription
+    from podline.drawing.picture_sheet import Block, Picture
+    from podline.evaluation.case import Case, Judgement
+    from podline.evaluation.predicting import PictureReader
+    from podline.frozen import JsonObject
+    from podline.input import augmentation
+    from podline.kinds.by_example import sections
+    from podline.kinds.by_example.document import ExampleEvaluation
+    from podline.kinds.by_example.pairs import AnsweredPair
+    from podline.progress import Reporter
+    from podline.promotion.answers import Answers
+    from podline.promotion.figure import Rule
+    from podline.recipes.settings import Recipe
+    from podline.reporting.pairs import Judged, LostExamples
+    from podline.reporting.sections import Section
+    from podline.stages.specs import TrainSpec
+    from podline.stages.tools import ShowSpec
+    from podline.store.contract import Store
+else:
+    augmentation, sections = Deferred("podline.input.augmentation"), Deferred(f"{__package__}.sections")
+
+
+class ImageKind(Kind[E, P]):
+    """A kind whose models are the networks of recipes: from an image to a vector."""
+
+    examples = "examples"
+
+    require_fit = method(augmentation.require_room)
+
+    def outputs(self, classes: int) -> int:
+        """Return how many numbers a model answers an image with: by default one for each class."""
+        return classes
+
+    def model(self, recipe: Recipe, manifest: Manifest) -> keras.Model:
+        """Return a network of the recipe's kind."""
+        from podline.models.build import image_model
+
+        return image_model(recipe, manifest, self.outputs(len(manifest.class_names)))
+
+    def description(
+        self, recipe: Recipe, image_shape: tuple[int, int, int], classes: int, facts: JsonObject
+    ) -> ModelDescription:
+        """Return the network's layers and costs."""
+        from podline.models.counts import describe
+
+        return describe(recipe.model, image_shape, self.outputs(classes))
+
+    @abstractmethod
+    def targets(self) -> TextTargets:
+        """Return what its records hold beside the image."""
+
+    def drawn(self, records: Arrays, manifest: Manifest) -> list[Picture]:
+        """Return images with their targets in words."""
+        from podline.drawing.picture_sheet import Picture
+
+        words = self.targets().words(records, manifest.class_names)
+        return [Picture(*pair) for pair in zip(records["image"], words, strict=True)]
+
+
+class ExampleKind(ImageKind["ExampleEvaluation", "AnsweredPair"]):
+    """A kind whose models answer each image with a value of the form of its target.
+
+    Its figures are the measures of installed packages that name the kind; one of them is ``document.measure``.
+
+    Attributes:
+        target: the field of a record that the answer is compared with.
+    """
+
+    target: ClassVar[str]
+    caption = "Bars are 95 % intervals."
+    lost = "Better answered before: {shown} of {lost}"
+    says = "what {} answers"
+    own_measures = True
+
+    headline = method(sections.headline)
+
+    @abstractmethod
+    def decoded(self, outputs: Array, recipe: Recipe) -> Array:
+        """Return what a model's outputs say, in the form of the target.
+
+        Args:
+            outputs: float32, (n, outputs).
+            recipe: that it was trained by.
+        """
+
+    @abstractmethod
+    def guesses(self, labels: Array) -> Array:
+        """Return the best answers to some examples that do not look at their images.
+
+        Args:
+            labels: their targets, (n, …).
+        """
+
+    def words(self, values: Array, manifest: Manifest) -> list[str]:
+        """Return targets or answers in words."""
+        return self.targets().words({self.target: values}, manifest.class_names)
+
+    def judge(self, case: Case) -> Judgement:
+        """Judge a model by the measures of the kind; its answers lie beside the document."""
+        from podline.kinds.by_example.judging import judge
+
+        return judge(self, case)
+
+    def parts(self, document: ExampleEvaluation) -> dict[str, Metric]:
+        """Return none."""
+        return {}
+
+    def reader(
+        self, store: Store, training: TrainSpec, manifest: Manifest, threshold: float | None, reporter: Reporter
+    ) -> PictureReader:
+        """Return what answers pictures."""
+        from podline.kinds.by_example.predicting import AnswerReader
+
+        return AnswerReader(manifest, kind=self, recipe=training.recipe)
+
+    def asked(
+        self, spec: ShowSpec, model: keras.Model, store: Store, manifest: Manifest, reporter: Reporter
+    ) -> tuple[Block, int, int]:
+        """Return the first test examples with a run's answers."""
+        from podline.kinds.by_example.judging import asked
+
+        return asked(self, spec, model, store, manifest, reporter)
+
+    def sections(self) -> Iterable[Section]:
+        """Return a table of all figures; a kind adds sections of its own."""
+        from podline.kinds.by_example import sections
+
+        return (sections.metrics,)
+
+    def rules(self) -> Sequence[Rule]:
+        """Return the rules for the measure that counts, and for guarded ones."""
+        from podline.kinds.by_example import rules
+
+        return (rules.main, rules.guards)
+
+    def pair(self, store: Store, before: Judged, after: Judged) -> AnsweredPair:
+        """Return the answers of two models for the same examples."""
+        from podline.kinds.by_example.pairs import pair
+
+        return pair(self, store, before, after)
+
+    def lost_examples(
+        self, pair: AnsweredPair, reader: SplitReader, before: ExampleEvaluation, after: ExampleEvaluation
+    ) -> LostExamples:
+        """Return examples that the first answered better."""
+        from podline.kinds.by_example.pairs import lost_examples
+
+        return lost_examples(self, pair, reader)
+
+    def answers(self) -> Answers:
+        """Return how answers are read and asked for."""
+        from podline.kinds.by_example.answers import KindAnswers
+
+        return KindAnswers(self)

@@ -1,0 +1,114 @@
+"""What sections of a report share that show examples and their figures, and what a kind's report begins with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from podline import figures
+from podline.data.reader import open_split
+from podline.documents.any_evaluation import Scored
+from podline.kinds.by_example.document import ExampleEvaluation
+from podline.measures import shown
+from podline.reporting import verdict
+from podline.reporting.blocks import Block, Picture, Pictures, Table, Text
+from podline.reporting.facts import RunFacts
+from podline.reporting.pictures import data_uri
+from podline.reporting.sections import section
+
+
+def headline(run: RunFacts) -> verdict.Headline:
+    """Return what the top of the page says of the measure that counts."""
+    found: ExampleEvaluation = run.evaluation
+    guessing, untrained, seen = (
+        figures.metric_text(found.measure, metric)
+        for metric in (found.guessing, *(side.metrics[found.measure] for side in (found.untrained, found.seen)))
+    )
+    judged = (
+        "" if found.better_than_guessing else " The result cannot be told from guessing: look for what is wrong first."
+    )
+    return verdict.Headline(
+        about=f"on the {found.split} split of {found.dataset}",
+        guessing=(
+            f"The best answer that does not look at the image gives {guessing}, the network before training "
+            f"{untrained}.{judged} On {figures.count(found.seen.examples)} examples that it was trained on the model "
+            f"has {seen}."
+        ),
+        tiles=further_tiles(run),
+    )
+
+
+def further_tiles(run: RunFacts) -> list[verdict.Tile]:
+    """Return a tile for each metric beside the one that counts."""
+    metrics, main = run.evaluation.trained.metrics, run.evaluation.measure
+    return [verdict.metric_tile(run, measure.name) for measure in shown(metrics) if measure.name != main]
+
+
+@section("Figures")
+def metrics(run: RunFacts) -> Iterator[Block]:
+    """Show every measure of the trained model, of the untrained one, and on examples that it was trained on."""
+    yield figures_table(sides_of(run))
+    yield Text(INTERVALS, "note")
+
+
+INTERVALS = (
+    "Intervals are 95 % intervals: Wilson’s for shares, the normal one for other means, the bootstrap’s for other "
+    "measures. evaluation.json has every figure in full precision."
+)
+
+
+def sides_of(run: RunFacts) -> dict[str, Any]:
+    """Return the figures that every evaluation has, by the titles of their columns."""
+    found = run.evaluation
+    return {
+        f"trained, {found.split} split": found.trained,
+        f"untrained, {found.split} split": found.untrained,
+        "trained, examples it has seen": found.seen,
+    }
+
+
+class JudgedSide(Scored, Protocol):
+    """A model's figures on some examples, and how many these are."""
+
+    @property
+    def examples(self) -> int:
+        """How many examples."""
+        ...
+
+
+def figures_table(sides: Mapping[str, JudgedSide], *further: dict[str, str]) -> Table:
+    """Return every measure of several models or splits, a column for each.
+
+    Args:
+        sides: by the title of their columns.
+        further: rows before the last, which counts the examples.
+    """
+    rows = [
+        {"": measure.label}
+        | {title: figures.metric_text(measure.name, side.metrics[measure.name]) for title, side in sides.items()}
+        for measure in shown(next(iter(sides.values())).metrics)
+    ]
+    return Table.of([*rows, *further, {"": "examples"} | {t: figures.count(s.examples) for t, s in sides.items()}])
+
+
+class Wrong(NamedTuple):
+    """A wrong answer: its record, and the texts in its picture's place, below it, and below that."""
+
+    record: int
+    alt: str
+    caption: str
+    line: str
+
+
+def pictures_of(run: RunFacts, wrong: Sequence[Wrong]) -> Pictures:
+    """Return examples of the judged split as pictures."""
+    split = run.evaluation.split
+    reader, found = open_split(run.store, run.spec.dataset_folder, run.manifest, split), list[Picture]()
+    images = reader.gather(np.array([each.record for each in wrong], np.int64), ["image"])["image"]
+    for each, image in zip(wrong, images, strict=True):
+        record = figures.count(each.record)
+        shown_as = (data_uri(image), f"Record {record} of the {split} split, {each.alt}")
+        found.append(Picture([shown_as], each.caption, [each.line, f"record {record}"]))
+    return Pictures(found)
