@@ -94,6 +94,13 @@ def test_the_package_is_small() -> None:
     assert sum(len(file.read_text().splitlines()) for file in files) <= MOST_LINES
 
 
+def test_the_page_shows_the_package() -> None:
+    page = (PACKAGE.parents[2] / "docs" / "how-to" / "kind.md").read_text()
+    modules = {f"```python\n{file.read_text()}```" for file in (PACKAGE / "number_kind").glob("*.py")}
+    assert modules == set(re.findall(r"```python\n.*?```", page, re.DOTALL))
+    assert re.findall(r"```toml\n(.*?)```", page, re.DOTALL)[0] in (PACKAGE / "pyproject.toml").read_text()
+
+
 def test_it_goes_from_a_table_of_numbers_to_a_champion(
     site: Path, podline: Podline, stages_here: None, tmp_path: Path
 ) -> None:
@@ -104,7 +111,7 @@ def test_it_goes_from_a_table_of_numbers_to_a_champion(
         assert answer.code == code, answer
         return answer.out + answer.err
 
-    said("convert", "numbers", "--source", source, "--set", "side=16")
+    said("convert", "numbers", "--source", source, "--side", 16)
     assert "class" not in said("data", "show", "numbers")
     said("validate", "numbers", "--deep")
     trained = (said("train", "numbers", "--steps", steps, "--seed", seed) for seed, steps in enumerate((60, 400, 15)))
@@ -159,7 +166,7 @@ def test_every_record_has_the_number_of_its_image(site: Path, tmp_path: Path) ->
 
 def test_a_number_that_cannot_be_is_named_by_its_row(site: Path, podline: Podline, tmp_path: Path) -> None:
     source = drawn(tmp_path / "raw", 30, n7="tall", n8="nan")
-    told = podline("convert", "numbers", "--source", source, "--set", "side=16", "--root", tmp_path / "root")
+    told = podline("convert", "numbers", "--source", source, "--side", 16, "--root", tmp_path / "root")
     assert told.code
 
 
