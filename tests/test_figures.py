@@ -40,16 +40,14 @@ def test_a_duration_never_shows_sixty_of_anything(seconds: float, text: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("number", "text"),
-    [(999, "999 bytes"), (1000, "1.0 kB"), (24_846_000, "24.8 MB"), (3_100_000_000, "3.1 GB")],
+    ("number", "text"), [(999, "999 bytes"), (1000, "1.0 kB"), (24_846_000, "24.8 MB"), (3_100_000_000, "3.1 GB")]
 )
 def test_a_size_is_decimal(number: int, text: str) -> None:
     assert figures.size(number) == text
 
 
 @pytest.mark.parametrize(
-    ("number", "text"),
-    [(412_310, "412,310"), (3_504_872, "3.5 million"), (10.49e9, "10.5 billion"), (999, "999")],
+    ("number", "text"), [(412_310, "412,310"), (3_504_872, "3.5 million"), (10.49e9, "10.5 billion"), (999, "999")]
 )
 def test_a_large_number_has_three_digits(number: float, text: str) -> None:
     assert figures.short_count(number) == text

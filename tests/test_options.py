@@ -6,10 +6,7 @@ import click
 from click.testing import CliRunner
 
 from podline.commands.options import command_line
-from podline.options import (
-    TrainingGroup,
-    option,
-)
+from podline.options import TrainingGroup, option
 
 
 class Enlarged(TrainingGroup):

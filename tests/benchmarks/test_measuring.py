@@ -34,12 +34,7 @@ def test_less_cost_is_better() -> None:
 
 def test_sides_take_turns_and_the_one_that_starts_alternates() -> None:
     calls: list[str] = []
-    seconds = in_turns(
-        lambda: calls.append("ours"),
-        lambda: calls.append("other"),
-        3,
-        before=lambda: calls.append("-"),
-    )
+    seconds = in_turns(lambda: calls.append("ours"), lambda: calls.append("other"), 3, before=lambda: calls.append("-"))
     assert "".join(name[:2] for name in calls) == "-ou-ot-ot-ou-ou-ot"
     assert len(seconds.ours) == len(seconds.other) == 3
 

@@ -30,10 +30,7 @@ def test_a_new_project_is_known_by_its_names_and_its_own_test_passes(tmp_path: P
         tmp_path / "installed", modules, toml[toml.index("[project.entry-points") : toml.index("[tool")]
     )
     environment = os.environ | {"PYTHONPATH": str(installed)}
-    for command in (
-        ["-m", "unittest", "test_new_shapes"],
-        ["-m", "podline.cli", "models", "describe", "new-shapes"],
-    ):
+    for command in (["-m", "unittest", "test_new_shapes"], ["-m", "podline.cli", "models", "describe", "new-shapes"]):
         done = subprocess.run(
             [sys.executable, *command], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
         )

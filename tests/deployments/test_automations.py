@@ -72,10 +72,7 @@ def give_signs_of_life(client: SyncPrefectClient, runs: list[FlowRun]) -> None:
 
 
 def test_runs_that_are_gone_crash_and_crashed_runs_begin_again_once(
-    client: SyncPrefectClient,
-    deployment: UUID,
-    told: tuple[str, list[dict[str, str]]],
-    monkeypatch: pytest.MonkeyPatch,
+    client: SyncPrefectClient, deployment: UUID, told: tuple[str, list[dict[str, str]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The least that the server takes.
     monkeypatch.setattr(automations, "_PAUSE", timedelta(seconds=10))

@@ -9,11 +9,7 @@ from typing import Any
 import pytest
 import yaml
 from prefect.client.orchestration import SyncPrefectClient, get_client
-from prefect.client.schemas.actions import (
-    BlockDocumentCreate,
-    DeploymentScheduleCreate,
-    DeploymentUpdate,
-)
+from prefect.client.schemas.actions import BlockDocumentCreate, DeploymentScheduleCreate, DeploymentUpdate
 from prefect.client.schemas.schedules import CronSchedule
 from prefect_servers import delete_automations
 from support.extending import code_of
@@ -86,10 +82,12 @@ RECIPE = "parameters.parameters.recipe"
 
 
 def test_a_persons_values_stay_and_are_told_and_the_files_come_when_asked_for(
-    client: SyncPrefectClient, project: Path
+    client: SyncPrefectClient, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _deploy(project)
     found = _nightly(client)
+    plain = found.description
+    assert "](" not in plain
     client.update_deployment(
         found.id, DeploymentUpdate(parameters={"parameters": {"recipe": "mnist", "source": "/data", "promote": True}})
     )
@@ -112,6 +110,13 @@ def test_a_persons_values_stay_and_are_told_and_the_files_come_when_asked_for(
     assert _about(again, "parameters.parameters.source").startswith('stays "/data"')
     assert "stays nothing" not in str(again)
     assert Change("deployment", NAME, "as it was") in again
+
+    # Pages are served from now on: what nobody changed follows, and leads to the index of nights.
+    monkeypatch.setenv("PODLINE_PAGES_URL", "https://nights.example/p/")
+    changes = _deploy(project)
+    assert _nightly(client).description == f"{plain}\n\n[All nights](https://nights.example/p/)"
+    assert not [change for change in changes if "description" in change.name]
+    monkeypatch.delenv("PODLINE_PAGES_URL")
 
     # The file changes: another value goes to the server, the one that both changed stays.
     _change(
@@ -162,23 +167,6 @@ def test_what_is_for_tpus_comes_with_a_tpu(
     _deploy(project)
     assert {pool.name for pool in client.read_work_pools()} == {"cpu", "tpu"}
     assert {each.name for each in client.read_deployments()} == {NAME, *FOR_TPUS}
-
-
-def test_a_description_leads_to_the_index_of_nights_where_pages_are_served(
-    client: SyncPrefectClient, project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _deploy(project)
-    plain = _nightly(client).description
-    assert "](" not in plain
-    monkeypatch.setenv("PODLINE_PAGES_URL", "https://nights.example/p/")
-    # After an update of the server; what nobody changed follows.
-    changes = _deploy(project)
-    assert _nightly(client).description == f"{plain}\n\n[All nights](https://nights.example/p/)"
-    assert _deploy(project)[-1].did == "as it was"
-    assert not [change for change in changes if "description" in change.name]
-    monkeypatch.delenv("PODLINE_PAGES_URL")
-    _deploy(project)
-    assert _nightly(client).description == plain
 
 
 def test_a_deployment_of_another_flow_that_has_the_same_name_is_left_alone(

@@ -38,14 +38,8 @@ def test_without_a_source_people_are_drawn_once(root: str) -> None:
 def test_a_source_is_coco_s_own(root: str, tmp_path: Path) -> None:
     CocoFiles("train").write(tmp_path / "coco")
     CocoFiles("val", 2, 101).write(tmp_path / "coco")
-    answer = training(
-        TrainingForm(
-            recipe="coco_pose",
-            source=str(tmp_path / "coco"),
-            training=TrainingGroup(steps=1),
-            machine=MachineGroup(root=root),
-        )
-    )
+    group, machine = TrainingGroup(steps=1), MachineGroup(root=root)
+    answer = training(TrainingForm(recipe="coco_pose", source=f"{tmp_path}/coco", training=group, machine=machine))
     assert answer["run"].startswith("coco_pose-")
     assert not Path(root, "sources").exists()
     assert len(list(Path(root, "datasets/coco").iterdir())) == 1

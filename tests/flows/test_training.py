@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +102,7 @@ def test_a_second_run_finds_everything_and_says_so(parameters: TrainingForm) -> 
 
 @stages_here
 def test_what_is_deleted_or_damaged_is_made_again_with_what_depends_on_it(parameters: TrainingForm) -> None:
-    root = Path(parameters.machine.root)
+    root, drawn = Path(parameters.machine.root), Path(parameters.source)
     answer = training(parameters)
     folder = root / "runs" / answer["run"]
 
@@ -124,6 +125,12 @@ def test_what_is_deleted_or_damaged_is_made_again_with_what_depends_on_it(parame
     shard.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     assert reused(training(parameters)) == ["validate", "train", "evaluate", "report"]
     assert shard.read_bytes() == whole
+
+    # Other data in the same place are other data.
+    shutil.rmtree(drawn)
+    write_sample(drawn, train=50, test=20, seed=1)
+    other = training(parameters)
+    assert (reused(other), other["run"] == answer["run"]) == ([], False)
 
 
 @stages_here
@@ -203,17 +210,6 @@ def test_what_no_minutes_are_left_for_the_next_night_goes_on_with(parameters: Tr
 
 
 @stages_here
-def test_other_data_in_the_same_place_is_other_data(parameters: TrainingForm, tmp_path: Path) -> None:
-    first = training(parameters)
-    for file in sorted((tmp_path / "drawn").rglob("*"), reverse=True):
-        file.unlink() if file.is_file() else file.rmdir()
-    write_sample(tmp_path / "drawn", train=50, test=20, seed=1)
-    second = training(parameters)
-    assert reused(second) == []
-    assert second["run"] != first["run"]
-
-
-@stages_here
 def test_after_a_failure_only_what_failed_is_done(parameters: TrainingForm) -> None:
     failing = Path(parameters.machine.root, "fail-evaluation")
     failing.parent.mkdir()
@@ -234,9 +230,7 @@ def test_after_a_failure_only_what_failed_is_done(parameters: TrainingForm) -> N
 
 
 @stages_here
-def test_a_model_that_fails_its_check_has_a_report_and_no_promotion_and_the_run_fails(
-    parameters: TrainingForm,
-) -> None:
+def test_a_model_that_fails_its_check_has_a_report_and_no_promotion_and_the_run_fails(parameters: TrainingForm) -> None:
     root = Path(parameters.machine.root)
     root.mkdir()
     (root / "learn-nothing").touch()

@@ -65,43 +65,39 @@ def test_a_setting_of_the_machine_is_one_of_the_machine():
 def test_a_group_that_one_run_does_not_have_is_told_by_its_values():
     annealed = {"annealing": {"energy": "loss"}, "validation_share": 0.1}
     found = rows(with_settings(validation_share=0.1), with_settings(**annealed))
-    assert [row[1] for row in found] == [
-        "annealing",
-        "annealing.energy",
-        "annealing.temperature",
-        "annealing.final",
-    ]
+    assert [row[1] for row in found] == ["annealing", "annealing.energy", "annealing.temperature", "annealing.final"]
 
 
-def test_a_commit_is_a_difference_and_its_version_is_not_another():
-    assert rows(night(0), with_part("code", commit="badc0de" * 5, version="0.2.0")) == [
-        ("code", "commit", "c0ffeec0ffee", "badc0debadc0")
-    ]
+NUMPY = {**night().environment.packages, "numpy": "2.5.0"}
+FILES = {"podline/loop.py": "abc", "old.py": ""}
+CIFAR, MNIST = "cifar10 0123456789abcdef", "mnist 0123456789abcdef"
 
 
-def test_a_changed_file_is_named():
-    assert rows(night(0), with_part("code", changes={"podline/loop.py": "abc", "old.py": ""})) == [
-        ("code", "podline/loop.py", "as committed", "abc"),
-        ("code", "old.py", "as committed", "deleted"),
-    ]
+@pytest.mark.parametrize(
+    ("other", "expected"),
+    [
+        # A commit's version is not another difference.
+        (with_part("code", commit="badc0de" * 5, version="0.2.0"), ["code commit c0ffeec0ffee badc0debadc0"]),
+        (
+            with_part("code", changes=FILES),
+            ["code podline/loop.py as committed abc", "code old.py as committed deleted"],
+        ),
+        (with_part("environment", packages=NUMPY), ["environment packages.numpy 2.4.0 2.5.0"]),
+        (
+            with_part("environment", devices="2 × cpu", strategy="cpu:2"),
+            ["environment devices 1 CPU as cpu 2 × cpu as cpu:2"],
+        ),
+        (with_part("data", dataset="mnist"), [f"data dataset {CIFAR} {MNIST}"]),
+        (night(0, data=None), [f"data dataset {CIFAR} –"]),
+    ],
+)
+def test_what_produced_a_run_is_named_with_both_values(other, expected):
+    assert [" ".join(row) for row in rows(night(0), other)] == expected
 
 
 def test_an_installed_package_differs_by_its_sources():
     installed = [with_part("code", commit="", sources=digit * 64) for digit in "12"]
     assert rows(*installed) == [("code", "sources", "1" * 12, "2" * 12)]
-
-
-def test_a_dependency_is_named_with_both_versions():
-    packages = {**night().environment.packages, "numpy": "2.5.0"}
-    assert rows(night(0), with_part("environment", packages=packages)) == [
-        ("environment", "packages.numpy", "2.4.0", "2.5.0")
-    ]
-
-
-def test_a_count_of_devices_is_one_difference():
-    assert rows(night(0), with_part("environment", devices="2 × cpu", strategy="cpu:2")) == [
-        ("environment", "devices", "1 CPU as cpu", "2 × cpu as cpu:2")
-    ]
 
 
 def relabelled(_before: Data, _after: Data) -> dict[str, SplitChange]:
@@ -135,12 +131,6 @@ def test_data_that_are_gone_are_told_by_their_fingerprints_and_why():
     assert rows(night(0), other, changes=lambda _before, _after: "it is not there") == [
         ("data", "fingerprint", "0123456789abcdef", "fedcba9876543210 (it is not there)")
     ]
-
-
-def test_another_data_set_is_named_and_so_are_none():
-    cifar = "cifar10 0123456789abcdef"
-    assert rows(night(0), with_part("data", dataset="mnist")) == [("data", "dataset", cifar, "mnist 0123456789abcdef")]
-    assert rows(night(0), night(0, data=None)) == [("data", "dataset", cifar, "–")]
 
 
 def test_the_same_records_of_other_files_are_called_that():

@@ -76,9 +76,7 @@ def test_the_frame_says_what_the_entry_says():
     change = {"train": SplitChange(added=ChangedRecords(count=3), relabelled=ChangedRecords(count=1))}
     data = night().data
     assert data is not None
-    changed = data.model_copy(
-        update={"change": DataChange(before="a", fingerprint="b", splits=change)},
-    )
+    changed = data.model_copy(update={"change": DataChange(before="a", fingerprint="b", splits=change)})
     entry = night(5, data=changed)
     row = frame_of([entry]).iloc[0]
     assert entry.outcome is not None

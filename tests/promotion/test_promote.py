@@ -22,7 +22,7 @@ from podline.documents import champions
 from podline.documents.completion import completion_name
 from podline.documents.metrics_log import read_metrics
 from podline.documents.promotion import Promotion, read_promotion
-from podline.errors import ArtifactError, SettingsError, UndecidedError
+from podline.errors import ArtifactError, OvertakenError, SettingsError, UndecidedError
 from podline.figures import value_text
 from podline.kinds.classification.guesses import Guesses
 from podline.ledger.differences import NamedDifference
@@ -87,7 +87,7 @@ def test_the_first_model_is_the_champion_and_the_next_is_held_against_it(fresh, 
     found = decision(fresh, runs[1])
     assert (found.number, found.known, found.champion) == (2, (runs[0],), runs[0])
     assert {check.rule for check in found.checks} == {
-        *("guessing", "export", "main", "calibration", "size", "operations"),
+        *("guessing", "export", "main", "calibration", "size", "operations")
     }, "a class with fewer than 50 test examples is no figure"
     [main] = [check for check in found.checks if check.rule == "main"]
     assert main.margin is not None
@@ -158,6 +158,24 @@ def test_a_promotion_that_was_killed_after_its_change_is_finished_by_the_next(fr
     assert (again.promoted, again.against) == (True, runs[0])
     assert decision(fresh, runs[1]).checks == whole.checks
     assert len(champions.history(fresh, "t")) == 2
+
+
+def test_of_two_promotions_at_once_one_is_told_of_the_other_and_wins_later(fresh, runs, monkeypatch):
+    crown = champions.crown
+
+    def overtaken(store, *candidate):
+        monkeypatch.setattr(champions, "crown", crown)
+        assert promote(spec(store, runs[0]), silent()).promoted
+        return crown(store, *candidate)
+
+    monkeypatch.setattr(champions, "crown", overtaken)
+    told = f"t: {runs[1]} was judged against no champion, and meanwhile {runs[0]} became"
+    with pytest.raises(OvertakenError, match=told):
+        promote(spec(fresh, runs[1]), silent())
+    assert read_promotion(fresh, f"runs/{runs[1]}") is None
+    again = promote(spec(fresh, runs[1]), silent())
+    assert (again.promoted, again.against) == (True, runs[0])
+    assert [(entry.number, entry.run) for entry in champions.history(fresh, "t")] == list(enumerate(runs, 1))
 
 
 def test_every_form_answers_what_the_trained_model_answers(fresh, runs):

@@ -25,7 +25,7 @@ NAMES = tuple(f"class {label}" for label in range(WORLD.classes))
 LABELS = np.repeat(np.arange(WORLD.classes), WORLD.examples)
 
 
-@pytest.mark.parametrize("trainings", [1, 3, 8])
+@pytest.mark.parametrize("trainings", [1, 8])
 @pytest.mark.parametrize(
     "world", [World(examples=100), World(classes=2, examples=200), World(examples=200, share=0.99)], ids=str
 )

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -268,34 +265,10 @@ def test_a_night_that_ends_meanwhile_is_in_the_index_of_whoever_comes_last(
     assert len(_rows((tmp_path / "index.html").read_text())) == 2
 
 
-def test_many_at_once_leave_all_nights(tmp_path: Path) -> None:
-    store = open_store(tmp_path)
-
-    def ended(number: int) -> None:
-        ledger.publish(store, night(number))
-        write_index(store)
-
-    threads = [threading.Thread(target=ended, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(_rows((tmp_path / "index.html").read_text())) == 4
-
-
 def test_poses_are_told_in_their_own_measure() -> None:
     found = outcome(0.5, measure="ap", metrics={"ap": Metric(value=0.5, low=0.4, high=0.6)})
     page = index_page("s", [night(0, recipe="coco_pose", outcome=found)])
     assert "AP 0.500" in re.sub(r"<[^>]+>", "", page)
-
-
-def test_it_needs_no_matplotlib_and_no_pandas() -> None:
-    code = (
-        "import sys, podline.reporting.nights_page;"
-        "print(sorted({'tensorflow', 'matplotlib', 'pandas', 'prefect'} & set(sys.modules)))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
 
 
 def test_a_night_whose_model_was_not_promoted_says_why_in_its_row() -> None:

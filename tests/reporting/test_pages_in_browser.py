@@ -83,13 +83,7 @@ def _poses(folder: Path) -> Path:
     return open_store(spec.root).local(report(spec, silent()).html)
 
 
-MADE = {
-    "classifier": _classifier,
-    "nights": _nights,
-    "poses": _poses,
-    "comparison": _comparison,
-    "index": _index,
-}
+MADE = {"classifier": _classifier, "nights": _nights, "poses": _poses, "comparison": _comparison, "index": _index}
 
 
 @pytest.fixture(scope="module", params=list(MADE))

@@ -84,7 +84,7 @@ def test_pictures_of_found_and_labelled_people_side_by_side(facts, page):
 
 
 def test_another_split_has_a_report_of_its_own_which_says_that_nobody_was_found(tmp_path):
-    spec = finished_pose_run(tmp_path, nothing, split="train", train=6, test=6)
+    spec = finished_pose_run(tmp_path, nothing, split="train")
     result = report(spec, silent())
     assert result.html == f"runs/{spec.run}/on-train/report.html"
     page = open_store(spec.root).read_bytes(result.html).decode()
@@ -103,7 +103,7 @@ def test_damaged_people_are_named(spec, tmp_path):
 
 
 def test_where_nothing_was_lost_that_is_said_and_no_picture_is_written(tmp_path):
-    names = [finished_pose_run(tmp_path, nothing, seed=seed, train=6, test=6).run for seed in range(2)]
+    names = [finished_pose_run(tmp_path, seed=seed).run for seed in range(2)]
     out = tmp_path / "lost.png"
     asked = ["runs", "compare", names[1], names[0], "--why", "--root", str(tmp_path), "--out", str(out)]
     said = CliRunner().invoke(cli, asked).output

@@ -5,8 +5,6 @@ from __future__ import annotations
 import base64
 import io
 import re
-import subprocess
-import sys
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from pathlib import Path
@@ -276,10 +274,6 @@ def test_the_stage_is_found_again_until_its_page_is_damaged(reported: Reported) 
     page.write_bytes(whole)
 
 
-def test_the_same_run_gives_the_same_bytes(reported: Reported) -> None:
-    assert _reported(reported.spec).html == reported.html
-
-
 def test_another_evaluation_than_the_one_asked_for_is_refused(tmp_path: Path) -> None:
     spec = finished_run(tmp_path, records=20)
     with pytest.raises(ArtifactError, match=r"evaluation\.json has sha256 .* vs 000000000000… that the report is for"):
@@ -320,9 +314,3 @@ def test_a_result_that_is_guessing_says_so(tmp_path: Path) -> None:
     assert 'class="warning"' in reported.html
     assert "cannot be told from guessing" in reported.markdown
     assert "most frequent class of the test split" in reported.markdown
-
-
-def test_the_report_needs_no_tensorflow() -> None:
-    code = "import sys, podline.reporting.page; print(sorted({'tensorflow', 'keras', 'prefect'} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"

@@ -54,7 +54,7 @@ def compared(known: Sequence[Right], after: Right) -> tuple[Difference, bool]:
 @pytest.mark.parametrize("times", [0.5, 1.0, 2.0])
 def test_two_seeds_of_one_recipe_are_rarely_beyond_chance_and_the_interval_covers(times: float) -> None:
     random = np.random.default_rng(1)
-    found = [compared(drawn[:-1], drawn[-1]) for drawn in (trainings(random, 21, times) for _ in range(400))]
+    found = [compared(drawn[:-1], drawn[-1]) for drawn in (trainings(random, 21, times) for _ in range(200))]
     covered = np.mean([each.low <= 0 <= each.high for each, _ in found])
     assert 0.93 <= covered <= 0.98
     beyond = [each.chance == "beyond" or moved for each, moved in found]

@@ -62,10 +62,7 @@ def test_users_of_a_machine_exclude_each_other() -> None:
     with tempfile.TemporaryDirectory() as folder:
         shared = Path(folder)
         shared.chmod(0o1777)
-        with (
-            held_elsewhere(shared / "lock", user=65534),
-            locks.locked(shared / "lock", wait=False) as mine,
-        ):
+        with held_elsewhere(shared / "lock", user=65534), locks.locked(shared / "lock", wait=False) as mine:
             assert mine is None
         with locks.turn(shared / "lock", "train", lambda *_: None) as waited:
             assert not waited

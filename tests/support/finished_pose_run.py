@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import json
 import shutil
 import tempfile
@@ -17,6 +18,7 @@ from pose_oracle import RECIPE, nothing, perfect
 from small_coco import publish_people
 
 from podline.documents.ledger_entry import Entry
+from podline.documents.manifest import Manifest, read_manifest
 from podline.documents.metrics_log import EvaluationLine, EventLine, StepsLine
 from podline.inventory.catalogue import training_of
 from podline.kinds.pose.judging import judge_answers
@@ -33,7 +35,6 @@ STAGES = ("stage1_paf", "stage2_paf", "stage3_heatmap")
 
 
 Answers = Callable[[Any], Iterator[Any]]
-_MADE: dict[tuple[Any, ...], tuple[Path, ReportSpec]] = {}
 
 
 def shaken(batches):
@@ -49,50 +50,34 @@ def shaken(batches):
 def finished_pose_run(
     root: Path, answers: Answers = shaken, split: str = "test", seed: int = 0, **dataset: Any
 ) -> ReportSpec:
-    """Put people and a trained, evaluated run into a store; the second time, a copy of the first.
+    """Put people and a trained, evaluated run into a store; data and judgement are made once and copied.
 
     Args:
         root: of the store.
         answers: what the network says.
         split: what it was judged on.
-        seed: of the training; another one is another run on the same data.
+        seed: of the training; another one is another run on the same data, judged alike.
         dataset: see :func:`small_coco.publish_people`.
     """
-    key = (answers.__name__, split, seed, *sorted(dataset.items()))
-    if key not in _MADE:
-        made = Path(tempfile.mkdtemp(prefix="pose-run-"))
-        atexit.register(shutil.rmtree, made)
-        _MADE[key] = made, _made(made, answers, split, seed, **dataset)
-    made, spec = _MADE[key]
-    shutil.copytree(made, root, dirs_exist_ok=True, ignore=shutil.ignore_patterns(".podline"))
-    return spec.model_copy(update={"root": open_store(root).uri})
-
-
-def _made(root: Path, answers: Answers, split: str, seed: int, **dataset: Any) -> ReportSpec:
-    store, manifest = open_store(root), publish_people(root, **dataset)
+    kept = tuple(sorted(dataset.items()))
+    shutil.copytree(_people(kept), root, dirs_exist_ok=True, ignore=shutil.ignore_patterns(".podline"))
+    store = open_store(root)
     recipe = RECIPE.model_copy(update={"seed": seed})
+    found, manifest = _judged(answers, split, kept)
     train = TrainSpec(root=str(root), recipe=recipe, fingerprint=manifest.fingerprint)
     _trained(store, train)
-    spec = EvaluateSpec(
-        root=store.uri,
-        run=train.run,
-        dataset=manifest.dataset,
-        fingerprint=manifest.fingerprint,
-        weights_sha256="ab" * 32,
-        split=split,
-        batch_size=4,
-    )
-    found = judge_answers(case_of(spec, recipe, store, manifest), nothing, answers)
+    spec = _evaluate_spec(root, train, manifest, split)
     for name, data in found.files.items():
         store.publish_bytes(f"{spec.record_folder}/{name}", data)
+    document = found.document.model_copy(update={"run": train.run})
     name = f"{spec.record_folder}/evaluation.json"
-    store.publish_json(name, found.document.model_dump(mode="json"))
+    store.publish_json(name, document.model_dump(mode="json"))
     result = EvaluateResult(
         seconds=12.3,
         run=train.run,
         dataset=spec.dataset,
-        examples=found.document.examples,
-        metrics=found.document.trained.metrics,
+        examples=document.examples,
+        metrics=document.trained.metrics,
         measure="ap",
         untrained=0.0,
         evaluation_sha256=store.sha256(name),
@@ -106,6 +91,36 @@ def _made(root: Path, answers: Answers, split: str, seed: int, **dataset: Any) -
         split=split,
         evaluation_sha256=result.evaluation_sha256,
         command="podline train coco_pose --root podline-root",
+    )
+
+
+@functools.cache
+def _people(dataset: tuple[tuple[str, Any], ...]) -> Path:
+    made = Path(tempfile.mkdtemp(prefix="pose-run-"))
+    atexit.register(shutil.rmtree, made)
+    publish_people(made, **dict(dataset))
+    return made
+
+
+@functools.cache
+def _judged(answers: Answers, split: str, dataset: tuple[tuple[str, Any], ...]) -> tuple[Any, Manifest]:
+    store = open_store(_people(dataset))
+    [folder] = store.folders("datasets/coco_sample")
+    manifest = read_manifest(store, folder)
+    train = TrainSpec(root=store.uri, recipe=RECIPE, fingerprint=manifest.fingerprint)
+    spec = _evaluate_spec(_people(dataset), train, manifest, split)
+    return judge_answers(case_of(spec, RECIPE, store, manifest), nothing, answers), manifest
+
+
+def _evaluate_spec(root: Path, train: TrainSpec, manifest: Manifest, split: str) -> EvaluateSpec:
+    return EvaluateSpec(
+        root=open_store(root).uri,
+        run=train.run,
+        dataset=manifest.dataset,
+        fingerprint=manifest.fingerprint,
+        weights_sha256="ab" * 32,
+        split=split,
+        batch_size=4,
     )
 
 

@@ -14,19 +14,13 @@ from podline.tasks.night import index_afterwards
 
 
 def test_it_is_there_after_a_night_that_failed_which_stays_failed(tmp_path: Path) -> None:
-    with (
-        pytest.raises(DivergenceError),
-        index_afterwards(FolderStore(tmp_path)),
-    ):
+    with pytest.raises(DivergenceError), index_afterwards(FolderStore(tmp_path)):
         raise DivergenceError("step 7: the loss is nan")
     assert (tmp_path / "index.html").is_file()
 
 
 def test_a_cancelled_night_ends_at_once(tmp_path: Path) -> None:
-    with (
-        pytest.raises(KeyboardInterrupt),
-        index_afterwards(FolderStore(tmp_path)),
-    ):
+    with pytest.raises(KeyboardInterrupt), index_afterwards(FolderStore(tmp_path)):
         raise KeyboardInterrupt
     assert not (tmp_path / "index.html").exists()
 

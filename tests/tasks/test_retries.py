@@ -143,11 +143,7 @@ def test_a_bug_keeps_its_traceback(attempt: Attempt) -> None:
 
 @pytest.mark.parametrize(("is_cancelled", "end"), [(True, "Retry goes on from there"), (False, "the run goes on")])
 def test_a_task_whose_run_is_ended_is_cancelled_and_has_not_crashed(
-    tmp_path: Path,
-    failures: list[BaseException],
-    monkeypatch: pytest.MonkeyPatch,
-    is_cancelled: bool,
-    end: str,
+    tmp_path: Path, failures: list[BaseException], monkeypatch: pytest.MonkeyPatch, is_cancelled: bool, end: str
 ) -> None:
     monkeypatch.setattr(planned_stop, "is_cancelled", lambda: is_cancelled)
     monkeypatch.setattr(planned_stop.settings, "of_prefect_worker", lambda: True)

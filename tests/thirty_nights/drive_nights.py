@@ -158,11 +158,7 @@ def figures_of(world: World, run: FlowRun) -> dict[str, Any]:
     results = {stage: store.read_json(f"runs/{name}/stages/{stage}.json")["result"] for stage in STAGES[2:]}
     assert artifacts["sample-report"].data.strip()
     assert store.read_bytes(results["report"]["html"])
-    return {
-        "run": name,
-        "weights": results["train"]["weights_sha256"],
-        "metrics": results["evaluate"]["metrics"],
-    }
+    return {"run": name, "weights": results["train"]["weights_sha256"], "metrics": results["evaluate"]["metrics"]}
 
 
 def undisturbed(folder: Path, versions: Sequence[int], *, quick: bool) -> dict[int, dict[str, Any]]:

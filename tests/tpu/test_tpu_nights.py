@@ -97,11 +97,7 @@ def night(tmp_path: Path, in_children: None, monkeypatch: pytest.MonkeyPatch) ->
         with serving(cloud) as address, announcing(clock, announced) as metadata:
             here = MachineSettings(lock_file=f"{tmp_path}/lock", metadata_address=metadata)
             tpu = TpuSettings(
-                node=NODE,
-                api=api_settings(address),
-                spec=SPEC,
-                folder=str(tmp_path),
-                machine=here if machine else None,
+                node=NODE, api=api_settings(address), spec=SPEC, folder=str(tmp_path), machine=here if machine else None
             )
             spec = TrainSpec(
                 root=str(tmp_path / "root"),

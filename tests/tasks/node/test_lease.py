@@ -87,7 +87,8 @@ def test_who_waits_says_so_and_comes_when_the_other_has_left(tmp_path: Path, mon
     thread.start()
     assert has_it.wait(60)
     with pytest.raises(TpuInUseError, match="another run has the node night, for 0"):
-        wait_with(tmp_path, turn=0.1)
-    told = wait_with(tmp_path, turn=60, hear=lambda _: over.set())
+        wait_with(tmp_path / "first", turn=0.1)
+    # A log of its own: one that goes on says nothing of a wait that it knows.
+    told = wait_with(tmp_path / "second", turn=60, hear=lambda _: over.set())
     thread.join()
     assert told == [("wait", "waits for its turn: another run has the node night")]

@@ -43,10 +43,7 @@ def _handlers(cloud: Cloud) -> tuple[grpc.GenericRpcHandler, grpc.GenericRpcHand
         "StopNode": _method(cloud, lambda ask: cloud.stop_node(name(ask)), tpu_v2.StopNodeRequest),
         "StartNode": _method(cloud, lambda ask: cloud.start_node(name(ask)), tpu_v2.StartNodeRequest),
         "GetQueuedResource": _method(
-            cloud,
-            lambda ask: cloud.get_request(name(ask)),
-            tpu_v2.GetQueuedResourceRequest,
-            tpu_v2.QueuedResource,
+            cloud, lambda ask: cloud.get_request(name(ask)), tpu_v2.GetQueuedResourceRequest, tpu_v2.QueuedResource
         ),
         "CreateQueuedResource": _method(
             cloud,
@@ -54,9 +51,7 @@ def _handlers(cloud: Cloud) -> tuple[grpc.GenericRpcHandler, grpc.GenericRpcHand
             tpu_v2.CreateQueuedResourceRequest,
         ),
         "DeleteQueuedResource": _method(
-            cloud,
-            lambda ask: cloud.delete_request(name(ask), force=ask.force),
-            tpu_v2.DeleteQueuedResourceRequest,
+            cloud, lambda ask: cloud.delete_request(name(ask), force=ask.force), tpu_v2.DeleteQueuedResourceRequest
         ),
     }
     operations = {
