@@ -114,7 +114,7 @@ def test_it_goes_from_a_table_of_numbers_to_a_champion(
     said("convert", "numbers", "--source", source, "--side", 16)
     assert "class" not in said("data", "show", "numbers")
     said("validate", "numbers", "--deep")
-    trained = (said("train", "numbers", "--steps", steps, "--seed", seed) for seed, steps in enumerate((60, 400, 15)))
+    trained = (said("train", "numbers", "--steps", steps, "--seed", seed) for seed, steps in enumerate((60, 400, 5)))
     first, better, worse = (re.findall(r"numbers-[0-9a-f]{12}", told)[-1] for told in trained)
     for run, promoted in ((first, 0), (better, 0), (worse, 11)):
         assert "mean absolute error" in said("evaluate", run)
@@ -131,8 +131,8 @@ def test_it_goes_from_a_table_of_numbers_to_a_champion(
     errors, metrics = answers.answers - answers.labels, document["trained"]["metrics"]
     assert metrics["mae"]["value"] == pytest.approx(np.abs(errors).mean())
     assert metrics["r2"]["value"] == pytest.approx(1 - (errors**2).sum() / (answers.labels.var() * len(errors)))
-    assert metrics["mae"]["low"] < metrics["mae"]["value"] < metrics["mae"]["high"] < 2
     median = np.abs(np.median(answers.labels) - answers.labels).mean()
+    assert metrics["mae"]["low"] < metrics["mae"]["value"] < metrics["mae"]["high"] < median
     assert document["guessing"]["value"] == pytest.approx(median)
     page = store.read_bytes(f"{folder}/report.html").decode()
     assert all(words in page for words in ("mean absolute error", "R²", "Answers and truth", "true number"))
@@ -141,7 +141,7 @@ def test_it_goes_from_a_table_of_numbers_to_a_champion(
     assert re.search(r"higher mean absolute error than \S+, .*lost", why), why
     picture = source / "pictures" / "n0.png"
     line = said("models", "predict", better, picture)
-    truth = next(csv.DictReader((source / "numbers.csv").open()))["label"]
+    truth = next(csv.DictReader((source / "numbers.csv").read_text().splitlines()))["label"]
     assert abs(float(re.findall(r"n0\.png: (\S+)", line)[0]) - float(truth)) < 5
     said("data", "preview", "numbers", "--run", better, "--out", tmp_path / "sheet.png")
     assert "mean absolute error" in said("runs", "list")

@@ -54,7 +54,7 @@ def test_a_prefix_of_layers_without_a_kernel_is_refused() -> None:
         network(l2=1e-4, l2_layers=("stem_norm",))
 
 
-@pytest.mark.parametrize(("shape", "classes"), [((32, 32), 10), ((0, 32, 3), 10), (SMALL, 1)])
-def test_images_and_classes_that_cannot_be(shape: tuple[int, ...], classes: int) -> None:
-    with pytest.raises(SettingsError, match=f"{classes} classes"):
-        build_model(ModelSettings(), shape, classes, [0.0], [1.0])  # pyright: ignore[reportArgumentType]
+@pytest.mark.parametrize(("shape", "outputs"), [((32, 32), 10), ((0, 32, 3), 10), (SMALL, 0)])
+def test_images_and_outputs_that_cannot_be(shape: tuple[int, ...], outputs: int) -> None:
+    with pytest.raises(SettingsError, match=f"{outputs} outputs"):
+        build_model(ModelSettings(), shape, outputs, [0.0], [1.0])  # pyright: ignore[reportArgumentType]

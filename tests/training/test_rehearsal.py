@@ -124,7 +124,7 @@ def test_memory_that_runs_out_in_the_first_step_is_no_reason_to_try_again(root, 
 
 @pytest.mark.parametrize("run", [preflight, train])
 def test_a_field_that_the_records_do_not_hold_is_named(root, monkeypatch, run):
-    monkeypatch.setattr(Classification, "fields", ("image", "label", "depth"))
+    monkeypatch.setattr(Classification, "target", "depth")
     spec = spec_of(root) if run is preflight else training_spec(root)
     with pytest.raises(ArtifactError, match="has no field 'depth'; it has image, label"):
         run(spec, silent())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import keras
 import numpy as np
@@ -23,7 +23,6 @@ from podline.figures import metric_text, value_text
 from podline.input.pipeline import EvaluationInput
 from podline.kinds.by_example.answered import Answered
 from podline.kinds.by_example.document import ExampleFigures
-from podline.kinds.by_example.kind import ExampleKind
 from podline.kinds.by_example.measures import figures_of
 from podline.measures import measure_named
 from podline.plurals import plural
@@ -33,6 +32,9 @@ from podline.stages.tools import ShowSpec
 from podline.store.contract import Store
 from podline.training.objective import IMAGE
 from podline.training.plan import EVALUATION_SPLIT, TRAINING_SPLIT, plan_training
+
+if TYPE_CHECKING:
+    from podline.kinds.by_example.kind import ExampleKind
 
 # One example alone goes through a kernel for matrix times vector, which adds up in another order than the one for
 # matrices that all larger batches share. In pairs, an output has the same bits whatever the batch size (seen on CPUs).

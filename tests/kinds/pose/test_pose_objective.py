@@ -40,7 +40,7 @@ def test_perfect_answers_have_no_loss_and_find_every_joint():
     measures = OBJECTIVE.measures(batch, perfect(batch))
     assert set(measures) == set(OBJECTIVE.measured)
     sums = {name: float(np.sum(value)) for name, value in measures.items()}
-    assert OBJECTIVE.headline(sums, 4) == ("joints found", 1.0)
+    assert OBJECTIVE.headline(sums, 4) == {"joints found": 1.0}
     figures = OBJECTIVE.figures(sums, 4)["measures"]
     assert list(figures) == sorted(figures)
     assert (figures["stage2_paf/loss"], figures["stage2_paf/change"]) == (0, 0)
