@@ -94,7 +94,7 @@ class AnyEvaluation(Protocol):
 
 
 class RunEvaluation(Frozen):
-    """What the evaluations of every kind begin with.
+    """The fields that the evaluations of every kind begin with.
 
     Attributes:
         kind: the kind of task.

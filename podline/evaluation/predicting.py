@@ -176,7 +176,7 @@ def named(pictures: Iterable[str | Path | Image]) -> Iterator[tuple[str, Image]]
 
 
 def document(predictions: Sequence[PicturePrediction]) -> list[JsonObject]:
-    """What goes into the file: COCO results of all pictures, or each picture's classes or answer."""
+    """Return what goes into the file: COCO results of all pictures, or each picture's classes or answer."""
     if all(prediction.people is not None for prediction in predictions):
         return [person for prediction in predictions for person in prediction.people or ()]
     fields = {"file", "classes", "answer"}

@@ -28,7 +28,7 @@ def describe(settings: ModelSettings, image_shape: tuple[int, int, int], classes
 
 
 def described(model: keras.Model) -> ModelDescription:
-    """What a built model is made of and costs."""
+    """Return what a built model is made of and costs."""
     height, width, channels = model.inputs[0].shape[1:]
     answers = model.outputs[0].shape
     classes = answers[-1] if len(answers) == 2 else 0  # else they are maps

@@ -44,7 +44,7 @@ class BatchCheck:
             self._opened = keras.Model(self._model.inputs, opened)
 
     def fault(self, batch: Arrays, places: Sequence[int] | None = None) -> Fault | None:
-        """What goes wrong first in a training step on some examples as a batch of their own; None if nothing does."""
+        """Return what goes wrong first in a training step on some examples as a batch of their own, if anything."""
         chosen = {
             name: tf.constant(values if places is None else values[list(places)]) for name, values in batch.items()
         }

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 # One example alone goes through a kernel for matrix times vector, which adds up in another order than the one for
 # matrices that all larger batches share. In pairs, an output has the same bits whatever the batch size (seen on CPUs).
 _SMALLEST_BATCH = 2
-# Where nothing was learned, so many times as many steps are suggested, and so many at least.
+# Where nothing was learned, this many times the steps are suggested, and at least the second number.
 _MORE, _LEAST_STEPS = 5, 400
 
 
