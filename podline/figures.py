@@ -90,6 +90,11 @@ def rate(number: float) -> str:
     return f"{number:.3g}" if number < 100 else count(round(number))
 
 
+def pflop(number: float) -> str:
+    """Return 10¹⁵ floating-point operations with three digits: ``0.515 PFLOP``; 0 is not known."""
+    return f"{number:.3g} PFLOP" if number else "PFLOP not known"
+
+
 def size(number: int) -> str:
     """Bytes in decimal units: ``24.8 MB``."""
     for unit, name in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")):

@@ -31,15 +31,17 @@ from podline.documents import champions
 from podline.documents.champions import Crowned
 from podline.documents.completion import completion_name
 from podline.documents.metric import Metric
-from podline.documents.model_description import LayerDescription, ModelDescription
+from podline.documents.model_description import LayerDescription, ModelDescription, training_pflop
 from podline.errors import ArtifactError, RefusedError, SettingsError, StoreError, UndecidedError
-from podline.figures import count, metric_text, moment, percent, short_count, size
+from podline.figures import count, metric_text, moment, percent, pflop, short_count, size
 from podline.inventory.catalogue import run_of, training_of
 from podline.kinds.table import kind_of, kinds
 from podline.measures import measure_named
 from podline.options import Choices, TrainingGroup
 from podline.plain import plain
 from podline.recipes import datasets
+from podline.recipes.datasets import DataSet
+from podline.recipes.settings import AugmentationSettings, Recipe
 from podline.serving.layout import lay_out, require_champion
 from podline.stages.from_recipe import promotion_spec
 from podline.stages.specs import EvaluateResult, PromoteResult, PromoteSpec, TrainResult
@@ -47,6 +49,7 @@ from podline.stages.tools import PredictSpec
 from podline.store.contract import Store
 from podline.store.opening import open_store
 from podline.supervision.running import perform
+from podline.training.plan import TRAINING_SPLIT, examples_by_phase
 
 _reason_option = click.option("--reason", default="", metavar="TEXT", help="Kept in the history.")
 _EXIT_CODES = {"promoted": 0, "refused": RefusedError.exit_code, "undecided": UndecidedError.exit_code}
@@ -111,7 +114,7 @@ def _list_champions(store: Store, *, as_json: bool) -> None:
 @in_order(command_line(TrainingGroup, "model", "assignments"))
 @json_option
 def describe_model(recipe: str, as_json: bool, **changes: Any) -> None:
-    """Show a recipe's model: layers, parameters, bytes of the trainable ones, multiply-adds.
+    """Show a recipe's model: layers, parameters, bytes of the trainable ones, multiply-adds, PFLOP of the training.
 
       podline models describe cifar10
       podline models describe cifar100 --model mobilenetv2 --set model.width=0.5
@@ -124,8 +127,37 @@ def describe_model(recipe: str, as_json: bool, **changes: Any) -> None:
     """
     chosen = Choices(**changes).apply(recipe_of(recipe))
     dataset = datasets.find(chosen.dataset)
-    description = kind_of(chosen).description(chosen, dataset.image_shape or (0, 0, 0), dataset.classes or 0, {})
-    answer(description, lambda: _layers(description, chosen.batch_size), as_json=as_json)
+    shape, classes = dataset.image_shape or (0, 0, 0), dataset.classes or 0
+    description = kind_of(chosen).description(chosen, shape, classes, {})
+    answer(
+        description,
+        lambda: [*_layers(description, chosen.batch_size), _training(chosen, dataset, description)],
+        as_json=as_json,
+    )
+
+
+def _training(recipe: Recipe, dataset: DataSet, description: ModelDescription) -> str:
+    """Return what a training costs, where it is known on how many images; else what a million examples cost."""
+    if not dataset.published:
+        return f"training              {pflop(training_pflop(description.multiply_adds, 10**6))} for a million examples"
+    images = dataset.code(dataset.published).records[TRAINING_SPLIT]
+    cost = sum(
+        training_pflop(_multiply_adds(phase, description), examples)
+        for phase, examples in examples_by_phase(recipe, images)
+    )
+    return f"training              {pflop(cost)} for {recipe.duration} of {count(images)} images"
+
+
+def _multiply_adds(recipe: Recipe, description: ModelDescription) -> int:
+    """Return what an image costs in a phase, which may have another size of images."""
+    from podline.input.augmentation import scaled_shape  # noqa: PLC0415 (it imports OpenCV)
+
+    augmentation = recipe.image_augmentation
+    longer = augmentation.image_size if isinstance(augmentation, AugmentationSettings) else 0
+    shape = scaled_shape(description.image_shape, longer)
+    if shape == description.image_shape:
+        return description.multiply_adds
+    return kind_of(recipe).description(recipe, shape, description.classes, {}).multiply_adds
 
 
 def _layers(description: ModelDescription, batch_size: int) -> list[str]:

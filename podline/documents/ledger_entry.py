@@ -211,6 +211,8 @@ class Training(Frozen):
     """How training went; the figures of :class:`podline.stages.specs.TrainResult` that tell of it.
 
     Attributes:
+        pflop: 10¹⁵ floating-point operations, see :func:`podline.documents.model_description.training_pflop`; 0 is not
+            known.
         load: since the last break; None if it is not known.
         annealing: None for a schedule without.
     """
@@ -222,6 +224,7 @@ class Training(Frozen):
     seconds: float
     examples_per_second: float
     waiting_for_input: float
+    pflop: float = 0.0
     traces: int = 0
     load: Load | None = None
     resumed_from: tuple[int, ...] = ()

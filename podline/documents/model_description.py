@@ -7,6 +7,18 @@ import math
 from podline.frozen import Frozen
 
 DESCRIPTION = "model/description.json"
+# A training step does the work of three forward passes: the gradients of inputs and of weights cost one each.
+_PASSES = 3
+
+
+def training_pflop(multiply_adds: float, examples: int) -> float:
+    """Return 10¹⁵ floating-point operations of a training: a multiply-add is two, a step is three forward passes.
+
+    Args:
+        multiply_adds: of a forward pass, for one example; see :attr:`LayerDescription.multiply_adds`.
+        examples: how many the training takes, over all its epochs.
+    """
+    return 2 * _PASSES * multiply_adds * examples / 1e15
 
 
 class LayerDescription(Frozen):

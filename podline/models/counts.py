@@ -53,6 +53,11 @@ def described(model: keras.Model) -> ModelDescription:
     )
 
 
+def forward_multiply_adds(model: keras.Model) -> int:
+    """Return the multiply-adds of a forward pass for one example, of the layers whose multiply-adds are known."""
+    return sum(multiply_adds(call) or 0 for call in calls_of(model))
+
+
 def _row(calls: list[Call]) -> LayerDescription:
     """A layer by its calls; an operation of ``keras.ops`` has no weights."""
     layer = calls[0].layer

@@ -110,6 +110,7 @@ def _results(entries: Sequence[Entry]) -> Iterator[tuple[str, tuple[str, ...]]]:
     yield "model", tuple(figures.size(outcome.model_bytes) if outcome else NONE for outcome in outcomes)
     trainings = [entry.training for entry in entries]
     yield "training took", tuple(figures.duration(each.seconds) if each else NONE for each in trainings)
+    yield "training cost", tuple(figures.pflop(each.pflop) if each else NONE for each in trainings)
     yield "examples/s", tuple(figures.rate(each.examples_per_second) if each else NONE for each in trainings)
     yield "waiting for input", tuple(figures.percent(each.waiting_for_input) if each else NONE for each in trainings)
     yield "waited", tuple(figures.duration(entry.waiting.total) for entry in entries)

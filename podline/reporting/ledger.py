@@ -126,6 +126,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("training_loss", _NUMBER, "training.loss"),
     Column("training_seconds", _NUMBER, "training.seconds"),
     Column("examples_per_second", _NUMBER, "training.examples_per_second"),
+    Column("pflop", _NUMBER, "training.pflop"),
     Column("waiting_for_input", _NUMBER, "training.waiting_for_input"),
     *(Column(f"load_{what}", _NUMBER, f"training.load.{what}") for what in ("own", "others", "stolen", "throttled")),
     Column("energy", _NUMBER, "training.annealing.final"),

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from podline.datasets.census import in_words
 from podline.documents.ledger_entry import CodeVersion, Data, Entry, Outcome, Training, Waiting
-from podline.figures import count, duration, metric_text, moment, percent, rate, size
+from podline.figures import count, duration, metric_text, moment, percent, pflop, rate, size
 from podline.measures import shown
 from podline.plurals import plural
 from podline.store.contract import Store
@@ -64,7 +64,9 @@ def _outcome(outcome: Outcome) -> Iterator[tuple[str, str]]:
 
 
 def _training(training: Training) -> Iterator[tuple[str, str]]:
-    speed = f"{plural(training.steps, 'step')}, {rate(training.examples_per_second)} examples/s"
+    speed = (
+        f"{plural(training.steps, 'step')}, {rate(training.examples_per_second)} examples/s, {pflop(training.pflop)}"
+    )
     yield "training", f"{speed}, {percent(training.waiting_for_input)} of the time waiting for input"
     if training.annealing:
         told = training.annealing

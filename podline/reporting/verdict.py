@@ -224,5 +224,6 @@ def _training_tiles(facts: RunFacts) -> list[Tile]:
     return [
         Tile("parameters", figures.short_count(facts.training.parameters)),
         Tile("training", figures.duration(facts.training.seconds)),
+        Tile("PFLOP", f"{facts.training.pflop:.3g}" if facts.training.pflop else "not known"),
         Tile("examples a second", figures.rate(facts.training.examples_per_second)),
     ]

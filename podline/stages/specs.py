@@ -16,7 +16,7 @@ from podline.documents.metric import Metric
 from podline.documents.promotion import Verdict
 from podline.engines import LOCAL, EngineName
 from podline.errors import SanityError
-from podline.figures import count, duration, metric_text, percent, rate, size
+from podline.figures import count, duration, metric_text, percent, pflop, rate, size
 from podline.frozen import Frozen, JsonObject, is_object
 from podline.measures import shown
 from podline.options import LEFT_OUT
@@ -282,6 +282,7 @@ class TrainResult(Result):
     steps_before: int = Field(default=0, description="of the runs that this one trained further")
     epochs_before: int = Field(default=0, description="of these runs; an epoch that was broken off counts as one")
     examples_per_second: float
+    pflop: float = Field(default=0.0, description="10¹⁵ floating-point operations of the training; 0: not known")
     waiting_for_input: float = Field(description="share of the time, 0…1")
     traces: int = Field(default=0, description="times that the step became a graph since the last break; 0: not known")
     load: Load | None = Field(default=None, description="of the processor, since the last break; None: not known")
@@ -293,7 +294,7 @@ class TrainResult(Result):
         waiting = percent(self.waiting_for_input)
         return [
             f"{self.run}: {plural(self.steps, 'step')} in {duration(self.seconds)}, loss {self.loss:.3f}",
-            f"{rate(self.examples_per_second)} examples/s, {waiting} of it waiting for input",
+            f"{rate(self.examples_per_second)} examples/s, {waiting} of it waiting for input; {pflop(self.pflop)}",
             where(self.folder),
         ]
 

@@ -95,12 +95,7 @@ def plan_training(recipe: Recipe, manifest: Manifest, first_epoch: int = 0) -> P
                 f"{manifest.dataset}{without}: a batch cannot be larger than the split; choose a smaller batch_size"
             )
         kind_of(phase).require_fit(phase, manifest)
-    sizes = [
-        (epoch, phase.batch_size)
-        for (_, before), (epoch, phase) in itertools.pairwise(recipe.by_phase)
-        if phase.batch_size != before.batch_size
-    ]
-    order = TrainingOrder(examples, recipe.batch_size, recipe.seed, validation, first_epoch, sizes)
+    order = TrainingOrder(examples, recipe.batch_size, recipe.seed, validation, first_epoch, _later_batch_sizes(recipe))
     total = recipe.duration.in_steps(order.epochs)
     if not total:
         raise SettingsError("a duration of 0 steps trains nothing; give at least one step")
@@ -111,6 +106,26 @@ def plan_training(recipe: Recipe, manifest: Manifest, first_epoch: int = 0) -> P
             "give evaluate_every.epochs=1"
         )
     return Plan(order, total, evaluations, validation, _phases(recipe, total, order.epochs))
+
+
+def examples_by_phase(recipe: Recipe, examples: int) -> list[tuple[Recipe, int]]:
+    """Return how many examples each phase of a training takes, for a training split of so many.
+
+    Raises:
+        ValueError: a batch is larger than the split.
+    """
+    epochs = Epochs(examples - round(recipe.validation_share * examples), recipe.batch_size, _later_batch_sizes(recipe))
+    phases = _phases(recipe, recipe.duration.in_steps(epochs), epochs)
+    return [(phase.recipe, epochs.examples_before(phase.end) - epochs.examples_before(phase.first)) for phase in phases]
+
+
+def _later_batch_sizes(recipe: Recipe) -> list[tuple[int, int]]:
+    """Return the epochs from which on a batch has another size, and the size."""
+    return [
+        (epoch, phase.batch_size)
+        for (_, before), (epoch, phase) in itertools.pairwise(recipe.by_phase)
+        if phase.batch_size != before.batch_size
+    ]
 
 
 def _happens(every: Duration | None) -> bool:

@@ -15,11 +15,11 @@ from podline.documents.initial_weights import INITIAL_WEIGHTS
 from podline.documents.ledger_entry import Load
 from podline.documents.manifest import read_manifest
 from podline.documents.metrics_log import EVENTS, METRICS, EventLog, MetricsLog, StepsLine, read_metrics
-from podline.documents.model_description import DESCRIPTION
+from podline.documents.model_description import DESCRIPTION, training_pflop
 from podline.documents.origins import ORIGIN
 from podline.errors import DivergenceError, PreemptedError, SettingsError
 from podline.ledger.load import LoadMeter
-from podline.models.counts import described
+from podline.models.counts import described, forward_multiply_adds
 from podline.plurals import plural
 from podline.progress import Reporter
 from podline.recipes.own_code import require_unchanged
@@ -39,7 +39,7 @@ from podline.training.loop import stop_on_sigterm
 from podline.training.mirror import fetch_run, mirrored
 from podline.training.objective import IMAGE
 from podline.training.plan import EVALUATION_SPLIT
-from podline.training.run import Run, build_trainer, few, prepared
+from podline.training.run import Run, build_trainer, few, for_images, prepared
 from podline.training.state import TrainingState
 from podline.training.workers import Agreement
 
@@ -220,6 +220,18 @@ def _noted(events: EventLog, state: TrainingState) -> Iterator[None]:
         raise
 
 
+def _pflop(run: Run) -> float:
+    """Return what the training costs, by the images of each phase."""
+    examples = run.plan.order.epochs.examples_before
+    return sum(
+        training_pflop(
+            forward_multiply_adds(for_images(run.state.model, run.batches(phase).image_shape)),
+            examples(phase.end) - examples(phase.first),
+        )
+        for phase in run.plan.phases
+    )
+
+
 def _finish(run: Run, clock: RunClock, traces: int, used: Load | None) -> TrainResult:
     """Publishes the model and writes its completion record."""
     spec, plan = run.spec, run.plan
@@ -247,6 +259,7 @@ def _finish(run: Run, clock: RunClock, traces: int, used: Load | None) -> TrainR
         steps_before=run.base.steps if run.base else 0,
         epochs_before=run.base.epochs if run.base else 0,
         examples_per_second=examples / took.training,
+        pflop=_pflop(run),
         waiting_for_input=took.waiting / took.training,
         traces=traces,
         load=used,

@@ -360,6 +360,24 @@ def test_the_model_command_counts(podline) -> None:
     assert described["micronet"]["score"] > 0
 
 
+@pytest.mark.parametrize(
+    ("recipe", "last_line"),
+    [
+        (["cifar10", "--set", "duration.epochs=6"], "0.039 PFLOP for 6 epochs of 50,000 images"),
+        # Half of the training sees images of a quarter of the pixels.
+        (
+            ["cifar10", "--set", 'phases=[{"from_epoch": 30, "changes": {"augmentation.image_size": 16}}]'],
+            "0.243 PFLOP for 60 epochs of 50,000 images",
+        ),
+        (["coco_pose"], "2.25 PFLOP for a million examples"),
+    ],
+)
+def test_the_cost_of_a_training_is_predicted(podline, recipe: list[str], last_line: str) -> None:
+    *_, last = podline("models", "describe", *recipe).out.splitlines()
+    assert last.startswith("training ")
+    assert last.endswith(last_line)
+
+
 def test_a_run_without_its_source_is_refused_before_a_server_is_started(podline, tmp_path: Path) -> None:
     answer = podline("run", "images", "--source", tmp_path / "nowhere", "--root", tmp_path / "root")
     assert answer.code == SourceError.exit_code

@@ -254,6 +254,7 @@ def test_stages_events_versions_and_command_are_told(reported: Reported) -> None
         "went on from the checkpoint of step 500",
         "checkpoint_damaged",
         "1.2 % of the time went by waiting for input.",
+        "0.515 PFLOP; ",
         "podline run cifar10 --source ../data/cifar10 --root podline-root",
         "images: better than guessing, the first run with these settings.",
         "numpy 2.3.45",

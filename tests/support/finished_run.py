@@ -205,6 +205,7 @@ def _training(store: Store, spec: TrainSpec, examples: int) -> None:
         weights_sha256="ab" * 32,
         loss=0.4123,
         examples_per_second=1851.7,
+        pflop=0.515,
         waiting_for_input=0.0123,
         resumed_from=(500,),
     )

@@ -21,6 +21,7 @@ from podline.ledger.paces import trained_at
 from podline.ledger.provenance import environment
 from podline.ledger.slowness import slowness
 from podline.models.build import build_model
+from podline.models.counts import describe
 from podline.progress import silent
 from podline.recipes.durations import Duration
 from podline.recipes.phases import PhaseSettings
@@ -144,6 +145,8 @@ def test_lines_of_metrics_are_about_batches_of_one_size(unbroken):
     assert min(len(line.gradient_norms) for line in steps if line.step > 12) > 1
     assert all(0 <= line.accuracy <= 1 for line in steps)
     assert (result.steps, result.examples, result.epochs) == (30, 288, 3)
+    small, whole = (describe(RECIPE.model, (side, side, 3), 3).multiply_adds for side in (6, 8))
+    assert result.pflop == pytest.approx(6e-15 * (96 * small + 192 * whole))
 
 
 def test_layers_that_do_not_train_stay_as_they_are_and_an_optimizer_keeps_its_state(tmp_path, unbroken):
