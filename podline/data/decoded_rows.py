@@ -113,6 +113,10 @@ class StoredRows(DecodedRows):
         starts = edges[images] - edges[np.array(self.firsts)[batches]]
         return list(self._ranges(batches, FILES, starts, edges[images + 1] - edges[images]))
 
+    def seen(self, images: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+        """Return the images: they were decoded from these files."""
+        return images
+
     def each(self, kind: str) -> Iterator[bytes]:
         """Yield something of all batches, one after the other.
 

@@ -113,6 +113,10 @@ class FilesByRow(Protocol):
         """Return those of some images, by their rows."""
         ...
 
+    def seen(self, images: npt.NDArray[np.uint8], /) -> npt.NDArray[np.uint8]:
+        """Return what readers make of the files of some decoded images, (n, height, width, channels)."""
+        ...
+
 
 @dataclass(frozen=True)
 class FileOfFiles:
@@ -133,6 +137,10 @@ class FileOfFiles:
         if list(map(len, found)) != sizes:
             raise SourceError(f"{self.path} was cut short while it was converted; restore it and convert again")
         return found
+
+    def seen(self, images: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+        """Return the images: they were decoded from these files."""
+        return images
 
 
 @dataclass(frozen=True)
@@ -190,6 +198,8 @@ class SourceSplit:
                 stored[chosen] = block.read(places[chosen] - first, stored.shape[1])
             first += block.count
         images = stored.reshape(-1, height, width, channels)
+        if self.files:
+            images = self.files.seen(images)
         return {"image": images, **{name: column[places] for name, column in self.targets.items()}}
 
     def read_files(self, places: npt.NDArray[np.int64]) -> list[bytes]:

@@ -15,7 +15,7 @@ from podline.data.images import opening
 from podline.data.reader import open_split
 from podline.datasets.validation import check_files, check_records
 from podline.documents.manifest import Manifest, read_manifest
-from podline.errors import SourceError
+from podline.errors import SettingsError, SourceError
 from podline.progress import silent
 from podline.stages.specs import ConvertSpec
 from podline.store.opening import open_store
@@ -105,3 +105,26 @@ def test_a_file_that_changes_while_it_is_read_is_named(tmp_path: Path, monkeypat
     monkeypatch.setattr(opening, "_copy_files", change)
     with pytest.raises(SourceError, match=rf"{path} was changed while it was read"):
         converted(tmp_path, source, side=16, keep_files=True)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_jpeg_files_in_records_are_read_as_the_conversion_saw_them(tmp_path: Path, channels: int) -> None:
+    source = as_folders(tmp_path / "raw", images())
+    settings = {"side": 48, "channels": channels, "test_share": 0.3}
+    plain = converted(tmp_path, source, **settings)
+    kept = converted(tmp_path, source, **settings, keep_jpeg=True, shard_bytes=20_000)
+    assert kept.fingerprint != plain.fingerprint
+    assert kept.field("image").encoding == "file"
+    found, expected = (gathered(tmp_path, manifest, "train") for manifest in (kept, plain))
+    np.testing.assert_array_equal(found["label"], expected["label"])
+    assert 0 < np.abs(found["image"].astype(int) - expected["image"]).mean() < 8
+    sizes = [sum(shard.bytes for shard in manifest.split("train").shards) for manifest in (kept, plain)]
+    assert sizes[0] < sizes[1] / 2
+    pixels = found["image"].reshape(-1, channels).astype(float)
+    np.testing.assert_allclose(kept.split("train").mean, pixels.mean(0))
+    assert check_records(open_store(tmp_path / "root"), kept.folder, kept, silent()) == 0
+
+
+def test_records_hold_files_of_one_kind(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"keep_files=true vs keep_jpeg=true: .*leave one of them out"):
+        converted(tmp_path, as_folders(tmp_path / "raw", images(30)), keep_files=True, keep_jpeg=True)

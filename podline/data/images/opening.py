@@ -22,6 +22,7 @@ from podline import settings as machine
 from podline.arrays import Array
 from podline.data.decoded_rows import HASHES, StoredRows
 from podline.data.decoders import pixels_digest
+from podline.data.fitting import SQUEEZE
 from podline.data.images.column_file import array, compute, decoded
 from podline.data.images.deciding import decide, in_general
 from podline.data.images.hashing import HASHED
@@ -31,6 +32,7 @@ from podline.data.images.listing import source_files
 from podline.data.images.near import NearPair, near_lines, near_pairs, refuse_near
 from podline.data.images.parsing import Parsed, delete_parsed, parsed
 from podline.data.images.settings import ImagesSettings
+from podline.data.jpeg_files import JpegFiles
 from podline.data.planning import ShardPlans
 from podline.data.rawfiles import RawFile, made_once, raw_file, reading
 from podline.data.records import Feature
@@ -51,6 +53,7 @@ from podline.store.folder import FolderStore
 
 _IMAGES, _FILES = "images.arrow", "files"
 _FORM = "columns in Arrow"  # of what is kept in the cache folder
+_SAMPLED = 100  # images by which the size of JPEG files is estimated
 _GATHERED = 1_000_000  # images whose checksums are read at once
 
 
@@ -77,18 +80,24 @@ class ImagesSource(Source):
 
     def pixels(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
         """Return decoded images by row: uint8, (n, side, side, channels)."""
-        return replace(self.splits[0], kept=None).read(rows)["image"]
+        return replace(self.splits[0], kept=None, files=None).read(rows)["image"]
 
     @property
     def features(self) -> tuple[Feature, ...]:
         """The features of every record; see :class:`podline.data.records.Feature`."""
         image, *labels = super().features
-        return (replace(image, fit=self.settings.fit if self.settings.keep_files else None), *labels)
+        fit = SQUEEZE if self.settings.keep_jpeg else self.settings.fit if self.settings.keep_files else None
+        return (replace(image, fit=fit), *labels)
 
     @property
     def bytes_of_a_file(self) -> int:
         """Return the size of an image's file that records hold, on average, rounded up."""
-        sizes = self.images.column("bytes", self.images.kept()) if self.settings.keep_files else np.zeros(1, np.int64)
+        sizes = np.zeros(1, np.int64)
+        if self.settings.keep_jpeg:
+            some = np.asarray(self.splits[0].kept)
+            sizes = np.array([len(file) for file in self.splits[0].read_files(some[:_SAMPLED])])
+        elif self.settings.keep_files:
+            sizes = self.images.column("bytes", self.images.kept())
         return -(-int(sizes.sum()) // max(1, len(sizes)))
 
     @property
@@ -175,6 +184,8 @@ def _opened(dataset: DataSet, place: Path, settings: ImagesSettings, work: Path)
         )
     copied = FileOfFiles(beside[0].place) if beside else None
     stored = pixels if settings.keep_files and isinstance(pixels, StoredRows) else copied
+    if settings.keep_jpeg:
+        stored = JpegFiles(pixels, settings.shape)
     targets = _targets(images, settings.targets, names, pixels.count)
     return ImagesSource(
         dataset=dataset.name,

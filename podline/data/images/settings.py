@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from podline import entry_points
 from podline.documents.manifest import Fit
@@ -54,6 +54,11 @@ class ImagesSettings(ConverterSettings):
         description="records hold the images' own files, of any kind; the reader decodes them",
         exclude_if=lambda keep: not keep,
     )
+    keep_jpeg: bool = Field(
+        default=False,
+        description="records hold the images, in their side, as JPEG files of quality 90; the reader decodes them",
+        exclude_if=lambda keep: not keep,
+    )
     channels: Literal[1, 3] = Field(default=3, description="3 for colour, 1 for grey")
     test_share: float = Field(
         default=0.1, gt=0, lt=1, description="of images that become the test split where the source has none"
@@ -65,6 +70,15 @@ class ImagesSettings(ConverterSettings):
         description="of the test images that may have a near-duplicate among training images",
         exclude_if=lambda value: value == NEAR_SHARE,
     )
+
+    @model_validator(mode="after")
+    def _keeps_one_kind_of_files(self) -> ImagesSettings:
+        if self.keep_files and self.keep_jpeg:
+            raise ValueError(
+                "keep_files=true vs keep_jpeg=true: records hold the images' own files, or JPEG files of the images in "
+                "their side; leave one of them out"
+            )
+        return self
 
     @property
     def layouts(self) -> tuple[str, ...]:
@@ -108,6 +122,10 @@ class ImagesSettings(ConverterSettings):
 
         own = self.model_dump(mode="json", include={"side", "fit", "channels"})
         kept = {"images": "files"} if self.keep_files else {}
+        if self.keep_jpeg:
+            from podline.data.jpeg_files import QUALITY, encoder_digest  # noqa: PLC0415 (as the decoders)
+
+            kept = {"images": f"jpeg {QUALITY}", "encoder": encoder_digest()}
         return {**own, **kept, "test_share": str(self.test_share), "decoders": pixels_digest()}
 
 
