@@ -1,4 +1,4 @@
-"""Calls for a notebook: input tools, batches, learning-rate finder, predictions; each runs in the notebook's process.
+"""Calls for a notebook: data, input tools, learning-rate finder, predictions; each runs in the notebook's process.
 
     >>> from podline import notebook
     >>> notebook.benchmark_input("cifar10", "podline-root")
@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from podline.data.reader import open_split
+from podline.datasets.examples import Examples
 from podline.documents.manifest import dataset_folder
 from podline.errors import SettingsError
-from podline.inventory.catalogue import dataset_for, manifest_of, training_of
+from podline.inventory.catalogue import choose_dataset, dataset_for, manifest_of, training_of
 from podline.kinds.table import kind_of
 from podline.progress import Reporter, silent
 from podline.recipes import registry
@@ -118,6 +119,33 @@ def batch(recipe: str | Recipe, root: str, step: int = 0, *, fingerprint: str | 
     )
     epoch, ids, stored = batches.read(step)
     return TrainingBatch(step, plan.total_steps, epoch, ids, stored, batches.augmented(epoch, ids, stored))
+
+
+def open_dataset(
+    name: str | Recipe, root: str, *, split: str = TRAINING_SPLIT, fingerprint: str | None = None
+) -> Examples:
+    """Open a converted data set as NumPy arrays; TensorFlow is not imported.
+
+    Args:
+        name: a recipe, its name, or a data set's name.
+        root: the store.
+        split: which part of the data set.
+        fingerprint: which data set, by the start of its fingerprint; the newest by default.
+
+    Returns:
+        The examples by position, and their batches in the order of a training.
+
+    Raises:
+        StoreError: there is no such data set.
+        SettingsError: there is no such recipe.
+        ArtifactError: there is no such split, or the data set is not what its manifest says.
+    """
+    store, reporter = open_store(root), silent()
+    if isinstance(name, Recipe) or registry.has(name):
+        dataset = dataset_for(store, _recipe(name), fingerprint, reporter)
+    else:
+        dataset = choose_dataset(store, name, fingerprint, reporter)
+    return Examples(root, dataset.folder, split, reporter)
 
 
 def find_learning_rate(
