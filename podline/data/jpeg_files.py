@@ -18,7 +18,7 @@ from podline.data.rows import RowBlock
 
 Pixels = npt.NDArray[np.uint8]
 
-# Of 10,000 photographs at 224 pixels, a file has about a seventh of the bytes of the pixels.
+# Of 644 photographs of flowers at 224 pixels, a file has a ninth of the bytes of the pixels.
 QUALITY = 90
 
 
