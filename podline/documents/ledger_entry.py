@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Literal
 
 from pydantic import Field
@@ -211,6 +212,7 @@ class Training(Frozen):
     """How training went; the figures of :class:`podline.stages.specs.TrainResult` that tell of it.
 
     Attributes:
+        ending: in words, if it ended early or with an earlier state.
         load: since the last break; None if it is not known.
         annealing: None for a schedule without.
     """
@@ -222,6 +224,7 @@ class Training(Frozen):
     seconds: float
     examples_per_second: float
     waiting_for_input: float
+    ending: str = Field(default="", exclude_if=operator.not_)
     traces: int = 0
     load: Load | None = None
     resumed_from: tuple[int, ...] = ()
