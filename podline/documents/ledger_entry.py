@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Literal
 
 from pydantic import Field
@@ -213,6 +214,7 @@ class Training(Frozen):
     Attributes:
         pflop: 10¹⁵ floating-point operations, see :func:`podline.documents.model_description.training_pflop`; 0 is not
             known.
+        ending: in words, if it ended early or with an earlier state.
         load: since the last break; None if it is not known.
         annealing: None for a schedule without.
     """
@@ -225,6 +227,7 @@ class Training(Frozen):
     examples_per_second: float
     waiting_for_input: float
     pflop: float = 0.0
+    ending: str = Field(default="", exclude_if=operator.not_)
     traces: int = 0
     load: Load | None = None
     resumed_from: tuple[int, ...] = ()

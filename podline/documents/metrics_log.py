@@ -157,6 +157,31 @@ class AnnealingLine(Frozen):
     time: float
 
 
+class EarlyStopLine(Frozen):
+    """What was decided about the end of a run; the last one is all that an early stop remembers.
+
+    Attributes:
+        step: how many training steps the run had done.
+        value: the metric that was looked at.
+        best: the lowest so far.
+        state: the step of the state that had it.
+        stalled: evaluations in a row, up to this one, that were no improvement.
+        stopped: whether the run ends here, before its time.
+        restored: whether the run is over, and has gone back to ``state``.
+        time: Unix time.
+    """
+
+    kind: Literal["early_stop"] = "early_stop"
+    step: int
+    value: float
+    best: float
+    state: int
+    stalled: int
+    stopped: bool
+    restored: bool
+    time: float
+
+
 FindingKind = Literal[
     "dead_outputs",
     "exploding_outputs",
@@ -195,7 +220,8 @@ class FindingLine(Frozen):
     time: float
 
 
-MetricsLine = StepsLine | EvaluationLine | PlateauLine | AnnealingLine | FindingLine
+DecisionLine = PlateauLine | AnnealingLine | EarlyStopLine
+MetricsLine = StepsLine | EvaluationLine | DecisionLine | FindingLine
 
 EventKind = Literal[
     "started",  # training began at step 0
@@ -206,6 +232,7 @@ EventKind = Literal[
     "rate_lowered",  # validation stalled
     "accepted",  # annealing keeps the state that was evaluated
     "rejected",  # … or goes back to the one that it accepted last
+    "stopped_early",  # validation got no better for too long
     "finished",  # all steps are done and the model is written
 ]
 

@@ -20,8 +20,8 @@ NONE = "–"
 """In place of a value that a run does not have."""
 
 _COMMIT_DIGITS = 12
-# Of a recipe: chance, and what a model is promoted by.
-_NO_PART_OF_TRAINING = frozenset({"seed", "promotion"})
+# Of a recipe: chance, which checkpoints stay, and what a model is promoted by.
+_NO_PART_OF_TRAINING = frozenset({"seed", "keep", "promotion"})
 
 
 class NamedDifference(Frozen):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import operator
-from typing import ClassVar, Literal, TypeVar
+from typing import Annotated, ClassVar, Literal, TypeVar
 
 from pydantic import Field, SerializeAsAny, ValidationError, ValidationInfo, field_validator, model_validator
 
@@ -170,6 +170,22 @@ class AnnealingSettings(Frozen):
     final: float = Field(default=0.01, gt=0, le=1)
 
 
+class EarlyStopSettings(Frozen):
+    """When a run ends before its time, since validation gets no better.
+
+    Attributes:
+        metric: what must fall: the validation ``loss``, or ``error`` (1 - accuracy).
+        patience: the run ends after this many evaluations in a row without an improvement.
+        least: an improvement is at least this share below the best one so far.
+        restore: whether a run goes back to its best state at its end, early or not.
+    """
+
+    metric: Literal["loss", "error"] = "loss"
+    patience: int = Field(default=3, ge=1)
+    least: float = Field(default=0.0, ge=0, lt=1)
+    restore: bool = True
+
+
 class ExplosionSettings(Frozen):
     """When a loss that is still a number counts as exploded, and ends the run.
 
@@ -259,17 +275,20 @@ class Recipe(Frozen):
             is refused.
         duration: how long to train.
         annealing: accepts or rejects the state after each evaluation; None is off.
+        early_stop: ends the run when validation gets no better; None is off.
         trainable_layers: beginnings of the names of the layers that train; an empty one fits all. The others keep
             their weights, and batch norm its moving statistics.
         phases: values that change from an epoch on, in the order of the epochs.
         ema_decay: evaluation and export use an exponential moving average of the weights. In each step it keeps this
             share of itself, as 0.999; 0 uses the weights themselves.
         validation_share: this share of the training split is held out, and evaluated during training; with 0 the test
-            split is. A plateau and annealing need a share.
+            split is. What decides by evaluations needs a share.
         evaluate_every: how often there is an evaluation during training; None only at the end.
         explosion: when a loss counts as exploded.
         checkpoint_steps: a checkpoint at least every N steps …
         checkpoint_minutes: … and at least every N minutes.
+        keep: the checkpoints of a finished run: a number, the newest; ``all``, one of each evaluation; or ``best``, the
+            last and that of the best evaluation. It is no part of a run's name.
         further: a finished run of the same store whose state this one begins with, and whose order of data goes on.
             Steps, schedule and duration are this run's own.
         init: a file of weights that training begins with, for the layers that it has; the others are drawn.
@@ -296,6 +315,7 @@ class Recipe(Frozen):
     optimizer: OptimizerSettings = OptimizerSettings()
     schedule: ScheduleSettings = ScheduleSettings()
     annealing: AnnealingSettings | None = Field(default=None, exclude_if=lambda value: value is None)
+    early_stop: EarlyStopSettings | None = Field(default=None, exclude_if=lambda value: value is None)
     augmentation: AugmentationSettings = AugmentationSettings()
     loss: LossSettings = Field(default=LossSettings(), exclude_if=lambda value: value == LossSettings())
     trainable_layers: tuple[str, ...] = Field(default=("",), exclude_if=lambda value: value == ("",))
@@ -308,6 +328,7 @@ class Recipe(Frozen):
     )
     checkpoint_steps: int = Field(default=500, ge=1)
     checkpoint_minutes: float = Field(default=5.0, gt=0)
+    keep: Annotated[int, Field(ge=1)] | Literal["all", "best"] = Field(default=1, exclude_if=lambda keep: keep == 1)
     summary_steps: int = Field(default=20, ge=1)
     further: str | None = Field(default=None, pattern=r"^[a-z0-9][a-z0-9_.-]*$", exclude_if=lambda value: value is None)
     init: InitSettings | None = Field(default=None, exclude_if=lambda value: value is None)
@@ -337,6 +358,13 @@ class Recipe(Frozen):
         return self
 
     @model_validator(mode="after")
+    def _goes_back_for_one_reason(self) -> Recipe:
+        other = "early_stop" if self.early_stop else "keep=best" if self.keep == "best" else ""
+        if self.annealing and other:
+            raise ValueError(f"annealing vs {other}: annealing has a best state of its own; leave one of them out")
+        return self
+
+    @model_validator(mode="after")
     def _begins_with_one(self) -> Recipe:
         if self.further and self.init:
             raise ValueError(f"further={self.further} vs init={self.init.file}: a run begins with one of them")
@@ -351,8 +379,8 @@ class Recipe(Frozen):
             if name not in self.task.common and getattr(self, name) != type(self).model_fields[name].default:
                 own = f"there is task.{name}" if name in type(self.task).model_fields else "leave it out"
                 raise ValueError(f"the kind {self.kind} of dataset={self.dataset} has no use for {name}; {own}")
-        errors = self.schedule.plateau and self.schedule.plateau.metric, self.annealing and self.annealing.energy
-        if "error" in errors and not self.task.has_error:
+        deciding = self.schedule.plateau, self.annealing, self.early_stop
+        if any("error" in dict(settings).values() for settings in deciding if settings) and not self.task.has_error:
             raise ValueError(
                 f"error is 1 - accuracy, and the kind {self.kind} of dataset={self.dataset} has no accuracy; use loss"
             )
@@ -362,6 +390,7 @@ class Recipe(Frozen):
     @model_validator(mode="after")
     def _phases_fit(self) -> Recipe:
         require_changeable(self.phases, self.task.may_change)
+        goes_back = "annealing" if self.annealing else "early_stop" if self._restores else ""
         for (epoch, _), (later, recipe) in itertools.pairwise(self.by_phase):
             if later <= epoch:
                 raise ValueError(f"phases: epoch {epoch} is followed by epoch {later}; give them in order")
@@ -369,9 +398,9 @@ class Recipe(Frozen):
                 raise ValueError(
                     f"phases: from epoch {later}: a plateau is for the whole run; set schedule.plateau once"
                 )
-            if self.annealing and recipe.optimizer != self.optimizer:
+            if goes_back and recipe.optimizer != self.optimizer:
                 raise ValueError(
-                    f"phases: from epoch {later}: annealing goes back to earlier states, so the optimizer stays the "
+                    f"phases: from epoch {later}: {goes_back} goes back to earlier states, so the optimizer stays the "
                     "same; leave one of them out"
                 )
         return self
@@ -405,5 +434,14 @@ class Recipe(Frozen):
     @property
     def decides_by(self) -> str:
         """What of this recipe decides by evaluations, in words; empty if nothing does."""
-        plateau = "schedule.kind=plateau" if self.schedule.kind == "plateau" else ""
-        return plateau or ("annealing" if self.annealing else "")
+        found = {
+            "schedule.kind=plateau": self.schedule.kind == "plateau",
+            "annealing": self.annealing,
+            "early_stop": self.early_stop,
+            "keep=best": self.keep == "best",
+        }
+        return next((name for name, decides in found.items() if decides), "")
+
+    @property
+    def _restores(self) -> bool:
+        return self.early_stop is not None and self.early_stop.restore

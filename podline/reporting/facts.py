@@ -16,10 +16,10 @@ from podline.documents.metrics_log import (
     EVENTS,
     METRICS,
     AnnealingLine,
+    DecisionLine,
     EvaluationLine,
     EventLine,
     FindingLine,
-    PlateauLine,
     StepsLine,
     read_events,
     read_metrics,
@@ -78,7 +78,7 @@ class RunFacts:
     steps: tuple[StepsLine, ...]
     evaluations: tuple[EvaluationLine, ...]
     findings: tuple[FindingLine, ...]
-    decisions: tuple[PlateauLine | AnnealingLine, ...]
+    decisions: tuple[DecisionLine, ...]
     events: tuple[EventLine, ...]
     tpu: tuple[TpuLogEntry, ...]
     stages: tuple[tuple[str, float], ...]
@@ -122,7 +122,7 @@ def gather(store: Store, spec: ReportSpec, reporter: Reporter) -> RunFacts:
         steps=tuple(line for line in lines if isinstance(line, StepsLine)),
         evaluations=tuple(line for line in lines if isinstance(line, EvaluationLine)),
         findings=tuple(line for line in lines if isinstance(line, FindingLine)),
-        decisions=tuple(line for line in lines if isinstance(line, PlateauLine | AnnealingLine)),
+        decisions=tuple(line for line in lines if isinstance(line, DecisionLine)),
         events=tuple(events),
         tpu=read_tpu_log(store, spec.folder),
         stages=tuple(_stage_seconds(store, spec)),

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from podline import figures
 from podline.documents.ledger_entry import Origin
 from podline.documents.manifest import Manifest
-from podline.documents.metrics_log import AnnealingLine, EventLine, FindingLine, PlateauLine, StepsLine
+from podline.documents.metrics_log import DecisionLine, EarlyStopLine, EventLine, FindingLine, PlateauLine, StepsLine
 from podline.documents.model_description import ModelDescription
 from podline.plurals import plural
 from podline.recipes.settings import Recipe
@@ -63,7 +63,9 @@ def _pace(run: RunFacts) -> str:
         f"{figures.rate(trained.examples_per_second)} examples/s, {figures.pflop(trained.pflop)}; "
         f"{figures.percent(trained.waiting_for_input)} of the time went by waiting for input."
     )
-    return f"{pace} {run.slow}".strip()
+    ended = f"The training {trained.ending}." if trained.ending.startswith("ended") else ""
+    kept = f"{trained.ending[:1].upper()}{trained.ending[1:]}." if trained.ending and not ended else ""
+    return " ".join(filter(None, (pace, ended or kept, run.slow)))
 
 
 def _last_measures(steps: Sequence[StepsLine]) -> Table | None:
@@ -75,16 +77,21 @@ def _last_measures(steps: Sequence[StepsLine]) -> Table | None:
     return Table.of(found.values()) if found else None
 
 
-def _decisions(lines: Iterable[PlateauLine | AnnealingLine]) -> Table:
+def _decisions(lines: Iterable[DecisionLine]) -> Table:
     decided = [(figures.count(line.step), *_decided(line)) for line in lines]
     return Table(["step", "what", "looked at", "why", "decision"], decided, words=5)
 
 
-def _decided(line: PlateauLine | AnnealingLine) -> tuple[str, str, str, str]:
+def _decided(line: DecisionLine) -> tuple[str, str, str, str]:
     if isinstance(line, PlateauLine):
         lowered = f"lowered to {figures.rounded(line.factor)} of the schedule’s" if line.lowered else "left as it is"
         why = f"best {line.best:.4f}; {line.stalled} in a row without an improvement"
         return "learning rate", f"{line.value:.4f}", "patience is at its end" if line.lowered else why, lowered
+    if isinstance(line, EarlyStopLine):
+        why = f"best {line.best:.4f}, of step {line.state:,}; {line.stalled} in a row without an improvement"
+        back = f"back to the state of step {line.state:,}" if line.restored and line.state != line.step else ""
+        decision = ", ".join(filter(None, ("the run ends early" if line.stopped else "", back)))
+        return "end", f"{line.value:.4f}", why, decision or "goes on to its end"
     why = (
         f"{line.rise:.4f} higher: probability {line.probability:.3f} at temperature {line.temperature:.2g}, "
         f"draw {line.draw:.3f}"

@@ -130,7 +130,7 @@ class RecipeSpec(Spec):
 class TrainableSpec(RecipeSpec):
     """The settings that steps of training depend on."""
 
-    not_hashed = frozenset({"root", "strategy", "preflight", "recipe.promotion", "recipe.init.file"})
+    not_hashed = frozenset({"root", "strategy", "preflight", "recipe.promotion", "recipe.keep", "recipe.init.file"})
 
     manifest_digest: str = MANIFEST_DIGEST
     training_version: int = TRAINING_VERSION
@@ -279,6 +279,9 @@ class TrainResult(Result):
     parameters: int
     weights_sha256: str
     loss: float
+    ending: str = Field(
+        default="", exclude_if=operator.not_, description="in words, if it ended early or with an earlier state"
+    )
     steps_before: int = Field(default=0, description="of the runs that this one trained further")
     epochs_before: int = Field(default=0, description="of these runs; an epoch that was broken off counts as one")
     examples_per_second: float
@@ -295,6 +298,7 @@ class TrainResult(Result):
         return [
             f"{self.run}: {plural(self.steps, 'step')} in {duration(self.seconds)}, loss {self.loss:.3f}",
             f"{rate(self.examples_per_second)} examples/s, {waiting} of it waiting for input; {pflop(self.pflop)}",
+            *filter(None, (self.ending,)),
             where(self.folder),
         ]
 

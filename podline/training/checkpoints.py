@@ -8,7 +8,7 @@ over, goes to the log and to ``events.jsonl``:
 
 1. The newest checkpoint whose JSON can be read, that belongs to the same spec, whose file has the size and the sha256
    that the JSON says, whose ``metrics.jsonl`` still begins as it did then, and whose arrays fit the model: training
-   goes on from its step. In a run with annealing, the checkpoint that it may go back to must be whole as well.
+   goes on from its step. The checkpoint that annealing or an early stop may go back to must be whole as well.
 2. A checkpoint that fails any of this is passed over by name, with the reason, and the one before it is tried.
 3. No checkpoint is left: training begins at step 0; with fresh weights, or, where the recipe says ``further``, with
    what that run ended with.
@@ -22,7 +22,7 @@ from __future__ import annotations
 import contextlib
 import time
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
@@ -57,7 +57,8 @@ class Checkpoint(Frozen):
         spec_digest: of the spec that the run belongs to.
         metrics: ``metrics.jsonl`` as it was.
         clock: what the run had taken.
-        accepted: the step whose checkpoint annealing may go back to; it is kept as long as this one.
+        accepted: the step whose checkpoint annealing or an early stop may go back to, or that of the best evaluation,
+            where that is to be kept; it is kept as long as this one.
         time: Unix time at which it was written.
     """
 
@@ -118,8 +119,19 @@ class CheckpointCost(NamedTuple):
 class CheckpointFolder:
     """The checkpoints of one run."""
 
-    def __init__(self, store: Store, run_folder: str, spec_digest: str) -> None:
-        self._store, self._spec_digest = store, spec_digest
+    def __init__(
+        self, store: Store, run_folder: str, spec_digest: str, kept: int = KEPT, lasting: Collection[int] = ()
+    ) -> None:
+        """The checkpoints in a run's folder.
+
+        Args:
+            store: the store.
+            run_folder: the run's.
+            spec_digest: of the spec that the run belongs to.
+            kept: how many of the newest a save leaves.
+            lasting: steps whose checkpoints are never pruned.
+        """
+        self._store, self._spec_digest, self._kept, self._lasting = store, spec_digest, kept, lasting
         self.folder = f"{run_folder}/checkpoints"
 
     def save(self, step: int, arrays: Arrays, metrics: LogMark, clock: TimeSpent, accepted: int | None = None) -> None:
@@ -137,7 +149,7 @@ class CheckpointFolder:
             time=time.time(),
         )
         self._store.publish_json(self._json(step), checkpoint.model_dump(mode="json"), replace=True)
-        self.prune(KEPT)
+        self.prune(self._kept)
 
     def rehearse(self, arrays: Arrays) -> CheckpointCost:
         """Writes arrays as a checkpoint would be, reads them back, and removes them.
@@ -200,9 +212,9 @@ class CheckpointFolder:
         return read_arrays(self._store, self._npz(checkpoint.step), checkpoint.sha256)
 
     def prune(self, keep: int) -> None:
-        """Deletes all but the newest ``keep`` checkpoints, what these may go back to, and what broken saves left."""
+        """Deletes all but lasting ones, the newest ``keep`` and what these name; and what broken saves left."""
         newest = self.steps()[:keep]
-        kept = {*newest, *map(self._accepted_by, newest)}
+        kept = {*newest, *map(self._accepted_by, newest), *self._lasting}
         self._delete([step for step in self.steps() if step not in kept])
         described = {self._npz(step) for step in self.steps()}
         for name in self._store.list(self.folder):
@@ -218,7 +230,7 @@ class CheckpointFolder:
     def delete_after(self, step: int) -> None:
         """Deletes the checkpoints of later steps, and what saves that were broken off left behind."""
         self._delete([later for later in self.steps() if later > step])
-        self.prune(KEPT)
+        self.prune(self._kept)
 
     def _delete(self, steps: list[int]) -> None:
         for step in steps:

@@ -26,7 +26,7 @@ from podline.recipes.parts import HOOKS
 from podline.stages.tools import Preflight
 from podline.training import devices
 from podline.training.checkpoints import TimeSpent
-from podline.training.decisions import Annealing, Plateau
+from podline.training.decisions import Annealing, EarlyStop, Lowest, Plateau
 from podline.training.divergence import StopOnDivergence
 from podline.training.findings import Findings, JudgePace, JudgeStretches, judge_measures, judge_probe
 from podline.training.hooks import Evaluate, RunClock, SaveCheckpoints, WriteMetrics
@@ -47,12 +47,18 @@ _NEWS_SECONDS = 1.0
 
 
 class Between(NamedTuple):
-    """What happens between the stretches: the hooks in order, one of them, the rate's factor, the findings."""
+    """What happens between the stretches: the hooks in order, two of them, what else decides, the findings."""
 
     hooks: list[Hook]
     evaluate: Evaluate
+    save: SaveCheckpoints
     factor: Callable[[], float]
+    early_stop: EarlyStop
     findings: Findings
+
+    def over(self) -> bool:
+        """Whether the run ends before its time."""
+        return self.early_stop.stopped
 
 
 def train_from(run: Run, step: int, clock: RunClock) -> int:
@@ -70,14 +76,16 @@ def train_from(run: Run, step: int, clock: RunClock) -> int:
             board.write(line)
 
         between = _between(run, lines, write, clock)
-        if not any(isinstance(line, EvaluationLine) and line.step == step for line in lines):
-            between.evaluate.at(step)
+        evaluated = any(isinstance(line, EvaluationLine) and line.step == step for line in lines)
+        if not evaluated and between.evaluate.at(step):
+            between.save.at(step)
         if run.asked_to_stop():
             raise PreemptedError(f"asked to end (SIGTERM) at step {step}; start it again to go on from there")
-        if step == run.plan.total_steps:
-            return 0
-        run.reporter.progress(step, run.plan.total_steps, "steps")
-        return _loop(run, step, between)
+        traces = 0
+        if step < run.plan.total_steps and not between.over():
+            run.reporter.progress(step, run.plan.total_steps, "steps")
+            traces = _loop(run, step, between)
+        return traces
 
 
 def rehearsed(run: Run) -> Preflight:
@@ -96,14 +104,34 @@ def _between(run: Run, lines: Sequence[MetricsLine], write: Callable[[MetricsLin
     recipe, plan, scoring = run.recipe, run.plan, Scoring(run)
     plateau = Plateau(recipe.schedule.plateau, lines, write, run.tell)
     annealing = Annealing(recipe.annealing, recipe.seed, plan.total_steps, lines, write, run.tell, run.go_back_to)
+    early_stop = EarlyStop(recipe.early_stop, plan.total_steps, lines, write, run.tell, run.go_back_to)
+    lowest = Lowest("loss", lines)
     findings, probe = Findings(lines, write, run.reporter.warn), _probe(run)
 
     def judge(line: EvaluationLine) -> None:
         judge_probe(findings, line.step, probe.figures())
         judge_measures(findings, line, run.objective, plan.phases[0].schedule.warmup)
 
-    evaluate = Evaluate(scoring.line, write, plan, scoring.rehearse, (judge, plateau.decide, annealing.decide))
+    def kept() -> int | None:
+        if recipe.keep != "best":
+            return annealing.accepted() or early_stop.needed()
+        return early_stop.last.state if early_stop.last else lowest.step
+
+    decide = (judge, plateau.decide, annealing.decide, early_stop.decide, lowest.decide)
+    evaluate = Evaluate(scoring.line, write, plan, scoring.rehearse, decide)
     before = [line for line in lines if isinstance(line, StepsLine)]
+    save = SaveCheckpoints(
+        run.checkpoints,
+        run.state.snapshot,
+        run.log.mark,
+        every_steps=recipe.checkpoint_steps,
+        every_minutes=recipe.checkpoint_minutes,
+        clock=clock,
+        accepted=kept,
+        due=lambda step: between.over() or (recipe.keep == "all" and step in plan.evaluations),
+        check=run.require_data_unchanged,
+        agreed=run.agreement.of_chief,
+    )
     hooks = [
         StopOnDivergence(plan.order, recipe.explosion, before, lambda failure: explain(run, failure)),
         clock,
@@ -111,19 +139,10 @@ def _between(run: Run, lines: Sequence[MetricsLine], write: Callable[[MetricsLin
         JudgeStretches(findings, before),
         evaluate,
         *(HOOKS.call(name, run) for name in recipe.hooks),
-        SaveCheckpoints(
-            run.checkpoints,
-            run.state.snapshot,
-            run.log.mark,
-            every_steps=recipe.checkpoint_steps,
-            every_minutes=recipe.checkpoint_minutes,
-            clock=clock,
-            accepted=annealing.accepted,
-            check=run.require_data_unchanged,
-            agreed=run.agreement.of_chief,
-        ),
+        save,
     ]
-    return Between(hooks, evaluate, plateau.factor, findings)
+    between = Between(hooks, evaluate, save, plateau.factor, early_stop, findings)
+    return between
 
 
 def _slowness(run: Run, seconds: float, waiting: float, traces: int, load: Load | None) -> Slowness | None:
@@ -138,7 +157,7 @@ def _slowness(run: Run, seconds: float, waiting: float, traces: int, load: Load 
 
 
 def _loop(run: Run, step: int, between: Between) -> int:
-    hooks, _, factor, findings = between
+    hooks, factor, findings = between.hooks, between.factor, between.findings
     require_keys(hooks, provided(run.objective))
     steps = run.steps(step, factor)
     if run.spec.preflight:
@@ -159,6 +178,7 @@ def _loop(run: Run, step: int, between: Between) -> int:
         hooks=[pace, *hooks],  # what it finds is in the log before the last of them saves a checkpoint
         news=lambda done, part: _news(run, done, part, factor()),
         asked_to_stop=run.asked_to_stop,
+        over=between.over,
         agreed=run.agreement.of_chief,
     )
     return steps.traces

@@ -1,7 +1,8 @@
-"""What evaluations decide: to lower the rate (plateau), to go back to an earlier state (annealing). No TensorFlow.
+"""What evaluations decide: to lower the rate (plateau), to go back to a state (annealing), to end (early stop).
 
-Both look at held-out training examples, never at the test split. All that a decider remembers is the last line that it
-wrote into ``metrics.jsonl``, which every checkpoint vouches for: a run that goes on decides as it would have.
+Needs no TensorFlow. All look at held-out training examples, never at the test split. All that a decider remembers is
+the last line that it wrote into ``metrics.jsonl``, which every checkpoint vouches for: a run that goes on decides as it
+would have.
 """
 
 from __future__ import annotations
@@ -11,8 +12,16 @@ import time
 from collections.abc import Callable, Iterable
 
 from podline.data.order import random_uniform
-from podline.documents.metrics_log import AnnealingLine, EvaluationLine, EventKind, MetricsLine, PlateauLine
-from podline.recipes.settings import AnnealingSettings, PlateauSettings
+from podline.documents.metrics_log import (
+    AnnealingLine,
+    EarlyStopLine,
+    EvaluationLine,
+    EventKind,
+    MetricsLine,
+    PlateauLine,
+)
+from podline.plurals import plural
+from podline.recipes.settings import AnnealingSettings, EarlyStopSettings, PlateauSettings
 
 Tell = Callable[[EventKind, int, str], None]
 
@@ -56,7 +65,7 @@ class Plateau:
 
 def plateau_line(settings: PlateauSettings, last: PlateauLine | None, evaluation: EvaluationLine) -> PlateauLine:
     """Decide about the rate, as Keras's ``ReduceLROnPlateau`` does; ``last`` is the decision before."""
-    value = _value(settings.metric, evaluation)
+    value = value_of(settings.metric, evaluation)
     best, stalled, cooling, factor = (last.best, last.stalled, last.cooling, last.factor) if last else _FRESH
     improved = value < best * (1 - settings.least)
     stalled = 0 if improved or cooling else stalled + 1
@@ -119,7 +128,7 @@ def annealing_line(
     settings: AnnealingSettings, seed: int, total_steps: int, last: AnnealingLine | None, evaluation: EvaluationLine
 ) -> AnnealingLine:
     """Decide about the state that was evaluated; the first one is accepted whatever it is."""
-    energy = _value(settings.energy, evaluation)
+    energy = value_of(settings.energy, evaluation)
     temperature = settings.temperature * settings.final ** (evaluation.step / total_steps)
     number = last.number + 1 if last else 0
     rise = max(0.0, energy - last.against) if last else 0.0
@@ -150,5 +159,100 @@ def in_words(line: AnnealingLine) -> str:
     return f"step {line.step}: energy {line.energy:.4f} {why} {line.temperature:.2g}, draw {line.draw:.2f}: {outcome}"
 
 
-def _value(measure: str, evaluation: EvaluationLine) -> float:
-    return evaluation.loss if measure == "loss" else 1 - evaluation.accuracy
+class EarlyStop:
+    """Ends one run when validation gets no better, and goes back to its best state."""
+
+    def __init__(
+        self,
+        settings: EarlyStopSettings | None,
+        total_steps: int,
+        lines: Iterable[MetricsLine],
+        write: Callable[[EarlyStopLine], None],
+        tell: Tell,
+        go_back: Callable[[int], None],
+    ) -> None:
+        """Go on where a run was left."""
+        self._settings, self._total = settings, total_steps
+        self._write, self._tell, self._go_back = write, tell, go_back
+        self.last = next((line for line in reversed([*lines]) if isinstance(line, EarlyStopLine)), None)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the run is over before its time."""
+        return self.last is not None and self.last.stopped
+
+    def needed(self) -> int | None:
+        """Return the step whose state the run may still go back to; its checkpoint must be kept."""
+        last, settings = self.last, self._settings
+        return last.state if last and settings and settings.restore and not last.restored else None
+
+    def decide(self, evaluation: EvaluationLine) -> None:
+        """Take an evaluation into account.
+
+        Raises:
+            StoreError: the best state cannot be read …
+            ArtifactError: … or is no longer what was written.
+        """
+        if self._settings is None:
+            return
+        self.last = line = early_stop_line(self._settings, self._total, self.last, evaluation)
+        if line.restored and line.state != line.step:
+            self._go_back(line.state)
+        self._write(line)
+        if line.stopped:
+            self._tell("stopped_early", line.step, ending(line, self._settings, self._total))
+
+
+def early_stop_line(
+    settings: EarlyStopSettings, total_steps: int, last: EarlyStopLine | None, evaluation: EvaluationLine
+) -> EarlyStopLine:
+    """Decide whether a run ends, as Keras's ``EarlyStopping`` does; ``last`` is the decision before."""
+    value = value_of(settings.metric, evaluation)
+    improved = last is None or value < last.best * (1 - settings.least)
+    stalled = 0 if last is None or improved else last.stalled + 1
+    over = stalled >= settings.patience or evaluation.step >= total_steps
+    return EarlyStopLine(
+        step=evaluation.step,
+        value=value,
+        best=value if last is None or improved else last.best,
+        state=evaluation.step if last is None or improved else last.state,
+        stalled=stalled,
+        stopped=over and evaluation.step < total_steps,
+        restored=over and settings.restore,
+        time=time.time(),
+    )
+
+
+def ending(line: EarlyStopLine | None, settings: EarlyStopSettings | None, total_steps: int) -> str:
+    """Return how a run ended, in words: early, or with an earlier state; empty if neither."""
+    if line is None or settings is None:
+        return ""
+    kept = f"the model is that of step {line.state:,}, with the best {settings.metric}, {line.best:.4f}"
+    if line.stopped:
+        why = f"the validation {settings.metric} has not improved in {plural(line.stalled, 'evaluation')}"
+        stopped = f"ended early at step {line.step:,} of {total_steps:,}: {why}"
+        return f"{stopped}; {kept}" if line.restored else stopped
+    return kept if line.restored and line.state != line.step else ""
+
+
+class Lowest:
+    """Remembers the evaluation with the lowest value; its checkpoint is kept."""
+
+    def __init__(self, metric: str, lines: Iterable[MetricsLine]) -> None:
+        """Go on where a run was left."""
+        self._metric, self._best = metric, math.inf
+        self.step: int | None = None
+        for line in lines:
+            if isinstance(line, EvaluationLine):
+                self.decide(line)
+
+    def decide(self, evaluation: EvaluationLine) -> None:
+        """Take an evaluation into account."""
+        value = value_of(self._metric, evaluation)
+        if value < self._best:
+            self._best, self.step = value, evaluation.step
+
+
+def value_of(metric: str, evaluation: EvaluationLine) -> float:
+    """Return what an evaluation says of ``loss`` or ``error``; the lower the better."""
+    return evaluation.loss if metric == "loss" else 1 - evaluation.accuracy

@@ -156,13 +156,14 @@ class Evaluate(Hook):
         """Evaluates, if it is time to."""
         self.at(stretch.step)
 
-    def at(self, step: int) -> None:
-        """The same for a run that goes on at a step at which its evaluation was broken off."""
+    def at(self, step: int) -> bool:
+        """The same for a run that goes on at a step at which its evaluation was broken off; whether there was one."""
         line = self._evaluate(step) if step in self._due else None
         if line is not None:
             self._write(line)
             for decide in self._decide:
                 decide(line)
+        return line is not None
 
     def rehearse(self, stretch: Stretch) -> None:  # noqa: ARG002 (any weights will do)
         """Evaluates one batch."""
@@ -182,6 +183,7 @@ class SaveCheckpoints(Hook):
         every_minutes: float,
         clock: RunClock,
         accepted: Callable[[], int | None] = lambda: None,
+        due: Callable[[int], bool] = lambda _step: False,
         check: Callable[[], None] = lambda: None,
         agreed: Callable[[int], int] = lambda mine: mine,
     ) -> None:
@@ -194,12 +196,13 @@ class SaveCheckpoints(Hook):
             every_steps: a checkpoint at least every N steps …
             every_minutes: … and at least every N minutes.
             clock: what the run has taken.
-            accepted: the step whose state annealing may go back to: it gets a checkpoint in any case.
+            accepted: the step whose state may be gone back to, or is to be kept: it gets a checkpoint in any case.
+            due: whether a step gets a checkpoint in any case.
             check: raises an error if what was learned is not to be kept: the data were changed.
             agreed: one number for all the processes that train together, from what each of them says.
         """
         self._folder, self._snapshot, self._mark, self._clock = folder, snapshot, mark, clock
-        self._accepted, self._check, self._agreed = accepted, check, agreed
+        self._accepted, self._due, self._check, self._agreed = accepted, due, check, agreed
         self._every_steps, self._every_seconds = every_steps, every_minutes * 60
         self._saved, self._saved_step = time.monotonic(), -1
         self.rehearsed = CheckpointCost(0.0, 0)
@@ -216,9 +219,9 @@ class SaveCheckpoints(Hook):
             ArtifactError: the data were changed; no checkpoint is written.
         """
         late = bool(self._agreed(time.monotonic() - self._saved >= self._every_seconds))
-        needed = self._accepted() == stretch.step
+        needed = self._accepted() == stretch.step or self._due(stretch.step)
         if stretch.last or late or needed or stretch.step % self._every_steps == 0:
-            self._save(stretch.step)
+            self.at(stretch.step)
 
     def leaving(self, stretch: Stretch) -> None:
         """Saves, unless this step is saved.
@@ -228,9 +231,10 @@ class SaveCheckpoints(Hook):
             ArtifactError: as for :meth:`after`.
         """
         if self._saved_step != stretch.step:
-            self._save(stretch.step)
+            self.at(stretch.step)
 
-    def _save(self, step: int) -> None:
+    def at(self, step: int) -> None:
+        """Saves, in place of what was saved at this step before; raises what :meth:`after` does."""
         arrays = self._snapshot()
         _require_finite(arrays, step)
         self._check()

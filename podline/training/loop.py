@@ -128,9 +128,10 @@ def run_loop(
     hooks: Sequence[Hook],
     news: Callable[[int, StepsDone], None],
     asked_to_stop: Callable[[], bool],
+    over: Callable[[], bool] = lambda: False,
     agreed: Callable[[int], int] = lambda mine: mine,
 ) -> None:
-    """Trains from step ``start`` to step ``total``.
+    """Trains from step ``start`` to step ``total``, or to where a hook ends it.
 
     Args:
         advance: takes this many steps on the device.
@@ -139,6 +140,7 @@ def run_loop(
         hooks: called in this order at every stop.
         news: told of the number of steps done and of the latest part, a few times a second at most.
         asked_to_stop: whether the process was asked to end.
+        over: whether a hook has ended the training.
         agreed: one number for all the processes that train together, from what each of them says.
 
     Raises:
@@ -146,7 +148,7 @@ def run_loop(
     """
     step, told, pace = start, 0.0, PART_SECONDS
     stretch: Stretch | None = None
-    while step < total:
+    while step < total and not over():
         stop = min(total, *(hook.next_stop(step) for hook in hooks))
         parts: list[StepsDone] = []
         while step < stop and not asked_to_stop():

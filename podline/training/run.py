@@ -29,7 +29,7 @@ from podline.recipes.settings import Recipe
 from podline.stages.specs import TrainSpec
 from podline.store.contract import Store
 from podline.training import devices
-from podline.training.checkpoints import CheckpointFolder
+from podline.training.checkpoints import KEPT, CheckpointFolder
 from podline.training.further import Finished, finished
 from podline.training.initial_weights import take_weights
 from podline.training.loop import StepsDone
@@ -229,7 +229,10 @@ class Run(Trainer):
     @property
     def checkpoints(self) -> CheckpointFolder:
         """The run's checkpoints."""
-        return CheckpointFolder(self.store, self.spec.folder, self.spec.digest())
+        keep = self.recipe.keep
+        lasting = frozenset(self.plan.evaluations) if keep == "all" else ()
+        kept = max(KEPT, keep) if isinstance(keep, int) else KEPT
+        return CheckpointFolder(self.store, self.spec.folder, self.spec.digest(), kept, lasting)
 
     def require_data_unchanged(self) -> None:
         """Makes sure that the data are what was verified when the run began.

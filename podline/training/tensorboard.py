@@ -15,11 +15,10 @@ from tensorflow.core.framework.summary_pb2 import Summary, SummaryMetadata
 from tensorflow.core.util.event_pb2 import Event
 
 from podline.documents.metrics_log import (
-    AnnealingLine,
+    DecisionLine,
     EvaluationLine,
     FindingLine,
     MetricsLine,
-    PlateauLine,
     StepsLine,
 )
 from podline.errors import StoreError
@@ -32,6 +31,7 @@ _FIGURES = {
     "evaluation": ("loss", "accuracy"),
     "plateau": ("factor",),
     "annealing": ("energy", "temperature", "accepted"),
+    "early_stop": ("value", "best", "stalled"),
 }
 
 
@@ -94,7 +94,7 @@ def _text(line: FindingLine) -> Summary.Value:
     )
 
 
-def _scalars(line: StepsLine | EvaluationLine | PlateauLine | AnnealingLine) -> list[Summary.Value]:
+def _scalars(line: StepsLine | EvaluationLine | DecisionLine) -> list[Summary.Value]:
     group = line.split if isinstance(line, EvaluationLine) else line.kind
     figures = {name: getattr(line, name) for name in _FIGURES[line.kind]}
     if isinstance(line, StepsLine | EvaluationLine) and line.measures:

@@ -14,7 +14,7 @@ from podline.data.reader import open_split
 from podline.documents.initial_weights import INITIAL_WEIGHTS
 from podline.documents.ledger_entry import Load
 from podline.documents.manifest import read_manifest
-from podline.documents.metrics_log import EVENTS, METRICS, EventLog, MetricsLog, StepsLine, read_metrics
+from podline.documents.metrics_log import EVENTS, METRICS, EarlyStopLine, EventLog, MetricsLog, StepsLine, read_metrics
 from podline.documents.model_description import DESCRIPTION, training_pflop
 from podline.documents.origins import ORIGIN
 from podline.errors import DivergenceError, PreemptedError, SettingsError
@@ -33,6 +33,7 @@ from podline.store.opening import open_store
 from podline.training import devices
 from podline.training.checkpoints import TimeSpent, restore_newest
 from podline.training.course import rehearsed, train_from
+from podline.training.decisions import ending
 from podline.training.export import KERAS, export_model
 from podline.training.hooks import RunClock
 from podline.training.loop import stop_on_sigterm
@@ -221,20 +222,21 @@ def _noted(events: EventLog, state: TrainingState) -> Iterator[None]:
 
 
 def _pflop(run: Run) -> float:
-    """Return what the training costs, by the images of each phase."""
-    examples = run.plan.order.epochs.examples_before
+    """Return what the training cost, by the images of each phase."""
+    examples, steps = run.plan.order.epochs.examples_before, run.state.step
     return sum(
         training_pflop(
             forward_multiply_adds(for_images(run.state.model, run.batches(phase).image_shape)),
-            examples(phase.end) - examples(phase.first),
+            examples(min(phase.end, steps)) - examples(phase.first),
         )
         for phase in run.plan.phases
+        if phase.first < steps
     )
 
 
 def _finish(run: Run, clock: RunClock, traces: int, used: Load | None) -> TrainResult:
     """Publishes the model and writes its completion record."""
-    spec, plan = run.spec, run.plan
+    spec, plan, steps = run.spec, run.plan, run.state.step
     run.require_data_unchanged()
     test = run.test_reader
     images = test.gather(np.arange(few(test, run.manifest)), (IMAGE,))[IMAGE]
@@ -244,18 +246,21 @@ def _finish(run: Run, clock: RunClock, traces: int, used: Load | None) -> TrainR
     run.store.publish_bytes(f"{spec.folder}/{DESCRIPTION}", description.encode(), replace=True)
     run.agreement.require_same("the weights", weights_sha256)
     took = clock.read()
-    examples = plan.order.epochs.examples_before(plan.total_steps)
-    *_, last = (line for line in read_metrics(run.log.path) if isinstance(line, StepsLine))
+    examples = plan.order.epochs.examples_before(steps)
+    lines = read_metrics(run.log.path)
+    *_, last = (line for line in lines if isinstance(line, StepsLine))
+    stop = next((line for line in reversed(lines) if isinstance(line, EarlyStopLine)), None)
     result = TrainResult(
         seconds=took.wall,
         run=spec.run,
         folder=spec.folder,
-        steps=plan.total_steps,
-        epochs=plan.epoch(plan.total_steps),
+        steps=steps,
+        epochs=plan.epoch(steps),
         examples=examples,
         parameters=run.state.model.count_params(),
         weights_sha256=weights_sha256,
         loss=last.loss,
+        ending=ending(stop, run.recipe.early_stop, plan.total_steps),
         steps_before=run.base.steps if run.base else 0,
         epochs_before=run.base.epochs if run.base else 0,
         examples_per_second=examples / took.training,
@@ -264,14 +269,12 @@ def _finish(run: Run, clock: RunClock, traces: int, used: Load | None) -> TrainR
         traces=traces,
         load=used,
         resumed_from=tuple(
-            event.step for event in run.events.read() if event.event == "restored" and event.step < plan.total_steps
+            event.step for event in run.events.read() if event.event == "restored" and event.step < steps
         ),
         devices=devices.describe(run.strategy),
     )
-    run.events.write(
-        "finished", plan.total_steps, f"{spec.run}: {plural(plan.total_steps, 'step')} in {took.wall:.0f} s"
-    )
-    run.checkpoints.prune(1)
+    run.events.write("finished", steps, f"{spec.run}: {plural(steps, 'step')} in {took.wall:.0f} s")
+    run.checkpoints.prune(run.recipe.keep if isinstance(run.recipe.keep, int) else 1)
     begun = (INITIAL_WEIGHTS,) if run.recipe.init else ()
     names = [f"{spec.folder}/{name}" for name in (SPEC, METRICS, ARCHITECTURE, WEIGHTS, KERAS, DESCRIPTION, *begun)]
     left = tuple(f"{spec.folder}/{part}" for part in _BESIDE)

@@ -11,6 +11,7 @@ from podline.recipes import registry
 from podline.recipes.durations import Duration, Part
 from podline.recipes.epochs import Epochs
 from podline.recipes.settings import ModelSettings, PlateauSettings, Recipe, ScheduleSettings
+from podline.stages.specs import TrainSpec
 
 EPOCHS = Epochs(8068, 128)  # of 63 steps
 
@@ -85,6 +86,36 @@ def test_a_plateau_has_all_its_settings_in_the_spec_and_another_kind_none() -> N
     assert Recipe.model_validate(document).model_dump(mode="json") == document
 
 
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"early_stop": {}}, r"early_stop vs validation_share=0: .* give validation_share=0\.1"),
+        ({"keep": "best"}, r"keep=best vs validation_share=0"),
+        ({"keep": 0}, "keep"),
+        ({"annealing": {}, "early_stop": {}, "validation_share": 0.1}, "annealing vs early_stop"),
+        ({"annealing": {}, "keep": "best", "validation_share": 0.1}, "annealing vs keep=best"),
+        (
+            {
+                "early_stop": {},
+                "validation_share": 0.1,
+                "phases": [{"from_epoch": 1, "changes": {"optimizer.kind": "adam"}}],
+            },
+            "from epoch 1: early_stop goes back to earlier states",
+        ),
+    ],
+)
+def test_an_early_end_and_the_best_checkpoint_need_what_they_decide_by(values: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        Recipe.model_validate({"name": "x", "dataset": "sample"} | values)
+
+
+def test_which_checkpoints_are_kept_is_no_part_of_a_run_s_name() -> None:
+    plain, kept = (registry.override(registry.get("mnist"), changes) for changes in ({}, {"keep": "all"}))
+    specs = [TrainSpec(root="x", recipe=recipe, fingerprint="y") for recipe in (plain, kept)]
+    assert specs[0].run == specs[1].run
+    assert "keep" not in plain.model_dump(mode="json")
+
+
 def test_what_a_recipe_does_not_use_is_no_part_of_its_run_s_name() -> None:
     document = registry.get("mnist").model_dump(mode="json")
     assert "validation_share" not in document
@@ -108,6 +139,7 @@ POSES = {"name": "x", "dataset": "coco", "task": {"side": 64}}
             "from epoch 1: recipe: Value error, the kind pose of dataset=coco has no use for augmentation",
         ),
         ({"annealing": {"energy": "error"}, "validation_share": 0.1}, "error is 1 - accuracy"),
+        ({"early_stop": {"metric": "error"}, "validation_share": 0.1}, "error is 1 - accuracy"),
         ({"task": {"side": 72, "targets": {"stride": 16}}}, "side=72 vs targets.stride=16"),
     ],
 )

@@ -13,6 +13,7 @@ from small_dataset import FINGERPRINT, drawn, publish_dataset
 
 from podline.documents.metrics_log import (
     AnnealingLine,
+    EarlyStopLine,
     EvaluationLine,
     PlateauLine,
     StepsLine,
@@ -25,12 +26,13 @@ from podline.recipes.durations import Duration
 from podline.recipes.settings import (
     AnnealingSettings,
     AugmentationSettings,
+    EarlyStopSettings,
     ModelSettings,
     PlateauSettings,
     Recipe,
     ScheduleSettings,
 )
-from podline.stages.specs import TrainSpec
+from podline.stages.specs import TrainResult, TrainSpec
 from podline.training.steps import ScoringSteps
 from podline.training.train import train
 
@@ -201,3 +203,92 @@ def test_an_evaluation_that_sigterm_broke_off_is_made_up_for_and_decided(anneale
     monkeypatch.undo()
     assert train(spec, silent()).weights_sha256 == weights
     assert bare_metrics(tmp_path / spec.folder) == bare_metrics(folder)
+
+
+# The loss on labels that nothing can be learned from soon gets worse at this rate.
+STOPPED = {
+    "schedule": ScheduleSettings(kind="constant", learning_rate=0.02).model_dump(),
+    "optimizer": {"kind": "adam"},
+    "early_stop": EarlyStopSettings(patience=2).model_dump(),
+    "ema_decay": 0.0,
+}
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory) -> tuple[TrainSpec, TrainResult, Path]:
+    """An unbroken run that ends before its time."""
+    spec = spec_of(tmp_path_factory.mktemp("stopped"), keep="all", **STOPPED)
+    result = train(spec, silent())
+    return spec, result, Path(spec.root) / spec.folder
+
+
+def checkpoints(folder: Path) -> list[int]:
+    return sorted(int(path.stem.removeprefix("step-")) for path in (folder / "checkpoints").glob("*.npz"))
+
+
+def test_a_run_that_gets_no_better_ends_early_with_its_best_state(stopped):
+    spec, result, folder = stopped
+    decisions = [line for line in read_metrics(folder / "metrics.jsonl") if isinstance(line, EarlyStopLine)]
+    last = decisions[-1]
+    assert last.stopped
+    assert last.restored
+    assert last.state < last.step < spec.recipe.duration.steps
+    assert (result.steps, len(losses(folder))) == (last.step, last.step)
+    assert result.ending in result.lines()
+    assert f"ended early at step {last.step} of 30" in result.ending
+    events = [(event.event, event.step) for event in read_events(folder / "events.jsonl")]
+    assert events == [("started", 0), ("stopped_early", last.step), ("finished", last.step)]
+    # The last checkpoint is the best state, and training further begins with what was exported.
+    best, end = (np.load(folder / "checkpoints" / f"step-{step:08d}.npz") for step in (last.state, last.step))
+    assert {name for name in best.files if best[name].tobytes() != end[name].tobytes()} == {"steps"}
+    weights = np.load(folder / "model" / "weights.npz")
+    assert all(weights[name].tobytes() == best[f"model/{name}"].tobytes() for name in weights.files)
+
+
+def test_a_checkpoint_of_each_evaluation_is_kept_if_all_are(stopped):
+    _, _, folder = stopped
+    evaluated = [line.step for line in read_metrics(folder / "metrics.jsonl") if isinstance(line, EvaluationLine)]
+    assert checkpoints(folder) == evaluated
+
+
+def test_a_run_killed_on_the_way_to_its_early_end_ends_with_the_same_bits(stopped, tmp_path):
+    spec, result, folder = stopped
+    broken = spec_of(tmp_path, **STOPPED)
+    assert broken.run == spec.run, "which checkpoints are kept is no part of the name"
+    *_, before, end = checkpoints(folder)
+    again = finished_after(broken, 3, before - 1, before + 1, end)
+    assert (again.weights_sha256, again.ending) == (result.weights_sha256, result.ending)
+    assert bare_metrics(tmp_path / broken.folder) == bare_metrics(folder)
+    assert checkpoints(tmp_path / broken.folder) == [end]
+
+
+def test_an_early_end_whose_evaluation_sigterm_broke_off_leaves_the_best_state_too(stopped, tmp_path, monkeypatch):
+    _, result, folder = stopped
+    spec = spec_of(tmp_path, **STOPPED).model_copy(update={"preflight": False})  # whose evaluations would count
+    score, calls, last = ScoringSteps.score, [], len(checkpoints(folder))
+
+    def interrupted(self, batches, count, news):
+        calls.append(1)
+        if len(calls) == last:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return score(self, batches, count, news)
+
+    monkeypatch.setattr(ScoringSteps, "score", interrupted)
+    with pytest.raises(PreemptedError, match=f"at step {result.steps} of 30"):
+        train(spec, silent())
+    monkeypatch.undo()
+    assert train(spec, silent()).weights_sha256 == result.weights_sha256
+    for name in ("step-{:08d}.npz", "../model/weights.npz"):
+        ours, theirs = (root / "checkpoints" / name.format(result.steps) for root in (tmp_path / spec.folder, folder))
+        assert ours.read_bytes() == theirs.read_bytes()
+
+
+@pytest.mark.parametrize("keep", [2, "best"])
+def test_as_many_checkpoints_are_kept_as_the_recipe_says(tmp_path, keep):
+    values = {name: value for name, value in STOPPED.items() if name != "early_stop"}
+    spec = spec_of(tmp_path, keep=keep, **values)
+    finished_after(spec, 14)
+    lines = read_metrics(tmp_path / spec.folder / "metrics.jsonl")
+    found = [(line.loss, line.step) for line in lines if isinstance(line, EvaluationLine)]
+    assert checkpoints(tmp_path / spec.folder) == ([min(found)[1], 30] if keep == "best" else [24, 30])
+    assert len(losses(tmp_path / spec.folder)) == 30

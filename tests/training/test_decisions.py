@@ -6,9 +6,18 @@ import math
 
 import pytest
 
-from podline.documents.metrics_log import AnnealingLine, EvaluationLine, PlateauLine
-from podline.recipes.settings import AnnealingSettings, PlateauSettings
-from podline.training.decisions import Annealing, Plateau, annealing_line, plateau_line
+from podline.documents.metrics_log import AnnealingLine, EarlyStopLine, EvaluationLine, PlateauLine
+from podline.recipes.settings import AnnealingSettings, EarlyStopSettings, PlateauSettings
+from podline.training.decisions import (
+    Annealing,
+    EarlyStop,
+    Lowest,
+    Plateau,
+    annealing_line,
+    early_stop_line,
+    ending,
+    plateau_line,
+)
 
 TOTAL = 100
 
@@ -147,3 +156,74 @@ def test_without_settings_nothing_is_decided():
     plateau = Plateau(None, [], lines.append, lambda *_: None)
     plateau.decide(evaluation(1, 1.0))
     assert (lines, plateau.factor()) == ([], 1.0)
+
+
+def stops(settings: EarlyStopSettings, *losses: float) -> list[EarlyStopLine]:
+    """The decisions about evaluations after 10, 20, … of 100 steps."""
+    lines: list[EarlyStopLine] = []
+    for number, loss in enumerate(losses, start=1):
+        last = lines[-1] if lines else None
+        lines.append(early_stop_line(settings, TOTAL, last, evaluation(10 * number, loss, accuracy=1 - loss)))
+    return lines
+
+
+@pytest.mark.parametrize(
+    ("settings", "losses", "stopped", "state"),
+    [
+        ({"patience": 2}, (3, 2, 1, 1, 1), 50, 30),
+        # An improvement starts the count again, and is measured from the best, not from the last.
+        ({"patience": 2}, (3, 4, 2, 4, 3), 50, 30),
+        ({"patience": 1}, (3, 2, 1), None, 30),
+        # 0.995 is not 1 % below 1, 0.98 is.
+        ({"patience": 1, "least": 0.01}, (1, 0.995), 20, 10),
+        ({"patience": 1, "least": 0.01}, (1, 0.98), None, 20),
+        ({"patience": 1, "metric": "error"}, (0.5, 0.5), 20, 10),
+        # At the end of the run nothing stops early, and the best state is gone back to all the same.
+        ({"patience": 9}, (9, 8, 7, 6, 5, 4, 3, 2, 1, 3), None, 90),
+    ],
+)
+def test_a_run_ends_when_the_metric_stalls(settings, losses, stopped, state):
+    lines = stops(EarlyStopSettings(**settings), *losses)
+    assert next((line.step for line in lines if line.stopped), None) == stopped
+    assert (lines[-1].state, lines[-1].restored) == (state, bool(stopped) or len(losses) == 10)
+    assert not any(line.restored for line in lines[:-1])
+    kept = EarlyStopSettings(**settings, restore=False)
+    assert [line.restored for line in stops(kept, *losses)] == [False] * len(losses)
+
+
+def test_a_stopped_run_goes_back_before_it_is_told_and_needs_the_best_checkpoint_no_more():
+    did: list[object] = []
+    early_stop = EarlyStop(
+        EarlyStopSettings(patience=1),
+        TOTAL,
+        [],
+        lambda line: did.append(line.kind),
+        lambda event, step, words: did.append((event, step, words)),
+        did.append,
+    )
+    assert (early_stop.needed(), early_stop.stopped) == (None, False)
+    early_stop.decide(evaluation(10, 1.0))
+    assert (early_stop.needed(), early_stop.stopped) == (10, False)
+    early_stop.decide(evaluation(20, 2.0))
+    assert (early_stop.needed(), early_stop.stopped) == (None, True)
+    words = (
+        "ended early at step 20 of 100: the validation loss has not improved in 1 evaluation; the model is that of "
+        "step 10, with the best loss, 1.0000"
+    )
+    assert did == ["early_stop", 10, "early_stop", ("stopped_early", 20, words)]
+
+
+def test_how_a_run_ended_is_said_only_if_it_is_worth_it():
+    settings, kept = EarlyStopSettings(patience=1), EarlyStopSettings(patience=1, restore=False)
+    best_at_the_end = early_stop_line(settings, 20, stops(settings, 2.0)[-1], evaluation(20, 1.0))
+    worse_at_the_end = early_stop_line(settings, 20, stops(settings, 2.0)[-1], evaluation(20, 3.0))
+    assert (ending(None, None, 20), ending(best_at_the_end, settings, 20)) == ("", "")
+    assert ending(worse_at_the_end, settings, 20) == "the model is that of step 10, with the best loss, 2.0000"
+    assert ending(stops(kept, 1.0, 2.0)[-1], kept, TOTAL).endswith("has not improved in 1 evaluation")
+
+
+def test_the_lowest_evaluation_is_known_again_from_the_lines():
+    lowest = Lowest("loss", [evaluation(10, 2.0), evaluation(20, 1.0), evaluation(30, 1.5)])
+    assert lowest.step == 20
+    lowest.decide(evaluation(40, 0.5))
+    assert lowest.step == 40
