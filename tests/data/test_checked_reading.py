@@ -14,7 +14,7 @@ from small_dataset import FINGERPRINT, drawn, publish_dataset
 from podline.data.reader import SplitReader, open_split
 from podline.documents.completion import completion_name
 from podline.documents.manifest import Manifest, dataset_folder
-from podline.errors import ArtifactError
+from podline.errors import ArtifactError, StoreError
 from podline.progress import Event, Reporter
 from podline.store.contract import Store
 from podline.store.folder import FolderStore
@@ -102,6 +102,15 @@ def test_a_time_that_was_set_back_hides_no_damaged_record(
         opened(store, manifest)
 
 
+def test_a_file_that_a_power_cut_left_empty_of_content_is_named(store: FolderStore, manifest: Manifest) -> None:
+    path = shards(store, manifest)[0]
+    before = path.stat()
+    path.write_bytes(bytes(before.st_size))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    with pytest.raises(ArtifactError, match=r"record 5, at byte .* starts with the bytes 0{24} vs "):
+        opened(store, manifest).gather(np.array([5]))
+
+
 def test_what_is_gone_or_cut_is_said(store: FolderStore, manifest: Manifest) -> None:
     first, second, *_ = shards(store, manifest)
     second.write_bytes(second.read_bytes()[:-1])
@@ -150,4 +159,15 @@ def test_another_object_in_a_bucket_is_refused_by_name(gcs_root: str) -> None:
         opened(store, manifest)
     store.delete(name)
     with pytest.raises(ArtifactError, match="is gone; put it back"):
+        opened(store, manifest)
+
+
+def test_an_error_of_a_download_is_raised_at_once(gcs_root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    manifest, store = publish_dataset(gcs_root), open_store(gcs_root)
+
+    def fail(*_args: object) -> Path:
+        raise StoreError("the cache is full")
+
+    monkeypatch.setattr(store, "local", fail)
+    with pytest.raises(StoreError, match="the cache is full"):
         opened(store, manifest)

@@ -65,6 +65,13 @@ def test_the_square_keeps_channels_and_is_filled_around_the_image(shape):
     assert (square[56:] == 7).all()
 
 
+@pytest.mark.parametrize("shape", [(300, 400), (300, 400, 1), (300, 400, 3)])
+def test_a_shrunk_image_keeps_its_channels_and_its_brightness(shape):
+    square = LetterBox(400, 300, 64).place(np.full(shape, 200, np.uint8), fill=7)
+    assert square.shape == (64, 64, *shape[2:])
+    assert (square[8:56] == 200).all()
+
+
 @pytest.mark.parametrize("side", [500, 368, 256, 128])
 def test_an_image_is_shrunk_as_by_a_triangle(side):
     rng = np.random.default_rng(side)
@@ -87,6 +94,12 @@ def triangles(length: int, made: int) -> np.ndarray:
     centres = (np.arange(made) + 0.5) * factor - 0.5
     weights = np.maximum(0, 1 - np.abs(np.arange(length) - centres[:, None]) / factor)
     return weights / weights.sum(axis=1, keepdims=True)
+
+
+def test_areas_scale_with_both_sides():
+    letterbox = LetterBox(640, 427, 368)
+    box = letterbox.boxes_to_network([3, 4, 50, 60])
+    assert letterbox.areas_to_network(50 * 60) == pytest.approx(box[2] * box[3])
 
 
 @settings(deadline=None)

@@ -73,6 +73,10 @@ def test_without_an_outline_the_box_is_covered(outline):
     assert mask.any()
 
 
+def test_nobody_is_ignored_where_all_are_labelled():
+    assert not ignored_mask([], IMAGE, 8).any()
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_polygons_are_filled_as_coco_fills_them(seed):
     outline = np.random.default_rng(seed).uniform(0, 60, 14).round(2).tolist()
@@ -85,6 +89,13 @@ def test_corners_far_outside_are_drawn_in():
     mask = ignored_mask([person([corners(-1e12, -1e12, 2e12, 2e12)])], IMAGE, 1)
     assert (mask[10:70] == 255).all()
     assert not mask[:10].any()
+
+
+def test_an_enlarged_image_has_an_enlarged_mask():
+    small = LetterBox(40, 30, 80)
+    mask = ignored_mask([person([corners(10, 10, 20, 10)])], small, 8)
+    assert (mask[4:6, 3:7] == 255).all()
+    assert not mask[:, 0].any()
 
 
 @pytest.mark.parametrize(

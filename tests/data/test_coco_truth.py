@@ -91,6 +91,13 @@ def assert_judged_alike(source: Path, name: str, truth: dict[str, Any]) -> None:
     assert figures(truth, results, images) == expected
 
 
+def test_pycocotools_gives_the_figures_of_the_source_on_real_data(tmp_path: Path, real_data: Path) -> None:
+    truths = truths_of(real_data / "coco", tmp_path)
+    assert sorted(truths) == ["test", "train"]
+    assert_judged_alike(real_data / "coco", "person_keypoints_train2017.json", truths["train"])
+    assert_judged_alike(real_data / "coco", "person_keypoints_train2017.json", truths["test"])
+
+
 def test_pycocotools_gives_the_figures_of_the_source_on_drawn_people(tmp_path: Path) -> None:
     drawn = write_coco_sample(tmp_path / "drawn", train=30, test=10)
     truths = truths_of(drawn, tmp_path / "root")

@@ -60,3 +60,10 @@ def test_another_pixel_is_another_data_set(
 
     monkeypatch.setattr(module, decoder, other)
     assert settings.converter() != before
+
+
+def test_every_image_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    failed: list[str] = []
+    monkeypatch.setattr(pictures.PictureError, "__init__", lambda _, text: failed.append(text))
+    pixels_digest()
+    assert not failed

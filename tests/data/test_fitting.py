@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 from drawn_images import as_folders, images, opened
@@ -52,3 +53,8 @@ def test_prediction_fits_a_picture_as_the_conversion_did(fit, tmp_path: Path):
     reader = Classes(manifest.model_copy(update={"fields": fields}))
     converted = {image.tobytes() for split in source.splits for image in split.read(np.arange(len(split)))["image"]}
     assert {reader.fed(picture_of(path.read_bytes()).pixels).tobytes() for path in raw.rglob("*.*")} == converted
+
+
+def test_what_grows_is_interpolated():
+    small = cv2.resize(np.array([[[0] * 3, [200] * 3]], np.uint8), (2, 2))
+    assert 60 < fitted(small, (8, 8, 3), "squeeze")[0, 3, 0] < 140

@@ -21,6 +21,12 @@ def test_coco_joints_are_the_official_ones_in_the_official_order():
     assert list(COCO.annotated) == OFFICIAL
 
 
+def test_the_order_is_centre_right_left():
+    sides = [name.split("_")[0] if "_" in name else "centre" for name in COCO.joints]
+    assert sides == ["centre"] * 2 + ["right"] * 8 + ["left"] * 8
+    assert sorted(COCO.joints) == sorted([*OFFICIAL, "neck"])
+
+
 @pytest.mark.parametrize("place", range(17), ids=OFFICIAL)
 def test_each_joint_goes_to_its_name_and_back(place):
     pose = np.zeros((17, 3))
@@ -70,3 +76,23 @@ def test_mirrored_twice_is_the_same_pose(grid, side):
     poses[poses[..., 2] == 0] = 0
     poses[poses == 0] = 0.0  # no negative zeros
     assert mirrored(mirrored(poses, side, COCO), side, COCO).tobytes() == poses.tobytes()
+
+
+def test_a_mirrored_limb_is_a_limb():
+    both_ways = {frozenset(limb) for limb in zip(COCO.starts, COCO.ends, strict=True)}
+    assert len(both_ways) == len(COCO.limbs) == 20
+    assert {frozenset(COCO.mirror[joint] for joint in limb) for limb in both_ways} == both_ways
+
+
+def test_limbs_join_every_joint_to_the_neck():
+    reached = {COCO.index["neck"]}
+    for _ in COCO.joints:
+        for start, end in zip(COCO.starts, COCO.ends, strict=True):
+            if start in reached or end in reached:
+                reached |= {start, end}
+    assert reached == set(range(len(COCO.joints)))
+
+
+def test_the_tables_are_permutations():
+    assert sorted(COCO.places) == sorted(set(range(18)) - {COCO.index["neck"]})
+    assert [COCO.mirror[place] for place in COCO.mirror] == list(range(18))

@@ -53,6 +53,13 @@ def test_one_without_its_digest_is_refused_and_converted_again(tmp_path: Path) -
     assert store.read_bytes(f"{folder}/{MANIFEST}") == whole
 
 
+def test_a_manifest_of_another_data_set_is_refused(store: FolderStore, manifest: Manifest) -> None:
+    other = manifest.model_copy(update={"fingerprint": "f" * 16})
+    store.publish_bytes(NAME, other.to_bytes(), replace=True)
+    with pytest.raises(ArtifactError, match="was changed"):
+        read_manifest(store, FOLDER)
+
+
 def test_a_stage_refuses_another_manifest_than_its_spec_names(store: FolderStore, manifest: Manifest) -> None:
     digest = manifest_digest(store, FOLDER)
     assert read_manifest(store, FOLDER, digest) == manifest

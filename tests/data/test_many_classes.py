@@ -39,6 +39,13 @@ def test_labels_come_back_from_a_folder(tmp_path: Path) -> None:
             np.testing.assert_array_equal(found[name], values[order])
 
 
+def test_class_counts_are_of_all_classes(tmp_path: Path) -> None:
+    manifest = publish(tmp_path)
+    for name, columns in SPLITS.items():
+        assert manifest.split(name).class_counts == tuple(np.bincount(columns["label"], minlength=300).tolist())
+    assert {shard.class_counts for split in manifest.splits for shard in split.shards} == {()}
+
+
 def test_a_label_that_cannot_be_is_found(tmp_path: Path) -> None:
     manifest, store = publish(tmp_path), open_store(tmp_path)
     path = store.local(f"{FOLDER}/{manifest.split('train').shards[1].file}")

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 from PIL import ExifTags, Image, ImageOps
 
+from podline.data.picture_sandbox import read_picture_file
 from podline.data.pictures import PictureError, picture_of
+from podline.errors import SourceError
 
 PIXELS = cv2.blur(np.random.default_rng(0).integers(0, 256, (30, 50, 3), np.uint8), (9, 9))
 
@@ -101,6 +103,11 @@ def test_what_is_no_picture_is_named(name, change, message):
     with pytest.raises(PictureError, match=message) as caught:
         picture_of(change(data))
     assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    with pytest.raises(SourceError, match=r"gone\.jpg cannot be read: No such file"):
+        read_picture_file(tmp_path / "gone.jpg")
 
 
 @pytest.mark.parametrize("mode", ["P", "RGBA", "I;16", "L"])

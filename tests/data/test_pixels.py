@@ -33,6 +33,12 @@ def test_a_count_that_float32_cannot_hold_does_not_round() -> None:
     assert pixel_sums(images).squares == (4097 * 4099 * 255 * 255,)
 
 
+def test_rows_of_a_larger_array_count_as_well() -> None:
+    block = noise(40, 100)
+    images = block[:, 10:58].reshape(40, 4, 4, 3)
+    assert pixel_sums(images) == pixel_sums(images.copy())
+
+
 def test_mean_and_deviation_are_numpy_s() -> None:
     images = noise(50, 8, 8, 3)
     sums = pixel_sums(images)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -50,6 +51,15 @@ def test_batches_hold_the_examples_asked_for(folder: Path, manifest: Manifest, r
         assert (batch["label"] == whole["label"][indices]).all()
 
 
+def test_an_empty_batch(reader: SplitReader) -> None:
+    batch = reader.gather(np.empty(0, np.int64))
+    assert (batch["image"].shape, batch["label"].shape) == ((0, 32, 32, 3), (0,))
+
+
+def test_fields(reader: SplitReader) -> None:
+    assert list(reader.gather(np.array([1]), ["label"])) == ["label"]
+
+
 @pytest.mark.parametrize("indices", [[-1], [100], [0, 5, 100]])
 def test_a_position_outside_the_split_is_an_error(reader: SplitReader, indices: list[int]) -> None:
     with pytest.raises(IndexError, match="vs 100 examples"):
@@ -63,6 +73,14 @@ def test_locate_leads_to_the_bytes(folder: Path, reader: SplitReader) -> None:
         raw = (folder / file).read_bytes()[byte:]
         assert byte == record * 3126
         assert raw[12 + 22 : 12 + 22 + 3072] == batch["image"][index].tobytes()
+
+
+def test_threads_may_share_a_reader(reader: SplitReader) -> None:
+    whole = reader.gather(np.arange(100))
+    batches = [np.random.default_rng(seed).permutation(100)[:32] for seed in range(64)]
+    with ThreadPoolExecutor(8) as pool:
+        for indices, batch in zip(batches, pool.map(reader.gather, batches), strict=True):
+            assert (batch["image"] == whole["image"][indices]).all()
 
 
 def test_a_shard_or_split_that_is_not_there_is_named(folder: Path, manifest: Manifest) -> None:

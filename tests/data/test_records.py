@@ -127,3 +127,8 @@ def test_wide_labels_are_parsed_by_tensorflow(classes: int) -> None:
 def test_only_a_wide_label_s_width_is_in_a_manifest() -> None:
     fields = layout_of([label_feature("coarse", [""] * 20), label_feature("label", [""] * 300)]).fields
     assert [field.model_dump().get("width") for field in fields] == [None, 2]
+
+
+def test_features_are_in_the_order_of_their_names() -> None:
+    layout = layout_of(LAYOUTS["cifar100"])
+    assert [field.name for field in layout.fields] == ["coarse_label", "image", "label"]

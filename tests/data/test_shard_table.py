@@ -37,6 +37,10 @@ def test_a_table_holds_what_was_put_in(indexed: bool, counts: tuple[int, ...]) -
     assert table != ShardTable.of(shards[:2])
 
 
+def test_a_table_of_no_shards() -> None:
+    assert [*ShardTable.from_json(ShardTable.of([]).to_json())] == []
+
+
 @pytest.mark.parametrize(
     ("second", "said"),
     [(shard(2), "shard 1 is .*-00002-of.* vs .*-00001-of"), (shard(1, indexed=True), "has other facts than")],

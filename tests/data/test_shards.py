@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +20,8 @@ from podline.data.records import Feature, layout_of
 from podline.data.shards import write_shard
 from podline.data.sources.opening import open_source
 from podline.data.sources.source import Source
-from podline.errors import StoreError
+from podline.data.tfrecord import Bytes
+from podline.errors import SourceError, StoreError
 from podline.store import digests
 
 LAYOUT = layout_of([Feature("image", "uint8", (32, 32, 3)), Feature("label", "int64", ())])
@@ -56,6 +59,14 @@ def test_the_file_is_the_same_whatever_the_chunk(
 def test_what_is_known_of_a_shard_survives_json(tmp_path: Path) -> None:
     written = write(tmp_path / "shard")
     assert shards.WrittenShard.model_validate_json(written.model_dump_json()) == written
+
+
+def test_an_error_ends_the_shard(tmp_path: Path) -> None:
+    def fill(_frames: Bytes, start: int) -> Sequence[bytes]:
+        raise SourceError(f"record {start}")
+
+    with pytest.raises(SourceError, match="record 0"):
+        write_shard(tmp_path / "shard", PLAN, LAYOUT, census, fill)
 
 
 def test_a_full_disk_is_one_clear_line() -> None:
@@ -117,3 +128,11 @@ def test_what_travels_is_small_whatever_the_number_of_records_and_shards(tmp_pat
     filler, tables = source.shard_tables(plans, 0, tmp_path, elsewhere=False)
     assert len(pickle.dumps((filler, plans))) < 3_000  # six files' names, above all
     assert max(table.stat().st_size for table in tables) < 2000 * 9 + 500
+
+
+def test_a_file_of_pixels_that_shrinks_is_named(tmp_path: Path, source: Source) -> None:
+    plans = plan_shards("x", {"train": 100}, 3126, shard_bytes=10**9, min_shards=1)
+    filler, tables = source.shard_tables(plans, 0, tmp_path, elsewhere=False)
+    os.truncate(source.splits[0].blocks[2].path, 3072)
+    with pytest.raises(SourceError, match=r"data_batch_3\.bin was changed while it was converted"):
+        filler.filler(plans[0], LAYOUT, next(tables))(LAYOUT.frames(100), 0)

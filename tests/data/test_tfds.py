@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ from small_coco import publish_people
 from small_dataset import publish
 
 from podline.data.reader import SplitReader
-from podline.data.tfds import tfds_files
+from podline.data.tfds import tfds_files, tfds_names
 from podline.documents.manifest import Manifest, dataset_folder
 
 NAMES = {"label": tuple(f"plant {number} été" for number in range(300)), "coarse_label": ("plants", "animals")}
@@ -75,3 +76,10 @@ def test_people_and_images_files_are_read_as_well_as_opened(tmp_path: Path) -> N
                 assert (example[name] == ours[name][index]).all(), name
             # The file's own pixels, as they are before they are put into a square.
             assert example["image"].shape == (*example["size"][::-1], 3)
+
+
+def test_names_are_those_of_the_files(tmp_path: Path) -> None:
+    _folder, manifest = publish_plants(tmp_path)
+    files = tfds_files(manifest, NAMES)
+    assert list(files) == tfds_names(NAMES)
+    assert json.loads(files["dataset_info.json"])["splits"][0]["shardLengths"] == ["7", "8", "8"]

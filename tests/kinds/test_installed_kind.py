@@ -15,14 +15,17 @@ from typing import Any
 import numpy as np
 import pytest
 from several_labels import png
+from small_dataset import seal
 
 from podline import measures
 from podline.beam_jobs.conversion import convert
 from podline.data.reader import open_split
+from podline.data.records import place_of
 from podline.datasets.fingerprint import fingerprint
 from podline.documents.manifest import read_manifest
+from podline.errors import SettingsError
 from podline.kinds.by_example.answered import Answered
-from podline.kinds.table import kind_named
+from podline.kinds.table import kind_named, text_targets
 from podline.progress import silent
 from podline.stages.specs import ConvertSpec
 from podline.store.opening import open_store
@@ -83,6 +86,12 @@ def drawn(folder: Path, count: int = 600, **changed: Any) -> Path:
 def spec_of(root: Path, source: Path) -> ConvertSpec:
     given = {"root": str(root), "dataset": "numbers", "source": str(source), "side": 16, "shard_bytes": 100_000}
     return ConvertSpec.model_validate(given)
+
+
+def test_the_package_is_small() -> None:
+    files = [file for file in PACKAGE.rglob("*") if file.is_file() and file.suffix != ".pyc"]
+    assert len(files) <= MOST_FILES
+    assert sum(len(file.read_text().splitlines()) for file in files) <= MOST_LINES
 
 
 def test_the_page_shows_the_package() -> None:
@@ -155,6 +164,28 @@ def test_every_record_has_the_number_of_its_image(site: Path, tmp_path: Path) ->
     assert not list(store.local(found.folder).glob("*.labels.txt"))
 
 
+def test_a_number_that_cannot_be_is_named_by_its_row(site: Path, podline: Podline, tmp_path: Path) -> None:
+    source = drawn(tmp_path / "raw", 30, n7="tall", n8="nan")
+    told = podline("convert", "numbers", "--source", source, "--side", 16, "--root", tmp_path / "root")
+    assert told.code
+
+
+def test_a_record_whose_number_cannot_be_is_named_with_its_place(
+    site: Path, podline: Podline, stages_here: None, tmp_path: Path
+) -> None:
+    spec = spec_of(tmp_path / "root", drawn(tmp_path / "raw", 90))
+    found, store = convert(spec, silent()), open_store(spec.root)
+    manifest = read_manifest(store, found.folder)
+    shard, frame = manifest.split("train").shards[0], manifest.record_length + 16
+    file = store.local(f"{found.folder}/{shard.file}")
+    content = np.fromfile(file, np.uint8).reshape(-1, frame)
+    content[3, place_of(manifest.field("number"))] = 255
+    content.tofile(file)
+    seal(spec.root, "numbers", found.fingerprint)
+    told = podline("validate", "numbers", "--deep", "--root", spec.root)
+    assert f"record 3, at byte {3 * frame}, has number=nan vs a finite one" in told.err
+
+
 def test_the_code_of_a_kind_s_targets_is_in_the_fingerprint(tmp_path: Path) -> None:
     spec, prints = spec_of(tmp_path / "root", tmp_path), list[str]()
     for number, change in enumerate((("", ""), ("One number", "A number"), ("np.float32", "'f4'"))):
@@ -170,3 +201,8 @@ def test_the_code_of_a_kind_s_targets_is_in_the_fingerprint(tmp_path: Path) -> N
             prints.append(fingerprint(spec, ()))
     kind_named.cache_clear()
     assert prints[0] == prints[1] != prints[2]
+
+
+def test_people_are_not_made_of_texts() -> None:
+    with pytest.raises(SettingsError, match="records of the kind pose are not made of a text for each image"):
+        text_targets("pose")

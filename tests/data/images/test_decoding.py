@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import shutil
 from pathlib import Path
@@ -10,10 +11,15 @@ import numpy as np
 import pytest
 from drawn_images import as_folders, drawn, encoded, images, opened, reasons, records
 
+from podline.data.decoded_rows import PIXELS, rows_of
+from podline.data.images import opening
 from podline.data.images.items import Place
+from podline.data.images.settings import ImagesSettings
 from podline.data.sources import decoding, parser_pool
-from podline.data.sources.decoding import Here, Look, Pictures, Request
-from podline.errors import SourceError, StoreError
+from podline.data.sources.decoding import Here, Look, Pictures, Request, decoder
+from podline.data.sources.source import open_raw
+from podline.errors import ChildKilledError, SourceError, StoreError
+from podline.recipes import datasets
 from podline.sandbox import Limits
 
 BECOMING = Pictures((16, 16, 3), "squeeze")
@@ -54,6 +60,16 @@ def test_a_full_disk_is_no_matter_of_the_source(tmp_path: Path) -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert len(records(opened(folder))) == 60
+
+
+def test_a_part_that_is_written_is_followed_by_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda file, data, start: write(file, data[:100], start))
+    (tmp_path / PIXELS).touch()
+    place = placed(tmp_path, 0, encoded(drawn(1, (16, 16))))
+    decoder(BECOMING)((str(tmp_path / PIXELS), 0, Request(place)))
+    found = rows_of(tmp_path, BECOMING.shape).read(np.array([0]), 16 * 16 * 3)
+    assert np.array_equal(found[0], drawn(1, (16, 16)).ravel())
 
 
 def test_a_member_that_is_gone_is_no_damaged_image(tmp_path: Path) -> None:
@@ -98,3 +114,12 @@ def test_a_damaged_image_is_confirmed_with_higher_limits(tmp_path: Path, monkeyp
     look, damaged = looked_at(tmp_path, encoded(drawn(1)), encoded(drawn(1))[:-30] + bytes(30))
     assert not look.reason
     assert "damaged" in damaged.reason
+
+
+def test_memory_of_another_reader_is_no_matter_of_the_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def read(*_given: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(opening, "open_images", read)
+    with pytest.raises(ChildKilledError, match="out of memory while here is read"):
+        open_raw(datasets.find("images"), "here", ImagesSettings(), tmp_path)

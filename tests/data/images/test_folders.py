@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +13,7 @@ from drawn_images import CLASSES, as_folders, drawn, encoded, images, opened, re
 from PIL import Image, ImageOps
 
 from podline.data.images.layouts.folders import Folders
-from podline.data.images.listing import Files, Found
+from podline.data.images.listing import Files, Found, Names, source_files
 from podline.data.images.opening import ImagesSource
 from podline.data.images.settings import ImagesSettings
 from podline.errors import SourceError
@@ -42,6 +44,13 @@ def test_every_image_of_every_kind_is_read(folder: Path) -> None:
     assert (source.read, sum(source.sizes.values()), reasons(source)) == (60, 60, {})
     assert source.counted == {"turned as EXIF says": 1}
     assert "layout: folders, <class>/; 3 classes" in source.looked_at()[1].notes[0]
+
+
+def test_images_that_are_much_smaller_than_their_squares_are_told(folder: Path) -> None:
+    told = opened(folder, side=96).looked_at()[1].notes[1]
+    assert told.startswith("half of the images are 4")
+    assert told.endswith(" pixels large at most vs side 96: --set conversion.side=48 trains about 4 times as fast")
+    assert "side" not in " ".join(opened(folder, side=64).looked_at()[1].notes)
 
 
 def parts(size: int, smaller: int) -> npt.NDArray[np.float64]:
@@ -183,6 +192,16 @@ def test_split_folders_without_classes_are_no_class_folders(folders: str) -> Non
     assert found(*folders.split()) is None
 
 
+def test_a_parent_folder_is_the_same_source(tmp_path: Path) -> None:
+    folder = split_folders(tmp_path / "parent" / "data set", "test")
+    expected = opened(folder)
+    assert records(opened(folder.parent)) == records(expected)
+    assert opened(folder.parent).files == expected.files
+    shutil.copytree(folder, folder.parent / "more")
+    with pytest.raises(SourceError, match=r"several folders hold splits.*give one of them"):
+        opened(folder.parent)
+
+
 def test_a_class_that_is_not_trained_is_left_out(tmp_path: Path) -> None:
     folder = split_folders(tmp_path / "raw", "test")
     as_folders(folder / "test", {"fish": {"1.png": encoded(drawn(900))}})
@@ -216,6 +235,15 @@ def test_the_same_source_is_decoded_once(folder: Path) -> None:
     assert records(opened(folder)) != records(first)
 
 
+def test_another_size_is_decoded_anew_and_bytes_are_one_file_in_the_manifest(folder: Path) -> None:
+    source = opened(folder)
+    assert [file.name for file in source.files] == ["images"]
+    assert source.files[0].bytes == sum(path.stat().st_size for path in folder.rglob("*.*"))
+    assert opened(folder, side=20).splits[0].image_shape == (20, 20, 3)
+    (folder / "notes.txt").write_text("no image")
+    assert opened(folder).files == source.files
+
+
 def test_too_few_classes_or_images_to_test_on(tmp_path: Path) -> None:
     one = as_folders(tmp_path / "one", {"cat": images()["cat"]})
     with pytest.raises(SourceError, match="is no source of images"):
@@ -226,3 +254,17 @@ def test_too_few_classes_or_images_to_test_on(tmp_path: Path) -> None:
     untested = as_folders(tmp_path / "none", {name: {"1.png": encoded(drawn(at))} for at, name in enumerate("ab")})
     with pytest.raises(SourceError, match="the test split has no image vs 1 at least"):
         opened(untested, test_share=1e-9)
+
+
+def test_a_listing_is_in_the_order_of_names_and_can_be_sent_elsewhere(tmp_path: Path) -> None:
+    names = ["a-b/x", "a/b/c", "a/b.d", "a.e", "b\udcff.png", "日本/q"]
+    for name in names:
+        (tmp_path / "raw" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "raw" / name).write_bytes(b"1" * len(name))
+    files = source_files(tmp_path / "raw", ImagesSettings(), tmp_path)
+    found = pickle.loads(pickle.dumps(files)).asked
+    assert [file.name for file in found] == sorted(names) == [found[at].name for at in range(6)]
+    assert all(Path(file.path).stat().st_size == file.bytes == len(file.name) for file in found)
+    assert [file.name for file in files.ending(".png", ".d")] == ["a/b.d", "b\udcff.png"]
+    by_name = Names(found, lambda file: file.name)
+    assert [by_name.find(name) for name in ("a/b/c", "a/b")] == [[(3, found[3])], []]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import h5py
@@ -70,6 +70,42 @@ def test_it_is_a_choice_and_named_where_nothing_fits(tmp_path: Path) -> None:
         opened(tmp_path / "raw")
     with pytest.raises(SettingsError, match="there is no layout 'hdf'; did you mean 'hdf5'"):
         opened(tmp_path / "raw", layout="hdf")
+
+
+def many_rows(file: h5py.File) -> None:
+    for name, kind in (("images", h5py.vlen_dtype(np.uint8)), ("labels", h5py.string_dtype())):
+        file.create_dataset(name, 10**9, kind, chunks=1000)
+
+
+def large_rows(file: h5py.File) -> None:
+    file.create_dataset("images", (2, 10**10), np.uint8, chunks=(1, 4 * 10**9))
+    file["labels"] = ["a", "b"]
+
+
+def another_file(file: h5py.File) -> None:
+    file["images"] = h5py.ExternalLink("other.h5", "images")
+    file["labels"] = ["a", "b"]
+
+
+@pytest.mark.usefixtures("site")
+@pytest.mark.parametrize(
+    ("make", "problem"),
+    [
+        (many_rows, r"takes more than .* (s of CPU time|MB of memory) to read"),
+        (large_rows, r"takes more than .* MB of memory to read"),
+        (another_file, "holds no data set images of its own"),
+    ],
+)
+def test_a_file_that_claims_too_much_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[h5py.File], None], problem: str
+) -> None:
+    monkeypatch.setenv("PODLINE_PARSE_LIMITS", "0.3")
+    (tmp_path / "raw").mkdir()
+    with h5py.File(tmp_path / "raw/bomb.h5", "w") as file:
+        make(file)
+    with pytest.raises(SourceError, match=rf"bomb\.h5 {problem}") as caught:
+        opened(tmp_path / "raw")
+    assert "\n" not in str(caught.value)
 
 
 def test_a_changed_reader_reads_again(tmp_path: Path, site: Path) -> None:

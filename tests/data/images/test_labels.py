@@ -21,6 +21,7 @@ from podline.errors import SourceError
 pytestmark = pytest.mark.usefixtures("parsed_here")
 
 COUNT = 60
+FLAG = "labels_are_classes"
 
 
 def spread(values: Sequence[Any]) -> list[Any]:
@@ -62,6 +63,12 @@ def table(kind: str) -> Callable[..., Path]:
 
 
 TEXTS = {"csv": table("csv"), "tsv": table("tsv"), "samples": as_samples, "parquet images": as_parquet_images}
+VALUES = {
+    "jsonl": table("jsonl"),
+    "parquet": table("parquet"),
+    "samples": as_samples,
+    "parquet images": as_parquet_images,
+}
 
 
 @pytest.mark.parametrize("kind", TEXTS)
@@ -76,6 +83,13 @@ def test_joined_labels_and_decimals_are_refused_unless_they_are_classes(tmp_path
     with pytest.raises(SourceError, match=r"column 'label' holds decimal numbers, as (0\.5|2\.75).*labels_are_classes"):
         opened(decimal)
     assert len(opened(decimal, labels_are_classes=True).class_names) == 3
+
+
+@pytest.mark.parametrize("kind", VALUES)
+def test_lists_are_refused(tmp_path: Path, kind: str) -> None:
+    folder = VALUES[kind](tmp_path / "raw", label=spread([["cat", "indoor"], ["dog"]]))
+    with pytest.raises(SourceError, match=r"column 'label' holds several labels of an image, as \['cat', 'indoor'\]"):
+        opened(folder)
 
 
 @pytest.mark.parametrize("kind", ["csv", "tsv", "samples", "parquet images"])
@@ -101,6 +115,11 @@ def test_boxes_are_refused(tmp_path: Path, kind: str) -> None:
 def test_usual_names_of_boxes(names: str) -> None:
     with pytest.raises(SourceError, match="boxes"):
         refuse_boxes("a.csv", ["file", "label", *names.split()], ClassesSettings())
+
+
+def test_other_columns_are_no_boxes() -> None:
+    refuse_boxes("a.csv", ["Filename", "Width", "Height", "Roi.X1", "Roi.Y1", "ClassId", "left"], ClassesSettings())
+    refuse_boxes("a.csv", ["file", "label", "x", "y"], ClassesSettings())
 
 
 def check(column: str, *values: Any) -> None:

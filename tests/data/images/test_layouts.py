@@ -103,6 +103,12 @@ def test_a_tables_split_column(tmp_path: Path) -> None:
     assert "tested on valid" in source.looked_at()[1].notes[0]
 
 
+def test_a_group_column_is_read_from_every_layout(tmp_path: Path) -> None:
+    one_group = ["patient 1"] * 60
+    with pytest.raises(SourceError, match=r"the (test|train) split has no image|0 classes with a training image"):
+        opened(table(tmp_path, group=one_group))
+
+
 @pytest.mark.parametrize("name", ["../outside.png", "/etc/passwd", "all/nobody.png", "all", ""])
 def test_a_file_that_cannot_be_read_is_left_out(tmp_path: Path, name: str) -> None:
     folder = table(tmp_path)
@@ -363,6 +369,13 @@ def test_damaged_json_lines(tmp_path: Path, line: str) -> None:
     (folder / "labels.jsonl").write_text(json.dumps({"file_name": "all/000.png", "label": "cat"}) + f"\n{line}\n")
     with pytest.raises(SourceError, match=r"line 2 (is|cannot)|0 classes|1 class"):
         opened(folder)
+
+
+def test_images_of_a_table_may_be_moved_with_it(tmp_path: Path) -> None:
+    folder = table(tmp_path)
+    expected = records(opened(folder))
+    shutil.move(folder, tmp_path / "moved")
+    assert records(opened(tmp_path / "moved")) == expected
 
 
 @pytest.mark.parametrize("layout", ["csv", "webdataset"])

@@ -9,15 +9,19 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 import pytest
-from drawn_images import KINDS, as_folders, drawn, encoded, opened
+from drawn_images import KINDS, as_folders, drawn, encoded, opened, table_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from podline.data.fitting import fitted, shown_size
-from podline.data.images.hashing import BITS
-from podline.data.images.near import DISTANCE, close, near_duplicates
+from podline.data.images.deciding import decide
+from podline.data.images.hashing import BITS, hashes
+from podline.data.images.image_table import Image
+from podline.data.images.near import DISTANCE, close, near_duplicates, near_pairs
 from podline.data.images.opening import ImagesSource
+from podline.data.images.settings import ImagesSettings
 from podline.errors import SourceError
+from podline.kinds.classification.records import ClassTargets
 
 pytestmark = pytest.mark.usefixtures("parsed_here")
 
@@ -65,12 +69,32 @@ def test_other_pictures_are_not_near_whatever_bars_they_have() -> None:
     assert near_of(pictures[:100], pictures[100:]) == []
 
 
+def test_what_has_no_contrast_or_is_thin_is_in_no_pair() -> None:
+    sky = np.full((64, 64, 3), 200, np.uint8)
+    sky[:32] += 3
+    thin = drawn(1, (6, 64))
+    assert near_of([sky, thin], [sky, thin]) == []
+
+
 def test_the_same_shapes_in_another_colour_are_not_near() -> None:
     grey = np.repeat(drawn(1, (64, 64))[..., :1] // 2, 3, axis=2)
     red = grey.copy()
     red[..., 0] = np.minimum(grey[..., 0] + 80, 255)
     assert near_of([red], [grey]) == []
     assert near_of([grey], [grey]) == [(0, 0)]
+
+
+def test_the_nearest_of_several_is_named() -> None:
+    picture = drawn(3, (64, 64))
+    assert near_of([picture], [drawn(4, (64, 64)), CHANGES["brighter"](picture), picture]) == [(0, 2)]
+
+
+def test_a_hash_does_not_depend_on_other_images() -> None:
+    images = np.stack([drawn(number, (48, 48)) for number in range(50)])
+    boxes = np.array([(48, 48), (48, 30), (31, 48)])[np.arange(50) % 3]
+    together = hashes(images.__getitem__, boxes)
+    for at in range(50):
+        assert hashes(images[at : at + 1].__getitem__, boxes[at : at + 1]) == together[at : at + 1]
 
 
 hash_lists = st.lists(st.integers(0, 2**BITS - 1), max_size=60)
@@ -106,6 +130,25 @@ def test_many_hashes_are_compared_in_blocks() -> None:
     far = np.bitwise_count(test[:, np.newaxis] ^ train)
     assert 100 < (far <= 16).sum() < 800
     assert sorted(zip(found.test, found.train, strict=True)) == sorted(zip(*np.nonzero(far <= 16), strict=True))
+
+
+def test_many_equal_hashes_are_found() -> None:
+    found = close(np.full(600, 5, np.uint64), np.full(50_000, 5, np.uint64))
+    assert np.array_equal(found.test, np.repeat(np.arange(600), 8))
+    assert not found.distance.any()
+
+
+def test_a_file_without_pixels_changes_no_pair(tmp_path: Path) -> None:
+    pixels = np.stack([drawn(1, (64, 64))] * 2)
+    images = [
+        Image(split, "cat", split, "", row=row, pixels_sha256=f"{row}" * 64, width=64, height=64)
+        for row, split in enumerate(("train", "test"))
+    ]
+    left_out = Image("notes.txt", None, "train", "", "is no image")
+    table = table_of(tmp_path, [*images, left_out])
+    decide(table, frozenset({"train", "test"}), 0.1, ClassTargets())
+    [pair] = near_pairs(table, pixels.__getitem__, ImagesSettings())
+    assert (pair.train.key, pair.test.key, pair.distance) == ("train", "test", 0)
 
 
 def leaky(folder: Path, near: int, count: int = 40) -> Path:
@@ -171,3 +214,14 @@ def test_two_are_let_pass_in_however_small_a_split(tmp_path: Path) -> None:
     source = source_of(leaky(tmp_path / "raw", near=2, count=4))
     assert len(source.near) == 2
     source.looked_at()
+
+
+def test_the_setting_decodes_nothing_again_and_changes_no_bytes(tmp_path: Path) -> None:
+    first = source_of(leaky(tmp_path / "raw", near=3))
+    assert len(first.near) == 3
+    kept = sorted(tmp_path.glob("work/*/files.json"))
+    second = source_of(tmp_path / "raw", near_share=0.5)
+    assert second.near == first.near
+    assert sorted(tmp_path.glob("work/*/files.json")) == kept
+    assert second.settings.converter() == first.settings.converter()
+    assert "near_share" not in first.settings.model_dump()

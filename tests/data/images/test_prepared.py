@@ -11,6 +11,7 @@ import pytest
 from drawn_images import as_folders, as_prepared, drawn, encoded, images, items, opened, reasons, records
 from gcs_emulator import upload
 
+from podline.data.tfrecord import framed
 from podline.errors import SourceError
 
 pytestmark = pytest.mark.usefixtures("parsed_here")
@@ -131,3 +132,10 @@ def test_one_of_several_features_is_chosen(prepared: Path, tmp_path: Path) -> No
     folder = shutil.copytree(prepared / "one/drawn", tmp_path / "drawn") / VERSION
     features(folder, lambda said: said.update(other=said["image"]))
     assert records(opened(folder, file_column="image")) == records(opened(prepared / "folders"))
+
+
+def test_a_record_that_is_no_example_is_named(prepared: Path, tmp_path: Path) -> None:
+    shard = shutil.copytree(prepared / "one/drawn", tmp_path / "drawn") / VERSION / SHARD
+    shard.write_bytes(framed(b"no example at all") * 40)
+    with pytest.raises(SourceError, match=r"00001-of-00003: record 0 cannot be read as a tf\.train\.Example"):
+        opened(tmp_path / "drawn")

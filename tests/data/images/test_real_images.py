@@ -40,6 +40,19 @@ def test_flowers_whose_lists_name_files_that_are_elsewhere(own: Path, tmp_path: 
     assert (source.class_names[0], len(source.class_names), source.sizes) == ("daisy", 5, {"train": 644, "test": 140})
 
 
+def test_characters_of_many_alphabets(own: Path, tmp_path: Path) -> None:
+    source = source_of(own, "omniglot_small1", tmp_path, channels=1)
+    assert len(source.class_names) == 136
+    assert "Korean/character01" in source.class_names
+    assert sum(source.sizes.values()) + len(source.quarantined) == source.read == 2_720
+
+
+def test_samples_of_another_library(own: Path, tmp_path: Path) -> None:
+    source = source_of(own, "wds", tmp_path)
+    assert source.class_names == tuple("0123456789")
+    assert sum(source.sizes.values()) == 90
+
+
 def test_boxes_are_no_classes(own: Path, tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"columns of boxes .*'xmin', 'ymin'"):
         source_of(own, "bccd", tmp_path, label_column="cell_type", layout="table")

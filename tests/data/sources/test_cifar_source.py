@@ -179,11 +179,12 @@ WRONG_BATCHES: dict[str, tuple[Any, str]] = {
 }
 
 
+@pytest.mark.parametrize("protocol", [0, 2, 5])
 @pytest.mark.parametrize("name", WRONG_BATCHES)
-def test_wrong_batches(tmp_path: Path, name: str) -> None:
+def test_wrong_batches(tmp_path: Path, name: str, protocol: int) -> None:
     content, told = WRONG_BATCHES[name]
     path = tmp_path / "data_batch_3"
-    path.write_bytes(pickle.dumps(content, protocol=2))
+    path.write_bytes(pickle.dumps(content, protocol=protocol))
     with pytest.raises(SourceError) as caught:
         write_batch(path, "CIFAR-10", [Label("label", "labels", class_names.CIFAR10)], tmp_path)
     assert told in str(caught.value)
@@ -206,3 +207,10 @@ def test_wrong_bins(tmp_path: Path) -> None:
     assert "test.bin: coarse_labels[0] is 20 vs 0 to 19" in refused("cifar100", hundred)
     (hundred / "test.bin").write_bytes(rows[:1] + b"\x64" + rows[2:])
     assert "test.bin: fine_labels[0] is 100 vs 0 to 99" in refused("cifar100", hundred)
+
+
+def test_a_source_travels_small(tmp_path: Path) -> None:
+    """What goes to the workers is paths, offsets and labels."""
+    folder = write_cifar10_pickles(tmp_path / "cifar", rows=200)
+    source = open_source("cifar10", str(folder), tmp_path / "work")
+    assert len(pickle.dumps(source)) < 6_000

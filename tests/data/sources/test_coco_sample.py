@@ -9,6 +9,7 @@ import cv2
 import numpy as np
 import pytest
 from coco_files import open_coco
+from pycocotools import mask as masks
 
 from podline.data.sources.coco_sample import write_coco_sample
 from podline.errors import SettingsError
@@ -64,3 +65,11 @@ def test_joints_lie_on_what_was_painted(drawn: Path) -> None:
         if labelled:
             blue, _, red = picture[y, x].astype(int)
             assert (red > blue) == warm
+
+
+def test_a_crowd_is_outlined_as_pycocotools_reads_it(drawn: Path) -> None:
+    document = json.loads((drawn / "annotations" / "person_keypoints_train2017.json").read_bytes())
+    crowd = next(annotation for annotation in document["annotations"] if annotation["iscrowd"])
+    encoded = masks.frPyObjects(crowd["segmentation"], *crowd["segmentation"]["size"])
+    assert masks.area(encoded) == crowd["area"]
+    assert masks.toBbox(encoded).tolist() == crowd["bbox"]

@@ -189,6 +189,14 @@ def test_damaged_pixels_in_the_cache_are_named(tmp_path: Path) -> None:
             squares_of(images, source.rows, 64)
 
 
+def test_a_file_that_is_larger_than_any_image_is_not_read(tmp_path: Path) -> None:
+    CocoFiles("val", 2, 101).write(tmp_path)
+    folder = CocoFiles().write(tmp_path)
+    os.truncate(folder / "train2017" / "000000000003.jpg", 64_000_001)  # of which the disk holds next to nothing
+    found = left_out(opened(folder))
+    assert "has 64,000,001 bytes vs 64,000,000 at most" in found["000000000003.jpg (image 3)"]
+
+
 def test_a_zip_member_that_unpacks_to_more_than_it_says_is_left_out(tmp_path: Path) -> None:
     files = CocoFiles(images=30)
     files.files["000000000002.jpg"] = b"\xff\xd8" + bytes(1_000_000)

@@ -17,7 +17,7 @@ from podline.data.official import RemoteFile, published
 from podline.data.sources import download as downloading
 from podline.data.sources.download import download, fetch_all
 from podline.data.sources.opening import open_source
-from podline.errors import SettingsError, SourceError, SourceUnavailableError, TransientError
+from podline.errors import SettingsError, SourceError, SourceUnavailableError, StoreError, TransientError
 from podline.progress import Reporter, silent
 from podline.recipes import datasets
 
@@ -153,11 +153,24 @@ def test_a_later_call_goes_on_where_an_earlier_one_ended(mirror: Mirror, tmp_pat
     assert (tmp_path / "a.tar.gz").read_bytes() == CONTENT
 
 
+def test_a_whole_part_needs_no_server(mirror: Mirror, tmp_path: Path) -> None:
+    (tmp_path / "a.tar.gz.part").write_bytes(CONTENT)
+    Listener().fetch(mirror, tmp_path)
+    assert (mirror.asked, names_in(tmp_path)) == ([], ["a.tar.gz"])
+
+
 @pytest.mark.parametrize("says_length", [True, False])
 def test_a_server_without_ranges(mirror: Mirror, tmp_path: Path, says_length: bool) -> None:
     mirror.knows_ranges, mirror.says_length, mirror.cuts = False, says_length, [700_000]
     Listener().fetch(mirror, tmp_path)
     assert (tmp_path / "a.tar.gz").read_bytes() == CONTENT
+
+
+def test_a_server_without_ranges_that_always_breaks_off_ends(mirror: Mirror, tmp_path: Path) -> None:
+    mirror.knows_ranges, mirror.cuts = False, [700_000] * 20
+    with pytest.raises(SourceUnavailableError, match="broke off after 700,000"):
+        Listener().fetch(mirror, tmp_path)
+    assert len(mirror.asked) == 4
 
 
 def test_a_busy_server_is_asked_again(mirror: Mirror, tmp_path: Path) -> None:
@@ -216,6 +229,22 @@ def test_a_file_of_another_size_is_not_fetched(mirror: Mirror, tmp_path: Path, s
     assert names_in(tmp_path) == []
 
 
+def test_a_part_longer_than_what_the_server_has(mirror: Mirror, tmp_path: Path) -> None:
+    (tmp_path / "a.tar.gz.part").write_bytes(CONTENT[:5000])
+    mirror.files["a.tar.gz"] = b"z" * 5000
+    with pytest.raises(SourceError, match="has no byte 5,000 vs 1,024,000 bytes"):
+        Listener().fetch(mirror, tmp_path)
+    assert names_in(tmp_path) == []
+
+
+def test_more_than_was_announced(mirror: Mirror, tmp_path: Path) -> None:
+    mirror.files["a.tar.gz"] = CONTENT * 3
+    mirror.knows_ranges = mirror.says_length = False
+    with pytest.raises(SourceError, match="published; what had come was deleted"):
+        Listener().fetch(mirror, tmp_path)
+    assert names_in(tmp_path) == []
+
+
 def test_one_process_at_a_time(mirror: Mirror, tmp_path: Path) -> None:
     import fcntl  # noqa: PLC0415
 
@@ -224,6 +253,23 @@ def test_one_process_at_a_time(mirror: Mirror, tmp_path: Path) -> None:
         with pytest.raises(SourceUnavailableError, match="is being fetched by another process"):
             Listener().fetch(mirror, tmp_path)
     Listener().fetch(mirror, tmp_path)
+
+
+def test_progress_counts_all_files(mirror: Mirror, tmp_path: Path) -> None:
+    small = RemoteFile("b", 3, hashlib.md5(b"abc").hexdigest())  # noqa: S324
+    mirror.files["b"] = b"abc"
+    listener = Listener()
+    listener.fetch(mirror, tmp_path, REMOTE, small)
+    done = [event["done"] for event in listener.events if event["event"] == "progress"]
+    assert done == sorted(done)
+    assert done[-1] == len(CONTENT) + 3
+    assert {event["total"] for event in listener.events if event["event"] == "progress"} == {len(CONTENT) + 3}
+
+
+def test_a_folder_that_cannot_be_made(mirror: Mirror, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError):
+        Listener().fetch(mirror, tmp_path / "file")
 
 
 def test_addresses(tmp_path: Path) -> None:

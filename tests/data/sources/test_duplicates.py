@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 
@@ -40,6 +41,11 @@ def test_images_that_differ_in_planes_or_in_one_bit_stay_apart(tmp_path: Path) -
     assert source.looked_at()[0] is source
 
 
+def test_splits_that_are_apart_stay_as_they_are(tmp_path: Path) -> None:
+    source = source_of(split_of(tmp_path, "train", numbered(1, 2, 2)), split_of(tmp_path, "test", numbered(3, 3)))
+    assert source.looked_at()[0] is source
+
+
 def test_shared_images_are_kept_out_of_training(tmp_path: Path) -> None:
     train = split_of(tmp_path, "train", numbered(*range(100)), numbered(900, 5, 400, 900))
     test = split_of(tmp_path, "test", numbered(*range(1000, 1150)), numbered(*range(800, 950)), numbered(900))
@@ -76,6 +82,26 @@ def test_one_in_a_hundred_is_the_limit(tmp_path: Path) -> None:
     assert "tiny: 4 of the 300 test images are training images as well" in message
     assert "(train_0[1] and test_0[10] are the first) vs 1% at most" in message
     assert "the evaluation would lie inside the training set" in message
+
+
+def test_memory_is_flat(tmp_path: Path) -> None:
+    rows = np.zeros((40_000, 3072), np.uint8)
+    rows[:, :4] = np.arange(40_000, dtype=np.uint32).view(np.uint8).reshape(-1, 4)
+    (tmp_path / "rows").write_bytes(rows.tobytes())
+    del rows
+    block = RowBlock("rows", str(tmp_path / "rows"), 40_000)
+    train = SourceSplit("train", (32, 32, 3), (block,), {"label": np.zeros(40_000, np.uint8)})
+    other = np.full((100, 3072), 255, np.uint8)
+    (tmp_path / "other").write_bytes(other.tobytes())
+    apart = RowBlock("other", str(tmp_path / "other"), 100)
+    test = SourceSplit("test", (32, 32, 3), (apart,), {"label": np.zeros(100, np.uint8)})
+    tracemalloc.start()
+    try:
+        source = source_of(train, test)
+        assert source.looked_at()[0] is source
+        assert tracemalloc.get_traced_memory()[1] < 45_000_000  # of 123 MB
+    finally:
+        tracemalloc.stop()
 
 
 def test_an_image_with_two_labels_is_counted_where_it_is_rare_and_refused_where_it_is_not(tmp_path: Path) -> None:
@@ -118,3 +144,21 @@ def test_an_equal_checksum_is_not_enough() -> None:
     images[3] = images[0]
     crcs = np.zeros(4, np.uint32)  # as if all had the same one
     assert same_images(crcs, lambda positions: images[positions]) == [[0, 3]]
+
+
+def test_only_candidates_are_read() -> None:
+    images = np.random.default_rng(0).integers(0, 256, (500, 48), np.uint8)
+    images[7] = images[300]
+    asked = []
+
+    def read(positions: np.ndarray) -> np.ndarray:
+        asked.extend(positions.tolist())
+        return images[positions]
+
+    same_images(image_crcs(images), read)
+    assert asked == [7, 300]
+
+
+def test_rows_within_frames_are_taken_as_they_are() -> None:
+    frames = np.random.default_rng(0).integers(0, 256, (10, 64), np.uint8)
+    assert (image_crcs(frames[:, 8:56]) == image_crcs(frames[:, 8:56].copy())).all()

@@ -25,7 +25,7 @@ from podline.data.sources.coco_truth import read_truth
 from podline.data.sources.source import open_raw
 from podline.documents.manifest import read_manifest
 from podline.documents.skeleton import COCO, OTHER_SIGMA
-from podline.errors import SettingsError, SourceError
+from podline.errors import PodlineError, SettingsError, SourceError
 from podline.kinds.pose.augmentation import require_fit
 from podline.progress import silent
 from podline.recipes import datasets, registry
@@ -372,3 +372,11 @@ def test_every_joint_of_real_data_is_in_the_records(real_data: Path, tmp_path: P
         pytest.skip(f"no {folder}")
     [file] = folder.glob("*.json")
     assert assert_joints_are_where_they_were(spec_of(tmp_path, folder, 256), json.loads(file.read_text()))
+
+
+def test_real_data_with_nothing_to_learn_is_refused(real_data: Path, tmp_path: Path) -> None:
+    folder = real_data / "own" / "keypoints" / "interhand2.6m"
+    if not folder.is_dir():
+        pytest.skip(f"no {folder}")
+    with pytest.raises(PodlineError, match=r"nothing to learn: .*interhand2.6m_data.json: 4 annotations"):
+        convert(spec_of(tmp_path, folder), silent())

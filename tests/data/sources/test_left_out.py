@@ -8,7 +8,9 @@ import pytest
 from coco_files import CocoFiles, open_coco
 
 from podline.beam_jobs.conversion import convert
-from podline.data.sources.left_out import refuse_left_out
+from podline.data.rows import RowBlock, SourceSplit
+from podline.data.sources.left_out import LeftOut, refuse_left_out
+from podline.data.sources.source import Source
 from podline.datasets.fingerprint import find_converted
 from podline.errors import SourceError
 from podline.progress import silent
@@ -94,3 +96,15 @@ def test_the_limit_holds_for_what_was_converted_before_as_well(tmp_path: Path) -
     assert find_converted(spec, silent()) is None
     with pytest.raises(SourceError, match=r"5 of 40 records of .* 12\.5% vs 10\.0% at most"):
         convert(spec, silent())
+
+
+def test_raw_pixels_have_the_limit_too() -> None:
+    block = RowBlock("rows", "rows", 90)
+    split = SourceSplit("train", (2, 2, 1), (block,), {})
+    source = Source("tiny", ("a",), (), (split,))
+    assert [(part.read, part.reasons.total()) for part in source.left_out] == [(90, 0)]
+    part = LeftOut("records of the train split", 100)
+    for number in range(11):
+        part.add(f"the same image as test_batch[{number}] of the test split")
+    with pytest.raises(SourceError, match=r"11 as the same image as test_batch\[0\] of the test split;"):
+        refuse_left_out("tiny", [part], 0.1)

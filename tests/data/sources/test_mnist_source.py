@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import gzip
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from published import MNIST_NAMES, idx, labels_of, mnist_files, noise, write_mnist
+from published import MNIST_NAMES, idx, labels_of, mnist_files, noise, write_archive, write_mnist
 
 from podline.data.sources.opening import open_source
 from podline.errors import SourceError
@@ -54,6 +55,11 @@ def test_where_torchvision_puts_them(tmp_path: Path) -> None:
     check(tmp_path / "data", tmp_path / "work")
 
 
+def test_in_an_archive(tmp_path: Path) -> None:
+    packed = {f"mnist/{name}.gz": gzip.compress(data) for name, data in mnist_files().items()}
+    check(write_archive(tmp_path / "mnist.tar.gz", packed), tmp_path / "work")
+
+
 GOOD = mnist_files()
 WRONG: dict[str, tuple[int, Callable[[bytes], bytes], str]] = {
     "magic": (0, lambda data: b"\0\0\x0d" + data[3:], "no IDX file of images: magic 0x00000d03 vs 0x00000803"),
@@ -82,6 +88,11 @@ def test_wrong_files(tmp_path: Path, name: str, packed: bool) -> None:
     assert told in message
     assert str(folder / file) in message, "the file that the user gave, not its unpacked copy"
     assert "\n" not in message
+
+
+def test_no_images(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="holds no image"):
+        open_source("mnist", str(write_mnist(tmp_path / "m", content=mnist_files(test=0))), tmp_path / "work")
 
 
 def test_missing_file(tmp_path: Path) -> None:

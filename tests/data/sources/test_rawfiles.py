@@ -153,3 +153,15 @@ def test_a_full_disk(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"cannot write .*one: File too large"):
         made_once(tmp_path, "key", make)
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_a_cache_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError, match="File exists"):
+        made_once(tmp_path / "file", "key", Maker())
+
+
+def test_a_pointer_of_git_lfs_is_no_raw_file(tmp_path: Path) -> None:
+    (tmp_path / "data_batch_1").write_bytes(b"version https://git-lfs.github.com/spec/v1\noid sha256:0123\nsize 1\n")
+    with pytest.raises(SourceError, match=r"data_batch_1 is a Git LFS pointer .* run `git lfs pull`"):
+        raw_file("data_batch_1", tmp_path / "data_batch_1")

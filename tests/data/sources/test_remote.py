@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -97,6 +98,12 @@ def test_a_file_that_changes_after_it_was_looked_at_is_refused_by_name(
     monkeypatch.setattr(remote, "objects_of", lambda _uri: listed)
     with pytest.raises(ArtifactError, match=r"raw/.* is generation \d+ now, and was \d+ at the first look"):
         open_source("cifar10", uri, tmp_path / "work")
+
+
+def test_rows_of_a_copy_are_read_after_another_process_has_used_it(tmp_path: Path, gcs_root: str) -> None:
+    source = open_source("cifar10", upload(write_cifar10_bins(tmp_path / "raw"), f"{gcs_root}raw"), tmp_path / "work")
+    os.utime(source.splits[1].blocks[0].path)  # as the cache does
+    assert len(source.splits[1].read(np.arange(2))["image"]) == 2
 
 
 def test_keypoints_in_a_bucket_are_those_of_a_folder(tmp_path: Path, gcs_root: str) -> None:

@@ -1,18 +1,27 @@
 from __future__ import annotations
 
 import pickle
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from podline.data.rows import SourceSplit
 from podline.data.sources import class_names
+from podline.data.sources.duplicates import same_images, split_crcs
 from podline.data.sources.opening import open_source
 from podline.data.sources.pickles import read_pickle
 from podline.data.sources.sample import FOLDER, write_sample
 from podline.data.sources.shapes import draw
-from podline.errors import SettingsError
+from podline.errors import SettingsError, StoreError
 from podline.store import digests
+
+
+def repeated(split: SourceSplit) -> list[list[int]]:
+    return same_images(split_crcs(split), lambda positions: split.read(positions)["image"])
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +87,12 @@ def test_it_is_a_source(drawn: Path, tmp_path: Path) -> None:
     )
 
 
+def test_no_image_comes_twice(drawn: Path, tmp_path: Path) -> None:
+    source = open_source("sample", str(drawn), tmp_path)
+    assert [repeated(split) for split in source.splits] == [[], []]
+    assert source.looked_at()[0] is source
+
+
 def test_pixels_and_colours_say_nothing(drawn: Path, tmp_path: Path) -> None:
     """A linear model (ridge regression on one-hot labels, half resolution) is near guessing, which is 10 %."""
     train, test = (split.read(np.arange(len(split))) for split in open_source("sample", str(drawn), tmp_path).splits)
@@ -91,6 +106,13 @@ def test_pixels_and_colours_say_nothing(drawn: Path, tmp_path: Path) -> None:
     weights = np.linalg.solve(inputs.T @ inputs + 30 * np.eye(inputs.shape[1]), inputs.T @ np.eye(10)[train["label"]])
     right = ((features(test["image"]) @ weights).argmax(axis=1) == test["label"]).mean()
     assert right < 0.25  # guessing gives 10 % ± 3 % on 400 images
+
+
+def test_figures_stand_out(drawn: Path, tmp_path: Path) -> None:
+    """Every figure differs from its ground: the drawing with the label that it has is not the one with another."""
+    places = np.arange(100)
+    one, other = (draw(0, "train", places, np.full(100, label, np.uint8)).astype(int) for label in (2, 5))
+    assert (np.abs(one - other).max(axis=(1, 2, 3)) > 40).all()
 
 
 def test_drawing_again_changes_nothing(drawn: Path) -> None:
@@ -112,3 +134,31 @@ def test_counts_have_bounds(tmp_path: Path, counts: dict[str, int]) -> None:
     with pytest.raises(SettingsError, match="vs 5 to 500,000"):
         write_sample(tmp_path, **counts)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError):
+        write_sample(tmp_path / "file", train=10, test=5)
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from podline.data.sources import sample
+
+def last():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+sample._meta = last
+sample.write_sample(Path(sys.argv[1]), train=10, test=5)
+"""
+
+
+def test_a_killed_drawing_leaves_nothing_that_looks_whole(tmp_path: Path) -> None:
+    ended = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False)
+    assert ended.returncode == -signal.SIGKILL
+    assert not (tmp_path / FOLDER).exists()
+    assert any(tmp_path.rglob("data_batch_1"))
+    write_sample(tmp_path, train=10, test=5)
+    assert [path.parent for path in tmp_path.rglob("data_batch_1")] == [tmp_path / FOLDER]

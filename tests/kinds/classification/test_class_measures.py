@@ -24,10 +24,11 @@ from podline.intervals import wilson_interval
 from podline.kinds.by_example.measures import figures_of, value_of
 from podline.kinds.classification.guesses import Guesses
 from podline.ledger.ledger import publish
-from podline.measures import Measure
+from podline.measures import Measure, measure_named, shown
 from podline.store.opening import open_store
 
 LABELS = np.array([0, 0, 0, 1, 1, 2])
+TRUE = guesses_of(LABELS, LABELS)
 SAID = guesses_of(LABELS, np.array([0, 0, 1, 1, 0, 1]))
 
 
@@ -82,6 +83,11 @@ def test_a_measure_that_gives_no_number_is_named(value: Any, message: str) -> No
     odd = Measure("odd", "odd", compute=lambda _: value)
     with pytest.raises(SettingsError, match=f"the measure odd.*{message}"):
         value_of(odd, SAID)
+
+
+def test_known_measures_come_first_and_unknown_ones_are_called_by_their_names() -> None:
+    assert [each.label for each in shown(["gone_figure", "loss", "top1"])] == ["accuracy", "loss", "gone figure"]
+    assert measure_named("gone_figure").in_percent is False
 
 
 def test_one_that_cannot_be_loaded_fails_an_evaluation_and_hides_no_other(

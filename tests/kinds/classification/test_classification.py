@@ -83,6 +83,22 @@ def test_the_figures_by_hand() -> None:
     assert other.record == 3
 
 
+def test_classes_by_hand() -> None:
+    logits = np.eye(3, dtype=np.float32)[[0, 2, 1, 0]]
+    first, second, third = tallied((logits, np.array([0, 0, 1, 1])), [4]).per_class(["a", "b", "c"])
+    assert (first.name, first.examples, first.correct, first.predicted) == ("a", 2, 1, 2)
+    assert (second.examples, second.correct, second.predicted) == (2, 1, 1)
+    assert (third.examples, third.predicted) == (0, 1)
+    assert (third.accuracy.value, third.accuracy.low, third.accuracy.high) == (0, 0, 1)
+
+
+def test_equal_logits_prefer_the_lower_class() -> None:
+    logits = np.zeros((7, 7), np.float32)
+    figures = tallied((logits, np.arange(7)), [7]).figures()
+    assert (figures.correct, figures.metrics["top5"].value) == (1, 5 / 7)
+    assert figures.metrics["loss"].value == pytest.approx(math.log(7), rel=1e-15)
+
+
 def test_top5_counts_the_five_best() -> None:
     logits, labels = examples(300, 10)
     figures = tallied((logits, labels), [300]).figures()
@@ -108,6 +124,12 @@ def test_the_most_confident_mistakes_come_first_and_equals_in_order() -> None:
     assert [mistake.record for mistake in mistakes] == [1, 3, 4]
 
 
+def test_logits_far_from_zero_do_not_overflow() -> None:
+    logits = np.array([[3e38, -3e38], [-2e4, -1e4]], np.float32)
+    figures = tallied((logits, np.array([0, 0])), [2]).figures()
+    assert figures.metrics["loss"].value == 5000
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_logits_that_are_not_finite_name_the_record(value: float) -> None:
     logits, labels = examples(10, 3)
@@ -122,3 +144,10 @@ def test_a_label_that_is_no_class_names_the_record(label: int) -> None:
     labels[9] = label
     with pytest.raises(ArtifactError, match=f"record 9: label {label} vs 3 classes"):
         tallied((logits, labels), [4, 4, 2])
+
+
+def test_shapes_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"logits of shape \(4, 3\) vs 4 labels of 5 classes"):
+        ClassificationTally(5).add(*examples(4, 3))
+    with pytest.raises(ValueError, match="no examples were judged"):
+        ClassificationTally(5).figures()

@@ -76,3 +76,9 @@ def test_a_run_is_judged_over_views_beside_what_it_is_judged_by(training: TrainS
     assert (document.trained.correct, document.over_views.correct, document.views) == (plain, averaged, 6)
     assert result.metrics == document.trained.metrics
     assert f"accuracy over 6 views {averaged / TEST:.1%}".replace("%", " %") in "\n".join(result.lines())
+
+
+def test_views_are_no_part_of_a_runs_name_and_an_evaluation_of_its_own(training: TrainSpec) -> None:
+    without = training.model_copy(update={"recipe": RECIPE.changed(task=ClassificationSettings())})
+    assert without.run == training.run
+    assert without.digest() == training.digest()

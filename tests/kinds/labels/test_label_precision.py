@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from podline.kinds.labels.precision import average_precision, best_threshold, f1
+from podline.kinds.labels.precision import average_precision, best_threshold, f1, mean_of
 
 Answers = tuple[npt.NDArray[np.bool_], npt.NDArray[np.float32]]
 
@@ -66,6 +66,14 @@ def test_an_influence_is_what_a_weight_does(seed: int) -> None:
             assert found.influence[image] == pytest.approx(rise / more, abs=1e-5)
 
 
+def test_f1_over_several_labels_counts_all_answers() -> None:
+    labels, named = (np.random.default_rng(seed).random((50, 4)) < 0.3 for seed in (1, 2))
+    found = f1(labels, named)
+    assert found.value == pytest.approx(f1_of(labels.ravel(), named.ravel()))
+    assert found.influence.shape == (50,)
+    assert found.influence.sum() == pytest.approx(0, abs=1e-12)
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_no_threshold_has_a_higher_f1(seed: int) -> None:
     labels, scores = answers(seed)
@@ -92,3 +100,10 @@ def test_a_perfect_figure_has_the_interval_of_its_positives() -> None:
     metric = average_precision(labels, labels * 1.0).metric()
     assert (metric.value, metric.high) == (1.0, 1.0)
     assert metric.low == pytest.approx(0.4385, abs=1e-4), "Wilson's of 3 of 3"
+
+
+def test_the_mean_of_figures_has_their_mean_influence() -> None:
+    several = [average_precision(*answers(seed)) for seed in range(3)]
+    mean = mean_of(several)
+    assert mean.value == pytest.approx(np.mean([each.value for each in several]))
+    assert mean.variance < max(each.variance for each in several)

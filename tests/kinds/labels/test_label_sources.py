@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
-from several_labels import LAYOUTS, Labelled, as_files, as_json_lines, drawn, png
+from several_labels import LAYOUTS, Labelled, as_files, as_json_lines, as_rows, drawn, mosaics, png
 
 from podline.data.images.opening import ImagesSource, open_images
 from podline.data.images.settings import ClassesSettings
@@ -20,6 +21,8 @@ from podline.errors import SourceError
 from podline.kinds.labels.data_sets import LabelledImages
 from podline.kinds.labels.records import LabelTargets
 from podline.recipes import datasets
+
+REAL = Path(os.environ.get("PODLINE_REAL_DATA", "../shared/data")) / "cifar10/cifar-10-batches-py"
 
 
 def opened(folder: Path, **settings: Any) -> ImagesSource:
@@ -54,6 +57,15 @@ def test_every_layout_gives_every_image_its_labels(tmp_path: Path) -> None:
         assert (source.class_names, source.sizes) == (("blue", "green", "red"), {"train": 80, "test": 40})
         content.add(source.files[0].sha256)
     assert len(content) == 1, "the fingerprint does not depend on the layout"
+
+
+@pytest.mark.skipif(not REAL.exists(), reason="PODLINE_REAL_DATA has no CIFAR-10")
+def test_real_images_keep_their_labels(tmp_path: Path) -> None:
+    images = mosaics(REAL, 120, 60)
+    as_rows(tmp_path / "rows", images)
+    found = opened(tmp_path / "rows", side=64)
+    assert labels_of(found) == expected(images)
+    assert len(found.class_names) == 10
 
 
 def test_numbers_of_a_list_are_the_names_in_parquets_metadata(tmp_path: Path) -> None:

@@ -33,6 +33,11 @@ def test_people_become_results_in_the_images_own_pixels():
     assert json.loads(json.dumps(result)) == result
 
 
+def test_nobody_is_no_results():
+    nobody = People(np.zeros((0, 18, 3), np.float32), np.zeros(0, np.float32))
+    assert people_to_results(nobody, 1, LetterBox(10, 10, 368), COCO) == []
+
+
 @pytest.mark.parametrize(
     ("results", "message"),
     [
@@ -70,3 +75,11 @@ def test_truth_that_cannot_be_is_refused_by_name(truth, message, tmp_path):
         read_truth(path)
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_files_that_are_not_there_or_not_json(tmp_path):
+    with pytest.raises(SourceError, match=r"none\.json: cannot be read: No such file"):
+        read_truth(tmp_path / "none.json")
+    (tmp_path / "cut.json").write_text('[{"image_id": 1')
+    with pytest.raises(SourceError, match=r"cut\.json: not JSON: "):
+        read_truth(tmp_path / "cut.json")

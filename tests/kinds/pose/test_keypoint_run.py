@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import cv2
@@ -16,6 +17,7 @@ from podline.beam_jobs.conversion import convert
 from podline.data.sources.coco_truth import truth_name
 from podline.documents.manifest import read_manifest
 from podline.evaluation.evaluate import evaluate
+from podline.evaluation.predicting import run as predict
 from podline.kinds.pose.document import PoseEvaluation
 from podline.kinds.pose.settings import PoseSettings
 from podline.kinds.table import read_evaluation
@@ -24,6 +26,7 @@ from podline.recipes.durations import Duration
 from podline.reporting.report import report
 from podline.stages.from_recipe import evaluation_spec, training_spec
 from podline.stages.specs import ConvertSpec, ReportSpec
+from podline.stages.tools import PredictSpec
 from podline.store.contract import Store
 from podline.store.opening import open_store
 from podline.training.train import train
@@ -100,3 +103,20 @@ def test_its_joints_are_on_the_page(run: tuple[Store, str, str]) -> None:
     page = store.read_bytes(f"{folder}/report.html").decode()
     assert all(joint in page or joint.replace("_", " ") in page for joint in JOINTS)
     assert "shoulder" not in page
+
+
+def test_its_pages_and_pictures_name_no_people(run: tuple[Store, str, str], tmp_path: Path) -> None:
+    store, dataset, folder = run
+    assert read_manifest(store, dataset).skeleton.category == "fly"
+    for name in ("report.html", "report.md"):
+        page = store.read_bytes(f"{folder}/{name}").decode()
+        assert "for fly keypoints on the test split" in page
+        # Names stay: of figures in evaluation.json, of a file, of a setting.
+        words = re.sub(r"people-test\.json|max_people|base64,[^\"]*", "", page)
+        assert not re.findall(r"(?i)(?<![^\W_])(?:people|person|nobody|who|whom)(?![^\W_])", words)
+    picture = tmp_path / "fly.png"
+    cv2.imwrite(str(picture), np.zeros((SIDE, SIDE, 3), np.uint8))
+    root, out = store.uri, str(tmp_path / "out")
+    spec = PredictSpec(root=root, run=folder.removeprefix("runs/"), images=(str(picture),), out=out)
+    [found] = predict(spec, silent()).pictures
+    assert re.search(r": \d+ instances? → ", found.line())

@@ -64,6 +64,13 @@ def test_intervals_hold_the_figure_and_narrow_with_more_images():
     assert 0 < narrow.high - narrow.low < 0.6 * (wide.high - wide.low)
 
 
+def test_the_same_seed_gives_the_same_intervals():
+    truth = random_truth(2)
+    evaluation = judged(truth, random_results(truth, 2))
+    assert figures_within(evaluation, draws=50) == figures_within(evaluation, draws=50)
+    assert figures_within(evaluation, draws=50) != figures_within(evaluation, draws=50, seed=1)
+
+
 def test_no_results_are_zero_within_zero_and_nobody_is_no_figure():
     person = annotation(1, 7, np.full((17, 3), 2) + np.arange(17)[:, None] * [6, 6, 0])
     truth = {"images": [{"id": 7}], "annotations": [person], "categories": CATEGORIES}

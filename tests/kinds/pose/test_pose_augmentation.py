@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from podline.data.keypoints import mirrored
 from podline.documents.manifest import Manifest
@@ -17,6 +18,7 @@ from podline.kinds.pose.augmentation import (
     affine_maps,
     augmented,
     draw_colours,
+    draw_maps,
     moved_boxes,
     moved_images,
     moved_joints,
@@ -160,6 +162,12 @@ def test_joints_that_leave_the_image_are_not_labelled():
     assert joints[:4].tolist() == [[32, 5, 2], [0, 0, 0], [63, 5, 1], [0, 0, 0]]
 
 
+def test_boxes_are_cut_at_the_border_and_empty_ones_stay_empty():
+    boxes = np.float32([[[10, 20, 30, 8], [0, 0, 0, 0], [40, 0, 24, 64]]])
+    right = moved_boxes(boxes, one_map(shift=(32, 0))[0], SIDE)[0]
+    assert right.tolist() == [[42, 20, 22, 8], [0, 0, 0, 0], [0, 0, 0, 0]]
+
+
 def test_an_example_depends_on_seed_epoch_and_id_only():
     arrays = batch(6)
     ids = np.array([3, 141, 59, 26, 5, 35])
@@ -180,6 +188,30 @@ def test_the_given_arrays_stay_as_they_are():
     assert {key: (values.shape, values.dtype) for key, values in changed.items()} == {
         key: (values.shape, values.dtype) for key, values in arrays.items()
     }
+
+
+def test_draws_fill_their_ranges():
+    ids = np.arange(4000)
+    maps, flips = draw_maps(Chance(0, 0, ids), STRONG, SIDE)
+    scales = np.sqrt(np.abs(np.linalg.det(maps[..., :2])))
+    angles = np.degrees(np.arctan2(-maps[:, 0, 1], maps[:, 1, 1]))
+    assert 0.47 < flips.mean() < 0.53
+    assert (np.linalg.det(maps[..., :2]) < 0).tolist() == flips.tolist()
+    assert 0.5 <= scales.min() < 0.51
+    assert 1.48 < scales.max() <= 1.5
+    assert np.median(scales) == pytest.approx(np.sqrt(0.5 * 1.5), abs=0.03)
+    assert -40 <= angles.min() < -39.5
+    assert 39.5 < angles.max() <= 40
+    centre = (SIDE - 1) / 2
+    shifts = maps[..., :2] @ [centre, centre] + maps[..., 2] - centre
+    assert np.abs(shifts).max() == pytest.approx(0.2 * SIDE, rel=0.01)
+    assert abs(np.corrcoef(shifts.T)[0, 1]) < 0.05
+
+
+def test_flips_do_not_shift_when_other_draws_are_switched_on():
+    ids = np.arange(100)
+    alone = draw_maps(Chance(0, 0, ids), PoseAugmentationSettings(flip=True), SIDE)[1]
+    assert alone.tolist() == draw_maps(Chance(0, 0, ids), STRONG, SIDE)[1].tolist()
 
 
 def test_a_smaller_image_has_its_people_and_masks_in_the_same_places():
@@ -213,3 +245,8 @@ def test_colours_are_cut_not_wrapped():
     matrix = np.concatenate([np.eye(3), np.full((3, 1), 50.0)], axis=1)[None]
     assert (recoloured(bright, matrix) == 255).all()
     assert (recoloured(255 - bright, matrix * [1, 1, 1, -1]) == 0).all()
+
+
+def test_scales_in_the_wrong_order_are_refused():
+    with pytest.raises(ValidationError, match=r"smallest=1\.2 vs largest=1\.0"):
+        PoseAugmentationSettings(smallest=1.2)

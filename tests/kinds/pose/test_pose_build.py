@@ -37,6 +37,19 @@ def test_it_answers_by_the_stages_names_in_their_order(settings):
     assert {output.dtype for output in model.output.values()} == {"float32"}
 
 
+def test_answers_start_near_zero():
+    answers = build()(examples()[0], training=True)
+    assert all(0 < np.abs(answer).max() < 0.5 for answer in answers.values())
+
+
+def test_dropout_acts_in_training_only():
+    model, images = build(), examples()[0]
+    first, second = (model(images, training=True)["stage1_paf"] for _ in range(2))
+    assert (np.asarray(first) != np.asarray(second)).any()
+    first, second = (model(images, training=False)["stage1_paf"] for _ in range(2))
+    assert np.asarray(first).tobytes() == np.asarray(second).tobytes()
+
+
 def test_every_variable_learns():
     """Kernels, batch norms with their moving averages: one step on the sum of all stages' losses moves all of them."""
     model = build()
@@ -49,6 +62,20 @@ def test_every_variable_learns():
     optimizer.apply(tape.gradient(loss, [v.value for v in model.trainable_variables]), model.trainable_variables)
     still = {variable.path for variable in model.variables if np.array_equal(before[variable.path], variable.numpy())}
     assert still == set()
+
+
+def test_the_first_stage_has_a_loss_of_its_own_and_the_last_reaches_back():
+    model = build()
+    images, targets = examples()
+    first = model.get_layer("stage1_paf").trainable_variables
+    stem = model.get_layer("stem_conv").trainable_variables
+    last = model.get_layer("stage3_heatmap").trainable_variables
+    for stage, reached, untouched in (("stage1_paf", stem, last), ("stage3_heatmap", first, [])):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(stage_losses(model(images, training=True), targets)[stage])
+        gradients = tape.gradient(loss, [variable.value for variable in [*reached, *untouched]])
+        assert all(np.asarray(gradient).any() for gradient in gradients[: len(reached)])
+        assert gradients[len(reached) :] == [None] * len(untouched)
 
 
 def test_l2_is_on_the_named_layers_only():

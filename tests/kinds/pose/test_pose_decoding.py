@@ -74,10 +74,20 @@ def test_a_person_scores_the_share_of_joints_that_were_found():
     assert half.scores.tolist() == pytest.approx([10 / 18], abs=1e-3)
 
 
+def test_people_side_by_side():
+    people = [person(scale=0.5, shift=(shift, shift / 4)) for shift in (-50, 0, 50)]
+    agree(decoded(*people), *people)
+
+
 def test_crossed_arms_of_two_people_stay_theirs():
     left = person(scale=0.8, shift=(-40, 0), left_elbow=(150, 64), left_wrist=(190, 96))
     right = person(scale=0.8, shift=(40, 0), right_elbow=(34, 94), right_wrist=(-6, 64))
     agree(decoded(left, right), left, right)
+
+
+def test_a_person_in_front_of_another():
+    behind, front = person(), person(scale=0.6, shift=(29, 17))
+    agree(decoded(behind, front), behind, front, within=0.2)
 
 
 def test_wrists_stay_on_their_side():
@@ -86,6 +96,11 @@ def test_wrists_stay_on_their_side():
     assert decoded(away).poses[0, COCO.index["right_wrist"], 0] == pytest.approx(130, abs=0.05)
     mirror_image = decoded(mirrored(facing, SIDE, COCO)).poses[0]
     assert mirror_image[COCO.index["right_wrist"], 0] == pytest.approx(SIDE - 1 - 130, abs=0.05)
+
+
+def test_arms_that_cross_on_ones_own_body_stay_on_their_side():
+    crossed = person(right_wrist=(120, 90), left_wrist=(64, 90))
+    agree(decoded(crossed), crossed)
 
 
 @pytest.mark.parametrize(
@@ -147,6 +162,26 @@ def test_equal_cells_are_one_peak(plateau):
     assert min(rows) - 0.5 <= peaks.places[0, 1] <= max(rows) + 0.5
 
 
+def test_a_map_that_is_the_same_everywhere_has_one_peak_at_most():
+    peaks = find_peaks(np.full((1, 6, 6, 18), 0.7, np.float32), SETTINGS)
+    assert np.bincount(peaks.joints, minlength=18).tolist() == [1] * 18
+
+
+def test_the_refined_peak_stays_in_its_cell():
+    rng = np.random.default_rng(1)
+    heatmaps = rng.uniform(-0.5, 1.2, (2, 9, 9, 18)).astype(np.float32)
+    peaks = find_peaks(heatmaps, SETTINGS)
+    cells = np.rint(peaks.places).astype(int)
+    near = [
+        heatmaps[image, max(y - 1, 0) : y + 2, max(x - 1, 0) : x + 2, joint].max()
+        for image, joint, (x, y) in zip(peaks.images, peaks.joints, cells, strict=True)
+    ]
+    assert (np.array(near) > SETTINGS.peak_threshold).all()
+    assert (peaks.places >= -0.5).all()
+    assert (peaks.places <= 8.5).all()
+    assert (peaks.heights <= 1).all()
+
+
 def peaks_of(*joints, places=None):
     count = len(joints)
     return Peaks(
@@ -165,6 +200,12 @@ def links_of(*links):
 def test_the_stronger_link_wins():
     peaks = peaks_of("neck", "nose", "nose")
     assert assemble(peaks, links_of((0, 1, 0.5), (0, 2, 0.9))) == [[0, 2], [1]]
+
+
+def test_of_equal_links_the_first_wins():
+    peaks = peaks_of("neck", "nose", "nose")
+    assert assemble(peaks, links_of((0, 1, 0.5), (0, 2, 0.5))) == [[0, 1], [2]]
+    assert assemble(peaks, links_of((0, 2, 0.5), (0, 1, 0.5))) == [[0, 2], [1]]
 
 
 def test_a_person_has_no_joint_twice():
@@ -189,6 +230,12 @@ def test_a_fragment_goes_to_the_nearest_person_that_lacks_it():
     # The second wrist is nearer to the first person than to the second, but one that has a wrist gets no other.
     assert with_fragments(peaks, [[0, 1, 2, 6], [3, 4]], [[5]], 5.0)[1] == [3, 4, 5]
     assert with_fragments(peaks, [[0, 1, 2, 6]], [[5]], 5.0) == [[0, 1, 2, 6]]
+
+
+def test_a_fragment_out_of_reach_is_nobodys():
+    peaks = peaks_of("neck", "nose", "right_wrist", places=[(0, 10), (0, 0), (5.1, 10)])
+    assert with_fragments(peaks, [[0, 1]], [[2]], 0.5) == [[0, 1]]
+    assert with_fragments(peaks, [[0, 1]], [[2]], 0.52) == [[0, 1, 2]]
 
 
 def test_every_limb_alone_joins_its_joints():

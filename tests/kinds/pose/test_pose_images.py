@@ -43,6 +43,10 @@ def test_people_who_do_not_count_and_those_who_find_them():
     assert (figures.people, figures.found, figures.false_alarms) == (1, 1, 0)
 
 
+def test_no_results():
+    assert [image.quality for image in by_image(evaluation([]), 0.5)] == [0, 0, 0]
+
+
 def images(*qualities):
     return [
         ImageFigures(image_id=number, people=1, found=0, false_alarms=0, quality=quality)

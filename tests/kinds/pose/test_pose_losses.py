@@ -45,6 +45,12 @@ def test_losses_are_the_definition(emphasis):
             assert float(loss[example]) == pytest.approx((squares * weights).sum() / weights.sum(), rel=1e-5)
 
 
+def test_a_perfect_answer_costs_nothing():
+    targets = random_targets()
+    losses = stage_losses({"stage1_paf": targets.pafs, "stage2_heatmap": targets.heatmaps}, targets)
+    assert [np.asarray(loss).tolist() for loss in losses.values()] == [[0, 0], [0, 0]]
+
+
 def test_what_is_ignored_has_no_influence_and_no_gradient():
     targets, answers = random_targets(), random_answers()
     ignored = np.asarray(targets.weights) == 0

@@ -84,6 +84,41 @@ def test_islands_are_found_a_cell_away_but_not_three():
         assert measured(shifted, drawn.pafs, drawn)["stage2_heatmap/island_recall"] == recall
 
 
+def test_one_of_four_joints_is_missed():
+    drawn = targets()
+    heatmaps = np.array(drawn.heatmaps)
+    heatmaps[1, ..., COCO.index["left_wrist"]] = 0
+    assert measured(heatmaps, drawn.pafs, drawn)["stage2_heatmap/island_recall"] == pytest.approx(3 / 4)
+
+
+def test_a_blur_without_a_peak_finds_no_island():
+    drawn = targets()
+    ramp = np.broadcast_to(np.linspace(0.5, 2, CELLS, dtype=np.float32)[None, None, :, None], drawn.heatmaps.shape)
+    found = measured(ramp, drawn.pafs, drawn)
+    assert found["stage2_heatmap/recall"] == 1
+    assert found["stage2_heatmap/island_recall"] == 0
+
+
+def test_a_field_that_points_the_wrong_way_recalls_nothing():
+    drawn = targets()
+    found = measured(drawn.heatmaps, -drawn.pafs, drawn)
+    assert found["stage1_paf/magnitude"] == pytest.approx(1)
+    assert found["stage1_paf/recall"] == found["stage1_paf/island_recall"] == 0
+
+
+def test_sums_of_parts_are_those_of_the_whole():
+    drawn = targets()
+    answers = {"stage1_paf": 0.3 * drawn.pafs, "stage2_heatmap": 0.7 * drawn.heatmaps}
+    whole = stage_sums(answers, drawn)
+    for place in range(2):
+        part = slice(place, place + 1)
+        alone = stage_sums(
+            {name: answer[part] for name, answer in answers.items()}, type(drawn)(*(t[part] for t in drawn))
+        )
+        for name, value in alone.items():
+            np.testing.assert_allclose(value[0], whole[name][place], rtol=1e-5)
+
+
 def test_nothing_that_counts_is_zero_not_nan():
     drawn = targets(ignored=255)
     found = measured(drawn.heatmaps, drawn.pafs, drawn)

@@ -74,6 +74,28 @@ def test_targets_are_the_definition_cell_by_cell(seed):
     np.testing.assert_allclose(pafs, expected_pafs, atol=1e-5)
 
 
+def test_a_joint_at_a_cells_centre_is_exactly_one_there():
+    heatmaps, _, _ = targets([pose(left_knee=(19.5, 43.5))])
+    assert heatmaps[5, 2, COCO.index["left_knee"]] == 1
+    assert np.argmax(heatmaps) == np.ravel_multi_index((5, 2, COCO.index["left_knee"]), heatmaps.shape)
+    assert not np.delete(heatmaps, COCO.index["left_knee"], axis=-1).any()
+
+
+def test_no_people_no_maps():
+    heatmaps, pafs, weights = targets(np.zeros((4, 18, 3)))
+    assert not heatmaps.any()
+    assert not pafs.any()
+    assert (weights == 1).all()
+
+
+def test_empty_places_between_people_change_nothing():
+    poses = some_people(2)
+    apart = np.zeros((5, 18, 3), np.float32)
+    apart[[1, 3]] = poses
+    for given, spread in zip(targets(poses), targets(apart), strict=True):
+        assert given.tobytes() == spread.tobytes()
+
+
 def test_an_image_does_not_depend_on_its_batch():
     poses = np.stack([some_people(3, seed) for seed in range(3)])
     together = pose_targets(poses, np.zeros((3, CELLS, CELLS), np.uint8), SIDE, SETTINGS, COCO)
@@ -103,6 +125,16 @@ def test_gradients_are_finite_everywhere():
     assert not gradient[0, 4].any()
 
 
+def test_crossing_limbs_keep_their_directions():
+    across = pose(left_elbow=(3.5, 27.5), left_wrist=(59.5, 27.5))
+    down = pose(left_elbow=(27.5, 3.5), left_wrist=(27.5, 59.5))
+    _, pafs, _ = targets([across, down])
+    channel = 2 * COCO.limbs.index(("left_elbow", "left_wrist"))
+    assert pafs[3, 0, channel : channel + 2].tolist() == [1, 0]
+    assert pafs[6, 3, channel : channel + 2].tolist() == [0, 1]
+    assert np.linalg.norm(pafs[3, 3, channel : channel + 2]) == 1
+
+
 def test_weights_are_the_share_that_counts():
     ignored = np.zeros((1, 2 * CELLS, 2 * CELLS), np.uint8)
     ignored[0, 0, 0] = ignored[0, 4, 4:6] = 255
@@ -125,6 +157,15 @@ def test_mirrored_people_have_mirrored_targets_of_the_other_side():
         source = places.index(other if turns == 1 else other[::-1])
         np.testing.assert_allclose(mirror_pafs[..., 2 * limb], -turns * pafs[:, ::-1, 2 * source], atol=1e-5)
         np.testing.assert_allclose(mirror_pafs[..., 2 * limb + 1], turns * pafs[:, ::-1, 2 * source + 1], atol=1e-5)
+
+
+def test_shapes_are_known_in_a_graph():
+    draw = tf.function(lambda poses, ignored: pose_targets(poses, ignored, SIDE, SETTINGS, COCO))
+    traced = draw.get_concrete_function(
+        tf.TensorSpec((4, 5, len(COCO.joints), 3), tf.float32), tf.TensorSpec((4, CELLS, CELLS), tf.uint8)
+    )
+    shapes = [tuple(shape) for shape in traced.output_shapes]
+    assert shapes == [(4, CELLS, CELLS, 18), (4, CELLS, CELLS, 40), (4, CELLS, CELLS, 1)]
 
 
 def test_compiled_targets_are_the_same():

@@ -14,7 +14,7 @@ from podline.data.reader import open_split
 from podline.data.sources.coco_truth import read_truth
 from podline.documents.manifest import dataset_folder
 from podline.documents.skeleton import COCO
-from podline.errors import DivergenceError
+from podline.errors import ArtifactError, DivergenceError
 from podline.evaluation.forward import News
 from podline.input.pipeline import EvaluationInput
 from podline.kinds.pose.document import MAPS, SEEN, people_name
@@ -23,7 +23,7 @@ from podline.kinds.pose.maps import maps_from_bytes
 from podline.kinds.pose.network import build_pose_model
 from podline.kinds.pose.oks import evaluate_results
 from podline.kinds.pose.settings import DecodingSettings
-from podline.progress import silent
+from podline.progress import Reporter, silent
 from podline.stages.specs import EvaluateSpec
 from podline.store.opening import open_store
 
@@ -89,6 +89,19 @@ def test_every_image_of_the_split_is_judged_by_the_sources_annotations(dataset, 
     assert sum(joint.labelled for joint in document.joints) == sum(person["num_keypoints"] for person in counted)
 
 
+def test_people_are_results_of_coco_in_the_images_own_pixels(dataset, verdict):
+    sizes = {image["id"]: (image["width"], image["height"]) for image in truth(dataset)["images"]}
+    assert verdict.people
+    for person in verdict.people:
+        x, y, score = np.reshape(person["keypoints"], (-1, 3)).T
+        width, height = sizes[person["image_id"]]
+        assert width > POSES.side
+        assert ((x[score > 0] > -20) & (x[score > 0] < width + 20)).all()
+        assert ((y[score > 0] > -20) & (y[score > 0] < height + 20)).all()
+    assert max(max(person["keypoints"][0::3]) for person in verdict.people) > POSES.side
+    assert json.loads(json.dumps(verdict.people)) == verdict.people
+
+
 def test_better_than_an_untrained_network_and_than_guessing(verdict):
     document = verdict.document
     assert document.untrained.metrics["ap"].value == 0
@@ -107,6 +120,16 @@ def test_the_threshold_is_chosen_on_images_that_were_trained_on(dataset, verdict
     assert threshold.seen.score == evaluate_results(seen, verdict.seen_people).score_threshold
     assert threshold.judged.score == threshold.seen.score
     assert threshold.judged.people == verdict.document.trained.people
+
+
+def test_pictures_and_maps(dataset, verdict):
+    document = verdict.document
+    best, worst = document.pictures.best, document.pictures.worst
+    assert min(image.quality for image in best) >= max(image.quality for image in worst)
+    assert document.maps_of == document.pictures.median[0].image_id
+    for answered, wanted in zip(verdict.maps[:2], verdict.maps[2:], strict=True):
+        assert np.abs(answered - wanted).max() == 0
+        assert wanted.max() > 0.5
 
 
 def test_nobody_found_is_said_and_crashes_nothing(dataset):
@@ -130,6 +153,17 @@ def test_fitting_what_was_seen_and_nothing_else_is_said_as_well(dataset):
     assert document.learned
     assert not document.better_than_guessing
     assert "it has seen too few" in document.verdict()
+
+
+def test_the_training_split_can_be_judged_and_is_looked_at_once(dataset):
+    told = []
+    reporter = Reporter("evaluate", lambda event: told.append((event["done"], event["total"])))
+    found = judged(dataset, nothing, perfect, reporter, split="train")
+    images = len(truth(dataset, "train")["images"])
+    assert found.document.trained == found.document.seen
+    assert found.people == found.seen_people
+    assert found.document.trained.images == images
+    assert told[-1] == (2 * images, 2 * images)
 
 
 @pytest.mark.parametrize("batch_size", [1, 4, 50])
@@ -161,3 +195,12 @@ def test_answers_that_are_no_numbers_name_the_image(dataset):
 
     with pytest.raises(DivergenceError, match=r"image \d+: the network's answers are not finite"):
         judged(dataset, nothing, broken)
+
+
+def test_a_data_set_without_truth_is_to_be_converted_again(dataset):
+    store, manifest = dataset
+    without = manifest.model_copy(
+        update={"splits": tuple(split.model_copy(update={"truth": None}) for split in manifest.splits)}
+    )
+    with pytest.raises(ArtifactError, match="no truth to judge people by; convert the data again"):
+        judge_answers(case_of(evaluate_spec(dataset), RECIPE, store, without), nothing, perfect)

@@ -71,6 +71,26 @@ def test_limbs_between_the_sides_are_on_neither():
     assert at(with_skeletons(grey(), facing(), COCO), x, y) == RIGHT
 
 
+def test_joints_that_were_not_found_are_not_drawn():
+    pose = facing()
+    pose[0, COCO.index["left_wrist"]] = 0
+    before = grey()
+    picture = with_skeletons(before, pose, COCO)
+    assert at(picture, *facing()[0, COCO.index["left_wrist"], :2]) == (90, 90, 90)
+    assert at(picture, 0, 0) == (90, 90, 90)
+    assert (before == 90).all()
+    nobody = np.zeros((0, 18, 3), np.float32)
+    assert np.array_equal(with_skeletons(before, nobody, COCO), before)
+    assert np.array_equal(with_skeletons(before, np.zeros((1, 18, 3), np.float32), COCO), before)
+
+
+def test_a_picture_is_enlarged_before_it_is_drawn_on():
+    picture = with_skeletons(grey(), facing(), COCO, scale=1.5)
+    assert picture.shape == (600, 600, 3)
+    x, y, _ = facing()[0, COCO.index["left_ankle"]]
+    assert at(picture, 1.5 * (x + 0.5) - 0.5, 1.5 * (y + 0.5) - 0.5) == LEFT
+
+
 def test_maps_over_the_image():
     image, cells = np.full((80, 80, 3), 100, np.uint8), 10
     heatmaps, pafs = np.zeros((cells, cells, 18), np.float32), np.zeros((cells, cells, 40), np.float32)
