@@ -150,10 +150,12 @@ class Explained(NamedTuple):
         drop: all of it but the pictures.
         pictures: of each example, uint8 (height, width, channels): the image as it is, or, of a pose network, one with
             the people that the other run finds and one with those that this run finds.
+        looked_at: each image with the places coloured that speak for this run's answer, where that is known.
     """
 
     drop: Drop
     pictures: tuple[tuple[Image, ...], ...]
+    looked_at: tuple[Image, ...] = ()
 
     def picture_sheet(self) -> Sheet:
         """The examples that were lost, as one figure."""

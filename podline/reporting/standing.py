@@ -11,12 +11,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal
 
+import numpy as np
+
+from podline.arrays import Image
 from podline.documents.any_evaluation import AnyEvaluation
 from podline.documents.ledger_entry import Entry
 from podline.documents.promotion import Promotion, read_promotion
 from podline.errors import ArtifactError, StoreError
 from podline.evaluation.differences import Difference, unpaired
-from podline.kinds.table import read_evaluation
+from podline.kinds.table import kind_by_measure, read_evaluation
 from podline.ledger import ledger
 from podline.ledger.differences import same_but_for_seed
 from podline.ledger.recording import plain
@@ -123,7 +126,19 @@ def _why_worse(store: Store, spec: ReportSpec, rival: Rival, reporter: Reporter)
     except ArtifactError as error:
         reporter.warn(f"{rival.run} is compared by its figures alone: {error}")
         return None
-    return found if found.drop.worse != "noise" else None
+    if found.drop.worse == "noise":
+        return None
+    return found._replace(looked_at=_looked_at(store, spec.run, found, reporter))
+
+
+def _looked_at(store: Store, run: str, found: Explained, reporter: Reporter) -> tuple[Image, ...]:
+    """Return where the run's model looks in the examples that were lost; nothing if it cannot be opened."""
+    images = [image for image, *_ in found.pictures]
+    try:
+        return tuple(kind_by_measure(found.drop.measure).looked_at(store, run, np.stack(images))) if images else ()
+    except (StoreError, ArtifactError) as error:
+        reporter.warn(f"the page does not show where the model looks: {error}")
+        return ()
 
 
 def word_of(name: str, before_to_after: Difference) -> Word:

@@ -188,17 +188,17 @@ def why_worse(run: RunFacts) -> Iterator[Block]:
     """Show what another run did better, with examples."""
     if run.standing.worse is None:
         return
-    drop, in_pairs = run.standing.worse.drop, run.standing.worse.in_pairs
+    worse, drop, in_pairs = run.standing.worse, run.standing.worse.drop, run.standing.worse.in_pairs
     yield Items([line for line in drop.lines() if not line.startswith("record ")])
-    found = [
-        _lost(run.standing.worse, lost, images)
-        for lost, images in zip(drop.examples, run.standing.worse.pictures, strict=True)
-    ]
+    looked_at = worse.looked_at or [None] * len(drop.examples)
+    found = [_lost(worse, *example) for example in zip(drop.examples, worse.pictures, looked_at, strict=True)]
     if not found:
         return
     yield Heading(drop.heading())
     yield Pictures(found, "pairs" if in_pairs else "small")
     sides = f"Before the arrow: what {drop.against} says."
+    if worse.looked_at:
+        sides += " On the right, in yellow: the places that speak most for what this run says (Grad-CAM)."
     if in_pairs:
         sides = (
             f"On the left, and before the arrow, what {drop.against} finds; on the right what this run finds. "
@@ -208,10 +208,17 @@ def why_worse(run: RunFacts) -> Iterator[Block]:
     yield Text(sides, "note")
 
 
-def _lost(worse: Explained, lost: LostExample, images: Sequence[npt.NDArray[np.uint8]]) -> Picture:
+def _lost(
+    worse: Explained,
+    lost: LostExample,
+    images: Sequence[npt.NDArray[np.uint8]],
+    looked_at: npt.NDArray[np.uint8] | None,
+) -> Picture:
     drop, record = worse.drop, figures.count(lost.record)
     if not worse.in_pairs:
         shown = [(pictures.data_uri(images[0]), f"Test example {record}, {lost.name}")]
+        if looked_at is not None:
+            shown.append((pictures.data_uri(looked_at), "Where this run's model looks"))
         return Picture(shown, f"{lost.name}: {lost.before} → {lost.after}", [f"record {record}"])
     of = f"{lost.name[:1].upper()}{lost.name[1:]} with the instances that"
     alts = (f"{of} {drop.against} finds", f"{of} this run finds")

@@ -100,6 +100,7 @@ def test_workers_need_not_see_images(
         assert b"nearly repeat a training image" in contents(there)[f"{folders.pop()}/manifest.json"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "settings"), [("coco files", {"keep_files": True}), ("images", {"keep_files": True}), ("keypoints", {})]
 )
@@ -128,6 +129,7 @@ def test_a_worker_of_another_release_is_refused(
         convert(spec, silent())
 
 
+@pytest.mark.slow
 def test_a_scheduler_that_is_killed_is_an_error_of_one_line_and_the_next_run_goes_on(
     tmp_path: Path, hidden: Path, gcs: str, gcs_root: str
 ) -> None:
@@ -143,6 +145,7 @@ def test_a_scheduler_that_is_killed_is_an_error_of_one_line_and_the_next_run_goe
     assert convert(spec, silent()).shards_reused >= 3
 
 
+@pytest.mark.slow
 def test_a_conversion_that_is_asked_to_end_cancels_the_engine_s_job(
     dask: dask_cluster.Cluster, hidden: Path, gcs_root: str
 ) -> None:
@@ -200,6 +203,7 @@ time.time = lambda: right() + 3600
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("first", "more", "words"),
     [

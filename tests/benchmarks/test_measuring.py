@@ -134,6 +134,7 @@ def test_every_benchmark_runs_in_its_quick_form(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(bool(accelerators()), reason="there is an accelerator here")
 def test_channels_first_is_refused_by_name_without_a_gpu(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="channels-first needs a GPU; got none"):

@@ -10,7 +10,7 @@ import tensorflow as tf
 from keras import applications
 
 from podline.errors import SettingsError
-from podline.models.applications import PIXELS, named_as_first
+from podline.models.applications import named_as_first
 from podline.models.batch_layers import BatchDropout
 from podline.models.build import build_model, exportable
 from podline.models.counts import described
@@ -63,7 +63,12 @@ SMALL, *LARGER = KERAS
 
 
 @pytest.mark.parametrize(
-    ("kind", "name"), [*((SMALL, name) for name in SAVE), *((kind, "model.h5") for kind in LARGER)]
+    ("kind", "name"),
+    [
+        (SMALL, "model.keras"),
+        *(pytest.param(SMALL, name, marks=pytest.mark.slow) for name in SAVE if name != "model.keras"),
+        *(pytest.param(kind, "model.h5", marks=pytest.mark.slow) for kind in LARGER),
+    ],
 )
 def test_with_the_weights_of_a_file_features_are_those_of_keras(tmp_path: Path, kind: str, name: str):
     keras_model, model, file = published(kind), network(kind), tmp_path / name
@@ -79,7 +84,7 @@ def test_with_the_weights_of_a_file_features_are_those_of_keras(tmp_path: Path, 
         assert np.allclose(features(images, training=False), expected, atol=TOLERANCE, rtol=TOLERANCE)
 
 
-@pytest.mark.parametrize("kind", PIXELS)
+@pytest.mark.parametrize("kind", [SMALL, *(pytest.param(kind, marks=pytest.mark.slow) for kind in LARGER)])
 def test_exported_it_is_plain_keras_and_all_multiply_adds_are_known(kind, tmp_path):
     model = network(kind)
     assert not described(model).uncounted

@@ -142,6 +142,7 @@ def test_a_notebook_gets_a_table(root: Path) -> None:
     assert InputSpeed.model_validate_json(found.model_dump_json()) == found
 
 
+@pytest.mark.slow
 def test_on_one_core_a_slow_step_is_not_waiting_for_input(root: Path) -> None:
     recipe = RECIPE.model_copy(update={"model": ModelSettings(kind="resnet"), "batch_size": 64})
     program = (

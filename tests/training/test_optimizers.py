@@ -78,6 +78,7 @@ def test_the_norm_of_all_gradients_is_clipped_together() -> None:
     np.testing.assert_allclose(loose["bias"], -RATE * 3, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_adafactor_takes_the_rate_that_it_is_given() -> None:
     change = stepped(OptimizerSettings(kind="adafactor"), gradient=1e-3, steps=400)["bias"]
     # A constant gradient makes every update 1, so a step is the rate times the weights' root mean square. Keras's own

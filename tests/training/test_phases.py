@@ -215,6 +215,7 @@ def test_a_layer_that_trains_again_has_gradients_again():
     assert all(gradient is not None for gradient in gradients)
 
 
+@pytest.mark.slow
 def test_a_step_that_is_traced_anew_at_every_part_is_named_as_the_cause(tmp_path, unbroken, monkeypatch):
     """Planted: each part of a stretch begins with a graph of its own."""
     usual, _ = unbroken

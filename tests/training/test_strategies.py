@@ -238,6 +238,7 @@ def test_an_evaluation_counts_every_example_once_whatever_the_number_of_replicas
     np.testing.assert_allclose([score.loss for score in scores], scores[0].loss, rtol=TOLERANCE)
 
 
+@pytest.mark.slow
 def test_a_run_that_began_on_replicas_goes_on_on_one_device_as_if_it_had_always_been_there(tmp_path):
     runs = {name: tmp_path / name for name in ("unbroken", "moved")}
     for folder in runs.values():

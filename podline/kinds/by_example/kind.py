@@ -13,12 +13,13 @@ if TYPE_CHECKING:
 
     import keras  # pyright: ignore[reportMissingTypeStubs]
 
-    from podline.arrays import Array, Arrays
+    from podline.arrays import Array, Arrays, Image
     from podline.data.reader import SplitReader
     from podline.documents.manifest import Manifest
     from podline.documents.metric import Metric
     from podline.documents.model_description import ModelDescription
     from podline.drawing.picture_sheet import Block, Picture
+    from podline.evaluation import forward, grad_cam
     from podline.evaluation.case import Case, Judgement
     from podline.evaluation.predicting import PictureReader
     from podline.frozen import JsonObject
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from podline.store.contract import Store
 else:
     augmentation, sections = Deferred("podline.input.augmentation"), Deferred(f"{__package__}.sections")
+    forward, grad_cam = Deferred("podline.evaluation.forward"), Deferred("podline.evaluation.grad_cam")
 
 
 class ImageKind(Kind[E, P]):
@@ -63,6 +65,10 @@ class ImageKind(Kind[E, P]):
         from podline.models.counts import describe
 
         return describe(recipe.model, image_shape, self.outputs(classes))
+
+    def looked_at(self, store: Store, run: str, images: Array) -> Sequence[Image]:
+        """Return the images with the places coloured that speak for the model's answer."""
+        return grad_cam.looked_at(forward.finished_model(store, run), images)
 
     @abstractmethod
     def targets(self) -> TextTargets:
