@@ -1,22 +1,27 @@
-"""Calls for a notebook: data, input tools, learning-rate finder, predictions; each runs in the notebook's process.
+"""Calls for a notebook: data, input tools, learning-rate finder, training, evaluation, predictions.
+
+:func:`convert`, :func:`fit` and :func:`evaluate` are the stages of the command line, in a process of their own; all
+other calls run in the notebook's process.
 
     >>> from podline import notebook
     >>> notebook.benchmark_input("cifar10", "podline-root")
 
 A recipe is a name, or a :class:`~podline.recipes.settings.Recipe` with values of your own, see
-:func:`podline.recipes.registry.override`. The command line does the same in a process of its own. What needs a model
-sets the process's random seeds and starts a new Keras session, as training does: models of the notebook's own stay what
-they are.
+:func:`podline.recipes.registry.override`. What needs a model in the notebook's process sets its random seeds and starts
+a new Keras session, as training does: models of the notebook's own stay what they are.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from podline.commands import display
+from podline.commands.stage import Request, evaluate_spec, performed
 from podline.data.reader import open_split
 from podline.datasets.examples import Examples
 from podline.documents.manifest import dataset_folder
@@ -26,8 +31,10 @@ from podline.kinds.table import kind_of
 from podline.progress import Reporter, silent
 from podline.recipes import registry
 from podline.recipes.settings import Recipe
-from podline.stages.from_recipe import fitted
-from podline.stages.table import INPUT_SPEED, LR_FIND, PREDICT, SHOW
+from podline.settings import load
+from podline.stages.from_recipe import converter_settings, fitted, training_spec
+from podline.stages.specs import JUDGED, ConvertResult, ConvertSpec, EvaluateResult, TrainResult
+from podline.stages.table import INPUT_SPEED, LR_FIND, PREDICT, SHOW, TRAIN
 from podline.stages.tools import InputSpeed, InputSpeedSpec, LearningRateResult, ShowSpec
 from podline.store.opening import open_store
 from podline.training.plan import TRAINING_SPLIT, plan_training
@@ -148,6 +155,76 @@ def open_dataset(
     return Examples(root, dataset.folder, split, reporter)
 
 
+def convert(recipe: str | Recipe, root: str, source: str | Path) -> ConvertResult:
+    """Turn raw archives into a recipe's data set; see ``podline convert``. One that is there and whole is used again.
+
+    Args:
+        recipe: a recipe or its name. That of images of your own is named after their folder, like ``images.flowers``:
+            the answer's ``dataset`` is this name, and the recipe to train.
+        root: the store.
+        source: a folder, or an official archive.
+
+    Raises:
+        SourceError: the source cannot be read, or holds something else.
+        SettingsError: there is no such recipe.
+    """
+    with _asked(root) as request:
+        recipe = registry.for_data(_recipe(recipe), None, str(source))
+        spec = ConvertSpec(
+            root=request.store.uri,
+            dataset=recipe.dataset,
+            source=str(source),
+            settings=converter_settings(recipe.dataset, recipe, {}),
+            engine=request.settings.engine,
+            workers=request.settings.workers,
+        )
+        return performed(spec, request.listener, request.settings)
+
+
+def fit(recipe: str | Recipe, root: str, *, fingerprint: str | None = None) -> TrainResult:
+    """Train a recipe; see ``podline train``. A run that was broken off goes on, one that is done is used again.
+
+    Interrupting the kernel ends it like SIGTERM: the training saves a checkpoint first.
+
+    Args:
+        recipe: a recipe or its name.
+        root: the store.
+        fingerprint: which data set, by the start of its fingerprint; the newest by default.
+
+    Returns:
+        The run's name, ``run``, with speed and loss; its curves are ``metrics.jsonl`` in ``folder``.
+
+    Raises:
+        StoreError: there is no such data set, or the store cannot be written.
+        SettingsError: there is no such recipe, or it does not fit the data set.
+        DivergenceError: a loss is no finite number.
+    """
+    with _asked(root) as request:
+        recipe, reporter = _recipe(recipe), request.reporter(TRAIN)
+        found = dataset_for(request.store, recipe, fingerprint, reporter).fingerprint
+        spec = training_spec(request.store, recipe, found, request.settings.strategy, reporter.log)
+        return performed(spec, request.listener, request.settings)
+
+
+def evaluate(run: str, root: str, *, split: str = JUDGED) -> EvaluateResult:
+    """Judge a run's model on a split, every example once; see ``podline evaluate``.
+
+    Args:
+        run: the run, or a recipe, whose newest finished run is meant.
+        root: the store.
+        split: ``test`` or ``train``.
+
+    Returns:
+        ``metrics`` by name, each a value with its 95 % interval.
+
+    Raises:
+        StoreError: there is no such finished run.
+        SanityError: a classifier is no better than guessing.
+    """
+    with _asked(root, run) as request:
+        return performed(evaluate_spec(request, split), request.listener, request.settings)
+
+
 def find_learning_rate(
     recipe: str | Recipe,
     root: str,
@@ -252,6 +329,14 @@ def predict(
     predicting = importlib.import_module("podline.evaluation.predicting")
     predictor = predicting.Predictor(open_store(root), run, silent(PREDICT.name), threshold)
     return list(predictor(predicting.named(pictures)))
+
+
+@contextlib.contextmanager
+def _asked(root: str, name: str | None = None) -> Iterator[Request]:
+    """Yield what a stage's command has: the store, this machine's settings, and a listener that shows progress."""
+    store = open_store(root)
+    with display.shown() as listener:
+        yield Request(name, store, load().model_copy(update={"root": store.uri}), listener)
 
 
 def _recipe(recipe: str | Recipe) -> Recipe:

@@ -4,13 +4,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from small_dataset import FINGERPRINT, drawn, publish_dataset
+from raw_cifar import write_raw_cifar
+from small_dataset import FINGERPRINT, drawn, publish_dataset, small_recipe
 
 from podline import notebook
-from podline.errors import SettingsError
+from podline.errors import SettingsError, StoreError
 from podline.input.augmentation import augment
+from podline.ledger import ledger
+from podline.recipes import registry
 from podline.recipes.durations import Duration
 from podline.recipes.settings import AugmentationSettings, Recipe
+from podline.store.opening import open_store
 
 TRAIN, SEED = 48, 3
 RECIPE = Recipe(
@@ -54,3 +58,35 @@ def test_the_model_is_fed_with_what_augmentation_makes_of_them_in_that_epoch(roo
 def test_a_step_that_there_is_not_is_refused(root: Path, step: int) -> None:
     with pytest.raises(SettingsError, match=rf"step={step} vs 6 steps of t, from 0 to 5"):
         notebook.batch(RECIPE, str(root), step)
+
+
+def test_raw_archives_are_converted_once(tmp_path: Path) -> None:
+    source, root = write_raw_cifar(tmp_path / "raw"), str(tmp_path / "root")
+    recipe = registry.get("cifar10")
+    data = notebook.convert(recipe, root, source)
+    assert (data.dataset, data.splits) == ("cifar10", {"train": 100, "test": 20})
+    assert notebook.convert("cifar10", root, str(source)).reused
+    assert len(notebook.open_dataset(data.dataset, root, fingerprint=data.fingerprint)) == 100
+
+
+def test_a_recipe_is_trained_and_evaluated_as_by_the_commands(root: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    recipe = small_recipe(seed=SEED, duration=Duration(epochs=6), evaluate_every=None)
+    with pytest.raises(StoreError, match="no finished run of sample"):
+        notebook.evaluate("sample", str(root))
+    trained = notebook.fit(recipe, str(root))
+    assert trained.steps == 36
+    assert f"{trained.run}: 36 steps" in capfd.readouterr().err
+    evaluated = notebook.evaluate(trained.run, str(root))
+    assert evaluated.examples == 16
+    top1 = evaluated.metrics["top1"]
+    assert 0 < top1.low < top1.value <= top1.high
+    assert str(evaluated).startswith(f"{trained.run}: 16 examples, untrained ")
+    assert evaluated._repr_html_() == f"<pre>{evaluated}</pre>"
+
+    store = open_store(root)
+    [entry] = ledger.entries(store, ledger.names(store, recipe="t", state="finished"))
+    assert (entry.run, entry.way) == (trained.run, "commands")
+    again = notebook.fit(registry.override(recipe, {"seed": SEED}), str(root), fingerprint="0123")
+    assert (again.run, again.reused) == (trained.run, True)
+    other = notebook.evaluate(trained.run, str(root), split="train")
+    assert other.examples == TRAIN

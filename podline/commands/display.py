@@ -30,7 +30,8 @@ _LINE_SECONDS = (5.0, 60.0)
 def shown() -> Iterator[Listener]:
     """Yield a listener that shows events on standard error, as fits what that is."""
     console = Console(stderr=True, highlight=False)
-    if console.is_terminal:
+    # A notebook, which counts as a terminal, would keep each state of a bar.
+    if console.is_terminal and not console.is_jupyter:
         with _Bars(console) as bars:
             yield bars.listen
     else:

@@ -139,7 +139,7 @@ def _stage_command(
                 spec = make_spec(request, **given) if spec_file is None else _read_spec(stage, spec_file)
                 if dry_run:
                     spec = PreflightSpec.model_validate(spec.model_dump())
-                result = None if show_spec else _performed(spec, listener, settings)
+                result = None if show_spec else performed(spec, listener, settings)
             _say_result(spec, result, as_json=as_json)
 
         shared = (_spec_option, _show_spec_option, json_option, store_options)
@@ -157,10 +157,11 @@ def _say_result(spec: Spec, result: Result | None, *, as_json: bool) -> None:
         answer(result, lambda: result.lines(open_store(spec.root).where), as_json=as_json)
 
 
-def _performed(spec: Any, listener: Listener, settings: Settings) -> Result:
-    """Do a stage. A run's training and its evaluation leave one entry in the ledger between them.
+def performed(spec: Any, listener: Listener, settings: Settings) -> Any:
+    """Do a stage and return its result.
 
-    It is written when the evaluation has ended, or when either was ended before its time.
+    A run's training and its evaluation leave one entry in the ledger between them. It is written when the evaluation
+    has ended, or when either was ended before its time.
     """
     stage, store = stage_of(spec), open_store(spec.root)
     training = _training_of(spec, store)
@@ -313,7 +314,7 @@ def evaluate(request: Request, split: str, assignments: tuple[str, ...]) -> Eval
 
     Next: `podline report` with the same.
     """
-    return _evaluate_spec(request, split, assignments)
+    return evaluate_spec(request, split, assignments)
 
 
 @_stage_command(REPORT, split_option, assignments_option, argument=run_or_recipe_argument)
@@ -326,7 +327,7 @@ def report(request: Request, split: str, assignments: tuple[str, ...]) -> Report
 
     `podline runs compare RUN RUN --charts` writes one page about several runs.
     """
-    spec = _evaluate_spec(request, split, assignments)
+    spec = evaluate_spec(request, split, assignments)
     evaluated = EVALUATE.find(spec, request.reporter(EVALUATE))
     if evaluated is None:
         raise StoreError(f"{spec.root} has no evaluation of {spec.run}; run `podline evaluate {spec.run}` first")
@@ -351,11 +352,17 @@ def stage_command(name: str, run: str, show_spec: bool, as_json: bool, **given: 
     settings = load_settings(given)
     with display.shown() as listener:
         spec = installed()[name].spec_of(open_store(settings.root), run)
-        result = None if show_spec else _performed(spec, listener, settings)
+        result = None if show_spec else performed(spec, listener, settings)
     _say_result(spec, result, as_json=as_json)
 
 
-def _evaluate_spec(request: Request, split: str, assignments: tuple[str, ...]) -> EvaluateSpec:
+def evaluate_spec(request: Request, split: str, assignments: tuple[str, ...] = ()) -> EvaluateSpec:
+    """Return the evaluation of the run that was named, or of the newest finished run of the recipe.
+
+    Raises:
+        StoreError: there is no such finished run.
+        SettingsError: an assignment is part of the run's name.
+    """
     stored = request.trained or training_of(request.store, _newest_run(request.store, request.recipe.name))
     recipe = Choices(assignments=assignments).apply(stored.recipe)
     training = stored.model_copy(update={"recipe": recipe, "strategy": request.settings.strategy})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import html
 import operator
 from collections.abc import Callable
 from typing import Any, ClassVar, TypeAlias
@@ -94,6 +95,12 @@ class Result(Frozen):
 
     seconds: float = 0.0
     reused: bool = False
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(str(self))}</pre>"
 
     def require_sane(self) -> None:
         """Refuse a model that fails its check; most results are of none."""

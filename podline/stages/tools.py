@@ -6,8 +6,6 @@ a flow imports TensorFlow.
 
 from __future__ import annotations
 
-import html
-
 from pydantic import Field, model_validator
 
 from podline.errors import SettingsError
@@ -64,9 +62,6 @@ class InputSpeed(Result):
     waiting: float = Field(description="share of the time for which training with this input waited for it, 0…1")
     feeds: bool = Field(description="whether the model hardly waits (less than 5 % of the time)")
 
-    def __str__(self) -> str:
-        return "\n".join(self.lines())
-
     def lines(self, _where: Where = str, /) -> list[str]:
         """Return a table and a verdict."""
         row = "{:10} {:>12} {:>11}   {}".format
@@ -76,9 +71,6 @@ class InputSpeed(Result):
             figures = rate(stage.examples_per_second), f"{stage.milliseconds:.3f}"
             rows.append(row(stage.name, *figures, f"{stage.about}{mark}"))
         return [*rows, "", *self._verdict()]
-
-    def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(str(self))}</pre>"
 
     def _rows(self) -> list[StageSpeed]:
         def measured(name: str, speed: float, about: str) -> StageSpeed:
@@ -192,9 +184,6 @@ class LearningRateResult(Result):
     blow_up: float | None = Field(description="where it goes up for good; None if it does not")
     steps: int = Field(description="how many were taken; fewer than asked for if the loss exploded")
     reasons: tuple[str, ...] = Field(description="what speaks for the suggestion, a sentence each")
-
-    def __str__(self) -> str:
-        return "\n".join(self.lines())
 
     def lines(self, where: Where = str, /) -> list[str]:
         """Return the suggestion, its reasons and the chart."""
