@@ -21,8 +21,8 @@ DATA_SETS = {
 # A recipe's docstring says the command and the result.
 RECIPES = {
     "cifar10": "podline.kinds.classification.recipes.cifar10:RECIPE",
-    "cifar10-5min": "podline.kinds.classification.recipes.cifar10_5min:RECIPE",
-    "cifar10-15min": "podline.kinds.classification.recipes.cifar10_15min:RECIPE",
+    "cifar10-small": "podline.kinds.classification.recipes.cifar10_small:RECIPE",
+    "cifar10-medium": "podline.kinds.classification.recipes.cifar10_medium:RECIPE",
     "cifar100": "podline.kinds.classification.recipes.cifar100:RECIPE",
     "mnist": "podline.kinds.classification.recipes.mnist:RECIPE",
     "sample": "podline.kinds.classification.recipes.sample:RECIPE",
