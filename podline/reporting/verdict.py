@@ -129,8 +129,10 @@ def _metrics(entry: Entry) -> dict[str, Metric]:
 def _sentence(facts: RunFacts, about: str) -> str:
     """What was trained on what, and what to think of the figure; the figure itself stands before it."""
     guessing = "better than guessing" if facts.evaluation.better_than_guessing else "no better than guessing"
+    epochs = facts.training.epochs
+    passes = "epoch" if epochs == 1 else "epochs"
     return (
-        f"{about} by recipe {facts.recipe.name}, trained for {facts.training.epochs:.4g} epochs on "
+        f"{about} by recipe {facts.recipe.name}, trained for {epochs:.4g} {passes} on "
         f"{figures.count(facts.manifest.split('train').records)} images: {', '.join([guessing, *_compared(facts)])}."
     )
 
@@ -198,7 +200,7 @@ def why_worse(run: RunFacts) -> Iterator[Block]:
     yield Pictures(found, "pairs" if in_pairs else "small")
     sides = f"Before the arrow: what {drop.against} says."
     if worse.looked_at:
-        sides += " On the right, in yellow: the places that speak most for what this run says (Grad-CAM)."
+        sides += " Below, in yellow: the places that speak most for what this run says (Grad-CAM)."
     if in_pairs:
         sides = (
             f"On the left, and before the arrow, what {drop.against} finds; on the right what this run finds. "
