@@ -74,7 +74,7 @@ def with_installed(arrays: Arrays, also: Mapping[str, Json], chance: Chance) -> 
     return arrays
 
 
-def scaled_shape(shape: tuple[int, ...], longer: int) -> tuple[int, ...]:
+def scaled_shape(shape: tuple[int, ...], longer: int) -> tuple[int, int, int]:
     """Return an image shape whose longer side has ``longer`` pixels; 0 leaves the shape as it is."""
     height, width, channels = shape
     factor = longer / max(height, width) if longer else 1
