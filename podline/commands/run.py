@@ -44,8 +44,8 @@ def run(recipe: str, as_json: bool, **options: Any) -> None:
     """Go from raw archive to report: convert, validate, train, evaluate, report, as a Prefect flow on this machine.
 
     RECIPE is cifar10, cifar10-small, cifar10-medium, cifar100, mnist, sample or coco_pose, images or keypoints for
-    those of your own, or the path of a Python file that holds a recipe (see docs/how-to/recipe.md). Recipes for the data
-    sets sample and coco need no --source: they train on drawn pictures then.
+    those of your own, or the path of a Python file that holds a recipe (see docs/how-to/recipe.md). Recipes for the
+    data sets sample and coco need no --source: they train on drawn pictures then.
 
       podline run sample
       podline run images --source photos --name flowers --root podline-root
