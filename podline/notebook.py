@@ -37,7 +37,7 @@ from podline.stages.specs import JUDGED, ConvertResult, ConvertSpec, EvaluateRes
 from podline.stages.table import INPUT_SPEED, LR_FIND, PREDICT, SHOW, TRAIN
 from podline.stages.tools import InputSpeed, InputSpeedSpec, LearningRateResult, ShowSpec
 from podline.store.opening import open_store
-from podline.training.plan import TRAINING_SPLIT, plan_training
+from podline.training.plan import TRAINING_SPLIT, plan_batches
 from podline.training.searches import learning_rate_spec
 
 if TYPE_CHECKING:
@@ -111,21 +111,23 @@ def batch(recipe: str | Recipe, root: str, step: int = 0, *, fingerprint: str | 
     recipe = _recipe(recipe)
     dataset = dataset_for(store, recipe, fingerprint, reporter)
     manifest, recipe = manifest_of(store, dataset), fitted(store, recipe, dataset.folder)
-    plan = plan_training(recipe, manifest)
+    reader = open_split(store, dataset.folder, manifest, TRAINING_SPLIT, reporter)
+    plan = plan_batches(recipe, manifest, reader)
     if not 0 <= step < plan.total_steps:
         raise SettingsError(
             f"step={step} vs {plan.total_steps} steps of {recipe.name}, from 0 to {plan.total_steps - 1}"
         )
     # It imports TensorFlow.
     batches = importlib.import_module("podline.input.pipeline").TrainingInput(
-        open_split(store, dataset.folder, manifest, TRAINING_SPLIT, reporter),
+        reader,
         manifest,
         kind_of(recipe).objective(recipe, manifest).fields,
         order=plan.order,
         augmentation=plan.phase(step).recipe.image_augmentation,
     )
     epoch, ids, stored = batches.read(step)
-    return TrainingBatch(step, plan.total_steps, epoch, ids, stored, batches.augmented(epoch, ids, stored))
+    records = plan.order.records(ids)
+    return TrainingBatch(step, plan.total_steps, epoch, records, stored, batches.augmented(epoch, ids, stored))
 
 
 def open_dataset(

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from copy import copy
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -80,11 +82,39 @@ def held_out(seed: int, count: int, share: float) -> Ids:
     return np.sort(permutation(seed, "validation", 0, count)[: round(share * count)])
 
 
+@dataclass(frozen=True)
+class _Classes:
+    """Examples by class, each class in an order of its own, which is gone round without end.
+
+    Attributes:
+        members: ids of the examples, those of a class side by side, int64 (count,).
+        starts: the place of each class's first one, (classes,).
+        sizes: how many each class has, (classes,).
+    """
+
+    members: Ids
+    starts: Ids
+    sizes: Ids
+
+    def examples(self, places: Ids, first: int) -> tuple[Ids, Ids]:
+        """Return the examples at some places of a run, of one class after the other, and how often each came before.
+
+        Args:
+            places: counted from the beginning of the run, (n,).
+            first: the place from which on repeats are counted.
+        """
+        classes = places % len(self.sizes)
+        rounds, turns = np.divmod(places // len(self.sizes), self.sizes[classes])
+        before = -((classes - first) // len(self.sizes)) // self.sizes[classes]
+        return self.members[self.starts[classes] + turns], rounds - before
+
+
 class TrainingOrder:
     """The batches of a training run: each epoch is a fresh permutation, and its incomplete last batch is left out.
 
     Attributes:
         count: examples that are trained on.
+        split_count: examples in their split.
         ids: the examples' ids in their split, ascending, int64 (count,).
         epochs: where epochs begin, and how large their batches are.
     """
@@ -111,18 +141,41 @@ class TrainingOrder:
         Raises:
             ValueError: a batch is empty or larger than the epoch.
         """
+        self.split_count = count
         self.ids = np.arange(count) if without is None else np.delete(np.arange(count), without)
         self.count, self.batch_size, self.seed, self.first_epoch = len(self.ids), batch_size, seed, first_epoch
         self.epochs = Epochs(self.count, batch_size, later_sizes)
         self._latest = (-1, np.empty(0, np.int64))
+        self._classes: _Classes | None = None
 
     @property
     def steps_per_epoch(self) -> int:
         """Whole batches in the first epoch."""
         return self.epochs.steps_per_epoch
 
+    def balanced(self, labels: npt.NDArray[np.integer]) -> TrainingOrder:
+        """Return an order whose epochs have equally many examples of each class, and as many steps as before.
+
+        A run goes round the examples of each class, in an order of their own: all of them come equally often.
+
+        Args:
+            labels: the classes of :attr:`ids`, (count,).
+        """
+        by_class = np.lexsort((random_bits(self.seed, "balanced", 0, self.ids), labels))
+        _, starts, sizes = np.unique(labels[by_class], return_index=True, return_counts=True)
+        order = copy(self)
+        order._latest, order._classes = (-1, np.empty(0, np.int64)), _Classes(self.ids[by_class], starts, sizes)
+        return order
+
+    def records(self, ids: Ids) -> Ids:
+        """Return the positions in the split of examples of :meth:`batch`."""
+        return ids % self.split_count
+
     def batch(self, step: int) -> tuple[int, Ids]:
         """Return the epoch of a step (counted from 0) and the ids of its examples, shape (batch_size,).
+
+        Where a balanced order repeats an example within an epoch, its id is larger by :attr:`split_count` each time:
+        random draws differ, and :meth:`records` has its position.
 
         Threads may share an order: one that is still in the old epoch never sees the new one's permutation.
         """
@@ -130,5 +183,13 @@ class TrainingOrder:
         epoch = self.first_epoch + place.epoch
         latest = self._latest
         if latest[0] != epoch:
-            self._latest = latest = (epoch, self.ids[permutation(self.seed, "order", epoch, self.count)])
+            self._latest = latest = (epoch, self._permuted(epoch))
         return epoch, latest[1][place.batch * place.batch_size : (place.batch + 1) * place.batch_size]
+
+    def _permuted(self, epoch: int) -> Ids:
+        places = permutation(self.seed, "order", epoch, self.count)
+        if self._classes is None:
+            return self.ids[places]
+        first = epoch * self.count
+        ids, repeats = self._classes.examples(first + places, first)
+        return ids + repeats * self.split_count

@@ -19,7 +19,7 @@ from podline.stages.completed import manifest_sha256
 from podline.stages.tools import ShowResult, ShowSpec
 from podline.store.contract import Store, explained
 from podline.store.opening import open_store
-from podline.training.plan import TRAINING_SPLIT, plan_training
+from podline.training.plan import TRAINING_SPLIT, plan_batches
 
 
 def run(spec: ShowSpec, reporter: Reporter) -> ShowResult:
@@ -51,8 +51,8 @@ def drawn(spec: ShowSpec, reporter: Reporter) -> tuple[Sheet, int, int]:
 def _fed(spec: ShowSpec, store: Store, manifest: Manifest) -> Block:
     """Return the first examples of the first batch, as stored and as each of the first epochs augments them."""
     recipe, kind = spec.recipe, kind_of(spec.recipe)
-    order = plan_training(recipe, manifest).order
     reader = open_split(store, spec.dataset_folder, manifest, TRAINING_SPLIT)
+    order = plan_batches(recipe, manifest, reader).order
     fields, augmentation = kind.objective(recipe, manifest).fields, recipe.image_augmentation
     source = TrainingInput(reader, manifest, fields, order=order, augmentation=augmentation)
     _, ids, stored = source.read(0)

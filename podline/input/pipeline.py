@@ -129,7 +129,7 @@ class TrainingInput(_Batches):
         epoch, ids = self.order.batch(step)
         share = len(ids) // replicas
         ids = ids[replica * share : (replica + 1) * share]
-        return epoch, ids, self.reader.gather(ids, self.fields)
+        return epoch, ids, self.reader.gather(self.order.records(ids), self.fields)
 
     def augmented(self, epoch: int, ids: npt.NDArray[np.int64], arrays: Arrays) -> Arrays:
         """Augment a batch."""

@@ -182,8 +182,8 @@ OPTIMIZERS: Registry[Part] = Registry(
         "muon": "podline.training.muon:muon",
     },
 )
-# Each kind has a cross-entropy of its own.
-LOSSES: Registry[Part] = Registry("loss", "podline.losses", {"cross_entropy": None})
+# Each kind has these of its own.
+LOSSES: Registry[Part] = Registry("loss", "podline.losses", {"cross_entropy": None, "focal": None})
 LAYOUTS: Registry[Any] = Registry(
     "layout",
     "podline.layouts",

@@ -90,12 +90,21 @@ class LossSettings(Frozen):
     """The loss of a classifier.
 
     Attributes:
-        kind: ``cross_entropy``, or the name of an installed package's; see docs/how-to/parts.md.
+        kind: ``cross_entropy``; ``focal`` (right and sure answers count less); or the name of an installed package's,
+            see docs/how-to/parts.md.
+        gamma: of ``focal``: cross-entropy is multiplied by (1 - probability of the right answer) to this power.
         options: settings of an installed package's loss, by name.
     """
 
     kind: str = Field(default="cross_entropy", pattern=_NAME)
+    gamma: float = Field(default=2.0, gt=0, le=10, exclude_if=lambda gamma: gamma == 2.0)
     options: dict[str, Json] = Field(default_factory=dict, exclude_if=operator.not_)
+
+    @model_validator(mode="after")
+    def _gamma_is_of_focal(self) -> LossSettings:
+        if self.kind != "focal" and self.gamma != 2.0:
+            raise ValueError(f"got gamma={self.gamma} with kind={self.kind}, expected kind=focal; leave gamma out")
+        return self
 
 
 class PlateauSettings(Frozen):

@@ -55,6 +55,11 @@ class TaskSettings(Frozen):
         """Return the side of the square images that are needed, in pixels; None is any."""
         return None
 
+    @property
+    def balanced_by(self) -> str | None:
+        """Return the field of a record of whose values an epoch has equally many; None is as they come."""
+        return None
+
     def conversion(self) -> JsonObject:
         """Return what it asks of a conversion: settings of the data set, by name."""
         return {}

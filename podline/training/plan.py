@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from podline.data.order import TrainingOrder, held_out
+from podline.data.reader import SplitReader
 from podline.documents.manifest import Manifest
 from podline.errors import SettingsError
 from podline.kinds.table import kind_of
@@ -23,6 +24,8 @@ TRAINING_SPLIT = "train"
 EVALUATION_SPLIT = "test"
 # What is held out of the training split; it is no split of the data set.
 VALIDATION = "validation"
+# Records whose labels are read at a time.
+_BLOCK = 2**16
 
 
 class Phase(NamedTuple):
@@ -106,6 +109,27 @@ def plan_training(recipe: Recipe, manifest: Manifest, first_epoch: int = 0) -> P
             "give evaluate_every.epochs=1"
         )
     return Plan(order, total, evaluations, validation, _phases(recipe, total, order.epochs))
+
+
+def plan_batches(recipe: Recipe, manifest: Manifest, reader: SplitReader, first_epoch: int = 0) -> Plan:
+    """Return the plan of :func:`plan_training` with the order of its batches, for which balanced sampling reads labels.
+
+    Args:
+        recipe: what is trained.
+        manifest: of the data set.
+        reader: of its training split.
+        first_epoch: see :class:`podline.data.order.TrainingOrder`.
+
+    Raises:
+        SettingsError: see :func:`plan_training`.
+        ArtifactError: a record is damaged.
+    """
+    plan, field = plan_training(recipe, manifest, first_epoch), recipe.task.balanced_by
+    if field is None:
+        return plan
+    ids = plan.order.ids
+    blocks = [reader.gather(ids[start : start + _BLOCK], (field,))[field] for start in range(0, len(ids), _BLOCK)]
+    return replace(plan, order=plan.order.balanced(np.concatenate(blocks)))
 
 
 def examples_by_phase(recipe: Recipe, examples: int) -> list[tuple[Recipe, int]]:

@@ -34,7 +34,7 @@ from podline.training.further import Finished, finished
 from podline.training.initial_weights import take_weights
 from podline.training.loop import StepsDone
 from podline.training.objective import Objective
-from podline.training.plan import TRAINING_SPLIT, Phase, Plan, plan_training
+from podline.training.plan import TRAINING_SPLIT, Phase, Plan, plan_batches
 from podline.training.state import STEPS, TrainingState
 from podline.training.steps import TrainingSteps, permanent
 from podline.training.workers import Agreement
@@ -119,7 +119,7 @@ class Trainer:
     def in_phase_of(self, step: int) -> Self:
         """Return a trainer with the same state for the recipe as it is at a step, or was in the last one."""
         recipe = self.plan.phase(min(step, self.plan.total_steps - 1)).recipe
-        plan = plan_training(recipe, self.manifest, self.plan.order.first_epoch)
+        plan = plan_batches(recipe, self.manifest, self.training_reader, self.plan.order.first_epoch)
         return dataclasses.replace(self, recipe=recipe, plan=plan)
 
     def begun_again(self) -> Self:
@@ -188,12 +188,13 @@ def build_trainer(
         ArtifactError: the data set, or the run to be trained further, is damaged.
     """
     base = finished(store, recipe.further) if recipe.further else None
+    reader = open_split(store, dataset_folder, manifest, TRAINING_SPLIT, reporter)
     return Trainer(
         recipe=recipe,
         manifest=manifest,
-        plan=plan_training(recipe, manifest, base.epochs if base else 0),
+        plan=plan_batches(recipe, manifest, reader, base.epochs if base else 0),
         objective=kind_of(recipe).objective(recipe, manifest),
-        training_reader=open_split(store, dataset_folder, manifest, TRAINING_SPLIT, reporter),
+        training_reader=reader,
         strategy=strategy,
         base=base,
         state=initial_state(recipe, manifest, strategy, base.steps if base else 0),

@@ -198,7 +198,7 @@ class _Search:
     def _batch(self, step: int) -> tuple[Ids, Arrays]:
         batches = self._run.batches(self._run.plan.phase(step))
         epoch, ids, arrays = batches.read(step)
-        return ids, batches.augmented(epoch, ids, arrays)
+        return batches.order.records(ids), batches.augmented(epoch, ids, arrays)
 
     def _check(self, step: int) -> BatchCheck:
         """Return a check of the state as it is now, for the batch of a step."""

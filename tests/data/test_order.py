@@ -131,3 +131,52 @@ def test_what_is_held_out_depends_on_the_seed_and_never_changes_between_versions
 def test_nothing_held_out_is_the_order_without_it() -> None:
     plain, empty = order.TrainingOrder(50, 8, 3), order.TrainingOrder(50, 8, 3, np.empty(0, np.int64))
     assert all(np.array_equal(plain.batch(step)[1], empty.batch(step)[1]) for step in range(12))
+
+
+@given(
+    sizes=st.lists(st.integers(0, 30), min_size=1, max_size=6).filter(any),
+    seed=st.integers(0, 2**63),
+    data=st.data(),
+)
+def test_a_balanced_epoch_has_equally_many_of_each_class_and_a_run_equally_many_of_each_example(
+    sizes: list[int], seed: int, data: st.DataObject
+) -> None:
+    labels = np.repeat(np.arange(len(sizes)), sizes)
+    plain = order.TrainingOrder(len(labels), data.draw(st.integers(1, len(labels))), seed)
+    made = plain.balanced(labels)
+    assert made.steps_per_epoch == plain.steps_per_epoch
+    whole = order.TrainingOrder(len(labels), len(labels), seed).balanced(labels)  # a batch is an epoch
+    seen: list[int] = []
+    for epoch in range(5):
+        ids = whole.batch(epoch)[1]
+        records = whole.records(ids)
+        counts = np.bincount(labels[records], minlength=len(sizes))[np.array(sizes) > 0]
+        assert counts.max() - counts.min() <= 1
+        assert len(set(ids.tolist())) == len(ids)  # repeats have other ids, and so other draws
+        seen += records.tolist()
+    times = np.bincount(seen, minlength=len(labels))
+    for label in np.unique(labels):
+        of_class = times[labels == label]
+        assert of_class.max() - of_class.min() <= 1
+
+
+def test_a_balanced_batch_is_a_function_of_its_step_and_skips_what_is_held_out() -> None:
+    labels = np.repeat([0, 1, 2], [80, 15, 5])
+    apart = order.held_out(1, 100, 0.2)
+
+    def made() -> order.TrainingOrder:
+        plain = order.TrainingOrder(100, 7, 1, apart)
+        return plain.balanced(labels[plain.ids])
+
+    steps = [made().batch(step)[1].tolist() for step in range(40)]
+    again = made()
+    assert [again.batch(step)[1].tolist() for step in reversed(range(40))] == steps[::-1]
+    assert not set(again.records(np.concatenate(steps)).tolist()) & set(apart.tolist())
+
+
+def test_balanced_classes_of_one_size_are_seen_once_an_epoch() -> None:
+    labels = np.arange(60) % 3
+    made = order.TrainingOrder(60, 20, 1).balanced(labels)
+    for epoch in range(3):
+        ids = np.concatenate([made.batch(3 * epoch + step)[1] for step in range(3)])
+        assert sorted(ids.tolist()) == list(range(60))

@@ -85,19 +85,19 @@ def test_one_sees_the_targets_and_may_change_the_shape_of_the_image(monkeypatch:
 @pytest.mark.usefixtures("brightness")
 def test_a_loss_of_one_s_own_is_trained_with_and_evaluated() -> None:
     logits, labels = np.array([[2.0, 0.0], [0.0, 0.0]], np.float32), np.array([0, 1])
-    objective = Classification(settings=LossSettings(kind="focal", options={"power": 2}))
+    objective = Classification(settings=LossSettings(kind="poly", options={"epsilon": 2}))
     shares = np.array([np.exp(2) / (1 + np.exp(2)), 0.5])
     for each in (objective, objective.evaluated):
         [found] = each.terms({"label": labels}, logits).values()
-        np.testing.assert_allclose(found, -((1 - shares) ** 2) * np.log(shares), rtol=1e-5)
+        np.testing.assert_allclose(found, 2 * (1 - shares) - np.log(shares), rtol=1e-5)
     recipe = registry.override(
-        registry.get("mnist"), {"task.label_smoothing": 0, "loss.kind": "focal", "loss.options.power": 1}
+        registry.get("mnist"), {"task.label_smoothing": 0, "loss.kind": "poly", "loss.options.epsilon": 1}
     )
-    assert recipe.loss.options == {"power": 1}
-    with pytest.raises(SettingsError, match=r"task\.label_smoothing=0\.1 vs loss\.kind=focal"):
+    assert recipe.loss.options == {"epsilon": 1}
+    with pytest.raises(SettingsError, match=r"task\.label_smoothing=0\.1 vs loss\.kind=poly"):
         registry.override(recipe, {"task.label_smoothing": 0.1})
-    with pytest.raises(SettingsError, match="there is no loss 'vocal'; did you mean 'focal'"):
-        registry.override(recipe, {"loss.kind": "vocal"})
+    with pytest.raises(SettingsError, match="there is no loss 'pole'; did you mean 'poly'"):
+        registry.override(recipe, {"loss.kind": "pole"})
 
 
 def test_a_loss_that_fails_or_gives_one_number_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,13 +13,33 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from podline.documents.metric import Metric
-    from podline.kinds.classification import answers, judging, objective, pairs, predicting, records, sections, sheet
+    from podline.kinds.classification import (
+        answers,
+        judging,
+        objective,
+        pairs,
+        predicting,
+        records,
+        sections,
+        sheet,
+        weights,
+    )
     from podline.promotion.figure import Rule
     from podline.reporting.sections import Section
 else:
-    answers, judging, objective, pairs, predicting, records, sections, sheet = (
+    answers, judging, objective, pairs, predicting, records, sections, sheet, weights = (
         Deferred(f"{__package__}.{name}")
-        for name in ("answers", "judging", "objective", "pairs", "predicting", "records", "sections", "sheet")
+        for name in (
+            "answers",
+            "judging",
+            "objective",
+            "pairs",
+            "predicting",
+            "records",
+            "sections",
+            "sheet",
+            "weights",
+        )
     )
 
 
@@ -34,6 +54,7 @@ class Classification(ImageKind["Evaluation", "pairs.GuessedPair"]):
     says = "what {} says"
     own_measures = True
 
+    require_fit = method(weights.require_fit)
     targets = method(records.ClassTargets)
     objective = method(objective.class_objective)
     judge = method(judging.judge)

@@ -1,4 +1,4 @@
-"""What a classifier is trained for: cross-entropy, or an installed package's loss, and the share of right answers."""
+"""What a classifier is trained for: cross-entropy, focal or an installed loss, and the share of right answers."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Self
 
+import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
 from podline import entry_points
@@ -14,6 +16,7 @@ from podline.documents.manifest import Manifest
 from podline.errors import SettingsError
 from podline.frozen import JsonObject
 from podline.kinds.classification.settings import ClassificationSettings
+from podline.kinds.classification.weights import class_weights
 from podline.recipes.parts import LOSSES
 from podline.recipes.settings import LossSettings, Recipe
 from podline.training.objective import IMAGE, LABEL, Batch, Objective
@@ -35,24 +38,26 @@ class ImageObjective(Objective):
 
     def __init__(self, smoothing: float = 0.0, settings: LossSettings = LossSettings()) -> None:  # noqa: B008 (frozen)
         self.fields, self.settings, self.smoothing = (IMAGE, self.target), settings, smoothing
-        self._loss: Loss = functools.partial(self.cross_entropy, smoothing=smoothing)
-        if settings.kind != LossSettings().kind or settings.options:
+        gamma = settings.gamma if settings.kind == "focal" else 0.0
+        self._loss: Loss = functools.partial(self.cross_entropy, smoothing=smoothing, gamma=gamma)
+        if settings.kind not in LOSSES.shipped or settings.options:
             self._loss = LOSSES.make(settings, settings)
 
     @staticmethod
     @abstractmethod
-    def cross_entropy(labels: tf.Tensor, logits: tf.Tensor, smoothing: float = 0.0) -> tf.Tensor:
+    def cross_entropy(labels: tf.Tensor, logits: tf.Tensor, smoothing: float = 0.0, gamma: float = 0.0) -> tf.Tensor:
         """Return the cross-entropy of each example, in nats, float32, (n,).
 
         Args:
             labels: the target, (n, …).
             logits: float32, (n, classes).
             smoothing: share of the target that is spread evenly over all answers.
+            gamma: of the focal loss, see :func:`focal`; 0 is cross-entropy.
         """
 
     @property
     def evaluated(self) -> Self:
-        """Return the same without smoothing."""
+        """Return the same without smoothing and weights."""
         return type(self)(settings=self.settings)
 
     def terms(self, batch: Batch, outputs: tf.Tensor) -> Batch:
@@ -65,16 +70,20 @@ class ImageObjective(Objective):
         Raises:
             SettingsError: an installed loss fails, or gives no number for each example.
         """
+        return {self.settings.kind: self.losses(batch[self.target], outputs)}
+
+    def losses(self, targets: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
+        """Return the loss of each example, float32, (n,); see :meth:`terms`."""
         name = self.settings.kind
         try:
-            losses = tf.cast(self._loss(batch[self.target], outputs), tf.float32)
+            losses = tf.cast(self._loss(targets, outputs), tf.float32)
         except tf.errors.OpError:
             raise
         except Exception as error:
             raise SettingsError(f"loss {name}: {entry_points.reason(error)}") from error
         if losses.shape.rank != 1:
             raise SettingsError(f"loss {name} gives shape {losses.shape} vs (n,): give a number for each example")
-        return {name: losses}
+        return losses
 
     @abstractmethod
     def measures(self, batch: Batch, outputs: tf.Tensor) -> Batch:
@@ -90,14 +99,35 @@ class ImageObjective(Objective):
 
 
 class Classification(ImageObjective):
-    """One class for each image."""
+    """One class for each image.
+
+    Attributes:
+        weights: what the loss of each class's examples is multiplied by, float32, (classes,); None is by 1.
+    """
 
     target = LABEL
 
+    def __init__(
+        self,
+        smoothing: float = 0.0,
+        settings: LossSettings = LossSettings(),  # noqa: B008 (frozen)
+        weights: npt.NDArray[np.float32] | None = None,
+    ) -> None:
+        super().__init__(smoothing, settings)
+        self.weights = weights
+
     @staticmethod
-    def cross_entropy(labels: tf.Tensor, logits: tf.Tensor, smoothing: float = 0.0) -> tf.Tensor:
-        """See :func:`cross_entropy`."""
-        return cross_entropy(labels, logits, smoothing)
+    def cross_entropy(labels: tf.Tensor, logits: tf.Tensor, smoothing: float = 0.0, gamma: float = 0.0) -> tf.Tensor:
+        """See :func:`cross_entropy` and :func:`focal`."""
+        return focal(cross_entropy(labels, logits, smoothing), gamma)
+
+    def losses(self, targets: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
+        """Return the weighted loss of each example; see :meth:`ImageObjective.losses`."""
+        losses = super().losses(targets, outputs)
+        if self.weights is None:
+            return losses
+        # A label that is no class has the weight 0, and keeps the loss NaN; looking it up would fail on some devices.
+        return losses * tf.linalg.matvec(tf.one_hot(targets, len(self.weights)), tf.constant(self.weights))
 
     def measures(self, batch: Batch, outputs: tf.Tensor) -> Batch:
         """``correct``: 1 where the largest logit is the label's, else 0."""
@@ -107,7 +137,24 @@ class Classification(ImageObjective):
 
 def class_objective(recipe: Recipe, manifest: Manifest) -> Classification:
     """Return what a recipe for classes trains for."""
-    return Classification(ClassificationSettings.of(recipe).label_smoothing, recipe.loss)
+    smoothing = ClassificationSettings.of(recipe).label_smoothing
+    return Classification(smoothing, recipe.loss, class_weights(recipe, manifest))
+
+
+def focal(entropies: tf.Tensor, gamma: float) -> tf.Tensor:
+    """Return cross-entropies times (1 - probability of the right answer) to the power ``gamma``.
+
+    Lin et al.: "Focal Loss for Dense Object Detection", ICCV 2017, without its weights of classes.
+    ``keras.losses.CategoricalFocalCrossentropy`` clips probabilities, so an answer that is far off has no gradient.
+
+    Args:
+        entropies: in nats, float32, of any shape.
+        gamma: 0 returns them as they are.
+    """
+    if not gamma:
+        return entropies
+    # The power of 0 has no finite gradient below gamma = 1.
+    return tf.maximum(-tf.math.expm1(-entropies), 1e-7) ** gamma * entropies
 
 
 def cross_entropy(labels: tf.Tensor, logits: tf.Tensor, smoothing: float = 0.0) -> tf.Tensor:

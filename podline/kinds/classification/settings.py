@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
+from podline.data.records import LABEL
 from podline.recipes.settings import Recipe
 from podline.recipes.task import TaskSettings
 
@@ -37,9 +38,25 @@ class ClassificationSettings(ImageSettings):
     Attributes:
         views: how many views of each image of the test split further figures are averaged over, see
             docs/how-to/train.md; 1 is none.
+        class_weights: what the loss of a class's examples is multiplied by in training: ``balanced`` (all classes weigh
+            the same), or class → factor, 1 for a class that is left out. Evaluation has no weights.
+        sampling: ``shuffled`` (each example once in an epoch), or ``balanced`` (equally many examples of each class in
+            an epoch of as many steps).
     """
 
+    may_change = (*ImageSettings.may_change, "task.class_weights")
     judging = ("views",)
 
     kind: str = "classification"
     views: Literal[1, 2, 6] = Field(default=1, exclude_if=lambda views: views == 1)
+    class_weights: Literal["balanced"] | dict[str, Annotated[float, Field(gt=0)]] | None = Field(
+        default=None, exclude_if=lambda weights: weights is None
+    )
+    sampling: Literal["shuffled", "balanced"] = Field(
+        default="shuffled", exclude_if=lambda sampling: sampling == "shuffled"
+    )
+
+    @property
+    def balanced_by(self) -> str | None:
+        """Return the label with ``sampling=balanced``."""
+        return LABEL if self.sampling == "balanced" else None

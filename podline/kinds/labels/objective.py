@@ -5,7 +5,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from podline.documents.manifest import Manifest
-from podline.kinds.classification.objective import ImageObjective
+from podline.kinds.classification.objective import ImageObjective, focal
 from podline.kinds.labels.records import LABELS
 from podline.kinds.labels.settings import LabelsSettings
 from podline.recipes.settings import Recipe
@@ -21,7 +21,7 @@ class LabelsObjective(ImageObjective):
     target = LABELS
 
     @staticmethod
-    def cross_entropy(labels: tf.Tensor, logits: tf.Tensor, smoothing: float = 0.0) -> tf.Tensor:
+    def cross_entropy(labels: tf.Tensor, logits: tf.Tensor, smoothing: float = 0.0, gamma: float = 0.0) -> tf.Tensor:
         """Return the cross-entropies of an example's labels, added up, in nats.
 
         The gradient of a logit is then as large as that of softmax cross-entropy, so the same learning rates suit.
@@ -30,12 +30,14 @@ class LabelsObjective(ImageObjective):
             labels: 0 or 1, any integer type, (n, labels).
             logits: float32, (n, labels).
             smoothing: share of the target that is spread evenly over yes and no.
+            gamma: of the focal loss, which is each label's own.
 
         Returns:
             float32, (n,).
         """
         targets = tf.cast(labels, tf.float32) * (1 - smoothing) + smoothing / 2
-        return tf.reduce_sum(tf.nn.sigmoid_cross_entropy_with_logits(labels=targets, logits=logits), axis=-1)
+        entropies = tf.nn.sigmoid_cross_entropy_with_logits(labels=targets, logits=logits)
+        return tf.reduce_sum(focal(entropies, gamma), axis=-1)
 
     def measures(self, batch: Batch, outputs: tf.Tensor) -> Batch:
         """``correct``: the share of an example's labels that are told rightly."""

@@ -1,0 +1,46 @@
+"""How much the examples of each class count in a classifier's training."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from podline.documents.manifest import Manifest
+from podline.errors import SettingsError
+from podline.input.augmentation import require_room
+from podline.kinds.classification.settings import ClassificationSettings
+from podline.recipes.settings import Recipe
+from podline.settings import nearest
+
+
+def class_weights(recipe: Recipe, manifest: Manifest) -> npt.NDArray[np.float32] | None:
+    """Return what the loss of each class's examples is multiplied by, (classes,); None is by 1.
+
+    ``balanced`` is n / (classes × count), as scikit-learn's: of n training examples, those of each class weigh the
+    same, and the mean weight is 1. Classes without examples are not counted.
+
+    Raises:
+        SettingsError: a weight is for a class that the data set lacks.
+    """
+    asked, names = ClassificationSettings.of(recipe).class_weights, manifest.class_names
+    if asked is None:
+        return None
+    if asked == "balanced":
+        counts = np.array(manifest.split("train").class_counts)
+        return (counts.sum() / (np.count_nonzero(counts) * np.maximum(counts, 1))).astype(np.float32)
+    for name in asked:
+        if name not in names:
+            raise SettingsError(
+                f"task.class_weights: got {name!r}, expected a class of {manifest.dataset}; {nearest(name, names)}"
+            )
+    return np.array([asked.get(name, 1.0) for name in names], np.float32)
+
+
+def require_fit(recipe: Recipe, manifest: Manifest) -> None:
+    """Check class weights, and that augmentation can do what is asked with images of this shape.
+
+    Raises:
+        SettingsError: see :func:`class_weights` and :func:`podline.input.augmentation.require_room`.
+    """
+    class_weights(recipe, manifest)
+    require_room(recipe, manifest)
