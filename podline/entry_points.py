@@ -44,7 +44,9 @@ def reason(error: Exception) -> str:
     """Return an error of somebody else's code in one line; of a value that cannot be, which one."""
     from pydantic import ValidationError  # noqa: PLC0415
 
+    from podline.frozen import problem_in  # noqa: PLC0415
+
     if isinstance(error, ValidationError):
-        problem = error.errors()[0]
-        return f"{'.'.join(map(str, problem['loc']))} = {problem['input']!r}: {problem['msg']}"
+        problem = problem_in(error)
+        return f"{'.'.join(map(str, problem.loc))} = {problem.input!r}: {problem.msg}"
     return f"{type(error).__name__}: {one_line(error)}"

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any, Self, TypeAlias, TypeGuard
+from typing import Any, NamedTuple, Self, TypeAlias, TypeGuard
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+# Of a union, as pydantic calls them: constrained-int, literal['all','best'], dict[str,float].
+_FORM = re.compile(r"int|str|float|bool|(constrained|function|nullable)-.*|\w+\[.*\].*")
 
 Json: TypeAlias = Any
 """What a JSON document holds, before a model has checked it."""
@@ -34,6 +37,32 @@ def name_check(kind: str, pattern: str, names: str) -> Callable[[str], str]:
         return name
 
     return checked
+
+
+class Problem(NamedTuple):
+    """What is wrong with a value: the path of its fields, what was given, what was expected, pydantic's kind of it."""
+
+    loc: tuple[str | int, ...]
+    input: Json
+    msg: str
+    type: str
+
+
+def problem_in(error: ValidationError) -> Problem:
+    """Return the first of what is wrong. Of a value that may have several forms, all of them are named at once."""
+    problems = [(_fields(found["loc"]), found) for found in error.errors()]
+    first, _ = problems[0]
+    loc = max((loc for loc, _ in problems if loc[: len(first)] == first), key=len)
+    here = [found for other, found in problems if other == loc]
+    told = dict.fromkeys(found["msg"].removeprefix("Value error, ").partition(", unable to")[0] for found in here)
+    message, *others = told
+    message = " or ".join([message, *(other.removeprefix("Input should be ") for other in others)])
+    return Problem(loc, here[0]["input"], message, here[0]["type"])
+
+
+def _fields(loc: tuple[str | int, ...]) -> tuple[str | int, ...]:
+    """Return a path without the forms of a union, which pydantic names among the fields."""
+    return tuple(part for part in loc if not isinstance(part, str) or not _FORM.fullmatch(part))
 
 
 class Frozen(BaseModel):

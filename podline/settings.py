@@ -24,7 +24,7 @@ from podline import cluster as clusters
 from podline.cluster import Cluster
 from podline.engines import LOCAL, EngineName
 from podline.errors import SettingsError
-from podline.frozen import Frozen
+from podline.frozen import Frozen, problem_in
 from podline.strategies import StrategyName
 from podline.tpu_settings import TpuSettings
 
@@ -203,15 +203,15 @@ def variable_of(key: str) -> str:
 
 def _refused(error: ValidationError, sources: Mapping[str, str]) -> SettingsError:
     """Return one line about the first value that cannot be: where it was given, or what was given beside it."""
-    problem = error.errors()[0]
-    key = ".".join(map(str, problem["loc"]))
-    if problem["type"] == "missing":
-        asks = next(source for given, source in sources.items() if given.split(".")[0] == problem["loc"][0])
+    problem = problem_in(error)
+    key = ".".join(map(str, problem.loc))
+    if problem.type == "missing":
+        asks = next(source for given, source in sources.items() if given.split(".")[0] == problem.loc[0])
         needed = [name for name, field in keys().items() if field.is_required() and f"{name}.".startswith(f"{key}.")]
         return SettingsError(f"{asks}: {', '.join(needed)} must be given as well")
     source = next((source for given, source in sources.items() if given.startswith(key)), "settings")
-    value = "" if isinstance(problem["input"], dict) else f" = {problem['input']!r}"
-    return SettingsError(f"{source}: {key}{value}: {problem['msg']}")
+    value = "" if isinstance(problem.input, dict) else f" = {problem.input!r}"
+    return SettingsError(f"{source}: {key}{value}: {problem.msg}")
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:

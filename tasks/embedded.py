@@ -15,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 
 from podline import entry_points
 from podline.errors import SettingsError
+from podline.frozen import problem_in
 from podline.progress import Listener, Reporter, heard_by
 from podline.settings import Settings
 from podline.store.opening import open_store
@@ -46,8 +47,8 @@ def run_training(given: dict[str, Any], machine: Settings, listener: Listener) -
     try:
         parameters = TrainingForm.of_options(given)
     except ValidationError as error:
-        problem = error.errors()[0]
-        raise SettingsError(f"{problem['loc'][-1]} = {problem['input']!r}: {problem['msg']}") from None
+        problem = problem_in(error)
+        raise SettingsError(f"{problem.loc[-1]} = {problem.input!r}: {problem.msg}") from None
     # Before a server is started; the whole look at it takes longer, and is done meanwhile.
     require_source(parameters, machine.root)
     return run_flow(

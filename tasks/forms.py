@@ -11,6 +11,7 @@ from prefect.runtime import flow_run
 from pydantic import BaseModel, ValidationError
 
 from podline.errors import SettingsError
+from podline.frozen import problem_in
 from podline.settings import nearest
 
 F = TypeVar("F", bound=BaseModel)
@@ -34,20 +35,20 @@ def read_form(form: type[F], given: Any) -> F:
 
 def problem_of(form: type[BaseModel], error: ValidationError) -> str:
     """Return the first of what is wrong with a form, by the title of its field."""
-    problem = error.errors()[0]
+    problem = problem_in(error)
     model, titles = form, list[str]()
-    for name in problem["loc"]:
+    for name in problem.loc:
         field = model.model_fields.get(name) if isinstance(name, str) and model else None
         if field is None:
             known = {key: str(other.title) for key, other in model.model_fields.items()}
-            if isinstance(name, str) and problem["type"] == "extra_forbidden":
+            if isinstance(name, str) and problem.type == "extra_forbidden":
                 return f"there is no field {name!r}; {nearest(name, known)}"
             break
         titles.append(str(field.title))
         inner = field.annotation
         if isinstance(inner, type) and issubclass(inner, BaseModel):
             model = inner
-    return f"{', '.join(titles)} = {problem['input']!r}: {problem['msg']}"
+    return f"{', '.join(titles)} = {problem.input!r}: {problem.msg}"
 
 
 def run_name(form: type[F], describe: Callable[[F], str]) -> Callable[[], str]:

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ValidationError
 
 from podline import entry_points
 from podline.errors import SettingsError
-from podline.frozen import Json
+from podline.frozen import Json, problem_in
 from podline.kinds import shipped
 from podline.recipes import datasets
 from podline.recipes.changes import with_changes
@@ -200,11 +200,11 @@ def override(recipe: Recipe, changes: Mapping[str, Json]) -> Recipe:
     try:
         changed = Recipe.model_validate(document)
     except ValidationError as error:
-        problem = error.errors()[0]
-        where = ".".join(str(part) for part in problem["loc"])
+        problem = problem_in(error)
+        where = ".".join(map(str, problem.loc))
         # What is wrong with the whole of a recipe is about several of its values, and the message names them.
-        value = f"{where} = {problem['input']!r}" if where else ", ".join(changes)
-        raise SettingsError(f"recipe {recipe.name}: {value}: {problem['msg']}") from None
+        value = f"{where} = {problem.input!r}" if where else ", ".join(changes)
+        raise SettingsError(f"recipe {recipe.name}: {value}: {problem.msg}") from None
     datasets.settings_of(changed.dataset, changed.conversion)
     # What a run was trained with stays readable when its package is gone.
     if any(getattr(changed, name) != getattr(recipe, name) for name in ("model", "optimizer", "loss", "phases")):

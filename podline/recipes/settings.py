@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal, TypeVar
 
 from pydantic import Field, SerializeAsAny, ValidationError, ValidationInfo, field_validator, model_validator
 
-from podline.frozen import Frozen, Json, JsonObject, is_object
+from podline.frozen import Frozen, Json, JsonObject, is_object, problem_in
 from podline.kinds.shipped import USUAL_KIND
 from podline.recipes import datasets
 from podline.recipes.augmentations import Augmentation
@@ -434,9 +434,9 @@ class Recipe(Frozen):
             try:
                 recipe = Recipe.model_validate(with_changes(recipe.model_dump(), phase.changes))
             except ValidationError as error:
-                problem = error.errors()[0]
-                where = "".join(f"{part}." for part in problem["loc"])[:-1] or "recipe"
-                raise ValueError(f"phases: from epoch {phase.from_epoch}: {where}: {problem['msg']}") from None
+                problem = problem_in(error)
+                where = "".join(f"{part}." for part in problem.loc)[:-1] or "recipe"
+                raise ValueError(f"phases: from epoch {phase.from_epoch}: {where}: {problem.msg}") from None
             found.append((phase.from_epoch, recipe))
         return tuple(found)
 

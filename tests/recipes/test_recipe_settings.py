@@ -136,7 +136,7 @@ POSES = {"name": "x", "dataset": "coco", "task": {"side": 64}}
         ({"task": {"label_smoothing": 0.1}}, r"task\.label_smoothing\n +Extra inputs are not permitted"),
         (
             {"phases": [{"from_epoch": 1, "changes": {"augmentation.flip": True}}]},
-            "from epoch 1: recipe: Value error, the kind pose of dataset=coco has no use for augmentation",
+            "from epoch 1: recipe: the kind pose of dataset=coco has no use for augmentation",
         ),
         ({"annealing": {"energy": "error"}, "validation_share": 0.1}, "error is 1 - accuracy"),
         ({"early_stop": {"metric": "error"}, "validation_share": 0.1}, "error is 1 - accuracy"),

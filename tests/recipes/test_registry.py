@@ -99,3 +99,19 @@ def test_a_changed_copy_is_checked_like_the_first() -> None:
     assert registry.get("cifar10").changed(batch_size=3).batch_size == 3
     with pytest.raises(ValueError, match="batch_size"):
         registry.get("cifar10").changed(batch_size=0)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "told"),
+    [
+        ("task.class_weights", "balancd", "task.class_weights = 'balancd': Input should be 'balanced' or a valid"),
+        ("task.class_weights", {"cat": -2}, "task.class_weights.cat = -2: Input should be greater than 0"),
+        ("keep", "worst", "keep = 'worst': Input should be a valid integer or 'all' or 'best'"),
+        ("early_stop", {}, "early_stop: early_stop vs validation_share=0: "),
+    ],
+)
+def test_a_value_of_several_forms_names_all_of_them(path: str, value: object, told: str) -> None:
+    with pytest.raises(SettingsError) as raised:
+        registry.override(registry.get("sample"), {path: value})
+    assert told in str(raised.value)
+    assert "literal" not in str(raised.value)
