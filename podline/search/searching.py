@@ -25,7 +25,6 @@ from podline.progress import Reporter
 from podline.recipes import registry
 from podline.recipes.own_code import with_code
 from podline.recipes.settings import Recipe
-from podline.search.page import page
 from podline.search.proposing import limits, next_values
 from podline.search.spaces import spaces_of
 from podline.search.trials import DOCUMENT, PAGE, SearchDocument, SearchSpec, Trial, measured, read_search
@@ -34,7 +33,7 @@ from podline.settings import flat
 from podline.stages.from_recipe import training_spec, with_checksum
 from podline.stages.specs import Pruning, Result, TrainResult, TrainSpec, Where
 from podline.store.contract import Store
-from podline.strategies import StrategyName
+from podline.strategies import WORKERS, StrategyName
 
 Train = Callable[[TrainSpec], TrainResult]
 """Does the training of a trial; raises what a training raises."""
@@ -76,9 +75,10 @@ def search_spec(
     over: Sequence[str],
     reporter: Reporter,
     *,
+    trials: int,
+    minutes: float = 0.0,
     fingerprint: str | None = None,
     strategy: StrategyName = "auto",
-    **values: Any,
 ) -> SearchSpec:
     """Return the spec of a search.
 
@@ -87,14 +87,17 @@ def search_spec(
         recipe: whose values are searched for.
         over: the spaces, each as ``PATH=SPACE``.
         reporter: is told what was chosen.
+        trials: how many, that of the recipe's own values included.
+        minutes: see :class:`SearchSpec`.
         fingerprint: which data set, by the start of its fingerprint; the newest by default.
         strategy: where trials run.
-        **values: ``trials`` and ``minutes``.
 
     Raises:
-        SettingsError: a space that cannot be.
+        SettingsError: a space that cannot be, or several processes would search together.
         StoreError: there is no such data set.
     """
+    if strategy == WORKERS:
+        raise SettingsError(f"got strategy={strategy}, a search trains in one process; give auto, cpu, gpu or tpu")
     if not recipe.validation_share:
         recipe = registry.override(recipe, {"validation_share": _HELD_OUT})
         reporter.log(f"validation_share={_HELD_OUT}: trials are compared by held-out examples, never by the test split")
@@ -107,7 +110,8 @@ def search_spec(
         manifest_digest=manifest_digest(store, dataset.folder),
         strategy=strategy,
         spaces=spaces,
-        **values,
+        trials=trials,
+        minutes=minutes,
     )
 
 
@@ -148,6 +152,9 @@ def search(store: Store, spec: SearchSpec, train: Train, reporter: Reporter) -> 
         better=verdict.better,
         verdict=verdict.text,
     )
+    # With matplotlib, which no command or flow imports before it draws.
+    from podline.search.page import page  # noqa: PLC0415
+
     store.publish_bytes(result.page, page(document, verdict, result.lines()[:1]).encode(), replace=True)
     record_files(store, spec.folder, _STAGE, [f"{spec.folder}/{DOCUMENT}", result.page])
     return result

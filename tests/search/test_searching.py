@@ -12,7 +12,7 @@ from dying_runs import Killed
 from small_dataset import publish_dataset, small_recipe
 
 from podline.documents.metrics_log import METRICS, EarlyStopLine, EvaluationLine, MetricsLog
-from podline.errors import ArtifactError, DivergenceError, PrunedError, StoreError
+from podline.errors import ArtifactError, DivergenceError, PrunedError, SettingsError, StoreError
 from podline.inventory import verification
 from podline.progress import Reporter, silent
 from podline.recipes.durations import Duration
@@ -218,6 +218,11 @@ def test_a_recipe_that_holds_out_nothing_holds_out_a_tenth_and_says_so(store: St
     spec = search_spec(store, RECIPE.changed(validation_share=0.0), OVER, reporter, trials=2)
     assert spec.recipe.validation_share == 0.1
     assert said == ["validation_share=0.1: trials are compared by held-out examples, never by the test split"]
+
+
+def test_several_processes_do_not_search_together(store: Store) -> None:
+    with pytest.raises(SettingsError, match="got strategy=workers, a search trains in one process"):
+        search_spec(store, RECIPE, OVER, silent(), strategy="workers", trials=2)
 
 
 def test_a_record_that_cannot_be_read_is_named(store: Store) -> None:
