@@ -46,7 +46,7 @@ SECTIONS: dict[str, dict[str, ListedCommand]] = {
         "models": ListedCommand(
             "models:models_group", "list · describe · promote · rollback · predict · serve · export"
         ),
-        "tune": ListedCommand("tune:tune", "lr · input"),
+        "tune": ListedCommand("tune:tune", "lr · search · input"),
         "store": ListedCommand("store:store_group", "list · verify · prune"),
     },
     "Nights and machines": {

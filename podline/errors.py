@@ -90,6 +90,10 @@ class DivergenceError(PermanentError):
     exit_code = 6
 
 
+class PrunedError(PermanentError):
+    """A trial of a search that was ended since the others were better at the same point; what it had is saved."""
+
+
 class SanityError(PermanentError):
     """A result that cannot be told from guessing."""
 

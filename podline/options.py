@@ -411,6 +411,24 @@ class SearchOptions(Options):
         return self
 
 
+class TrialOptions(Options):
+    """The search for values of a recipe."""
+
+    over: tuple[str, ...] = option(
+        (),
+        "Search over",
+        "A value of the recipe and what it may be, as schedule.learning_rate=log:0.001..1, model.width=0.5..2 or "
+        "optimizer.kind=sgd,adam.",
+        metavar="PATH=SPACE",
+    )
+    trials: int = option(
+        20, "Trials", "Runs in all; the first has the recipe's own values. A search goes on with more.", ge=1, le=10_000
+    )
+    minutes: float = option(
+        0.0, "Minutes", "No trial begins that would not fit into these minutes.", ge=0, le=100_000, unset="no limit"
+    )
+
+
 def _assignment(text: str) -> tuple[str, Any]:
     path, equals, value = text.partition("=")
     if not equals:

@@ -16,6 +16,7 @@ from podline.inventory.catalogue import run_of
 from podline.measures import shown
 from podline.plurals import plural
 from podline.reporting.escaping import markdown
+from podline.search.searching import SearchResult
 from podline.stages.specs import ConvertResult, EvaluateResult, PromoteResult, ReportResult, TrainResult
 from podline.stages.tools import LearningRateResult
 from podline.store.contract import INDEX, Store
@@ -149,3 +150,12 @@ def publish_chart(store: Store, recipe: str, found: LearningRateResult) -> None:
     get_run_logger().info("%s; the chart is among the artifacts", first)
     for reason in reasons:
         get_run_logger().info(reason)
+
+
+def publish_search(store: Store, recipe: str, found: SearchResult) -> None:
+    """Put the verdict of a search on the flow run, and a link to its page."""
+    *lines, _ = found.lines()
+    text = ["# Search", *map(markdown, lines), f"The page: {PageLinks(store).to(found.page)}"]
+    create_markdown_artifact("\n\n".join(text), key=key_of(recipe, "search"), description=found.verdict)
+    for line in lines:
+        get_run_logger().info(line)

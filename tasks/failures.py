@@ -19,7 +19,7 @@ from prefect.logging import get_run_logger
 from prefect.states import Failed
 
 from podline.errors import PodlineError, one_line
-from podline.options import DataGroup, MachineGroup, RunOptions, SearchOptions, TrainingGroup, flag_of
+from podline.options import DataGroup, MachineGroup, RunOptions, SearchOptions, TrainingGroup, TrialOptions, flag_of
 from podline.tasks.runs import planned_stop
 
 P = ParamSpec("P")
@@ -29,7 +29,7 @@ _RUN_LOG = logging.getLogger("prefect.flow_runs")
 # What a form calls an option of the command line.
 _TITLES = {
     flag_of(name, field): str(field.title)
-    for model in (RunOptions, TrainingGroup, DataGroup, MachineGroup, SearchOptions)
+    for model in (RunOptions, TrainingGroup, DataGroup, MachineGroup, SearchOptions, TrialOptions)
     for name, field in model.model_fields.items()
 }
 

@@ -20,10 +20,12 @@ from podline.options import (
     RunOptions,
     SearchOptions,
     TrainingGroup,
+    TrialOptions,
     same,
 )
 from podline.recipes import registry
 from podline.recipes.settings import Recipe
+from podline.search.spaces import spaces_of
 
 # Data set of a recipe → the sample that is drawn where no source is named.
 _SAMPLES = {"sample": "sample", "coco": "coco_sample"}
@@ -88,10 +90,8 @@ class TrainingForm(RunOptions):
         return f"podline run {self.recipe} --root {shlex.quote(root)}{''.join(given)}{self.training.as_options()}"
 
 
-class FinderParameters(SearchOptions):
-    """The flow learning_rate_finder."""
-
-    model_config = ConfigDict(title="Find a learning rate")
+class _OfRecipe(Options):
+    """A recipe whose data are converted, and changes to it."""
 
     recipe: str = same(RunOptions, "recipe")
     assignments: tuple[str, ...] = same(TrainingGroup, "assignments")
@@ -112,3 +112,20 @@ class FinderParameters(SearchOptions):
     def choices(self) -> Choices:
         """Return the changes to the recipe."""
         return Choices(assignments=self.assignments)
+
+
+class FinderParameters(_OfRecipe, SearchOptions):
+    """The flow learning_rate_finder."""
+
+    model_config = ConfigDict(title="Find a learning rate")
+
+
+class SearchParameters(_OfRecipe, TrialOptions):
+    """The flow search_values."""
+
+    model_config = ConfigDict(title="Search for values")
+
+    @model_validator(mode="after")
+    def _has_spaces(self) -> Self:
+        spaces_of(self.over, self.choices.apply(self.named_recipe))
+        return self

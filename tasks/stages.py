@@ -23,7 +23,7 @@ from prefect.logging import get_run_logger
 from prefect.states import AwaitingRetry, Cancelled, Completed, Failed
 
 from podline import settings
-from podline.errors import Budgets, PodlineError, Retry, one_line
+from podline.errors import Budgets, PodlineError, PrunedError, Retry, one_line
 from podline.progress import Reporter, terminal
 from podline.stages.specs import Result, Spec
 from podline.stages.table import CONVERT, EVALUATE, LR_FIND, PACE, PROMOTE, REPORT, TRAIN, VALIDATE, Stage
@@ -128,6 +128,9 @@ def attempt(call: _Call[Any, Any]) -> State[Any]:
     try:
         listener = stage_listener(name, call.title)
         result = call.result = perform(call.spec, listener, settings.load(), attempt=call.attempts, placed=placed)
+    except PrunedError as error:
+        call.error = error
+        return Completed(name="Pruned", message=str(error))
     except PodlineError as error:
         call.error = error
         retry = call.budgets.after(error)

@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.text import Text
 
+from podline.errors import PrunedError
 from podline.figures import duration
 from podline.plain import plain
 from podline.progress import Event, Listener
@@ -51,6 +52,10 @@ def outcome(result: Mapping[str, Any], seconds: float) -> str:
     return f"re-used: found and verified in {duration(seconds)}{took}"
 
 
+def _failure(event: Event) -> str:
+    return "ended, as a hopeless trial" if event["error"].get("type") == PrunedError.__name__ else "failed"
+
+
 class Lines:
     """Events as plain lines."""
 
@@ -74,7 +79,7 @@ class Lines:
             self._say(stage, ("warning: " if event["level"] == "warning" else "") + event["message"])
         elif kind in ("result", "error") and stage in self._started:
             seconds = self._clock() - self._started.pop(stage)
-            self._say(stage, f"✓ {outcome(event['result'], seconds)}" if kind == "result" else "✗ failed")
+            self._say(stage, f"✓ {outcome(event['result'], seconds)}" if kind == "result" else f"✗ {_failure(event)}")
 
     def _is_news(self, share: float) -> bool:
         (last_share, last_time), now = self._last, self._clock()
@@ -136,7 +141,7 @@ class _Bars:
             bar, started, _ = self._bars.pop(stage)
             self._progress.remove_task(bar)
             if kind == "error":
-                self._line("✗", stage, "failed", "red")
+                self._line("✗", stage, _failure(event), "red")
             else:
                 self._line("✓", stage, outcome(event["result"], time.monotonic() - started), "green")
 

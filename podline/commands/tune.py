@@ -1,7 +1,8 @@
-"""``podline tune``: the learning rate, the speed of the input."""
+"""``podline tune``: the learning rate, other values of a recipe, the speed of the input."""
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import click
@@ -21,8 +22,11 @@ from podline.commands.options import (
 )
 from podline.commands.stage import Request
 from podline.inventory.catalogue import dataset_for
-from podline.options import Choices, SearchOptions, TrainingGroup
+from podline.ledger.recording import recorded
+from podline.options import Choices, SearchOptions, TrainingGroup, TrialOptions
 from podline.progress import Reporter
+from podline.search.searching import search, search_spec
+from podline.stages.specs import TrainResult, TrainSpec
 from podline.stages.table import INPUT_SPEED, LR_FIND
 from podline.stages.tools import InputSpeedSpec
 from podline.store.opening import open_store
@@ -32,7 +36,7 @@ from podline.training.searches import learning_rate_spec
 
 @click.group("tune", cls=pages.Group)
 def tune() -> None:
-    """Find a learning rate, measure the input."""
+    """Find a learning rate or other values, measure the input."""
 
 
 @tune.command("lr")
@@ -74,6 +78,58 @@ def learning_rate(recipe: str, fingerprint: str | None, as_json: bool, **options
             **dict(SearchOptions(**search)),
         )
         result = perform(spec, listener, settings)
+    answer(result, lambda: result.lines(store.where), as_json=as_json)
+
+
+@tune.command("search")
+@recipe_argument
+@in_order(
+    command_line(TrialOptions),
+    command_line(TrainingGroup, "model", "batch_size", "learning_rate", "seed", "init", "assignments"),
+    strategy_option,
+    fingerprint_option,
+    store_options,
+)
+@json_option
+def search_values(recipe: str, fingerprint: str | None, as_json: bool, **options: Any) -> None:
+    """Search for better values of a recipe.
+
+    Each trial is a run of the store, with its entry in the ledger. The first has the recipe's own values; the next ones
+    are chosen by what was found so far. Trials are compared by held-out examples (validation_share), never by the test
+    split. One that is worse than half of those before it ends early. The same command goes on where it was broken off.
+
+      podline tune search sample --over schedule.learning_rate=log:0.01..1 --over model.width=0.5,1 --trials 10
+      podline tune search mnist --over optimizer.kind=sgd,adam --over augmentation.pad=0..4 --minutes 60
+
+    Next: `podline evaluate` with the best run. docs/how-to/search.md says how to read the page.
+    """
+    settings = load_settings(options)
+    given = TrialOptions(**{name: options.pop(name) for name in TrialOptions.model_fields})
+    store = open_store(settings.root)
+    with display.shown() as listener:
+        reporter = Reporter("search", listener)
+
+        def train(spec: TrainSpec) -> TrainResult:
+            started = time.monotonic()
+            with recorded(store, spec.recipe.name, "commands", Reporter("ledger", listener)) as notes:
+                notes.planned(spec.recipe, settings, spec.strategy)
+                notes.asked(spec)
+                result = perform(spec, listener, settings)
+                notes.answered(spec, result, time.monotonic() - started)
+                notes.dropped = result.reused
+            return result
+
+        spec = search_spec(
+            store,
+            Choices(**options).apply(recipe_of(recipe)),
+            given.over,
+            reporter,
+            fingerprint=fingerprint,
+            strategy=settings.strategy,
+            trials=given.trials,
+            minutes=given.minutes,
+        )
+        result = search(store, spec, train, reporter)
     answer(result, lambda: result.lines(store.where), as_json=as_json)
 
 

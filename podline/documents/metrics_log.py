@@ -233,6 +233,7 @@ EventKind = Literal[
     "accepted",  # annealing keeps the state that was evaluated
     "rejected",  # … or goes back to the one that it accepted last
     "stopped_early",  # validation got no better for too long
+    "pruned",  # a trial of a search was ended, since others were better
     "finished",  # all steps are done and the model is written
 ]
 

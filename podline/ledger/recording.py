@@ -33,7 +33,7 @@ from podline.documents.ledger_entry import (
 from podline.documents.manifest import Manifest, SplitInfo, read_manifest
 from podline.documents.metrics_log import METRICS, AnnealingLine, read_metrics
 from podline.documents.origins import keep_origin, read_origin
-from podline.errors import PodlineError, one_line
+from podline.errors import PodlineError, PrunedError, one_line
 from podline.kinds.table import kind_of, read_evaluation
 from podline.ledger import ledger, provenance
 from podline.progress import Reporter
@@ -357,7 +357,7 @@ def _state(error: BaseException | None) -> State:
     if error is None:
         return "finished"
     # What is no Exception asks a process to end: an interrupt, Prefect's signal of a cancelled run, an exit.
-    return "failed" if isinstance(error, Exception) else "cancelled"
+    return "failed" if isinstance(error, Exception) and not isinstance(error, PrunedError) else "cancelled"
 
 
 def _machine(machine: Settings) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import functools
 import html
 import operator
 from collections.abc import Callable
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 from pydantic import Field, SerializeAsAny, SerializerFunctionWrapHandler, model_serializer, model_validator
 
@@ -259,9 +259,26 @@ class ValidateResult(Result):
         return [f"as the manifest says: {plural(self.records, 'record')} in {plural(self.shards, 'shard')}{repeated}"]
 
 
+class Pruning(Frozen):
+    """When a trial of a search is ended: its best evaluation so far is above the limit for evaluations of its number.
+
+    Attributes:
+        metric: what must fall.
+        limits: of the first evaluation, the second, …; None is no limit, as is the last evaluation of a run.
+    """
+
+    metric: Literal["loss", "error"]
+    limits: tuple[float | None, ...] = ()
+
+
 class TrainSpec(TrainableSpec):
     """A recipe trained on a data set."""
 
+    not_hashed = TrainableSpec.not_hashed | {"pruning"}
+
+    pruning: Pruning | None = Field(
+        default=None, exclude_if=lambda pruning: pruning is None, description="of a trial of a search"
+    )
     preflight: bool = Field(default=True, description="everything is done once, and undone, before the first step")
 
     @property

@@ -15,7 +15,7 @@ from podline.documents.metrics_log import (
     StepsLine,
     read_metrics,
 )
-from podline.errors import DivergenceError, PodlineError, PreemptedError
+from podline.errors import DivergenceError, PodlineError, PreemptedError, PrunedError
 from podline.input.pipeline import EvaluationInput
 from podline.ledger import provenance
 from podline.ledger.load import LoadMeter
@@ -26,7 +26,7 @@ from podline.recipes.parts import HOOKS
 from podline.stages.tools import Preflight
 from podline.training import devices
 from podline.training.checkpoints import TimeSpent
-from podline.training.decisions import Annealing, EarlyStop, Lowest, Plateau
+from podline.training.decisions import Annealing, EarlyStop, Lowest, Plateau, Pruner
 from podline.training.divergence import StopOnDivergence
 from podline.training.findings import Findings, JudgePace, JudgeStretches, judge_measures, judge_probe
 from podline.training.hooks import Evaluate, RunClock, SaveCheckpoints, WriteMetrics
@@ -54,11 +54,12 @@ class Between(NamedTuple):
     save: SaveCheckpoints
     factor: Callable[[], float]
     early_stop: EarlyStop
+    pruner: Pruner
     findings: Findings
 
     def over(self) -> bool:
         """Whether the run ends before its time."""
-        return self.early_stop.stopped
+        return self.early_stop.stopped or bool(self.pruner.reason)
 
 
 def train_from(run: Run, step: int, clock: RunClock) -> int:
@@ -66,6 +67,7 @@ def train_from(run: Run, step: int, clock: RunClock) -> int:
 
     Raises:
         PreemptedError: the process was asked to end; what was done is saved.
+        PrunedError: the run is a hopeless trial of a search; what was done is saved.
         SettingsError: a hook looks for what no step tells.
     """
     lines = read_metrics(run.log.path)
@@ -85,6 +87,8 @@ def train_from(run: Run, step: int, clock: RunClock) -> int:
         if step < run.plan.total_steps and not between.over():
             run.reporter.progress(step, run.plan.total_steps, "steps")
             traces = _loop(run, step, between)
+        if between.pruner.reason:
+            raise PrunedError(between.pruner.reason)
         return traces
 
 
@@ -105,7 +109,7 @@ def _between(run: Run, lines: Sequence[MetricsLine], write: Callable[[MetricsLin
     plateau = Plateau(recipe.schedule.plateau, lines, write, run.tell)
     annealing = Annealing(recipe.annealing, recipe.seed, plan.total_steps, lines, write, run.tell, run.go_back_to)
     early_stop = EarlyStop(recipe.early_stop, plan.total_steps, lines, write, run.tell, run.go_back_to)
-    lowest = Lowest("loss", lines)
+    lowest, pruner = Lowest("loss", lines), Pruner(run.spec.pruning, plan.total_steps, lines)
     findings, probe = Findings(lines, write, run.reporter.warn), _probe(run)
 
     def judge(line: EvaluationLine) -> None:
@@ -117,7 +121,7 @@ def _between(run: Run, lines: Sequence[MetricsLine], write: Callable[[MetricsLin
             return annealing.accepted() or early_stop.needed()
         return early_stop.last.state if early_stop.last else lowest.step
 
-    decide = (judge, plateau.decide, annealing.decide, early_stop.decide, lowest.decide)
+    decide = (judge, plateau.decide, annealing.decide, early_stop.decide, lowest.decide, pruner.decide)
     evaluate = Evaluate(scoring.line, write, plan, scoring.rehearse, decide)
     before = [line for line in lines if isinstance(line, StepsLine)]
     save = SaveCheckpoints(
@@ -141,7 +145,7 @@ def _between(run: Run, lines: Sequence[MetricsLine], write: Callable[[MetricsLin
         *(HOOKS.call(name, run) for name in recipe.hooks),
         save,
     ]
-    between = Between(hooks, evaluate, save, plateau.factor, early_stop, findings)
+    between = Between(hooks, evaluate, save, plateau.factor, early_stop, pruner, findings)
     return between
 
 

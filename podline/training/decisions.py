@@ -22,6 +22,7 @@ from podline.documents.metrics_log import (
 )
 from podline.plurals import plural
 from podline.recipes.settings import AnnealingSettings, EarlyStopSettings, PlateauSettings
+from podline.stages.specs import Pruning
 
 Tell = Callable[[EventKind, int, str], None]
 
@@ -233,6 +234,32 @@ def ending(line: EarlyStopLine | None, settings: EarlyStopSettings | None, total
         stopped = f"ended early at step {line.step:,} of {total_steps:,}: {why}"
         return f"{stopped}; {kept}" if line.restored else stopped
     return kept if line.restored and line.state != line.step else ""
+
+
+class Pruner:
+    """Ends a trial of a search whose best evaluation is above the limit that the trials before it set."""
+
+    def __init__(self, settings: Pruning | None, total_steps: int, lines: Iterable[MetricsLine]) -> None:
+        """Go on where a run was left."""
+        self._settings, self._total, self._best, self._number = settings, total_steps, math.inf, 0
+        self.reason = ""
+        for line in lines:
+            if isinstance(line, EvaluationLine):
+                self.decide(line)
+
+    def decide(self, evaluation: EvaluationLine) -> None:
+        """Take an evaluation into account; ``reason`` then says why the trial ends, if it does."""
+        if self._settings is None or evaluation.step >= self._total:
+            return
+        metric, limits = self._settings.metric, self._settings.limits
+        self._best = min(self._best, value_of(metric, evaluation))
+        limit = limits[self._number] if self._number < len(limits) else None
+        self._number += 1
+        if limit is not None and self._best > limit and not self.reason:
+            self.reason = (
+                f"pruned at step {evaluation.step:,} of {self._total:,}: {metric} {self._best:.4f} vs {limit:.4f}, the "
+                "median of the trials before it"
+            )
 
 
 class Lowest:

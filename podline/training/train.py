@@ -17,7 +17,7 @@ from podline.documents.manifest import read_manifest
 from podline.documents.metrics_log import EVENTS, METRICS, EarlyStopLine, EventLog, MetricsLog, StepsLine, read_metrics
 from podline.documents.model_description import DESCRIPTION, training_pflop
 from podline.documents.origins import ORIGIN
-from podline.errors import DivergenceError, PreemptedError, SettingsError
+from podline.errors import DivergenceError, PreemptedError, PrunedError, SettingsError
 from podline.ledger.load import LoadMeter
 from podline.models.counts import described, forward_multiply_adds
 from podline.plurals import plural
@@ -65,6 +65,7 @@ def train(spec: TrainSpec, reporter: Reporter) -> TrainResult:
             that the spec names.
         DivergenceError: a loss is no finite number.
         PreemptedError: SIGTERM came; what was done is saved.
+        PrunedError: it is a trial of a search, and hopeless; what was done is saved.
         WorkerLostError: of several processes that train together not all came.
     """
     started = time.monotonic()
@@ -77,7 +78,7 @@ def train(spec: TrainSpec, reporter: Reporter) -> TrainResult:
     with stop_on_sigterm() as asked, _writing(spec, shared, agreement, reporter) as (store, lost):
         # What cannot be opened or built has left no trace of a run up to here.
         shared.delete(f"{spec.folder}/{ORIGIN}")
-        store.publish_json(f"{spec.folder}/{SPEC}", spec.model_dump(mode="json"), replace=True)
+        store.publish_json(f"{spec.folder}/{SPEC}", spec.model_dump(mode="json", exclude={"pruning"}), replace=True)
         events = EventLog(store.local(f"{spec.folder}/{EVENTS}"))
         with MetricsLog(store.local(f"{spec.folder}/{METRICS}")) as log:
             run = make_run(
@@ -218,6 +219,9 @@ def _noted(events: EventLog, state: TrainingState) -> Iterator[None]:
         raise
     except DivergenceError as error:
         events.write("diverged", state.step, str(error))
+        raise
+    except PrunedError as error:
+        events.write("pruned", state.step, str(error))
         raise
 
 

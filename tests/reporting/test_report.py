@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -16,13 +16,16 @@ import pytest
 from finished_run import CIFAR_NAMES, FINGERPRINT, FOUND, finished_run
 
 from podline.documents.manifest import dataset_folder, read_manifest
+from podline.documents.metrics_log import EarlyStopLine
 from podline.errors import ArtifactError, StoreError
 from podline.kinds.classification.document import Evaluation
 from podline.kinds.table import read_evaluation
 from podline.progress import silent
+from podline.reporting.blocks import markdown_of
 from podline.reporting.facts import RunFacts, gather
 from podline.reporting.report import report
-from podline.reporting.run_sections import findings_table
+from podline.reporting.run_sections import findings_table, training
+from podline.reporting.sections import blocks_of
 from podline.stages.specs import ReportSpec
 from podline.stages.table import REPORT
 from podline.store.opening import open_store
@@ -245,6 +248,23 @@ def test_findings_and_damaged_checkpoints_are_told_with_what_to_do(reported: Rep
     ]
     assert table.markdown() in reported.markdown
     assert "something is wrong with stage2_relu" in " ".join(reported.page.text)
+
+
+def test_an_early_end_is_told_with_every_decision(reported: Reported) -> None:
+    decision = {"value": 0.3, "best": 0.2, "state": 10, "time": 0.0}
+    decisions = (
+        EarlyStopLine(step=20, stalled=1, stopped=False, restored=False, **decision),
+        EarlyStopLine(step=30, stalled=2, stopped=True, restored=True, **decision),
+    )
+    facts = reported.facts
+    ended = facts.training.changed(ending="ended early at step 30 of 90: it got no better")
+    text = markdown_of(blocks_of(training, replace(facts, decisions=decisions, training=ended)))
+    assert "The training ended early at step 30 of 90: it got no better." in text
+    rows = _rows(_markdown_tables(text), "step|what")[-2:]
+    assert [row[1:3] for row in rows] == [["end", "0.3000"]] * 2
+    assert [row[-1] for row in rows] == ["goes on to its end", "the run ends early, back to the state of step 10"]
+    restored = facts.training.changed(ending="the model is that of step 10")
+    assert "The model is that of step 10." in markdown_of(blocks_of(training, replace(facts, training=restored)))
 
 
 def test_stages_events_versions_and_command_are_told(reported: Reported) -> None:

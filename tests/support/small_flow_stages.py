@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -15,7 +16,8 @@ from podline.datasets.fingerprint import fingerprint, memory_of, source_of
 from podline.documents.champions import Candidate, champion, crown
 from podline.documents.manifest import MANIFEST, dataset_folder
 from podline.documents.metric import Metric
-from podline.errors import ArtifactError, PreemptedError
+from podline.documents.metrics_log import METRICS, EvaluationLine, MetricsLog
+from podline.errors import ArtifactError, PreemptedError, PrunedError
 from podline.progress import Reporter
 from podline.stages.completed import complete
 from podline.stages.specs import (
@@ -39,6 +41,7 @@ from podline.stages.table import CONVERT, EVALUATE, LR_FIND, PROMOTE, REPORT, TR
 from podline.stages.tools import LearningRateResult, LearningRateSpec
 from podline.store import digests
 from podline.store.opening import open_store
+from podline.training.decisions import Pruner
 
 
 def ran(root: str) -> list[str]:
@@ -86,6 +89,23 @@ def train(spec: TrainSpec, reporter: Reporter) -> TrainResult:
     open_store(spec.root).publish_json(f"{spec.folder}/{SPEC}", spec.model_dump(mode="json"), replace=True)
     _leave(spec, result, {"weights": weights})
     return result
+
+
+def train_trial(spec: TrainSpec, reporter: Reporter) -> TrainResult:
+    """Four evaluations, of which only the rate says how good they are."""
+    store = open_store(spec.root)
+    error = abs(math.log10(spec.recipe.schedule.learning_rate) + 2) / 10
+    line = {"epoch": 1.0, "split": "validation", "examples": 1000, "loss": error, "seconds": 0.1, "time": 0.0}
+    pruner = Pruner(spec.pruning, STEPS, ())
+    with MetricsLog(store.local(f"{spec.folder}/{METRICS}")) as log:
+        log.cut()
+        for step in range(STEPS // 4, STEPS + 1, STEPS // 4):
+            evaluation = EvaluationLine(step=step, accuracy=1 - error, **line)
+            log.write(evaluation)
+            pruner.decide(evaluation)
+            if pruner.reason:
+                raise PrunedError(pruner.reason)
+    return train(spec, reporter)
 
 
 def trained(spec: TrainSpec, weights: bytes) -> TrainResult:
@@ -300,3 +320,4 @@ FLOW_STAGES = {
 }
 STEPPING_STAGES = {**FLOW_STAGES, "train": replace(FLOW_STAGES["train"], run_at="small_flow_stages:train_in_steps")}
 SEARCH_STAGE = replace(LR_FIND, run_at="small_flow_stages:find_learning_rate")
+TRIAL_STAGE = replace(TRAIN, run_at="small_flow_stages:train_trial")

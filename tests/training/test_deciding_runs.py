@@ -20,7 +20,7 @@ from podline.documents.metrics_log import (
     read_events,
     read_metrics,
 )
-from podline.errors import PreemptedError
+from podline.errors import PreemptedError, PrunedError
 from podline.progress import silent
 from podline.recipes.durations import Duration
 from podline.recipes.settings import (
@@ -32,7 +32,7 @@ from podline.recipes.settings import (
     Recipe,
     ScheduleSettings,
 )
-from podline.stages.specs import TrainResult, TrainSpec
+from podline.stages.specs import Pruning, TrainResult, TrainSpec
 from podline.training.steps import ScoringSteps
 from podline.training.train import train
 
@@ -292,3 +292,23 @@ def test_as_many_checkpoints_are_kept_as_the_recipe_says(tmp_path, keep):
     found = [(line.loss, line.step) for line in lines if isinstance(line, EvaluationLine)]
     assert checkpoints(tmp_path / spec.folder) == ([min(found)[1], 30] if keep == "best" else [24, 30])
     assert len(losses(tmp_path / spec.folder)) == 30
+
+
+def test_a_hopeless_trial_of_a_search_ends_and_can_be_trained_to_its_end_later(tmp_path):
+    values = {name: value for name, value in STOPPED.items() if name != "early_stop"}
+    whole, spec = (spec_of(tmp_path / name, **values) for name in ("whole", "pruned"))
+    hopeless = spec.changed(pruning=Pruning(metric="loss", limits=(None, 0.1)), preflight=False)
+    assert hopeless.run == whole.run
+    for _ in range(2):  # the second start finds it ended
+        with pytest.raises(PrunedError, match=r"pruned at step 8 of 30: loss [\d.]+ vs 0\.1000"):
+            train(hopeless, silent())
+    folder = tmp_path / "pruned" / spec.folder
+    assert checkpoints(folder) == [8]
+    assert [event.event for event in read_events(folder / "events.jsonl")] == [
+        "started",
+        "pruned",
+        "restored",
+        "pruned",
+    ]
+    assert "pruning" not in (folder / "spec.json").read_text()
+    assert train(spec, silent()).weights_sha256 == train(whole, silent()).weights_sha256

@@ -8,11 +8,13 @@ import pytest
 
 from podline.documents.metrics_log import AnnealingLine, EarlyStopLine, EvaluationLine, PlateauLine
 from podline.recipes.settings import AnnealingSettings, EarlyStopSettings, PlateauSettings
+from podline.stages.specs import Pruning
 from podline.training.decisions import (
     Annealing,
     EarlyStop,
     Lowest,
     Plateau,
+    Pruner,
     annealing_line,
     early_stop_line,
     ending,
@@ -227,3 +229,27 @@ def test_the_lowest_evaluation_is_known_again_from_the_lines():
     assert lowest.step == 20
     lowest.decide(evaluation(40, 0.5))
     assert lowest.step == 40
+
+
+@pytest.mark.parametrize(
+    ("limits", "losses", "pruned"),
+    [
+        ((None, 2.0), (3.0, 2.5), "step 20"),
+        # The best so far counts, not the last.
+        ((None, 2.0), (1.5, 2.5), ""),
+        ((None, 2.0), (3.0, 2.0), ""),
+        # What no limit is known for goes on, and so does the end of the run.
+        ((), (9.0, 9.0, 9.0), ""),
+        ((1.0,) * 10, (9.0,) * 10, "step 10"),
+        ((None,) * 9 + (1.0,), (9.0,) * 10, ""),
+    ],
+)
+def test_a_trial_whose_best_is_above_the_limit_is_pruned(limits, losses, pruned):
+    lines = [evaluation(10 * number, loss) for number, loss in enumerate(losses, start=1)]
+    at_once = Pruner(Pruning(metric="loss", limits=limits), TOTAL, lines)
+    later = Pruner(Pruning(metric="loss", limits=limits), TOTAL, lines[:1])
+    for line in lines[1:]:
+        later.decide(line)
+    assert at_once.reason == later.reason
+    assert pruned in at_once.reason
+    assert bool(at_once.reason) == bool(pruned)

@@ -1,0 +1,64 @@
+"""Better values for a recipe: trials, each a task of its own, compared by held-out examples.
+
+    podline tune search sample --over schedule.learning_rate=log:0.01..1 --root podline-root
+
+The same search from a deployment: its verdict and the best values are an artifact of the run. A run of the same values
+goes on where an earlier one was broken off.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from prefect import flow
+from prefect.client.schemas.objects import State
+
+from podline import settings
+from podline.progress import Reporter
+from podline.search.searching import search, search_spec
+from podline.store.opening import open_store
+from podline.tasks.artifacts import publish_search
+from podline.tasks.failures import explained
+from podline.tasks.forms import read_form, run_name
+from podline.tasks.leftover_tasks import close_tasks, close_what_is_left
+from podline.tasks.parameters import SearchParameters
+from podline.tasks.runs.bucket_credentials import bucket_credentials
+from podline.tasks.runs.run_log import stage_listener
+from podline.tasks.trials import trained
+
+
+@flow(
+    name="search",
+    flow_run_name=run_name(SearchParameters, lambda parameters: f"search {parameters.recipe}"),
+    persist_result=True,
+    result_serializer="json",
+    # The body does it, and says what is wrong in one line.
+    validate_parameters=False,
+    on_crashed=[close_tasks],
+)
+@explained
+@bucket_credentials()
+def search_values(parameters: SearchParameters) -> dict[str, Any] | State[Any]:
+    """Search for better values of a recipe; each trial is a run of the store.
+
+    Args:
+        parameters: Which recipe, over which values, how many trials.
+    """
+    form = read_form(SearchParameters, parameters)
+    close_what_is_left()
+    machine = settings.load()
+    store = open_store(form.root or machine.root)
+    reporter = Reporter("search", stage_listener("search"))
+    spec = search_spec(
+        store,
+        form.choices.apply(form.named_recipe),
+        form.over,
+        reporter,
+        strategy=machine.strategy,
+        trials=form.trials,
+        minutes=form.minutes,
+    )
+    found = search(store, spec, functools.partial(trained, store), reporter)
+    publish_search(store, spec.recipe.name, found)
+    return found.model_dump(mode="json")

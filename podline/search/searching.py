@@ -1,0 +1,205 @@
+"""Runs a search: trials one after the other, each a training of its own; the record is written after each.
+
+Nothing else is remembered. A search that was killed finds its record, comes to the same next values, and its training
+goes on from its checkpoint.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pydantic import Field
+
+from podline.documents.completion import completion_name, record_files
+from podline.documents.manifest import manifest_digest
+from podline.documents.metrics_log import METRICS, read_metrics
+from podline.errors import DivergenceError, PrunedError, SettingsError, one_line
+from podline.figures import duration
+from podline.frozen import Json
+from podline.inventory.catalogue import dataset_for
+from podline.ledger.recording import plain
+from podline.plurals import plural
+from podline.progress import Reporter
+from podline.recipes import registry
+from podline.recipes.own_code import with_code
+from podline.recipes.settings import Recipe
+from podline.search.proposing import limits, next_values
+from podline.search.spaces import spaces_of
+from podline.search.trials import DOCUMENT, PAGE, SearchDocument, SearchSpec, Trial, measured, read_search
+from podline.search.verdict import judged
+from podline.settings import flat
+from podline.stages.from_recipe import training_spec, with_checksum
+from podline.stages.specs import Pruning, Result, TrainResult, TrainSpec, Where
+from podline.store.contract import Store
+from podline.strategies import WORKERS, StrategyName
+
+Train = Callable[[TrainSpec], TrainResult]
+"""Does the training of a trial; raises what a training raises."""
+
+# Whose completion record names the files of a search.
+_STAGE = "search"
+# What is held out where the recipe holds out nothing.
+_HELD_OUT = 0.1
+
+
+class SearchResult(Result):
+    """What a search found; ``folder`` has the record and the page."""
+
+    folder: str = Field(description="its name in the store")
+    page: str = Field(description="the name of the page")
+    trials: dict[str, int] = Field(description="how many there are of each state")
+    ending: str = Field(description="why there are no more; empty if there are as many as were asked for")
+    run: str = Field(description="of the best trial")
+    values: dict[str, Json] = Field(description="its values, by path")
+    better: bool | None = Field(description="than the recipe's own values, beyond chance; None if that is not known")
+    verdict: str = Field(description="the same in words")
+
+    def lines(self, where: Where = str, /) -> list[str]:
+        """Return the best values, what speaks for them, and the page."""
+        counts = ", ".join(f"{number} {state}" for state, number in self.trials.items())
+        best = " ".join(f"{path}={value}" for path, value in self.values.items())
+        return [
+            f"{plural(sum(self.trials.values()), 'trial')} in {duration(self.seconds)}: {counts}",
+            *filter(None, (self.ending,)),
+            self.verdict,
+            f"best: {best}, {self.run}",
+            where(self.page),
+        ]
+
+
+def search_spec(
+    store: Store,
+    recipe: Recipe,
+    over: Sequence[str],
+    reporter: Reporter,
+    *,
+    trials: int,
+    minutes: float = 0.0,
+    fingerprint: str | None = None,
+    strategy: StrategyName = "auto",
+) -> SearchSpec:
+    """Return the spec of a search.
+
+    Args:
+        store: the store.
+        recipe: whose values are searched for.
+        over: the spaces, each as ``PATH=SPACE``.
+        reporter: is told what was chosen.
+        trials: how many, that of the recipe's own values included.
+        minutes: see :class:`SearchSpec`.
+        fingerprint: which data set, by the start of its fingerprint; the newest by default.
+        strategy: where trials run.
+
+    Raises:
+        SettingsError: a space that cannot be, or several processes would search together.
+        StoreError: there is no such data set.
+    """
+    if strategy == WORKERS:
+        raise SettingsError(f"got strategy={strategy}, a search trains in one process; give auto, cpu, gpu or tpu")
+    if not recipe.validation_share:
+        recipe = registry.override(recipe, {"validation_share": _HELD_OUT})
+        reporter.log(f"validation_share={_HELD_OUT}: trials are compared by held-out examples, never by the test split")
+    spaces = spaces_of(over, recipe)
+    dataset = dataset_for(store, recipe, fingerprint, reporter)
+    return SearchSpec(
+        root=store.uri,
+        recipe=with_code(with_checksum(recipe)),
+        fingerprint=dataset.fingerprint,
+        manifest_digest=manifest_digest(store, dataset.folder),
+        strategy=strategy,
+        spaces=spaces,
+        trials=trials,
+        minutes=minutes,
+    )
+
+
+def search(store: Store, spec: SearchSpec, train: Train, reporter: Reporter) -> SearchResult:
+    """Take the trials that are left, and return what all of them show.
+
+    Raises:
+        PodlineError: what the training of the recipe's own values raised, or that of another trial if it says nothing
+            of the values: such a search goes on when it is started again.
+    """
+    document, started, ending = read_search(store, spec), time.monotonic(), ""
+    before = sum(trial.seconds for trial in document.trials)
+    while not ending and len(document.trials) < spec.trials:
+        reporter.progress(len(document.trials), spec.trials, "trials", _best_so_far(document))
+        values = _values(document)
+        took = before + time.monotonic() - started
+        longest = max((trial.seconds for trial in document.trials), default=0.0)
+        if values is None:
+            ending = "all values of the space seem to be tried"
+        elif spec.minutes and document.trials and took + longest > 60 * spec.minutes:
+            ending = f"the next, of up to {duration(longest)}, does not fit into {spec.minutes:g} minutes"
+        else:
+            trial = _tried(store, document, values, train)
+            store.delete(completion_name(spec.folder, _STAGE))
+            document = document.model_copy(update={"trials": (*document.trials, trial)})
+            store.publish_json(f"{spec.folder}/{DOCUMENT}", document.model_dump(mode="json"), replace=True)
+            reporter.log(f"trial {trial.number}: {_in_words(trial, spec.metric)}")
+    verdict = judged(document)
+    states = [trial.state for trial in document.trials]
+    result = SearchResult(
+        seconds=before + time.monotonic() - started,
+        folder=spec.folder,
+        page=f"{spec.folder}/{PAGE}",
+        trials={state: states.count(state) for state in dict.fromkeys(states)},
+        ending=ending,
+        run=verdict.best.run,
+        values=verdict.best.values,
+        better=verdict.better,
+        verdict=verdict.text,
+    )
+    # With matplotlib, which no command or flow imports before it draws.
+    from podline.search.page import page  # noqa: PLC0415
+
+    store.publish_bytes(result.page, page(document, verdict, result.lines()[:1]).encode(), replace=True)
+    record_files(store, spec.folder, _STAGE, [f"{spec.folder}/{DOCUMENT}", result.page])
+    return result
+
+
+def _values(document: SearchDocument) -> dict[str, Json] | None:
+    """Return the values of the next trial; the first has the recipe's own."""
+    spec = document.spec
+    if document.trials:
+        return next_values(spec.spaces, document.trials, spec.recipe.seed)
+    own = flat(plain(spec.recipe))
+    return {space.path: own.get(space.path) for space in spec.spaces}
+
+
+def _tried(store: Store, document: SearchDocument, values: dict[str, Json], train: Train) -> Trial:
+    spec, number, started = document.spec, len(document.trials), time.monotonic()
+    found: dict[str, Any] = {"number": number, "values": values}
+    try:
+        recipe = registry.override(spec.recipe, values) if number else spec.recipe
+        training = training_spec(store, recipe, spec.fingerprint, spec.strategy)
+        pruning = Pruning(metric=spec.metric, limits=limits(document.trials))
+        outcome = _outcome(training.model_copy(update={"pruning": pruning}), train)
+    except (DivergenceError, SettingsError) as error:
+        if not number:
+            raise
+        return Trial(**found, state="failed", cause=one_line(error), seconds=time.monotonic() - started)
+    lines = read_metrics(store.local(f"{training.folder}/{METRICS}"))
+    found |= {"run": training.run, "seconds": time.monotonic() - started, **measured(lines, spec.metric), **outcome}
+    return Trial(**found)
+
+
+def _outcome(training: TrainSpec, train: Train) -> dict[str, Any]:
+    try:
+        result = train(training)
+    except PrunedError as error:
+        return {"state": "pruned", "cause": one_line(error), "value": None}
+    return {"state": "complete", "seconds": result.seconds}
+
+
+def _best_so_far(document: SearchDocument) -> dict[str, float]:
+    found = document.complete
+    return {document.spec.metric: found[0].value or 0.0} if found else {}
+
+
+def _in_words(trial: Trial, metric: str) -> str:
+    values = ", ".join(f"{path}={value}" for path, value in trial.values.items())
+    became = trial.cause or f"{metric} {trial.value:.4f}"
+    return f"{values}: {became}, {trial.run or 'no run'}, {duration(trial.seconds)}"

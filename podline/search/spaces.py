@@ -1,0 +1,120 @@
+"""What a search chooses from: a value of the recipe, and the numbers or choices that it may have."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Iterable
+from typing import Any
+
+from podline.errors import SettingsError
+from podline.frozen import Frozen
+from podline.options import Choices, option_of
+from podline.recipes import registry
+from podline.recipes.settings import Recipe
+
+Value = bool | int | float | str
+
+_LOG, _RANGE = "log:", ".."
+# Digits of a number that is tried: nobody wants to type more.
+_DIGITS = 4
+
+
+class Space(Frozen):
+    """The values that one field of a recipe may have.
+
+    Attributes:
+        path: the recipe's value, with dots.
+        choices: one of these; empty for a range.
+        low: the lowest value of a range.
+        high: the highest one.
+        log: whether equal factors are equally likely, not equal differences.
+    """
+
+    path: str
+    choices: tuple[Value, ...] = ()
+    low: int | float = 0
+    high: int | float = 0
+    log: bool = False
+
+    @property
+    def whole(self) -> bool:
+        """Whether a range holds whole numbers alone."""
+        return isinstance(self.low, int) and isinstance(self.high, int)
+
+    def rounded(self, value: Value) -> Value:
+        """Return a value with few digits, within the range."""
+        if self.choices or self.whole or not isinstance(value, float):
+            return value
+        return min(max(float(f"{value:.{_DIGITS}g}"), self.low), self.high)
+
+    def probes(self) -> tuple[Value, ...]:
+        """Return values that the recipe must take: each choice, or the ends and the middle of a range."""
+        if self.choices:
+            return self.choices
+        middle = math.sqrt(self.low * self.high) if self.log else (self.low + self.high) / 2
+        return self.low, round(middle) if self.whole else self.rounded(middle), self.high
+
+
+def spaces_of(texts: Iterable[str], recipe: Recipe) -> tuple[Space, ...]:
+    """Return the spaces of a search, each written as ``PATH=SPACE``.
+
+    Raises:
+        SettingsError: one cannot be understood, or the recipe cannot have one of its values.
+    """
+    found = tuple(map(_space, texts))
+    if not found:
+        raise SettingsError("got no value to search over; give --over schedule.learning_rate=log:0.001..1, for one")
+    for one, other in itertools.combinations(found, 2):
+        if one.path == other.path:
+            raise SettingsError(f"--over names {one.path} twice; give it once")
+    for space in found:
+        for value in space.probes():
+            registry.override(recipe, {space.path: value})
+    return found
+
+
+def _space(text: str) -> Space:
+    name, equals, values = (part.strip() for part in text.partition("="))
+    if not (name and equals and values):
+        raise _no_space(text)
+    path = _path(name)
+    log = values.startswith(_LOG)
+    low, dots, high = values.removeprefix(_LOG).partition(_RANGE)
+    if dots:
+        ends = _value(low), _value(high)
+        if any(isinstance(end, bool | str) for end in ends) or (log and ends[0] <= 0):
+            raise _no_space(text)
+        if not ends[0] < ends[1]:
+            raise SettingsError(f"--over {text}: got {low} to {high}, expected the lower end first")
+        return Space(path=path, low=ends[0], high=ends[1], log=log)
+    choices = tuple(dict.fromkeys(map(_value, values.split(","))))
+    if log or len(choices) < 2:
+        raise _no_space(text)
+    return Space(path=path, choices=choices)
+
+
+def _no_space(text: str) -> SettingsError:
+    return SettingsError(
+        f"--over {text}: got no space; give PATH=LOW..HIGH, PATH=log:LOW..HIGH (both above 0) or PATH=CHOICE,CHOICE, "
+        "as schedule.learning_rate=log:0.001..1"
+    )
+
+
+def _path(name: str) -> str:
+    """Return the recipe's value that a name stands for: an option's, as ``learning_rate``, or a path itself."""
+    field = Choices.model_fields.get(name)
+    return option_of(field).path or name if field else name
+
+
+def _value(text: str) -> Any:
+    text = text.strip()
+    try:
+        value = json.loads(text)
+    except ValueError:
+        try:
+            value = float(text)  # as .5, which is no JSON
+        except ValueError:
+            return text
+    return value if isinstance(value, bool | int | float) else text

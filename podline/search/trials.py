@@ -1,0 +1,113 @@
+"""The record of a search: what it was asked for, and its trials so far; one JSON document in the store."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError
+
+from podline.documents.metrics_log import AnnealingLine, EarlyStopLine, EvaluationLine, MetricsLine
+from podline.errors import ArtifactError
+from podline.frozen import Frozen, Json
+from podline.search.spaces import Space
+from podline.stages.specs import TrainableSpec
+from podline.store.contract import Store
+from podline.training.decisions import value_of
+
+DOCUMENT, PAGE = "search.json", "search.html"
+
+State = Literal["complete", "pruned", "failed"]
+
+
+class SearchSpec(TrainableSpec):
+    """A search over values of a recipe. With more trials or minutes, the same search goes on."""
+
+    not_hashed = TrainableSpec.not_hashed | {"trials", "minutes"}
+
+    spaces: tuple[Space, ...] = Field(min_length=1)
+    trials: int = Field(ge=1, description="that of the recipe's own values included")
+    minutes: float = Field(default=0.0, ge=0, description="no trial begins that would not fit; 0 is no limit")
+
+    @property
+    def folder(self) -> str:
+        """Return where the search keeps its record."""
+        return f"searches/{self.recipe.name}-{self.digest()[:12]}"
+
+    @property
+    def metric(self) -> Literal["loss", "error"]:
+        """Return what is to be low: the validation error where there are classes, else the loss."""
+        return "error" if self.recipe.task.has_error else "loss"
+
+
+class Trial(Frozen):
+    """A run of a search.
+
+    Attributes:
+        number: from 0, which has the recipe's own values.
+        values: path → value.
+        run: its name; empty if its values could not be trained.
+        state: ``pruned`` if it was ended since others were better, ``failed`` if it cannot be trained.
+        value: the metric of the state that it ended with; None if it did not complete.
+        evaluations: the metric after each evaluation.
+        examples: how many were held out.
+        seconds: what it took.
+        cause: why it did not complete.
+    """
+
+    number: int
+    values: dict[str, Json]
+    run: str = ""
+    state: State
+    value: float | None = None
+    evaluations: tuple[float, ...] = ()
+    examples: int = 0
+    seconds: float = 0.0
+    cause: str = ""
+
+
+class SearchDocument(Frozen):
+    """A search as far as it went."""
+
+    spec: SearchSpec
+    trials: tuple[Trial, ...] = ()
+
+    @property
+    def complete(self) -> list[Trial]:
+        """Return the trials with a value, the best first; the earlier one of two that are equal."""
+        found = [trial for trial in self.trials if trial.value is not None]
+        return sorted(found, key=lambda trial: (trial.value, trial.number))
+
+
+def read_search(store: Store, spec: SearchSpec) -> SearchDocument:
+    """Return the record of a search, with the trials that there are.
+
+    Raises:
+        ArtifactError: it cannot be read.
+    """
+    name = f"{spec.folder}/{DOCUMENT}"
+    if not store.exists(name):
+        return SearchDocument(spec=spec)
+    try:
+        return SearchDocument.model_validate(store.read_json(name)).model_copy(update={"spec": spec})
+    except ValidationError as error:
+        raise ArtifactError(
+            f"{store.where(name)} is no record of a search ({error.error_count()} problems); delete it: the runs of "
+            "its trials are found again"
+        ) from error
+
+
+def measured(lines: list[MetricsLine], metric: str) -> dict[str, Any]:
+    """Return what the lines of a run say of a trial: its value is that of the state that the run ended with."""
+    evaluations = {line.step: line for line in lines if isinstance(line, EvaluationLine)}
+    if not evaluations:
+        return {}
+    last, state = next(reversed(evaluations.values())), max(evaluations)
+    for line in reversed(lines):
+        if isinstance(line, AnnealingLine) or (isinstance(line, EarlyStopLine) and line.restored):
+            state = line.state
+            break
+    return {
+        "value": value_of(metric, evaluations[state]),
+        "evaluations": tuple(value_of(metric, line) for line in evaluations.values()),
+        "examples": last.examples,
+    }

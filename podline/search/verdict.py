@@ -1,0 +1,64 @@
+"""Whether the best trial of a search is better than the recipe's own values, beyond chance."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from podline.figures import percent
+from podline.noise import Seeds, scale
+from podline.plurals import plural
+from podline.search.trials import SearchDocument, Trial
+
+# A difference is shown if chance alone gives so large a one, among all the trials, with at most this probability.
+_LEVEL = 0.05
+
+
+class Verdict(NamedTuple):
+    """What a search found.
+
+    Attributes:
+        default: the trial of the recipe's own values.
+        best: the one with the lowest value.
+        better: whether it is shown to be better; None where chance is not known.
+        text: the same in words.
+    """
+
+    default: Trial
+    best: Trial
+    better: bool | None
+    text: str
+
+
+def judged(document: SearchDocument) -> Verdict:
+    """Return the verdict on a search whose first trial is complete.
+
+    The two are judged on the same held-out examples, and the variance is that of different ones: so the interval is
+    rather too wide. That the best of many is looked at is allowed for by Bonferroni's factor.
+    """
+    default, best = document.trials[0], document.complete[0]
+    others = len(document.trials) - 1
+    name = f"trial {best.number}"
+    if best.number == default.number:
+        text = f"no better than the default: none of {plural(others, 'other trial')} has a lower {document.spec.metric}"
+        return Verdict(default, best, False, text)
+    change = (default.value or 0.0) - (best.value or 0.0)
+    if document.spec.metric == "loss":
+        text = f"{name} has a loss lower by {change:.4f}; how much of that is chance, other seeds would show"
+        return Verdict(default, best, None, text)
+    spread, count = document.spec.recipe.promotion.spread, best.examples
+    shares = default.value or 0.0, best.value or 0.0
+    sampled = sum(float(scale(share, count)) / 4 / count for share in shares)
+    seeds = Seeds(spread**2 * float(scale(shares[0], count)), 1)
+    low, high, p_value = seeds.interval(change, sampled)
+    better = min(1.0, p_value * others) < _LEVEL
+    interval = f"{100 * change:.1f} points [{100 * low:.1f}, {100 * high:.1f}]"
+    found = f"{name} has an error lower by {interval}, {percent(shares[1])} vs {percent(shares[0])}"
+    if better:
+        return Verdict(default, best, True, f"better than the default: {found}")
+    return Verdict(
+        default,
+        best,
+        False,
+        f"not shown to be better than the default: {found}, which chance gives to the best of "
+        f"{plural(others, 'other trial')} on {plural(count, 'held-out example')}",
+    )

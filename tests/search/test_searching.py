@@ -1,0 +1,303 @@
+"""Searches: what is tried, what is remembered, and that a killed one goes on as if nothing had happened."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dying_runs import Killed
+from small_dataset import publish_dataset, small_recipe
+
+from podline.documents.metrics_log import METRICS, EarlyStopLine, EvaluationLine, MetricsLog
+from podline.errors import ArtifactError, DivergenceError, PrunedError, SettingsError, StoreError
+from podline.inventory import verification
+from podline.progress import Reporter, silent
+from podline.recipes.durations import Duration
+from podline.recipes.settings import ScheduleSettings
+from podline.search.proposing import limits, next_values
+from podline.search.searching import SearchResult, search, search_spec
+from podline.search.spaces import Space
+from podline.search.trials import SearchSpec, Trial, measured, read_search
+from podline.search.verdict import judged
+from podline.stages.specs import TrainResult, TrainSpec
+from podline.store.contract import Store
+from podline.store.opening import open_store
+from podline.training.decisions import Pruner
+from podline.training.train import train
+
+OVER = ("learning_rate=log:0.0001..1", "optimizer.kind=sgd,adam")
+RECIPE = small_recipe(
+    batch_size=16,
+    duration=Duration(epochs=2),
+    schedule=ScheduleSettings(kind="constant", learning_rate=0.0002),
+    validation_share=0.25,
+    deterministic=True,
+)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    publish_dataset(tmp_path)
+    return open_store(str(tmp_path))
+
+
+def spec_of(store: Store, *, over: tuple[str, ...] = OVER, trials: int = 8, minutes: float = 0.0, **recipe: Any) -> Any:
+    return search_spec(store, RECIPE.changed(**recipe), over, silent(), trials=trials, minutes=minutes)
+
+
+def evaluation(step: int, error: float, examples: int = 1000) -> EvaluationLine:
+    return EvaluationLine(
+        step=step,
+        epoch=step / 10,
+        split="validation",
+        examples=examples,
+        loss=error,
+        accuracy=1 - error,
+        seconds=0.1,
+        time=0.0,
+    )
+
+
+def bowl(spec: TrainSpec) -> float:
+    """The error of a trial that is not really trained: the best rate is 0.03."""
+    distance = abs(math.log10(spec.recipe.schedule.learning_rate / 0.03))
+    return 0.05 + 0.1 * distance + (0.02 if spec.recipe.optimizer.kind == "sgd" else 0.0)
+
+
+class Trainer:
+    """Writes the lines of trainings that take no time, each with four evaluations, and remembers which there were."""
+
+    def __init__(self, store: Store, error: Callable[[TrainSpec], float] = bowl, seconds: float = 1.0) -> None:
+        self.runs: list[str] = []
+        self._store, self._error, self._seconds = store, error, seconds
+
+    def __call__(self, spec: TrainSpec) -> TrainResult:
+        self.runs.append(spec.run)
+        pruner, file = Pruner(spec.pruning, 40, ()), self._store.local(f"{spec.folder}/{METRICS}")
+        file.unlink(missing_ok=True)
+        with MetricsLog(file) as log:
+            for number in range(1, 5):
+                line = evaluation(10 * number, self._error(spec) + 0.2 / number)
+                log.write(line)
+                pruner.decide(line)
+                if pruner.reason:
+                    raise PrunedError(pruner.reason)
+        figures = {"examples": 1, "parameters": 1, "loss": 1.0, "examples_per_second": 1.0, "waiting_for_input": 0.0}
+        names = {"run": spec.run, "folder": spec.folder, "weights_sha256": "0" * 64}
+        return TrainResult(**names, steps=40, epochs=1.0, seconds=self._seconds, **figures)
+
+
+def remembered(store: Store, spec: SearchSpec) -> list[Trial]:
+    """The trials of a search without what a clock says."""
+    return [trial.changed(seconds=0.0) for trial in read_search(store, spec).trials]
+
+
+def test_a_search_begins_with_the_recipe_itself_and_finds_what_is_better(store: Store) -> None:
+    spec, trainer = spec_of(store, trials=16), Trainer(store)
+    found = search(store, spec, trainer, silent())
+    trials = read_search(store, spec).trials
+    assert [trial.number for trial in trials] == list(range(16))
+    assert trials[0].values == {"schedule.learning_rate": 0.0002, "optimizer.kind": "sgd"}
+    assert [trial.run for trial in trials] == trainer.runs
+    assert len(set(trainer.runs)) == 16
+    assert found.trials["complete"] + found.trials["pruned"] == 16
+    assert found.trials["pruned"] >= 2
+    best = min((trial for trial in trials if trial.value is not None), key=lambda trial: trial.value or 0)
+    assert (found.run, found.values, found.better) == (best.run, best.values, True)
+    assert "better than the default" in found.verdict
+    assert best.values["optimizer.kind"] == "adam"
+    assert 0.005 < float(str(best.values["schedule.learning_rate"])) < 0.2
+    problems, _ = verification.verify(store, silent())[1:]
+    assert [problem for problem in problems if "searches/" in problem] == []
+    page = store.read_bytes(found.page).decode()
+    assert all(trial.run in page for trial in trials)
+    assert f"podline train {best.run} --set validation_share=0" in page
+
+
+def test_a_search_that_was_killed_ends_like_one_that_was_not(store: Store, tmp_path: Path) -> None:
+    whole = spec_of(store)
+    search(store, whole, Trainer(store), silent())
+    publish_dataset(tmp_path / "killed")
+    other = open_store(str(tmp_path / "killed"))
+    spec = spec_of(other)
+
+    class Dying(Trainer):
+        def __call__(self, spec: TrainSpec) -> TrainResult:
+            result = super().__call__(spec)
+            if len(self.runs) == 3:
+                raise Killed
+            return result
+
+    for _ in range(2):
+        with pytest.raises(Killed):
+            search(other, spec, Dying(other), silent())
+    search(other, spec, Trainer(other), silent())
+    assert remembered(other, spec) == remembered(store, whole)
+
+
+def test_more_trials_go_on_where_fewer_ended(store: Store) -> None:
+    few, more = spec_of(store, trials=4), spec_of(store, trials=7)
+    assert few.folder == more.folder
+    search(store, few, Trainer(store), silent())
+    before, trainer = remembered(store, few), Trainer(store)
+    search(store, more, trainer, silent())
+    assert len(trainer.runs) == 3
+    assert remembered(store, more)[:4] == before
+    again = Trainer(store)
+    assert search(store, few, again, silent()).trials["complete"] >= 4
+    assert again.runs == []
+
+
+def test_minutes_begin_no_trial_that_would_not_fit(store: Store) -> None:
+    trainer = Trainer(store, seconds=20.0)
+    search(store, spec_of(store, trials=2), trainer, silent())
+    found = search(store, spec_of(store, trials=9, minutes=0.9), trainer, silent())
+    assert len(trainer.runs) == 2, "40 s of 54 are gone, and a trial takes 20"
+    assert found.ending == "the next, of up to 20 s, does not fit into 0.9 minutes"
+    search(store, spec_of(store, trials=3, minutes=1.1), trainer, silent())
+    assert len(trainer.runs) == 3
+
+
+def test_values_that_cannot_be_trained_are_a_failed_trial_and_the_recipe_itself_an_error(store: Store) -> None:
+    def fails(spec: TrainSpec) -> float:
+        if spec.recipe.optimizer.kind == "adam":
+            raise DivergenceError("the loss is nan at step 3")
+        return bowl(spec)
+
+    spec = spec_of(store, trials=6)
+    found = search(store, spec, Trainer(store, fails), silent())
+    failed = [trial for trial in read_search(store, spec).trials if trial.state == "failed"]
+    assert found.trials["failed"] == len(failed) > 0
+    assert {trial.cause for trial in failed} == {"the loss is nan at step 3"}
+    with pytest.raises(DivergenceError):
+        search(store, spec_of(store, optimizer={"kind": "adam"}), Trainer(store, fails), silent())
+
+
+def test_what_says_nothing_of_the_values_ends_the_search(store: Store) -> None:
+    def fails(spec: TrainSpec) -> float:
+        raise StoreError("no space left on the device")
+
+    with pytest.raises(StoreError):
+        search(store, spec_of(store), Trainer(store, fails), silent())
+
+
+def test_a_space_of_few_values_is_exhausted(store: Store) -> None:
+    spec, trainer = spec_of(store, over=("optimizer.kind=sgd,adam,rmsprop",), trials=9), Trainer(store)
+    found = search(store, spec, trainer, silent())
+    assert len(trainer.runs) == 3
+    assert "seem to be tried" in found.ending
+
+
+def test_no_trial_better_than_the_default_is_said_so(store: Store) -> None:
+    best_rate = {"schedule": {"kind": "constant", "learning_rate": 0.03}, "optimizer": {"kind": "adam"}}
+    found = search(store, spec_of(store, trials=5, **best_rate), Trainer(store), silent())
+    assert found.better is False
+    assert found.verdict.startswith("no better than the default")
+
+
+@pytest.mark.parametrize(("examples", "better"), [(200, False), (20_000, True)])
+def test_a_difference_that_chance_explains_is_not_called_better(store: Store, examples: int, better: bool) -> None:
+    spec = spec_of(store)
+    values = {"schedule.learning_rate": 0.1, "optimizer.kind": "sgd"}
+    trials = tuple(
+        Trial(number=number, values=values, run=f"t-{number}", state="complete", value=error, examples=examples)
+        for number, error in enumerate((0.20, 0.15, 0.3))
+    )
+    found = judged(read_search(store, spec).changed(trials=trials))
+    assert found.best.number == 1
+    assert found.better is better
+    assert "5.0 points [" in found.text
+
+
+def test_a_recipe_that_holds_out_nothing_holds_out_a_tenth_and_says_so(store: Store) -> None:
+    said: list[str] = []
+    reporter = Reporter("search", lambda event: said.append(event["message"]))
+    spec = search_spec(store, RECIPE.changed(validation_share=0.0), OVER, reporter, trials=2)
+    assert spec.recipe.validation_share == 0.1
+    assert said == ["validation_share=0.1: trials are compared by held-out examples, never by the test split"]
+
+
+def test_several_processes_do_not_search_together(store: Store) -> None:
+    with pytest.raises(SettingsError, match="got strategy=workers, a search trains in one process"):
+        search_spec(store, RECIPE, OVER, silent(), strategy="workers", trials=2)
+
+
+def test_a_record_that_cannot_be_read_is_named(store: Store) -> None:
+    spec = spec_of(store)
+    store.publish_json(f"{spec.folder}/search.json", {"trials": 3})
+    with pytest.raises(ArtifactError, match=r"search\.json is no record of a search"):
+        search(store, spec, Trainer(store), silent())
+
+
+def test_the_next_values_depend_on_the_trials_and_the_seed_alone() -> None:
+    spaces = (Space(path="x", low=0.0, high=1.0), Space(path="y", low=1, high=64, log=True))
+    trials = [
+        Trial(number=number, values={"x": number / 10, "y": 2**number}, state="complete", value=float(number))
+        for number in range(6)
+    ]
+    first = next_values(spaces, trials, 0)
+    assert next_values(spaces, trials, 0) == first
+    assert next_values(spaces, trials, 1) != first
+    assert next_values(spaces, trials[:5], 0) != first
+    assert first is not None
+    assert isinstance(first["y"], int)
+    # A trial outside the spaces, as a recipe's own values may be, is no error.
+    outside = Trial(number=6, values={"x": 9.0, "y": None}, state="complete", value=1.0)
+    assert next_values(spaces, [*trials, outside], 0) is not None
+
+
+def test_limits_are_the_medians_of_complete_trials_after_the_first_quarter() -> None:
+    def trial(number: int, *evaluations: float, complete: bool = True) -> Trial:
+        state = "complete" if complete else "pruned"
+        return Trial.model_validate({"number": number, "values": {}, "state": state, "evaluations": evaluations})
+
+    trials = [trial(number, 9.0, 4.0 + number, 3.0 + number, 2.0) for number in range(4)]
+    assert limits(trials[:3]) == ()
+    assert limits(trials) == (None, 5.5, 4.5, 2.0)
+    assert limits([*trials, trial(4, 0.0, complete=False)]) == (None, 5.5, 4.5, 2.0)
+    assert limits([*trials, trial(4, 9.0, 1.0)]) == (None, 5.0, 4.5, 2.0)
+
+
+def test_the_value_of_a_trial_is_that_of_the_state_that_its_run_ends_with() -> None:
+    lines = [evaluation(10, 0.2), evaluation(20, 0.3)]
+    stop = {"step": 20, "value": 0.3, "best": 0.2, "state": 10, "stalled": 1, "stopped": True, "time": 0.0}
+    assert measured([*lines], "error")["value"] == pytest.approx(0.3)
+    assert measured([*lines, EarlyStopLine(**stop, restored=True)], "error")["value"] == pytest.approx(0.2)
+    assert measured([*lines, EarlyStopLine(**stop, restored=False)], "loss")["value"] == pytest.approx(0.3)
+
+
+@pytest.mark.usefixtures("_all_the_news")
+def test_real_trials_killed_in_training_end_like_undisturbed_ones(store: Store, tmp_path: Path) -> None:
+    def whole(spec: TrainSpec) -> TrainResult:
+        return train(spec.changed(preflight=False), silent())
+
+    spec = spec_of(store, trials=5)
+    found: SearchResult = search(store, spec, whole, silent())
+    publish_dataset(tmp_path / "killed")
+    other = open_store(str(tmp_path / "killed"))
+    broken = spec_of(other, trials=5)
+    for trial in (1, 3):
+
+        def dying(asked: TrainSpec, trial: int = trial) -> TrainResult:
+            def act(event: dict[str, Any]) -> None:
+                at = len(read_search(other, broken).trials)
+                if at == trial and event["event"] == "progress" and event["done"] >= 6:
+                    raise Killed
+
+            return train(asked.changed(preflight=False), Reporter("train", act))
+
+        with pytest.raises(Killed):
+            search(other, broken, dying, silent())
+        assert len(read_search(other, broken).trials) == trial
+    again = search(other, broken, whole, silent())
+    assert remembered(other, broken) == remembered(store, spec)
+    assert (again.run, again.values, again.verdict) == (found.run, found.values, found.verdict)
+
+
+@pytest.fixture
+def _all_the_news(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Progress is told after every part, however fast: a run dies at the very step that a test names."""
+    monkeypatch.setattr("podline.training.loop._NEWS_SECONDS", -1.0)
