@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import click
 
@@ -45,13 +45,15 @@ from podline.recipes.settings import AugmentationSettings, Recipe
 from podline.serving.layout import lay_out, require_champion
 from podline.stages.from_recipe import promotion_spec
 from podline.stages.specs import EvaluateResult, PromoteResult, PromoteSpec, TrainResult
-from podline.stages.tools import PredictSpec
+from podline.stages.tools import ExportFormat, ExportSpec, PredictSpec
 from podline.store.contract import Store
 from podline.store.opening import open_store
 from podline.supervision.running import perform
 from podline.training.plan import TRAINING_SPLIT, examples_by_phase
 
 _reason_option = click.option("--reason", default="", metavar="TEXT", help="Kept in the history.")
+_SAVED_MODEL = "saved-model"
+_ENDINGS: dict[ExportFormat, str] = {"onnx": ".onnx", "tflite": ".tflite", "tflite-int8": "-int8.tflite"}
 _EXIT_CODES = {"promoted": 0, "refused": RefusedError.exit_code, "undecided": UndecidedError.exit_code}
 
 
@@ -331,19 +333,58 @@ def serve(recipe: str, host: str, port: int, as_json: bool, **options: Any) -> N
 @models_group.command("export")
 @recipe_argument
 @click.argument("folder", metavar="FOLDER", type=click.Path(path_type=Path))
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice([_SAVED_MODEL, *get_args(ExportFormat)]),
+    default=_SAVED_MODEL,
+    show_default=True,
+    help="tflite-int8 computes in integers of 8 bits.",
+)
+@click.option(
+    "--examples",
+    type=click.IntRange(1),
+    help="The first test examples that another format is judged on.  [default: all]",
+)
 @store_options
 @json_option
-def export(recipe: str, folder: Path, as_json: bool, **options: Any) -> None:
+def export(
+    recipe: str,
+    folder: Path,
+    form: ExportFormat | Literal["saved-model"],
+    examples: int | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
     """Write the champion's SavedModel as FOLDER/RECIPE/NUMBER, where TensorFlow Serving and KServe look.
 
       podline models export sample models --root podline-root
+      podline models export sample models --format tflite-int8
 
-    It appears whole, its files held against their checksums; a number that is there already stays as it is. See
-    docs/how-to/serve.md for TensorFlow Serving's container.
+    It appears whole, its files held against their checksums; a number that is there already stays as it is. The other
+    formats are files, like FOLDER/RECIPE/NUMBER.onnx, with the model inside and uint8 images as input. They are judged
+    beside the model on test examples, and what came of it is also in a file that ends in .json. See
+    docs/how-to/serve.md.
     """
-    place = lay_out(existing_store(options), recipe, folder)
-    document = {"recipe": recipe, "version": int(place.name), "folder": str(place)}
-    answer(document, lambda: [str(place)], as_json=as_json)
+    if form == _SAVED_MODEL:
+        place = lay_out(existing_store(options), recipe, folder)
+        document = {"recipe": recipe, "version": int(place.name), "folder": str(place)}
+        answer(document, lambda: [str(place)], as_json=as_json)
+        return
+    settings = load_settings(options)
+    store = open_store(settings.root)
+    entry = require_champion(store, recipe)
+    spec = ExportSpec(
+        root=store.uri,
+        run=entry.run,
+        weights_sha256=entry.weights_sha256,
+        format=form,
+        file=str(folder.expanduser().absolute() / recipe / f"{entry.number}{_ENDINGS[form]}"),
+        examples=examples or 0,
+    )
+    with display.shown() as listener:
+        result = perform(spec, listener, settings)
+    answer(result, result.lines, as_json=as_json)
 
 
 def _listening(host: str, port: int) -> socket.socket:

@@ -24,11 +24,13 @@ class PerExample:
     Attributes:
         file: the file's name.
         holds: what it holds, in a word.
+        decides: the array of the answers.
         labels: what is true of each example, (n, …).
     """
 
     file: ClassVar[str]
     holds: ClassVar[str]
+    decides: ClassVar[str]
 
     labels: Array
 
@@ -62,6 +64,11 @@ class PerExample:
     def at(self, places: npt.NDArray[np.int64]) -> Self:
         """Return those of the examples at some places of the split, in the order given, (n,)."""
         return type(self)(**{name: getattr(self, name)[places] for name in _names(type(self))})
+
+    @property
+    def decided(self) -> Array:
+        """Return the answers, (n, …)."""
+        return getattr(self, self.decides)
 
     def to_bytes(self) -> bytes:
         """Return a file that depends on the values alone."""

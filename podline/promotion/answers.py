@@ -43,7 +43,13 @@ class Answers(Protocol):
         ...
 
     def again(self, examples: JudgedSplit, training: TrainSpec, model: Any) -> Any:
-        """Return a model's answers for the examples now."""
+        """Return a model's answers for the examples that count, now.
+
+        Args:
+            examples: which.
+            training: what the model was trained with.
+            model: a Keras model, or a function of the same form.
+        """
         ...
 
     def part(self, examples: JudgedSplit, said: Any) -> Any:
@@ -57,3 +63,7 @@ class Answers(Protocol):
     def main(self, examples: JudgedSplit, said: Any) -> float:
         """Return the metric that counts, on the examples that count."""
         ...
+
+    def differing(self, one: Any, other: Any) -> int | None:  # noqa: ARG002 (of answers that are no single values)
+        """Return how many examples two models answer differently; None where answers are no single values."""
+        return None

@@ -7,10 +7,11 @@ asked.
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from statistics import median
 from typing import Any, Literal
@@ -47,7 +48,7 @@ def checked_exports(store: Store, folder: str, model: keras.Model, images: Image
     Raises:
         StoreError: something cannot be written.
     """
-    expected = _in_batches(lambda batch: _flat(model(batch, training=False)), images)
+    expected = in_batches(lambda batch: flat(model(batch, training=False)), images)
     ways: dict[Literal["keras", "savedmodel", "tflite"], tuple[str, Callable[[str], Callable[[Images], Answers]]]] = {
         "keras": (KERAS, lambda name: _keras(store, name)),
         "savedmodel": (SAVED_MODEL, lambda name: _saved_model(store, name, model)),
@@ -61,7 +62,7 @@ def checked_exports(store: Store, folder: str, model: keras.Model, images: Image
         allowed = tolerance * max(1.0, *(float(np.abs(answer).max()) for answer in expected))
         difference, problem = None, ""
         try:
-            difference = _largest(expected, _in_batches(opened(name), images))
+            difference = largest(expected, in_batches(opened(name), images))
         except Exception as error:
             # Whatever a library says of a file that it cannot read or run: it must not be handed on.
             problem = " ".join(f"{type(error).__name__}: {error}".split())[:300]
@@ -93,7 +94,7 @@ def _keras(store: Store, name: str) -> Callable[[Images], Answers]:
         with explained("write", copy):
             shutil.copyfile(store.local(name), copy)
         published: Any = keras.models.load_model(copy, compile=False)
-    return lambda batch: _flat(published(batch, training=False))
+    return lambda batch: flat(published(batch, training=False))
 
 
 def _saved_model(store: Store, name: str, model: keras.Model) -> Callable[[Images], Answers]:
@@ -108,7 +109,7 @@ def _saved_model(store: Store, name: str, model: keras.Model) -> Callable[[Image
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.write_bytes(store.read_bytes(found.name))
         loaded: Any = tf.saved_model.load(str(back))
-    return lambda batch: _flat(loaded.serve(tf.constant(batch)))
+    return lambda batch: flat(loaded.serve(tf.constant(batch)))
 
 
 def _export(model: keras.Model, folder: Path) -> None:
@@ -125,32 +126,65 @@ def _export(model: keras.Model, folder: Path) -> None:
 
 
 def _lite(store: Store, name: str, model: keras.Model) -> Callable[[Images], Answers]:
-    with store.workspace("lite") as folder:
+    store.publish_bytes(name, lite_file(store, model), replace=True)
+    return lite_model(store.read_bytes(name))
+
+
+def lite_file(store: Store, model: keras.Model, calibrating: Images | None = None) -> bytes:
+    """A TensorFlow Lite file of a model: uint8 images in, float32 out.
+
+    Args:
+        store: has room for temporary files.
+        model: which.
+        calibrating: images, (n, height, width, channels), whose activations give the ranges of 8-bit integers, in which
+            the layers then compute; without them, in float32.
+    """
+    with store.workspace("lite") as folder, _no_word_of_litert():
         _export(model, folder / "made")
         converter = tf.lite.TFLiteConverter.from_saved_model(str(folder / "made"), signature_keys=["serve"])
-        store.publish_bytes(name, converter.convert(), replace=True)
+        if calibrating is not None:
+            converter.optimizations = [tf.lite.Optimize.DEFAULT]
+            converter.representative_dataset = lambda: ({"images": image[None]} for image in calibrating)
+            # An operation without a kernel for integers computes in float32.
+            converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8, tf.lite.OpsSet.TFLITE_BUILTINS]
+        return converter.convert()
+
+
+def lite_model(data: bytes) -> Callable[[Images], Answers]:
+    """A TensorFlow Lite file as a function of images."""
+    with _no_word_of_litert():
+        interpreter = tf.lite.Interpreter(model_content=data)
+    serve = interpreter.get_signature_runner("serve")
+    return lambda batch: flat(serve(images=batch))
+
+
+@contextlib.contextmanager
+def _no_word_of_litert() -> Iterator[None]:
     with warnings.catch_warnings():
         # It is to live on as LiteRT, a package of its own; the file is the same.
         warnings.filterwarnings("ignore", ".*tf.lite.Interpreter is deprecated", UserWarning)
-        interpreter = tf.lite.Interpreter(model_content=store.read_bytes(name))
-    serve = interpreter.get_signature_runner("serve")
-    return lambda batch: _flat(serve(images=batch))
+        yield
 
 
-def _in_batches(answer: Callable[[Images], Answers], images: Images) -> Answers:
+def in_batches(answer: Callable[[Images], Answers], images: Images) -> Answers:
     """A few images at a time: a pose network's answers for many are large."""
     parts = [answer(images[start : start + _BATCH]) for start in range(0, len(images), _BATCH)]
     return [np.concatenate([part[place] for part in parts]) for place in range(len(parts[0]))]
 
 
-def _flat(answer: Any) -> Answers:
+def flat(answer: Any) -> Answers:
     """A classifier's one answer; a pose network's, one a stage, in the order of their names."""
     if isinstance(answer, Mapping):
         return [np.asarray(answer[name]) for name in sorted(answer)]
     return [np.asarray(each) for each in keras.tree.flatten(answer)]
 
 
-def _largest(expected: Answers, found: Answers) -> float:
+def largest(expected: Answers, found: Answers) -> float:
+    """The largest difference between two answers.
+
+    Raises:
+        ValueError: they have different shapes.
+    """
     if [answer.shape for answer in expected] != [answer.shape for answer in found]:
         raise ValueError(f"answers of shapes {[answer.shape for answer in found]}")
     return max(float(np.max(np.abs(one - other))) for one, other in zip(expected, found, strict=True))

@@ -37,6 +37,8 @@ from podline.stages.specs import (
     ValidateSpec,
 )
 from podline.stages.tools import (
+    ExportResult,
+    ExportSpec,
     InputSpeed,
     InputSpeedSpec,
     LearningRateResult,
@@ -162,11 +164,12 @@ LR_FIND = Stage(
 PREFLIGHT = Stage("preflight", PreflightSpec, Preflight, "podline.training.train:preflight")
 SHOW = Stage("show", ShowSpec, ShowResult, "podline.evaluation.sheet:run")
 PREDICT = Stage("predict", PredictSpec, PredictResult, "podline.evaluation.predicting:run")
+EXPORT = Stage("export", ExportSpec, ExportResult, "podline.serving.exporting:export")
 INPUT_SPEED = Stage("benchmark", InputSpeedSpec, InputSpeed, "podline.training.input_speed:run")
 
 # Those of the training flow, in its order; a promotion is made where it is asked for.
 CHAIN = (CONVERT, VALIDATE, TRAIN, EVALUATE, PROMOTE, REPORT)
-_TOOLS = (PREFLIGHT, PACE, SHOW, PREDICT, LR_FIND, INPUT_SPEED)
+_TOOLS = (PREFLIGHT, PACE, SHOW, PREDICT, EXPORT, LR_FIND, INPUT_SPEED)
 # Podline's own stages, in every process.
 STAGES: dict[str, Stage[Any, Any]] = {stage.name: stage for stage in (*CHAIN, *_TOOLS)}
 # What an installed stage may follow: there is a run from here on.

@@ -6,11 +6,14 @@ a flow imports TensorFlow.
 
 from __future__ import annotations
 
+from typing import Literal, TypeAlias
+
 from pydantic import Field, model_validator
 
 from podline.errors import SettingsError
-from podline.figures import count, duration, percent, rate, size
+from podline.figures import count, duration, percent, rate, size, value_text
 from podline.frozen import Frozen, Json, JsonObject
+from podline.measures import measure_named
 from podline.plurals import plural
 from podline.recipes.durations import Duration
 from podline.recipes.settings import Recipe
@@ -22,6 +25,8 @@ FINDER_VERSION = 2
 PREDICTIONS = "predictions.json"
 # Classes that are named for a picture.
 _NAMED = 3
+ExportFormat: TypeAlias = Literal["onnx", "tflite", "tflite-int8"]
+"""What a model is written as for other runtimes; ``tflite-int8`` computes in integers of 8 bits."""
 
 
 class InputSpeedSpec(RecipeSpec):
@@ -317,3 +322,41 @@ class PredictResult(Result):
     def lines(self, _where: Where = str, /) -> list[str]:
         """Return a line for each picture, and the file."""
         return [*(picture.line() for picture in self.pictures), self.json_file]
+
+
+class ExportSpec(Spec):
+    """A run's model to be written as a file for another runtime."""
+
+    run: str
+    weights_sha256: str = Field(description="the model's identity")
+    format: ExportFormat
+    file: str = Field(description="the file that is written; one that is there is replaced")
+    examples: int = Field(default=0, ge=0, description="the first test examples that it is judged on; 0 is all")
+
+
+class ExportResult(Result):
+    """A file for another runtime, judged beside the model that it was made of; the same lies beside the file."""
+
+    run: str
+    format: ExportFormat
+    file: str
+    bytes: int = Field(description="its size")
+    examples: int = Field(description="test examples that both were asked about")
+    measure: str = Field(description="the metric that counts")
+    model: float = Field(description="that of the model")
+    exported: float = Field(description="that of the file")
+    differing: int | None = Field(
+        default=None, description="examples that the two answer differently; None where answers are no single values"
+    )
+    difference: float = Field(description="the largest between two outputs, on the first 100 examples")
+
+    def lines(self, _where: Where = str, /) -> list[str]:
+        """Return the file with its size, and both figures."""
+        exported, model = (value_text(self.measure, value) for value in (self.exported, self.model))
+        label, examples = measure_named(self.measure).label, plural(self.examples, "test example")
+        differing = "" if self.differing is None else f"; {plural(self.differing, 'answer')} differ"
+        return [
+            f"{self.file}  {size(self.bytes)}",
+            f"{label} {exported} vs {model} of the model, on {examples}{differing}",
+            f"outputs differ by {self.difference:.2g} at most",
+        ]

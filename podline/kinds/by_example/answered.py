@@ -18,6 +18,6 @@ class Answered(PerExample):
         answers: the model's, in the form of the targets, (n, …).
     """
 
-    file, holds = "answers.npz", "answers"
+    file, holds, decides = "answers.npz", "answers", "answers"
 
     answers: npt.NDArray[Any]

@@ -38,6 +38,10 @@ class ExampleAnswers(Answers, Generic[Said]):
         """Return the answers."""
         return said
 
+    def differing(self, one: Said, other: Said) -> int | None:
+        """Return how many examples two models answer differently."""
+        return int((one.decided != other.decided).reshape(len(one.labels), -1).any(axis=1).sum())
+
 
 class KindAnswers(ExampleAnswers[Answered]):
     """Answers of a kind's models."""
@@ -50,7 +54,8 @@ class KindAnswers(ExampleAnswers[Answered]):
     def again(self, examples: JudgedSplit, training: TrainSpec, model: keras.Model) -> Answered:
         """Ask a model about the examples now."""
         reader = open_split(examples.store, examples.folder, examples.manifest, examples.split)
-        return answered(self._kind, training.recipe, model, reader, examples.manifest, examples.reporter)
+        manifest, reporter = examples.manifest, examples.reporter
+        return answered(self._kind, training.recipe, model, reader, manifest, reporter, examples.places)
 
     def main(self, examples: JudgedSplit, said: Answered) -> float:
         """Return the measure that counts."""

@@ -135,15 +135,22 @@ def ask(
 
 
 def answered(
-    kind: ExampleKind, recipe: Recipe, model: keras.Model, reader: SplitReader, manifest: Manifest, reporter: Reporter
+    kind: ExampleKind,
+    recipe: Recipe,
+    model: keras.Model,
+    reader: SplitReader,
+    manifest: Manifest,
+    reporter: Reporter,
+    ids: npt.NDArray[np.int64] | None = None,
 ) -> Answered:
-    """Return what a model answers to every example of a split now.
+    """Return what a model answers to every example of a split now, or to some.
 
     Raises:
         ArtifactError: the data were changed while they were read.
         DivergenceError: the model's outputs are not finite.
     """
-    batches = EvaluationInput(reader, manifest, (IMAGE, kind.target), batch_size=recipe.evaluation_batch_size)
+    fields = (IMAGE, kind.target)
+    batches = EvaluationInput(reader, manifest, fields, batch_size=recipe.evaluation_batch_size, ids=ids)
     news = News(reporter, batches.count)
     asked = ask(model, tf.distribute.get_strategy(), batches, kind.target, news.done)
     reader.require_unchanged()

@@ -22,7 +22,8 @@ class ClassAnswers(ExampleAnswers[Guesses]):
         """Ask a classifier about the examples now."""
         manifest, size = examples.manifest, training.recipe.evaluation_batch_size
         reader = open_split(examples.store, examples.folder, manifest, examples.split)
-        return ask(model, tf.distribute.get_strategy(), reader, manifest, size, examples.reporter).guesses()
+        strategy, places = tf.distribute.get_strategy(), examples.places
+        return ask(model, strategy, reader, manifest, size, examples.reporter, places).guesses()
 
     def main(self, examples: JudgedSplit, said: Guesses) -> float:
         """Return the accuracy."""

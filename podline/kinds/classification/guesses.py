@@ -29,7 +29,7 @@ class Guesses(PerExample):
             :data:`podline.documents.manifest.MANY_CLASSES` none are kept, and the shape is (n, 0).
     """
 
-    file, holds = "guesses.npz", "guesses"
+    file, holds, decides = "guesses.npz", "guesses", "predictions"
 
     labels: npt.NDArray[np.int64]
     predictions: npt.NDArray[np.int64]

@@ -109,13 +109,14 @@ def ask(
     manifest: Manifest,
     batch_size: int,
     reporter: Reporter,
+    ids: npt.NDArray[np.int64] | None = None,
 ) -> ClassificationTally:
-    """Judge every example of a split now.
+    """Judge every example of a split now, or some.
 
     Raises:
         ArtifactError: the data were changed while they were read.
     """
-    batches = EvaluationInput(reader, manifest, FIELDS, batch_size=batch_size)
+    batches = EvaluationInput(reader, manifest, FIELDS, batch_size=batch_size, ids=ids)
     news = News(reporter, batches.count)
     judged = tally(logits_of(model, strategy), batches, len(manifest.class_names), news.done)
     reader.require_unchanged()

@@ -20,7 +20,8 @@ class LabelAnswers(ExampleAnswers[Scores]):
     def again(self, examples: JudgedSplit, training: TrainSpec, model: keras.Model) -> Scores:
         """Ask a model about the examples now."""
         reader = open_split(examples.store, examples.folder, examples.manifest, examples.split)
-        return scores_of(model, examples.store, training, reader, examples.manifest, examples.reporter)
+        manifest, reporter = examples.manifest, examples.reporter
+        return scores_of(model, examples.store, training, reader, manifest, reporter, examples.places)
 
     def main(self, examples: JudgedSplit, said: Scores) -> float:
         """Return the mAP."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import keras
 import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
 from podline.data.reader import SplitReader
@@ -72,15 +73,21 @@ def judge(case: Case) -> Judgement:
 
 
 def scores_of(
-    model: keras.Model, store: Store, training: TrainSpec, reader: SplitReader, manifest: Manifest, reporter: Reporter
+    model: keras.Model,
+    store: Store,
+    training: TrainSpec,
+    reader: SplitReader,
+    manifest: Manifest,
+    reporter: Reporter,
+    ids: npt.NDArray[np.int64] | None = None,
 ) -> Scores:
-    """Return what a run's model says of every example of a split now, at the thresholds of its evaluation.
+    """Return what a run's model says of every example of a split now, or of some, at its evaluation's thresholds.
 
     Raises:
         StoreError: the evaluation is gone.
         ArtifactError: the data were changed while they were read.
     """
-    batches = EvaluationInput(reader, manifest, FIELDS, batch_size=training.recipe.evaluation_batch_size)
+    batches = EvaluationInput(reader, manifest, FIELDS, batch_size=training.recipe.evaluation_batch_size, ids=ids)
     answered = ask(model, tf.distribute.get_strategy(), batches, LABELS, News(reporter, batches.count).done)
     reader.require_unchanged()
     return Scores.of_logits(*answered, thresholds_of(store, training.folder))

@@ -37,7 +37,7 @@ class Scores(PerExample):
         named: whether the model names it: its probability reaches the label's threshold, bool.
     """
 
-    file, holds = "scores.npz", "scores"
+    file, holds, decides = "scores.npz", "scores", "named"
 
     labels: npt.NDArray[np.bool_]
     logits: npt.NDArray[np.float32]

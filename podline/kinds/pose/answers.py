@@ -35,7 +35,7 @@ class PoseAnswers(Answers):
         """Ask a network about the examples now."""
         poses, size = PoseSettings.of(training.recipe), training.recipe.evaluation_batch_size
         reader = open_split(examples.store, examples.folder, examples.manifest, examples.split)
-        batches = EvaluationInput(reader, examples.manifest, FIELDS, batch_size=size)
+        batches = EvaluationInput(reader, examples.manifest, FIELDS, batch_size=size, ids=examples.places)
         news = News(examples.reporter, batches.count)
         people = find_people(pose_answers(model, tf.distribute.get_strategy(), poses), batches, poses, news.done)
         reader.require_unchanged()

@@ -18,6 +18,7 @@ from podline.documents.manifest import dataset_folder, read_manifest
 from podline.evaluation.evaluate import evaluate
 from podline.evaluation.predicting import run as predict
 from podline.evaluation.sheet import run as draw_sheet
+from podline.inventory.catalogue import run_of
 from podline.kinds.labels.document import LabelsEvaluation
 from podline.kinds.labels.recipes.labels import RECIPE
 from podline.kinds.labels.scores import Scores, probabilities
@@ -28,10 +29,11 @@ from podline.promotion.promote import promote
 from podline.recipes.durations import Duration
 from podline.reporting.pairs import judgement, paired
 from podline.reporting.report import report
+from podline.serving.exporting import export
 from podline.serving.model import load_champion
 from podline.stages.from_recipe import evaluation_spec, promotion_spec, report_spec, training_spec, validation_spec
-from podline.stages.specs import ConvertSpec, EvaluateSpec, PromoteResult, TrainSpec
-from podline.stages.tools import PredictSpec, ShowSpec
+from podline.stages.specs import ConvertSpec, EvaluateSpec, PromoteResult, TrainResult, TrainSpec
+from podline.stages.tools import ExportSpec, PredictSpec, ShowSpec
 from podline.store.contract import Store
 from podline.store.opening import open_store
 from podline.training.train import train
@@ -204,3 +206,14 @@ def test_a_record_that_is_neither_0_nor_1_is_found(store: Store, fingerprint: st
     records = {"labels": np.array([[0, 1, 0], [0, 0, 3]], np.uint8)}
     assert targets.check(records, manifest) == (1, "has the value 3 at the label red vs 0 or 1")
     assert targets.census(records, 3).tolist() == [0, 1, 3]
+
+
+def test_it_is_exported_and_judged_by_its_labels(store: Store, runs: list[Finished], tmp_path: Path) -> None:
+    trained = TrainResult.model_validate(run_of(store, runs[0].training.run).stages["train"].result)
+    given = {"root": store.uri, "run": trained.run, "weights_sha256": trained.weights_sha256}
+    result = export(ExportSpec(**given, format="tflite-int8", file=str(tmp_path / "model"), examples=40), silent())
+    scores = Scores.read(store, runs[0].folder).at(np.arange(40))
+    assert (result.measure, result.model) == ("map", scores.mean_precision().value)
+    assert result.exported > 0.8
+    assert result.differing is not None
+    assert result.differing < 20

@@ -15,6 +15,7 @@ from small_poses import RECIPE
 
 from podline.beam_jobs.conversion import convert
 from podline.data.sources.coco_truth import truth_name
+from podline.documents.completion import read_completion
 from podline.documents.manifest import read_manifest
 from podline.evaluation.evaluate import evaluate
 from podline.evaluation.predicting import run as predict
@@ -24,9 +25,10 @@ from podline.kinds.table import read_evaluation
 from podline.progress import silent
 from podline.recipes.durations import Duration
 from podline.reporting.report import report
+from podline.serving.exporting import export
 from podline.stages.from_recipe import evaluation_spec, training_spec
-from podline.stages.specs import ConvertSpec, ReportSpec
-from podline.stages.tools import PredictSpec
+from podline.stages.specs import ConvertSpec, ReportSpec, TrainResult
+from podline.stages.tools import ExportFormat, ExportSpec, PredictSpec
 from podline.store.contract import Store
 from podline.store.opening import open_store
 from podline.training.train import train
@@ -120,3 +122,21 @@ def test_its_pages_and_pictures_name_no_people(run: tuple[Store, str, str], tmp_
     spec = PredictSpec(root=root, run=folder.removeprefix("runs/"), images=(str(picture),), out=out)
     [found] = predict(spec, silent()).pictures
     assert re.search(r": \d+ instances? → ", found.line())
+
+
+@pytest.mark.parametrize("form", ["onnx", "tflite"])
+def test_it_is_exported_and_judged_by_its_people(
+    run: tuple[Store, str, str], form: ExportFormat, tmp_path: Path
+) -> None:
+    if form == "onnx":
+        pytest.importorskip("tf2onnx", reason="not installed: pip install 'podline[onnx]'")
+    store, _, folder = run
+    trained = TrainResult.model_validate(read_completion(store, folder, "train").result)
+    given = {"root": store.uri, "run": trained.run, "weights_sha256": trained.weights_sha256}
+    result = export(ExportSpec(**given, format=form, file=str(tmp_path / "model")), silent())
+    judged = read_evaluation(store, folder)
+    assert isinstance(judged, PoseEvaluation)
+    assert (result.measure, result.differing) == ("ap", None)
+    assert result.model == pytest.approx(judged.trained.metrics["ap"].value)
+    assert result.exported == pytest.approx(result.model, abs=0.02)
+    assert result.difference < 1e-3

@@ -1,0 +1,165 @@
+"""Exports a run's model as ONNX or TensorFlow Lite, and judges the file beside the model on test examples; a stage.
+
+Both are asked for the same examples, by the code that evaluates models of their kind.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from podline.data.order import permutation
+from podline.data.reader import open_split
+from podline.data.records import IMAGE
+from podline.documents.manifest import Manifest, read_manifest
+from podline.entry_points import reason
+from podline.errors import ArtifactError, SettingsError
+from podline.inventory.catalogue import training_of
+from podline.kinds.table import kind_of
+from podline.progress import Reporter
+from podline.promotion.answers import JudgedSplit
+from podline.promotion.exports import Answers, Images, flat, in_batches, largest, lite_file, lite_model
+from podline.stages.specs import JUDGED, TrainSpec
+from podline.stages.tools import ExportResult, ExportSpec
+from podline.store.contract import Store, explained
+from podline.store.opening import open_store
+from podline.training.export import load_model
+from podline.training.plan import TRAINING_SPLIT
+
+# Training examples whose activations give the ranges of the 8-bit integers.
+_CALIBRATING = 200
+_COMPARED = 100
+
+
+def require_packages(form: str) -> None:
+    """Raise SettingsError if a package that a format needs is not installed."""
+    missing = [name for name in ("tf2onnx", "onnxruntime") if form == "onnx" and importlib.util.find_spec(name) is None]
+    if missing:
+        raise SettingsError(
+            f"--format onnx: got no {' and no '.join(missing)}, expected both tf2onnx and onnxruntime; "
+            "`pip install 'podline[onnx]'`"
+        )
+
+
+def export(spec: ExportSpec, reporter: Reporter) -> ExportResult:
+    """Write the file, ask it and the model about test examples, and write what came of it beside it.
+
+    Raises:
+        SettingsError: a package is missing.
+        StoreError: there is no such run or data set, or the file cannot be written.
+        ArtifactError: the weights or the data are not what they were, or the model cannot be converted.
+    """
+    require_packages(spec.format)
+    started, store = time.monotonic(), open_store(spec.root)
+    training = training_of(store, spec.run)
+    manifest = read_manifest(store, training.dataset_folder)
+    model = load_model(store, training.folder, spec.weights_sha256)
+    reporter.log(f"making {spec.file} of {spec.run}")
+    try:
+        data = _made(spec, store, training, manifest, model)
+        run = _onnx_model(data) if spec.format == "onnx" else lite_model(data)
+    except Exception as error:
+        # Whatever a converter says of a model that it cannot convert.
+        raise ArtifactError(
+            f"{spec.run} cannot be exported as {spec.format}: {reason(error)}; give another --format"
+        ) from error
+    file = Path(spec.file)
+    with explained("write", file):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(data)
+    result = _judged(spec, store, training, manifest, model, run, reporter).changed(
+        bytes=len(data), seconds=time.monotonic() - started
+    )
+    beside = file.with_name(f"{file.name}.json")
+    with explained("write", beside):
+        beside.write_text(result.model_dump_json(indent=2, exclude={"reused"}) + "\n")
+    return result
+
+
+def _judged(
+    spec: ExportSpec,
+    store: Store,
+    training: TrainSpec,
+    manifest: Manifest,
+    model: keras.Model,
+    run: Callable[[Images], Answers],
+    reporter: Reporter,
+) -> ExportResult:
+    reader = open_split(store, training.dataset_folder, manifest, JUDGED, reporter)
+    count = min(spec.examples or len(reader), len(reader))
+    images = reader.gather(np.arange(min(_COMPARED, count)), (IMAGE,))[IMAGE]
+    difference = largest(in_batches(lambda batch: flat(model(batch, training=False)), images), in_batches(run, images))
+    kind = kind_of(training.recipe)
+    answers, examples = (
+        kind.answers(),
+        JudgedSplit(store, training.dataset_folder, manifest, JUDGED, reporter, np.arange(count)),
+    )
+    said = [answers.again(examples, training, each) for each in (model, _as_model(run, model))]
+    before, after = (answers.main(examples, each) for each in said)
+    return ExportResult(
+        run=spec.run,
+        format=spec.format,
+        file=spec.file,
+        bytes=0,
+        examples=count,
+        measure=kind.measure,
+        model=before,
+        exported=after,
+        differing=answers.differing(*said),
+        difference=difference,
+    )
+
+
+def _made(spec: ExportSpec, store: Store, training: TrainSpec, manifest: Manifest, model: keras.Model) -> bytes:
+    if spec.format == "onnx":
+        return _onnx_file(store, model)
+    if spec.format == "tflite":
+        return lite_file(store, model)
+    reader = open_split(store, training.dataset_folder, manifest, TRAINING_SPLIT)
+    chosen = permutation(training.recipe.seed, "calibration", 0, len(reader))[:_CALIBRATING]
+    return lite_file(store, model, reader.gather(chosen, (IMAGE,))[IMAGE])
+
+
+def _onnx_file(store: Store, model: keras.Model) -> bytes:
+    _blank_answer(model)  # Keras exports no model that was never called
+    with store.workspace("onnx") as folder, warnings.catch_warnings():
+        # Keras looks for names that NumPy 2 has no more.
+        warnings.filterwarnings("ignore", category=FutureWarning, module="keras")
+        model.export(folder / "model.onnx", format="onnx", verbose=False)
+        return (folder / "model.onnx").read_bytes()
+
+
+def _blank_answer(model: keras.Model) -> Any:
+    return model(np.zeros((1, *model.input_shape[1:]), np.uint8), training=False)
+
+
+def _onnx_model(data: bytes) -> Callable[[Images], Answers]:
+    onnxruntime: Any = importlib.import_module("onnxruntime")
+    session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
+    [argument] = session.get_inputs()
+    return lambda images: session.run(None, {argument.name: images})
+
+
+def _as_model(run: Callable[[Images], Answers], model: keras.Model) -> Callable[..., Any]:
+    """Return an exported file as a function that evaluations ask: its answers have the structure of the model's."""
+    blank = _blank_answer(model)
+    outputs = tf.nest.flatten(blank)
+
+    def asked(images: Any, training: bool = False) -> Any:  # noqa: ARG001 (as a Keras model)
+        found = tf.numpy_function(
+            lambda batch: in_batches(run, batch), [images], [output.dtype for output in outputs], stateful=False
+        )
+        shaped = [
+            tf.ensure_shape(answer, (None, *output.shape[1:])) for answer, output in zip(found, outputs, strict=True)
+        ]
+        return tf.nest.pack_sequence_as(blank, shaped)
+
+    return asked
