@@ -13,6 +13,7 @@ from podline import entry_points
 from podline.documents.manifest import Manifest
 from podline.errors import SettingsError
 from podline.frozen import JsonObject
+from podline.input.mixing import SHARE, partners_field
 from podline.kinds.classification.settings import ClassificationSettings
 from podline.recipes.parts import LOSSES
 from podline.recipes.settings import LossSettings, Recipe
@@ -59,22 +60,30 @@ class ImageObjective(Objective):
         """Return the loss by its name; ``cross_entropy`` is in nats.
 
         Args:
-            batch: with the target, any integer type, (n, …).
+            batch: with the target, any integer type, (n, …); of a mixed one (:mod:`podline.input.mixing`), it is the
+                loss of both targets by their shares.
             outputs: logits, float32, (n, classes).
 
         Raises:
             SettingsError: an installed loss fails, or gives no number for each example.
         """
+        losses = self._losses(batch[self.target], outputs)
+        if SHARE in batch:
+            share, others = batch[SHARE], self._losses(batch[partners_field(self.target)], outputs)
+            losses = share * losses + (1 - share) * others
+        return {self.settings.kind: losses}
+
+    def _losses(self, targets: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
         name = self.settings.kind
         try:
-            losses = tf.cast(self._loss(batch[self.target], outputs), tf.float32)
+            losses = tf.cast(self._loss(targets, outputs), tf.float32)
         except tf.errors.OpError:
             raise
         except Exception as error:
             raise SettingsError(f"loss {name}: {entry_points.reason(error)}") from error
         if losses.shape.rank != 1:
             raise SettingsError(f"loss {name} gives shape {losses.shape} vs (n,): give a number for each example")
-        return {name: losses}
+        return losses
 
     @abstractmethod
     def measures(self, batch: Batch, outputs: tf.Tensor) -> Batch:
