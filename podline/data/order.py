@@ -181,10 +181,17 @@ class TrainingOrder:
         """
         place = self.epochs.place(step)
         epoch = self.first_epoch + place.epoch
+        return epoch, self._in_order(epoch)[place.batch * place.batch_size : (place.batch + 1) * place.batch_size]
+
+    def partners(self, epoch: int, ids: Ids) -> Ids:
+        """Draw an example of an epoch for each of some others, (n,): the same whatever batch they are in."""
+        return self._in_order(epoch)[random_below(self.seed, "partner", epoch, ids, self.count)]
+
+    def _in_order(self, epoch: int) -> Ids:
         latest = self._latest
         if latest[0] != epoch:
             self._latest = latest = (epoch, self._permuted(epoch))
-        return epoch, latest[1][place.batch * place.batch_size : (place.batch + 1) * place.batch_size]
+        return latest[1]
 
     def _permuted(self, epoch: int) -> Ids:
         places = permutation(self.seed, "order", epoch, self.count)

@@ -7,8 +7,9 @@ whatever batch it is and however often that batch is made.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import cv2
@@ -16,11 +17,14 @@ import numpy as np
 import numpy.typing as npt
 
 from podline import entry_points
-from podline.data.order import random_below, random_uniform
 from podline.data.records import IMAGE
 from podline.documents.manifest import Manifest
 from podline.errors import PodlineError, SettingsError
 from podline.frozen import Json
+from podline.input.chance import Chance
+from podline.input.colours import draw_colours, recoloured
+from podline.input.mixing import rectangles
+from podline.input.rand_augment import rand_augmented
 from podline.recipes.parts import AUGMENTATIONS
 from podline.recipes.settings import AugmentationSettings, Recipe
 
@@ -36,7 +40,7 @@ _BLOCK = 128
 def augment(
     images: Images, ids: Ids, settings: AugmentationSettings, seed: int, epoch: int, fill: npt.NDArray[np.uint8]
 ) -> Images:
-    """Crop, flip and cut out, each as the settings say.
+    """Crop, flip, recolour, cut out and erase, each as the settings say.
 
     Args:
         images: uint8, (n, height, width, channels); not changed.
@@ -47,18 +51,28 @@ def augment(
         fill: colour of the cut-out squares, uint8, (channels,).
 
     Raises:
-        SettingsError: a border or a square that is as large as the images.
+        SettingsError: a border or a square that is as large as the images; the hue or saturation of grey images.
     """
     _require_room(settings, images.shape)
+    _require_colours(settings, images.shape[-1])
     augmented = np.empty_like(images)
     for start in range(0, len(images), _BLOCK):
         block = slice(start, start + _BLOCK)
         chance = Chance(seed, epoch, ids[block])
-        part = _cropped(images[block], settings.pad, chance) if settings.pad else images[block].copy()
+        if settings.crop:
+            part = _resized_crops(images[block], settings.crop, settings.crop_ratio, chance)
+        else:
+            part = _cropped(images[block], settings.pad, chance) if settings.pad else images[block].copy()
         if settings.flip:
             _flip(part, _mirrored(chance, alternate=settings.alternate))
+        if settings.rand_augment:
+            part = rand_augmented(part, settings.rand_augment, settings.magnitude, fill, chance.named("rand_augment "))
+        if settings.colours:
+            part = recoloured(part, draw_colours(chance, **settings.colours, channels=part.shape[-1]))
         if settings.cutout:
             _cut_out(part, settings.cutout, fill, chance)
+        if settings.erase:
+            _erase(part, settings.erase, chance.named("erase "))
         augmented[block] = part
     return augmented
 
@@ -96,7 +110,7 @@ def resized(images: Images, shape: tuple[int, ...]) -> Images:
 def augmented(
     arrays: Arrays, ids: Ids, settings: AugmentationSettings, seed: int, epoch: int, manifest: Manifest
 ) -> Arrays:
-    """Augment a batch: crop, flip, cut out; then what installed packages add; then the images' size.
+    """Augment each example by itself; then comes what installed packages add; then the images' size.
 
     Raises:
         SettingsError: see :func:`augment` and :func:`with_installed`.
@@ -114,27 +128,6 @@ def require_room(recipe: Recipe, manifest: Manifest) -> None:
     """
     blank = {info.name: np.zeros((1, *info.shape), info.dtype) for info in manifest.fields}
     augmented(blank, np.zeros(1, np.int64), recipe.augmentation, recipe.seed, 0, manifest)
-
-
-@dataclass(frozen=True)
-class Chance:
-    """The draws of some examples, by their ids in their split, (n,): the same in whatever batch they are.
-
-    ``prefix`` is that of the names of all draws.
-    """
-
-    seed: int
-    epoch: int
-    ids: npt.ArrayLike
-    prefix: str = ""
-
-    def below(self, purpose: str, bound: int) -> npt.NDArray[np.int64]:
-        """Draw an integer in [0, bound) for each example, int64, shape (n,); purposes are independent."""
-        return random_below(self.seed, self.prefix + purpose, self.epoch, self.ids, bound)
-
-    def between(self, purpose: str, low: float, high: float) -> npt.NDArray[np.float64]:
-        """Draw a number in [low, high) for each example, float64, shape (n,)."""
-        return low + (high - low) * random_uniform(self.seed, self.prefix + purpose, self.epoch, self.ids)
 
 
 @functools.cache
@@ -174,6 +167,53 @@ def _require_room(settings: AugmentationSettings, shape: tuple[int, ...]) -> Non
             raise SettingsError(
                 f"augmentation: {name}={size} vs images of {height} × {width}: it must be smaller than both"
             )
+
+
+def _require_colours(settings: AugmentationSettings, channels: int) -> None:
+    for name in ("saturation", "hue"):
+        if settings.colours.get(name) and channels != 3:
+            raise SettingsError(
+                f"augmentation: got {name}={settings.colours[name]:g} for images of {channels} channel, expected 3; "
+                f"set augmentation.{name}=0"
+            )
+
+
+def _resized_crops(images: Images, smallest: float, ratio: float, chance: Chance) -> Images:
+    """Cut a window from each image, anywhere, and resize it linearly to the image's size.
+
+    Szegedy et al.: "Going deeper with convolutions", CVPR 2015, section 6. A window that would be longer than its image
+    is as long.
+
+    Args:
+        images: not changed.
+        smallest: the least share of the area; shares are even from here to 1.
+        ratio: windows are up to this much wider or narrower than their image, evenly in the logarithm.
+        chance: the examples' draws.
+    """
+    height, width = images.shape[1:3]
+    areas = chance.between("crop area", smallest, 1)
+    ratios = np.exp(chance.between("crop ratio", -np.log(ratio), np.log(ratio)))
+    heights = np.clip(np.rint(height * np.sqrt(areas / ratios)), 1, height).astype(np.int64)
+    widths = np.clip(np.rint(width * np.sqrt(areas * ratios)), 1, width).astype(np.int64)
+    tops = (chance.between("crop top", 0, 1) * (height - heights + 1)).astype(np.int64)
+    lefts = (chance.between("crop left", 0, 1) * (width - widths + 1)).astype(np.int64)
+    made = np.empty_like(images)
+    for place, (top, left, high, wide) in enumerate(zip(tops, lefts, heights, widths, strict=True)):
+        window = images[place, top : top + high, left : left + wide]
+        made[place] = cv2.resize(window, (width, height), interpolation=cv2.INTER_LINEAR).reshape(made[place].shape)
+    return made
+
+
+def _erase(images: Images, probability: float, chance: Chance) -> None:
+    """Fill, in place, a rectangle of some images with noise: 2 to 33 % of the area, up to 3.3 times as long as wide.
+
+    Zhong et al.: "Random Erasing Data Augmentation", AAAI 2020. What lies outside the image is lost.
+    """
+    areas, ratios = chance.between("area", 0.02, 0.33), np.exp(chance.between("ratio", -np.log(3.3), np.log(3.3)))
+    covered = rectangles(np.sqrt(areas / ratios), np.sqrt(areas * ratios), chance, images.shape)
+    for place in np.flatnonzero(chance.between("chosen", 0, 1) < probability):
+        size = (int(covered[place].sum()), images.shape[-1])
+        images[place][covered[place]] = chance.noise("noise", place, math.prod(size)).reshape(size)
 
 
 def _cropped(images: Images, pad: int, chance: Chance) -> Images:

@@ -31,7 +31,10 @@ from podline.data.order import TrainingOrder
 from podline.data.reader import SplitReader
 from podline.data.records import IMAGE
 from podline.documents.manifest import Manifest
+from podline.input.chance import Chance
+from podline.input.mixing import mixed
 from podline.recipes.augmentations import Augmentation
+from podline.recipes.settings import AugmentationSettings
 
 Arrays = dict[str, npt.NDArray[Any]]
 Spec = Mapping[str, tf.TensorSpec]
@@ -132,11 +135,24 @@ class TrainingInput(_Batches):
         return epoch, ids, self.reader.gather(self.order.records(ids), self.fields)
 
     def augmented(self, epoch: int, ids: npt.NDArray[np.int64], arrays: Arrays) -> Arrays:
-        """Augment a batch."""
+        """Augment a batch; where examples are mixed, their partners are augmented like them."""
         settings, seed = self.augmentation, self.order.seed
         if settings == type(settings)():
             return arrays
-        return entry_points.load(settings.applied_by)(arrays, ids, settings, seed, epoch, self.manifest)
+        augment = entry_points.load(settings.applied_by)
+        made = augment(arrays, ids, settings, seed, epoch, self.manifest)
+        if not (isinstance(settings, AugmentationSettings) and settings.mixes):
+            return made
+        partners = self.order.partners(epoch, ids)
+        others = augment(
+            self.reader.gather(self.order.records(partners), self.fields),
+            partners,
+            settings,
+            seed,
+            epoch,
+            self.manifest,
+        )
+        return mixed(made, others, settings, Chance(seed, epoch, ids))
 
     @property
     def image_shape(self) -> tuple[int, ...]:
@@ -168,7 +184,7 @@ class TrainingInput(_Batches):
         augments = self.augmentation != type(self.augmentation)()
         calls = _AUGMENTING_CALLS if augments else _GATHERING_CALLS
         share, blank = self.order.epochs.place(first).batch_size // context.num_replicas_in_sync, self._blank()
-        spec = {name: tf.TensorSpec((share, *blank[name].shape[1:]), blank[name].dtype) for name in self.fields}
+        spec = {name: tf.TensorSpec((share, *blank[name].shape[1:]), blank[name].dtype) for name in blank}
         return self._dataset(part or self.batch, spec, first, end, calls, context)
 
 

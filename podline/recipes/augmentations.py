@@ -9,6 +9,8 @@ from pydantic import Field
 
 from podline.frozen import Frozen, Json
 
+_COLOURS = ("brightness", "contrast", "saturation", "hue")
+
 
 class Augmentation(Frozen):
     """What chance does to training images.
@@ -23,3 +25,8 @@ class Augmentation(Frozen):
     applied_by: ClassVar[str]
 
     also: dict[str, Json] = Field(default_factory=dict, exclude_if=operator.not_)
+
+    @property
+    def colours(self) -> dict[str, float]:
+        """What changes colours, and by how much, by name; empty if nothing does."""
+        return {name: value for name, value in dict(self).items() if name in _COLOURS and value}

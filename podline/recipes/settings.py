@@ -212,19 +212,43 @@ class AugmentationSettings(Augmentation):
 
     Attributes:
         pad: pixels of reflected border from which a crop of the original size is taken; 0 is off.
+        crop: least share of the area of a window that is cut from the image and resized to its size; 0 is off.
+        crop_ratio: such windows are up to this much wider or narrower than the image.
         flip: mirror left and right with probability one half.
         alternate: mirror by chance in the first pass over the data only, and then in every other one; with ``flip``.
+        rand_augment: operations of RandAugment for each image; 0 is off. See docs/how-to/input.md.
+        magnitude: how strong these are, of 30.
+        brightness: add up to this share of the full range to all channels, or take it away.
+        contrast: multiply differences from middle grey by up to this much more or less than 1.
+        saturation: multiply differences from a pixel's own grey by up to this much more or less than 1.
+        hue: turn colours by up to this share of the colour circle, either way.
         cutout: side of a square that is filled with the mean grey; 0 is off.
-        image_size: longer side of the images that are trained on, in pixels; 0 keeps the size of the records. Last of
-            all, images are resized to it; evaluation always sees the records' size.
+        erase: probability that a rectangle is filled with noise, 2 to 33 % of the area.
+        mixup: blend each image with a partner's; shares are from Beta(mixup, mixup). 0 is off. The loss has the same
+            shares of both targets; the larger is always the image's own.
+        cutmix: likewise, a rectangle of the partner's image takes the place of the image's. With ``mixup`` too, each
+            image has one of them by chance.
+        image_size: longer side of the images that are trained on, in pixels; 0 keeps the size of the records. Images
+            are resized to it before they are mixed; evaluation always sees the records' size.
     """
 
     applied_by: ClassVar[str] = "podline.input.augmentation:augmented"
 
     pad: int = Field(default=0, ge=0, le=64)
+    crop: float = Field(default=0.0, ge=0, lt=1, exclude_if=operator.not_)
+    crop_ratio: float = Field(default=1.33, ge=1, le=4, exclude_if=lambda ratio: ratio == 1.33)
     flip: bool = False
     alternate: bool = Field(default=False, exclude_if=operator.not_)
+    rand_augment: int = Field(default=0, ge=0, le=8, exclude_if=operator.not_)
+    magnitude: int = Field(default=9, ge=0, le=30, exclude_if=lambda magnitude: magnitude == 9)
+    brightness: float = Field(default=0.0, ge=0, le=1, exclude_if=operator.not_)
+    contrast: float = Field(default=0.0, ge=0, lt=1, exclude_if=operator.not_)
+    saturation: float = Field(default=0.0, ge=0, le=1, exclude_if=operator.not_)
+    hue: float = Field(default=0.0, ge=0, le=0.5, exclude_if=operator.not_)
     cutout: int = Field(default=0, ge=0, le=256)
+    erase: float = Field(default=0.0, ge=0, le=1, exclude_if=operator.not_)
+    mixup: float = Field(default=0.0, ge=0, le=10, exclude_if=operator.not_)
+    cutmix: float = Field(default=0.0, ge=0, le=10, exclude_if=operator.not_)
     image_size: int = Field(default=0, ge=0, le=4096, exclude_if=operator.not_)
 
     @model_validator(mode="after")
@@ -232,6 +256,21 @@ class AugmentationSettings(Augmentation):
         if self.alternate and not self.flip:
             raise ValueError("alternate=true vs flip=false: it says when images are mirrored; give flip=true too")
         return self
+
+    @model_validator(mode="after")
+    def _parts_fit(self) -> AugmentationSettings:
+        for name, whole in (("crop_ratio", "crop"), ("magnitude", "rand_augment")):
+            default, value = type(self).model_fields[name].default, getattr(self, name)
+            if value != default and not getattr(self, whole):
+                raise ValueError(f"{name}={value} vs {whole}=0, which it is a part of; give {whole} too")
+        if self.pad and self.crop:
+            raise ValueError(f"pad={self.pad} vs crop={self.crop}: both choose a window of the image; give one of them")
+        return self
+
+    @property
+    def mixes(self) -> bool:
+        """Whether images are mixed in pairs."""
+        return bool(self.mixup or self.cutmix)
 
 
 class FitSettings(Frozen):
@@ -388,6 +427,11 @@ class Recipe(Frozen):
             if name not in self.task.common and getattr(self, name) != type(self).model_fields[name].default:
                 own = f"there is task.{name}" if name in type(self.task).model_fields else "leave it out"
                 raise ValueError(f"the kind {self.kind} of dataset={self.dataset} has no use for {name}; {own}")
+        if self.augmentation.mixes and not self.task.mixes_targets:
+            raise ValueError(
+                f"augmentation: mixup={self.augmentation.mixup} and cutmix={self.augmentation.cutmix} mix the targets "
+                f"of two examples, and the kind {self.kind} of dataset={self.dataset} cannot; leave them out"
+            )
         deciding = self.schedule.plateau, self.annealing, self.early_stop
         if any("error" in dict(settings).values() for settings in deciding if settings) and not self.task.has_error:
             raise ValueError(

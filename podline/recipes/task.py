@@ -28,6 +28,7 @@ class TaskSettings(Frozen):
         may_change: what a phase can change, as ``task.emphasis``, and what is below it.
         judging: fields that only an evaluation depends on; they are no part of a run's name.
         has_error: whether an answer is right or wrong, so that plateau and annealing can go by the ``error``.
+        mixes_targets: whether its loss is of several targets by shares (:mod:`podline.input.mixing`).
         kind: the name of the kind.
     """
 
@@ -35,6 +36,7 @@ class TaskSettings(Frozen):
     may_change: ClassVar[tuple[str, ...]] = ()
     judging: ClassVar[tuple[str, ...]] = ()
     has_error: ClassVar[bool] = False
+    mixes_targets: ClassVar[bool] = False
 
     kind: str
 
@@ -85,6 +87,7 @@ class UnknownTask(TaskSettings, extra="allow"):
 
     may_change = ("task",)
     has_error = True
+    mixes_targets = True
 
 
 class WithSettings(Protocol):

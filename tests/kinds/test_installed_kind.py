@@ -27,6 +27,7 @@ from podline.errors import SettingsError
 from podline.kinds.by_example.answered import Answered
 from podline.kinds.table import kind_named, text_targets
 from podline.progress import silent
+from podline.recipes import registry
 from podline.stages.specs import ConvertSpec
 from podline.store.opening import open_store
 
@@ -201,6 +202,15 @@ def test_the_code_of_a_kind_s_targets_is_in_the_fingerprint(tmp_path: Path) -> N
             prints.append(fingerprint(spec, ()))
     kind_named.cache_clear()
     assert prints[0] == prints[1] != prints[2]
+
+
+@pytest.mark.usefixtures("site")
+def test_a_kind_without_shares_of_targets_refuses_to_mix() -> None:
+    numbers = registry.get("numbers")
+    assert registry.override(numbers, {"augmentation.brightness": 0.1}).augmentation.colours == {"brightness": 0.1}
+    words = "mixup=0.0 and cutmix=1.0 mix the targets .* the kind number of dataset=numbers cannot; leave them out"
+    with pytest.raises(SettingsError, match=words):
+        registry.override(numbers, {"augmentation.cutmix": 1})
 
 
 def test_people_are_not_made_of_texts() -> None:

@@ -51,7 +51,7 @@ KILLS = 4
 
 
 def spec_of(root: Path) -> TrainSpec:
-    """All that a run has to remember at once: a plateau, annealing, an average, batches that change, Muon's moments."""
+    """All at once: a plateau, annealing, an average, batches that change, mixed pairs, Muon's moments."""
     publish_dataset(root)
     recipe = Recipe(
         name="t",
@@ -67,7 +67,7 @@ def spec_of(root: Path) -> TrainSpec:
         annealing=AnnealingSettings(temperature=0.01),
         validation_share=0.25,
         phases=(PhaseSettings(from_epoch=10, changes={"batch_size": 8, "augmentation.image_size": 12}),),
-        augmentation=AugmentationSettings(flip=True, alternate=True),
+        augmentation=AugmentationSettings(flip=True, alternate=True, rand_augment=1, mixup=0.2, cutmix=1),
         ema_decay=0.9,
         evaluate_every=Duration(steps=40),
         checkpoint_steps=3,  # so that some kills meet one that is being written

@@ -53,6 +53,7 @@ RECIPE = Recipe(
     summary_steps=2,
     deterministic=True,
 )
+MIXED = RECIPE.model_copy(update={"augmentation": AugmentationSettings(crop=0.5, mixup=0.4, cutmix=1)})
 RESNET = RECIPE.model_copy(update={"model": ModelSettings(kind="resnet", width=0.25, dropout=0.3)})
 
 
@@ -121,8 +122,8 @@ def require_equal_copies(state: TrainingState, strategy: tf.distribute.Strategy)
 
 @pytest.mark.parametrize(
     ("strategy", "recipe"),
-    [("cpu:2", RECIPE), ("cpu:4", RECIPE), ("cpu:2", RESNET)],
-    ids=["linear-2", "linear-4", "resnet-2"],
+    [("cpu:2", RECIPE), ("cpu:4", RECIPE), ("cpu:4", MIXED), ("cpu:2", RESNET)],
+    ids=["linear-2", "linear-4", "mixed-4", "resnet-2"],
 )
 def test_replicas_that_share_a_batch_take_the_steps_of_one_device(root, strategy, recipe):
     """Dropout, L2, decay, a bound on the gradient, smoothing, the average of weights and batch norm included."""

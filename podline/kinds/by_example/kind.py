@@ -75,10 +75,11 @@ class ImageKind(Kind[E, P]):
         """Return what its records hold beside the image."""
 
     def drawn(self, records: Arrays, manifest: Manifest) -> list[Picture]:
-        """Return images with their targets in words."""
+        """Return images with their targets in words; of mixed ones, both with their shares."""
         from podline.drawing.picture_sheet import Picture
+        from podline.input.mixing import captions
 
-        words = self.targets().words(records, manifest.class_names)
+        words = captions(records, lambda each: self.targets().words(each, manifest.class_names))
         return [Picture(*pair) for pair in zip(records["image"], words, strict=True)]
 
 

@@ -15,6 +15,7 @@ from podline import entry_points
 from podline.documents.manifest import Manifest
 from podline.errors import SettingsError
 from podline.frozen import JsonObject
+from podline.input.mixing import SHARE, partners_field
 from podline.kinds.classification.settings import ClassificationSettings
 from podline.kinds.classification.weights import class_weights
 from podline.recipes.parts import LOSSES
@@ -64,16 +65,21 @@ class ImageObjective(Objective):
         """Return the loss by its name; ``cross_entropy`` is in nats.
 
         Args:
-            batch: with the target, any integer type, (n, …).
+            batch: with the target, any integer type, (n, …); of a mixed one (:mod:`podline.input.mixing`), it is the
+                loss of both targets by their shares.
             outputs: logits, float32, (n, classes).
 
         Raises:
             SettingsError: an installed loss fails, or gives no number for each example.
         """
-        return {self.settings.kind: self.losses(batch[self.target], outputs)}
+        losses = self.losses(batch[self.target], outputs)
+        if SHARE in batch:
+            share, others = batch[SHARE], self.losses(batch[partners_field(self.target)], outputs)
+            losses = share * losses + (1 - share) * others
+        return {self.settings.kind: losses}
 
     def losses(self, targets: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
-        """Return the loss of each example, float32, (n,); see :meth:`terms`."""
+        """Return the loss of each example for some targets, float32, (n,); see :meth:`terms`."""
         name = self.settings.kind
         try:
             losses = tf.cast(self._loss(targets, outputs), tf.float32)

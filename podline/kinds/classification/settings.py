@@ -20,6 +20,7 @@ class ImageSettings(TaskSettings):
 
     may_change = ("task.label_smoothing",)
     has_error = True
+    mixes_targets = True
 
     label_smoothing: float = Field(default=0.0, ge=0, lt=1)
 

@@ -17,16 +17,15 @@ from podline.arrays import Array, Arrays
 from podline.documents.manifest import Manifest
 from podline.documents.skeleton import Skeleton
 from podline.errors import SettingsError
-from podline.input.augmentation import Chance, resized, with_installed
+from podline.input.augmentation import resized, with_installed
+from podline.input.chance import Chance
+from podline.input.colours import draw_colours, recoloured
 from podline.kinds.pose.settings import PoseAugmentationSettings, PoseSettings
 from podline.recipes.settings import Recipe
 
 Doubles = npt.NDArray[np.float64]
 Pixels = npt.NDArray[np.uint8]
 
-# What a grey value is made of: Rec. 601, as JPEG does.
-_LUMA = np.array([0.299, 0.587, 0.114])
-_MIDDLE_GREY = 127.5
 _CORNERS = np.array([(0, 0), (1, 0), (0, 1), (1, 1)])
 
 
@@ -44,7 +43,7 @@ def augmented(
     uint8 (n, m, m); if there, ``boxes`` float32 (n, people, 4); whatever else there is stays as it is.
     """
     changed, chance = dict(arrays), Chance(seed, epoch, ids)
-    colours = draw_colours(chance, settings) if settings.recolours else None
+    colours = draw_colours(chance.named("pose "), **settings.colours) if settings.colours else None
     if settings.moves:
         side = arrays["image"].shape[1]
         maps, flips = draw_maps(chance, settings, side)
@@ -167,28 +166,6 @@ def _mapped(places: npt.NDArray[np.floating], maps: Doubles) -> Doubles:
     linear, offset = maps[..., :2], maps[..., 2].reshape(-1, *between, 2)
     x, y = places[..., :1].astype(np.float64), places[..., 1:].astype(np.float64)
     return x * linear[..., 0].reshape(-1, *between, 2) + y * linear[..., 1].reshape(-1, *between, 2) + offset
-
-
-def draw_colours(chance: Chance, settings: PoseAugmentationSettings) -> Doubles:
-    """Draw each example's colour matrix (n, 3, 4): a new colour is the matrix times (red, green, blue, 1)."""
-
-    def draw(purpose: str, reach: float) -> Doubles:
-        return reach * chance.between(f"pose {purpose}", -1, 1)[:, None, None]
-
-    saturation = 1 + draw("saturation", settings.saturation)
-    contrast = 1 + draw("contrast", settings.contrast)
-    brightness = 255 * draw("brightness", settings.brightness)
-    mixed = contrast * (saturation * np.eye(3) + (1 - saturation) * _LUMA)
-    offset = np.broadcast_to(_MIDDLE_GREY * (1 - contrast) + brightness, (len(mixed), 3, 1))
-    return np.concatenate([mixed, offset], axis=-1)
-
-
-def recoloured(images: Pixels, matrices: Doubles) -> Pixels:
-    """Give images (n, side, side, 3) other colours, rounded, cut at 0 and 255."""
-    changed = np.empty_like(images)
-    for image, matrix, target in zip(images, matrices, changed, strict=True):
-        cv2.transform(image, matrix, dst=target)
-    return changed
 
 
 def require_fit(recipe: Recipe, manifest: Manifest) -> None:

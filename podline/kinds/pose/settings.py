@@ -97,11 +97,6 @@ class PoseAugmentationSettings(Augmentation):
         """Whether anything changes where people are."""
         return self.flip or bool(self.rotation or self.shift) or not self.smallest == self.largest == 1
 
-    @property
-    def recolours(self) -> bool:
-        """Whether anything changes colours."""
-        return bool(self.brightness or self.contrast or self.saturation)
-
 
 class DecodingSettings(Frozen):
     """From maps to people.

@@ -13,17 +13,15 @@ from pydantic import ValidationError
 from podline.data.keypoints import mirrored
 from podline.documents.manifest import Manifest
 from podline.documents.skeleton import COCO
-from podline.input.augmentation import Chance
+from podline.input.chance import Chance
 from podline.kinds.pose.augmentation import (
     affine_maps,
     augmented,
-    draw_colours,
     draw_maps,
     moved_boxes,
     moved_images,
     moved_joints,
     moved_masks,
-    recoloured,
 )
 from podline.kinds.pose.settings import PoseAugmentationSettings, PoseTargetSettings
 from podline.kinds.pose.targets import pose_targets
@@ -33,7 +31,6 @@ STRONG = PoseAugmentationSettings(
     flip=True, rotation=40, smallest=0.5, largest=1.5, shift=0.2, brightness=0.2, contrast=0.3, saturation=0.5
 )
 FILL = (1, 2, 3)
-CHANCE = Chance(0, 0, [0, 1, 2])
 MANIFEST = cast(Manifest, SimpleNamespace(mean_colour=FILL, skeleton=COCO))
 
 
@@ -224,27 +221,6 @@ def test_a_smaller_image_has_its_people_and_masks_in_the_same_places():
     np.testing.assert_allclose(places[0][labelled], places[1][labelled], atol=1e-4)
     assert not made["keypoints"][~labelled].any()
     np.testing.assert_allclose(made["boxes"], given["boxes"] / 2)
-
-
-def test_colours():
-    grey = np.full((3, 4, 4, 3), 100, np.uint8)
-    colours = draw_colours(CHANCE, PoseAugmentationSettings(brightness=0.2))
-    shifts = colours[:, 0, 3]
-    assert recoloured(grey, colours)[:, 0, 0].tolist() == [[round(100 + shift)] * 3 for shift in shifts]
-    red = np.zeros((3, 4, 4, 3), np.uint8) + np.uint8([200, 0, 0])
-    saturated = recoloured(red, draw_colours(CHANCE, PoseAugmentationSettings(saturation=1)))
-    luma = saturated[:, 0, 0].astype(float) @ [0.299, 0.587, 0.114]
-    # Less saturation keeps a pixel's grey; more is cut at 0.
-    assert all((np.abs(luma - 0.299 * 200) < 1) | (saturated[:, 0, 0].min(axis=-1) == 0))
-    middle = recoloured(grey + np.uint8(27), draw_colours(CHANCE, PoseAugmentationSettings(contrast=0.5)))
-    assert (np.abs(middle.astype(int) - 127) <= 1).all()
-
-
-def test_colours_are_cut_not_wrapped():
-    bright = np.full((1, 2, 2, 3), 250, np.uint8)
-    matrix = np.concatenate([np.eye(3), np.full((3, 1), 50.0)], axis=1)[None]
-    assert (recoloured(bright, matrix) == 255).all()
-    assert (recoloured(255 - bright, matrix * [1, 1, 1, -1]) == 0).all()
 
 
 def test_scales_in_the_wrong_order_are_refused():
