@@ -184,7 +184,7 @@ class TrainingOrder:
         return epoch, self._in_order(epoch)[place.batch * place.batch_size : (place.batch + 1) * place.batch_size]
 
     def partners(self, epoch: int, ids: Ids) -> Ids:
-        """Draw an example of an epoch for each of some others, (n,): the same whatever batch they are in."""
+        """Draw an example of an epoch for each of others, ids of :meth:`batch`, (n,): the same in whatever batch."""
         return self._in_order(epoch)[random_below(self.seed, "partner", epoch, ids, self.count)]
 
     def _in_order(self, epoch: int) -> Ids:

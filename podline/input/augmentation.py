@@ -68,7 +68,7 @@ def augment(
         if settings.rand_augment:
             part = rand_augmented(part, settings.rand_augment, settings.magnitude, fill, chance.named("rand_augment "))
         if settings.colours:
-            part = recoloured(part, draw_colours(chance, **settings.colours, channels=part.shape[-1]))
+            part = recoloured(part, draw_colours(chance, part.shape[-1], **settings.colours))
         if settings.cutout:
             _cut_out(part, settings.cutout, fill, chance)
         if settings.erase:
@@ -211,7 +211,7 @@ def _erase(images: Images, probability: float, chance: Chance) -> None:
     """
     areas, ratios = chance.between("area", 0.02, 0.33), np.exp(chance.between("ratio", -np.log(3.3), np.log(3.3)))
     covered = rectangles(np.sqrt(areas / ratios), np.sqrt(areas * ratios), chance, images.shape)
-    for place in np.flatnonzero(chance.between("chosen", 0, 1) < probability):
+    for place in np.flatnonzero(chance.between("chosen", 0, 1) < probability).tolist():
         size = (int(covered[place].sum()), images.shape[-1])
         images[place][covered[place]] = chance.noise("noise", place, math.prod(size)).reshape(size)
 

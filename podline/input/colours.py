@@ -21,22 +21,23 @@ _RGB = np.linalg.inv(_YIQ)
 
 def draw_colours(
     chance: Chance,
+    channels: int = 3,
+    /,
     *,
     saturation: float = 0.0,
     contrast: float = 0.0,
     brightness: float = 0.0,
     hue: float = 0.0,
-    channels: int = 3,
 ) -> Doubles:
     """Draw each example's colour matrix (n, channels, channels + 1): a new colour is the matrix times (colour, 1).
 
     Args:
         chance: the examples' draws.
+        channels: 3, or 1 for grey images, which have no saturation and no hue.
         saturation: differences from a pixel's own grey are multiplied by up to this much more or less than 1.
         contrast: likewise, differences from middle grey.
         brightness: up to this share of the full range is added or taken away.
         hue: colours are turned by up to this share of the circle, either way; their luma stays.
-        channels: 3, or 1 for grey images, which have no saturation and no hue.
     """
 
     def draw(purpose: str, reach: float) -> Doubles:

@@ -12,7 +12,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from podline.arrays import Arrays
+from podline.arrays import Array, Arrays
 from podline.data.records import IMAGE
 from podline.input.chance import Chance
 from podline.recipes.settings import AugmentationSettings
@@ -29,7 +29,7 @@ def partners_field(target: str) -> str:
     return f"partner {target}"
 
 
-def mixed(arrays: Arrays, partners: Arrays, settings: AugmentationSettings, chance: Chance) -> Arrays:
+def mixed(arrays: Arrays, partners: Arrays, settings: AugmentationSettings, chance: Chance) -> dict[str, Array]:
     """Mix examples with their partners; with both ways on, each pair is mixed in one of them by chance.
 
     Zhang, Cisse, Dauphin, Lopez-Paz: "mixup: Beyond Empirical Risk Minimization", 2018. Yun et al.: "CutMix", 2019.
@@ -58,7 +58,7 @@ def mixed(arrays: Arrays, partners: Arrays, settings: AugmentationSettings, chan
         made[cuts] = np.where(covered[cuts, ..., None], other[cuts], own[cuts])
         shares[cuts] = 1 - covered[cuts].mean(axis=(1, 2))
     targets = {partners_field(name): values for name, values in partners.items() if name != IMAGE}
-    return arrays | {IMAGE: made} | targets | {SHARE: shares.astype(np.float32)}
+    return dict(arrays) | {IMAGE: made} | targets | {SHARE: shares.astype(np.float32)}
 
 
 def captions(arrays: Arrays, words: Callable[[Arrays], list[str]]) -> list[str]:

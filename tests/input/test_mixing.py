@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -92,6 +93,15 @@ def test_a_partner_is_any_example_of_the_epoch_as_it_is_augmented_itself(tmp_pat
     assert all(np.array_equal(batch[name], expected[name]) for name in batch)
     drawn = np.concatenate([made.order.partners(epoch, np.arange(COUNT)) for epoch in range(40)])
     assert np.bincount(drawn, minlength=COUNT).min() > 15  # 40 on average
+
+
+def test_partners_of_a_balanced_order_are_as_balanced(tmp_path: Path, manifest: Manifest) -> None:
+    made = source(tmp_path, manifest, BOTH)
+    labels = np.where(np.arange(COUNT) < 6, 0, 1)
+    balanced = replace(made, order=made.order.balanced(labels))
+    partners = balanced.order.records(balanced.order.partners(0, np.arange(2000)))
+    assert (labels[partners] == 0).mean() == pytest.approx(0.5, abs=0.05)
+    assert balanced.batch(1)["image"].shape == (BATCH, 8, 8, 3)
 
 
 @pytest.mark.parametrize("settings", [BOTH, AugmentationSettings(mixup=1, image_size=6)], ids=["both", "resized"])
