@@ -166,8 +166,7 @@ def test_the_training_split_can_be_judged_and_is_looked_at_once(dataset):
     assert told[-1] == (2 * images, 2 * images)
 
 
-@pytest.mark.parametrize("batch_size", [1, 4, 50])
-def test_the_batch_size_makes_no_difference(dataset, batch_size):
+def test_the_batch_size_makes_no_difference(dataset):
     model = build_pose_model(POSES.model, POSES.side, POSES.targets.stride, COCO, (100,) * 3, (60,) * 3, seed=1)
     answers = pose_answers(model, tf.distribute.get_strategy(), POSES)
     # Whatever an untrained network says is taken for people, to the last bit of it.
@@ -184,7 +183,8 @@ def test_the_batch_size_makes_no_difference(dataset, batch_size):
 
     reference = people(3)
     assert len(reference) > 0
-    assert people(batch_size) == reference
+    for batch_size in (1, 4, 50):
+        assert people(batch_size) == reference, batch_size
 
 
 def test_answers_that_are_no_numbers_name_the_image(dataset):
