@@ -43,7 +43,7 @@ def test_hue_turns_colours_and_keeps_greys_and_luma():
 def test_no_colour_is_the_image_itself(channels):
     given = np.random.default_rng(0).integers(0, 256, (3, 5, 5, channels), dtype=np.uint8)
     assert np.array_equal(recoloured(given, draw_colours(CHANCE, channels)), given)
-    changed = recoloured(given, draw_colours(CHANCE, contrast=0.5, brightness=0.2, channels=channels))
+    changed = recoloured(given, draw_colours(CHANCE, channels, contrast=0.5, brightness=0.2))
     assert changed.shape == given.shape
     assert not np.array_equal(changed, given)
 
