@@ -19,7 +19,7 @@ from pydantic import BaseModel, ValidationError
 
 from podline import entry_points
 from podline.errors import SettingsError
-from podline.frozen import Json, problem_in
+from podline.frozen import Json, is_object, problem_in
 from podline.kinds import shipped
 from podline.recipes import datasets
 from podline.recipes.changes import with_changes
@@ -203,7 +203,8 @@ def override(recipe: Recipe, changes: Mapping[str, Json]) -> Recipe:
         problem = problem_in(error)
         where = ".".join(map(str, problem.loc))
         # What is wrong with the whole of a recipe is about several of its values, and the message names them.
-        value = f"{where} = {problem.input!r}" if where else ", ".join(changes)
+        value = where if is_object(problem.input) else f"{where} = {problem.input!r}"
+        value = value if where else ", ".join(changes)
         raise SettingsError(f"recipe {recipe.name}: {value}: {problem.msg}") from None
     datasets.settings_of(changed.dataset, changed.conversion)
     # What a run was trained with stays readable when its package is gone.
