@@ -5,6 +5,7 @@ Selvaraju et al.: "Grad-CAM: Visual Explanations from Deep Networks via Gradient
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import cv2
@@ -17,17 +18,17 @@ from podline.arrays import Array, Image
 _HEAT = 0.5  # share of the colours in a picture
 
 
-def looked_at(model: keras.Model, images: Array) -> list[Image]:
+def looked_at(model: keras.Model, images: Sequence[Image]) -> list[Image]:
     """Colour the places of images that speak for what a model answers, from violet (not at all) to yellow (most).
 
     Args:
         model: from uint8 images to logits (n, classes).
-        images: uint8 (n, height, width, channels).
+        images: uint8 (height, width, channels), all of one shape.
 
     Returns:
         A picture for each image, uint8 (height, width, 3); none of a model without maps of places.
     """
-    weights = place_weights(model, images)
+    weights = place_weights(model, np.stack(images))
     return [] if weights is None else [_coloured(*pair) for pair in zip(images, weights, strict=True)]
 
 

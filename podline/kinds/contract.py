@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from podline.arrays import Array, Arrays, Image
+    from podline.arrays import Arrays, Image
     from podline.data.reader import SplitReader
     from podline.data.records import Feature
     from podline.documents.any_evaluation import AnyEvaluation
@@ -226,7 +226,7 @@ class Kind(ABC, Generic[E, P]):
             after: that of the second.
         """
 
-    def looked_at(self, store: Store, run: str, images: Array) -> Sequence[Image]:  # noqa: ARG002 (by default none)
+    def looked_at(self, store: Store, run: str, images: Sequence[Image]) -> Sequence[Image]:  # noqa: ARG002 (by default none)
         """Return pictures of where a run's model looks, uint8 (height, width, 3), one for each image or none at all."""
         return ()
 

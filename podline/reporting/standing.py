@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal
 
-import numpy as np
-
 from podline.arrays import Image
 from podline.documents.any_evaluation import AnyEvaluation
 from podline.documents.ledger_entry import Entry
@@ -135,7 +133,7 @@ def _looked_at(store: Store, run: str, found: Explained, reporter: Reporter) -> 
     """Return where the run's model looks in the examples that were lost; nothing if it cannot be opened."""
     images = [image for image, *_ in found.pictures]
     try:
-        return tuple(kind_by_measure(found.drop.measure).looked_at(store, run, np.stack(images))) if images else ()
+        return tuple(kind_by_measure(found.drop.measure).looked_at(store, run, images)) if images else ()
     except (StoreError, ArtifactError) as error:
         reporter.warn(f"the page does not show where the model looks: {error}")
         return ()

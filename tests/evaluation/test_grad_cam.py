@@ -27,7 +27,7 @@ def test_the_places_that_speak_for_the_answer_are_the_brightest() -> None:
     expected = np.zeros((2, 4, 4))
     expected[0, 0, 3] = expected[1, 3, :2] = 1
     np.testing.assert_allclose(weights, expected)
-    bright, _ = (picture.sum(-1) for picture in looked_at(bright_or_dark(), images))
+    bright, _ = (picture.sum(-1) for picture in looked_at(bright_or_dark(), [*images]))
     assert bright.shape == (8, 8)
     assert np.unravel_index(bright.argmax(), bright.shape) == (0, 7)
 
@@ -35,4 +35,4 @@ def test_the_places_that_speak_for_the_answer_are_the_brightest() -> None:
 def test_a_model_without_maps_looks_nowhere() -> None:
     image: Any = keras.Input((8, 8, 1), dtype="uint8")
     model = keras.Model(image, layers.Dense(3)(layers.Flatten()(layers.Rescaling(1.0)(image))))
-    assert looked_at(model, np.zeros((1, 8, 8, 1), np.uint8)) == []
+    assert looked_at(model, [np.zeros((8, 8, 1), np.uint8)]) == []

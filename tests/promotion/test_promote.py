@@ -370,7 +370,7 @@ def test_a_drop_is_explained_example_by_example(fresh, runs, tmp_path):
     before, after = (Guesses.read(fresh, f"runs/{run}") for run in runs)
     after = replace(after, predictions=np.where(after.labels == 2, 0, after.predictions))
     with having_answered(fresh, runs[1], after):
-        drop, pictures = found = explain(fresh, runs[1], runs[0])
+        drop, pictures, _ = found = explain(fresh, runs[1], runs[0])
         found.picture_sheet().savefig(tmp_path / "lost.png")
         command = ["runs", "compare", runs[1], "--why", "--root", fresh.uri, "--out", str(tmp_path / "a.png")]
         said = CliRunner().invoke(cli, command)

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import Answer
 from small_dataset import drawn, publish_dataset
 from trained_runs import trained
 
@@ -82,7 +81,7 @@ def test_the_figures_are_those_of_the_file_on_the_examples_asked_for(store: Stor
 
 def test_the_command_names_the_file_by_the_champions_number(store: Store, podline: Any, tmp_path: Path) -> None:
     where = ("--format", "tflite-int8", "--examples", "20", "--root", store.uri, "--json")
-    answer: Answer = podline("models", "export", "t", str(tmp_path), *where)
+    answer = podline("models", "export", "t", str(tmp_path), *where)
     assert answer.code == 0, answer.err
     result = json.loads(answer.out)
     assert result["file"] == str(tmp_path / "t" / "1-int8.tflite")

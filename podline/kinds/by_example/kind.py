@@ -66,7 +66,7 @@ class ImageKind(Kind[E, P]):
 
         return describe(recipe.model, image_shape, self.outputs(classes))
 
-    def looked_at(self, store: Store, run: str, images: Array) -> Sequence[Image]:
+    def looked_at(self, store: Store, run: str, images: Sequence[Image]) -> Sequence[Image]:
         """Return the images with the places coloured that speak for the model's answer."""
         return grad_cam.looked_at(forward.finished_model(store, run), images)
 
