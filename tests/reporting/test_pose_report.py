@@ -128,7 +128,7 @@ def test_a_run_is_held_against_the_night_before_as_runs_compare_holds_it_on_the_
     assert (rival.run, rival.difference.paired) == (before.run, True)
     assert rival.difference == verdict.difference
     assert {"ap50", "ar"} <= rival.differences.keys()
-    drop, pictures = found = explain(store, now.run, before.run)
+    drop, pictures, _ = found = explain(store, now.run, before.run)
     assert drop.difference == rival.difference
     counts = [[_numbers(text) for text in (lost.before, lost.after)] for lost in drop.examples]
     assert sum(then[0] - found_now[0] for then, found_now in counts) == drop.lost > 0
