@@ -28,5 +28,5 @@ class Augmentation(Frozen):
 
     @property
     def colours(self) -> dict[str, float]:
-        """What changes colours, and by how much, by name; empty if nothing does."""
+        """Return what changes colours, and by how much, by name; empty if nothing does."""
         return {name: value for name, value in dict(self).items() if name in _COLOURS and value}

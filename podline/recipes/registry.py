@@ -203,8 +203,9 @@ def override(recipe: Recipe, changes: Mapping[str, Json]) -> Recipe:
         problem = problem_in(error)
         where = ".".join(map(str, problem.loc))
         # What is wrong with the whole of a recipe is about several of its values, and the message names them.
-        value = where if is_object(problem.input) else f"{where} = {problem.input!r}"
-        value = value if where else ", ".join(changes)
+        value = where or ", ".join(changes)
+        if where and not is_object(problem.input):
+            value = f"{where} = {problem.input!r}"
         raise SettingsError(f"recipe {recipe.name}: {value}: {problem.msg}") from None
     datasets.settings_of(changed.dataset, changed.conversion)
     # What a run was trained with stays readable when its package is gone.

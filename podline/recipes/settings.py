@@ -269,7 +269,7 @@ class AugmentationSettings(Augmentation):
 
     @property
     def mixes(self) -> bool:
-        """Whether images are mixed in pairs."""
+        """Return whether images are mixed in pairs."""
         return bool(self.mixup or self.cutmix)
 
 

@@ -40,7 +40,7 @@ class Space(Frozen):
 
     @property
     def whole(self) -> bool:
-        """Whether a range holds whole numbers alone."""
+        """Return whether a range holds whole numbers alone."""
         return isinstance(self.low, int) and isinstance(self.high, int)
 
     def rounded(self, value: Value) -> Value:

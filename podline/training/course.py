@@ -58,7 +58,7 @@ class Between(NamedTuple):
     findings: Findings
 
     def over(self) -> bool:
-        """Whether the run ends before its time."""
+        """Return whether the run ends before its time."""
         return self.early_stop.stopped or bool(self.pruner.reason)
 
 

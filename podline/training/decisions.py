@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 from podline.data.order import random_uniform
 from podline.documents.metrics_log import (
@@ -24,10 +25,16 @@ from podline.plurals import plural
 from podline.recipes.settings import AnnealingSettings, EarlyStopSettings, PlateauSettings
 from podline.stages.specs import Pruning
 
+L = TypeVar("L", bound=MetricsLine)
 Tell = Callable[[EventKind, int, str], None]
 
 # Best, stalled, cooling and factor before the first evaluation.
 _FRESH = (math.inf, 0, 0, 1.0)
+
+
+def latest(lines: Iterable[MetricsLine], kind: type[L]) -> L | None:
+    """Return the last line of a kind; None if there is none."""
+    return next((line for line in reversed([*lines]) if isinstance(line, kind)), None)
 
 
 class Plateau:
@@ -42,7 +49,7 @@ class Plateau:
     ) -> None:
         """Go on where a run was left."""
         self._settings, self._write, self._tell = settings, write, tell
-        self._last = next((line for line in reversed([*lines]) if isinstance(line, PlateauLine)), None)
+        self._last = latest(lines, PlateauLine)
 
     def factor(self) -> float:
         """Return what the schedule's rate is multiplied by now."""
@@ -103,7 +110,7 @@ class Annealing:
         """Go on where a run was left."""
         self._settings, self._seed, self._total = settings, seed, total_steps
         self._write, self._tell, self._go_back = write, tell, go_back
-        self._last = next((line for line in reversed([*lines]) if isinstance(line, AnnealingLine)), None)
+        self._last = latest(lines, AnnealingLine)
 
     def accepted(self) -> int | None:
         """Return the step whose state was accepted last; its checkpoint must be kept."""
@@ -175,11 +182,11 @@ class EarlyStop:
         """Go on where a run was left."""
         self._settings, self._total = settings, total_steps
         self._write, self._tell, self._go_back = write, tell, go_back
-        self.last = next((line for line in reversed([*lines]) if isinstance(line, EarlyStopLine)), None)
+        self.last = latest(lines, EarlyStopLine)
 
     @property
     def stopped(self) -> bool:
-        """Whether the run is over before its time."""
+        """Return whether the run is over before its time."""
         return self.last is not None and self.last.stopped
 
     def needed(self) -> int | None:

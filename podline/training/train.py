@@ -33,7 +33,7 @@ from podline.store.opening import open_store
 from podline.training import devices
 from podline.training.checkpoints import TimeSpent, restore_newest
 from podline.training.course import rehearsed, train_from
-from podline.training.decisions import ending
+from podline.training.decisions import ending, latest
 from podline.training.export import KERAS, export_model
 from podline.training.hooks import RunClock
 from podline.training.loop import stop_on_sigterm
@@ -253,7 +253,7 @@ def _finish(run: Run, clock: RunClock, traces: int, used: Load | None) -> TrainR
     examples = plan.order.epochs.examples_before(steps)
     lines = read_metrics(run.log.path)
     *_, last = (line for line in lines if isinstance(line, StepsLine))
-    stop = next((line for line in reversed(lines) if isinstance(line, EarlyStopLine)), None)
+    stop = latest(lines, EarlyStopLine)
     result = TrainResult(
         seconds=took.wall,
         run=spec.run,
