@@ -31,8 +31,8 @@ from podline.deployments.guard import Guard, allowed, require_secret, url_of
 from podline.errors import PodlineError, SettingsError
 from podline.store.contract import INDEX, Store
 from podline.store.folder import FolderStore
+from podline.store.page_links import served
 from podline.supervision import processes
-from podline.tasks.page_links import served
 
 KINDS = {
     ".html": "text/html; charset=utf-8",

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
-from pydantic import BaseModel, BeforeValidator, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError
 from pydantic.fields import FieldInfo
 
 from podline import cluster as clusters
@@ -34,6 +34,8 @@ _GOOGLE_CREDENTIALS = "GOOGLE_APPLICATION_CREDENTIALS"
 SERVER_SECRET = "PREFECT_SERVER_API_AUTH_STRING"  # noqa: S105 (the variable's name)
 CLIENT_SECRET = "PREFECT_API_AUTH_STRING"  # noqa: S105 (likewise)
 _UI_API_URL = "PREFECT_UI_API_URL"
+# What the setting `tracking` begins with.
+MLFLOW = "mlflow:"
 # Variables with our prefix that are no settings: the file of settings, and the tests' folder of real data.
 _NOT_SETTINGS = frozenset({_SETTINGS_FILE, "PODLINE_REAL_DATA", "PODLINE_TEST_OUTPUT"})
 # How often, in seconds, a flow run sends a heartbeat; Prefect's default is 180. The automation that finds runs that are
@@ -109,6 +111,17 @@ def _listed(files: Any) -> Any:
     return tuple(files)
 
 
+def _tracker(tracking: str) -> str:
+    """Return what names a tracking server.
+
+    Raises:
+        ValueError: it names none.
+    """
+    if tracking and (not tracking.startswith(MLFLOW) or tracking == MLFLOW):
+        raise ValueError(f"expected {MLFLOW}URI, as {MLFLOW}http://127.0.0.1:5000; leave it out to log nowhere else")
+    return tracking
+
+
 class Settings(Frozen):
     """What a person may set for a machine; times are in seconds."""
 
@@ -138,6 +151,9 @@ class Settings(Frozen):
     )
     recipes: Annotated[tuple[str, ...], BeforeValidator(_listed)] = Field(
         default=(), description="Python files with a recipe each, by absolute paths; see docs/how-to/recipe.md"
+    )
+    tracking: Annotated[str, AfterValidator(_tracker)] = Field(
+        default="", description="where runs are logged as well, `mlflow:URI`; see docs/how-to/report.md#mlflow"
     )
     store: StoreSettings = Field(default=StoreSettings(), description="of a root in a bucket: docs/how-to/bucket.md")
     nights: NightSettings = Field(default=NightSettings(), description="what becomes of nights that go wrong")
@@ -411,6 +427,19 @@ def google_credentials(file: Path) -> Iterator[None]:
         del os.environ[_GOOGLE_CREDENTIALS]
         if before is not None:
             export({_GOOGLE_CREDENTIALS: before})
+
+
+def export_mlflow_defaults() -> None:
+    """Set what the user has not set for MLflow's library; call it before MLflow is imported.
+
+    A server that does not answer is given up within half a minute, not after many; there is no telemetry.
+    """
+    ours = {
+        "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
+        "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+    }
+    export({name: value for name, value in ours.items() if name not in os.environ})
 
 
 def export(variables: Mapping[str, str]) -> None:

@@ -20,8 +20,8 @@ from podline.search.searching import SearchResult
 from podline.stages.specs import ConvertResult, EvaluateResult, PromoteResult, ReportResult, TrainResult
 from podline.stages.tools import LearningRateResult
 from podline.store.contract import INDEX, Store
+from podline.store.page_links import PageLinks
 from podline.tasks.night import Night
-from podline.tasks.page_links import PageLinks
 from podline.tasks.runs.names import key_of
 from podline.tasks.runs.this_run import add_tags
 

@@ -254,7 +254,25 @@ class EventLine(Frozen):
     message: str
 
 
+_FIGURES = {
+    "train": ("loss", "accuracy", "learning_rate", "gradient_norm", "examples_per_second", "waiting"),
+    "evaluation": ("loss", "accuracy"),
+    "plateau": ("factor",),
+    "annealing": ("energy", "temperature", "accepted"),
+    "early_stop": ("value", "best", "stalled"),
+}
 _METRICS_LINE: TypeAdapter[MetricsLine] = TypeAdapter(Annotated[MetricsLine, Field(discriminator="kind")])
+
+
+def figures_of(line: StepsLine | EvaluationLine | DecisionLine) -> dict[str, float]:
+    """Return the figures of a line as points of series, which are named like ``train/loss``."""
+    group = line.split if isinstance(line, EvaluationLine) else line.kind
+    figures = {name: getattr(line, name) for name in _FIGURES[line.kind]}
+    if isinstance(line, StepsLine | EvaluationLine) and line.measures:
+        figures = {name: figure for name, figure in figures.items() if name != "accuracy"} | line.measures
+    if isinstance(line, StepsLine):
+        figures |= {f"gradient_norm/{block}": norm for block, norm in line.gradient_norms.items()}
+    return {f"{group}/{name}": float(figure) for name, figure in figures.items()}
 
 
 def read_metrics(path: Path) -> list[MetricsLine]:

@@ -22,7 +22,7 @@ from podline.deployments.pages import Pages
 from podline.store.contract import Store
 from podline.store.folder import FolderStore
 from podline.store.opening import open_store
-from podline.tasks.page_links import PageLinks, key_of, page_path
+from podline.store.page_links import PageLinks, key_of, page_path
 
 SECRET = "night:shift-7421"  # noqa: S105 (of this test's own server)
 REPORT = "runs/sample-0123456789ab/report.html"
