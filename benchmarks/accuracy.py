@@ -65,8 +65,11 @@ def train_keras(
         [keras.layers.RandomFlip("horizontal"), keras.layers.RandomTranslation(0.1, 0.1, fill_mode="reflect")]
     )
     model = keras.Sequential([keras.Input(train.manifest.image_shape, dtype="uint8"), augmented, network])
+    # Keras's annotations allow a number alone, and a name alone.
+    rates: Any = keras.optimizers.schedules.CosineDecay(rate, steps)
+    optimizer: Any = keras.optimizers.AdamW(rates, weight_decay=0.01)
     model.compile(
-        optimizer=keras.optimizers.AdamW(keras.optimizers.schedules.CosineDecay(rate, steps), weight_decay=0.01),
+        optimizer=optimizer,
         loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
     )
     quietly: dict[str, Any] = {"verbose": 0}  # Keras's annotation allows "auto" alone

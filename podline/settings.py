@@ -438,6 +438,8 @@ def export_mlflow_defaults() -> None:
         "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
         "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
         "MLFLOW_DISABLE_TELEMETRY": "true",
+        # Standard output is for what --json prints.
+        "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
     }
     export({name: value for name, value in ours.items() if name not in os.environ})
 

@@ -118,6 +118,7 @@ class _Tracked:
             f"evaluation/{name}{end}": value
             for name, metric in entry.outcome.metrics.items()
             for end, value in (("", metric.value), ("/low", metric.low), ("/high", metric.high))
+            if not end or metric.low < metric.high
         }
         step = entry.training.steps
         self._log_metrics(

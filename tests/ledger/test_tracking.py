@@ -62,10 +62,11 @@ def points(tmp_path: Path) -> int:
 
 @needs_mlflow
 def test_a_run_has_its_recipe_its_series_its_evaluation_and_its_places(
-    tracked: tuple[Path, str, str], tmp_path: Path
+    tracked: tuple[Path, str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     root, run, tracking = tracked
     assert night(root, tracking) == []
+    assert capsys.readouterr().out == ""  # what --json prints is there
     (found,) = runs(tracking)
     assert (found.info.run_name, found.info.status) == (run, "FINISHED")
     assert found.data.params["optimizer.kind"] == "sgd"
