@@ -157,6 +157,14 @@ def stages_here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("podline.supervision.running.run_stage", run_here)
 
 
+@pytest.fixture(scope="module")
+def one_stage() -> Iterator[None]:
+    """Make resnets of one stage instead of three: TensorFlow traces each of their steps in half of the time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("podline.models.resnet.STAGE_CHANNELS", (32,))
+        yield
+
+
 @pytest.fixture
 def proxy(gcs: str, gcs_root: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[fault_proxy.FaultProxy]:
     """What lies between ``gcs_root`` and its stand-in, and does nothing until a test sets the share of faults."""
