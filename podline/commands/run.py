@@ -43,7 +43,7 @@ _FLOW = "podline.tasks.embedded:run_training"
 def run(recipe: str, as_json: bool, **options: Any) -> None:
     """Go from raw archive to report: convert, validate, train, evaluate, report, as a Prefect flow on this machine.
 
-    RECIPE is cifar10, cifar10-small, cifar10-medium, cifar100, mnist, sample or coco_pose, images or keypoints for
+    RECIPE is cifar10, cifar10-small, -medium or -large, cifar100, mnist, sample or coco_pose, images or keypoints for
     those of your own, or the path of a Python file that holds a recipe (see docs/how-to/recipe.md). Recipes for the
     data sets sample and coco need no --source: they train on drawn pictures then.
 

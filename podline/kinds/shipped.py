@@ -23,6 +23,7 @@ RECIPES = {
     "cifar10": "podline.kinds.classification.recipes.cifar10:RECIPE",
     "cifar10-small": "podline.kinds.classification.recipes.cifar10_small:RECIPE",
     "cifar10-medium": "podline.kinds.classification.recipes.cifar10_medium:RECIPE",
+    "cifar10-large": "podline.kinds.classification.recipes.cifar10_large:RECIPE",
     "cifar100": "podline.kinds.classification.recipes.cifar100:RECIPE",
     "mnist": "podline.kinds.classification.recipes.mnist:RECIPE",
     "sample": "podline.kinds.classification.recipes.sample:RECIPE",

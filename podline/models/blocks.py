@@ -16,10 +16,12 @@ class Blocks:
     Attributes:
         data_format: as in the recipe; maps are (n, height, width, channels), or (n, channels, height, width).
         limit: where ReLUs cut, if they do.
+        activation: ``relu``, or another of Keras's by its name.
     """
 
     data_format: str = "channels_last"
     limit: float | None = None
+    activation: str = "relu"
 
     @property
     def axis(self) -> int:
@@ -67,13 +69,16 @@ class Blocks:
         return keras.layers.BatchNormalization(axis=self.axis, momentum=0.9, name=name)(maps)
 
     def normed(self, maps: keras.KerasTensor, name: str) -> keras.KerasTensor:
-        """A batch norm and a ReLU."""
-        return keras.layers.ReLU(self.limit, name=f"{name}_relu")(self.norm(maps, f"{name}_norm"))
+        """Return a batch norm and the activation."""
+        normed = self.norm(maps, f"{name}_norm")
+        if self.activation == "relu":
+            return keras.layers.ReLU(self.limit, name=f"{name}_relu")(normed)
+        return keras.layers.Activation(self.activation, name=f"{name}_{self.activation}")(normed)
 
     def convolved(
         self, maps: keras.KerasTensor, name: str, filters: int, *, kernel: int = 3, stride: int = 1
     ) -> keras.KerasTensor:
-        """A convolution, a batch norm and a ReLU."""
+        """Return a convolution, a batch norm and the activation."""
         return self.normed(self.convolution(maps, f"{name}_conv", filters, kernel=kernel, stride=stride), name)
 
 

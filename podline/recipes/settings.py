@@ -43,6 +43,7 @@ class ModelSettings(Frozen):
             docs/how-to/fine-tune.md, or an installed package's (docs/how-to/model.md).
         width: multiplies the number of channels of every layer.
         depth: residual blocks per stage of the resnet; the others have no use for it.
+        activation: of the resnet: ``relu``, or ``gelu``, which is slower by a tenth and learns CIFAR-10 better.
         dropout: share of the features before the classifier that is set to zero in training.
         l2: L2 penalty: the loss gets this times the sum of squares of each kernel in ``l2_layers``.
         l2_layers: beginnings of the names of those layers; ``podline models describe`` lists the names.
@@ -53,6 +54,7 @@ class ModelSettings(Frozen):
     kind: str = Field(default="resnet", pattern=_NAME)
     width: float = Field(default=1.0, gt=0, le=8)
     depth: int = Field(default=1, ge=1, le=20)
+    activation: Literal["relu", "gelu"] = Field(default="relu", exclude_if=lambda activation: activation == "relu")
     dropout: float = Field(default=0.0, ge=0, lt=1)
     l2: float = Field(default=0.0, ge=0)
     l2_layers: tuple[str, ...] = ()
@@ -60,6 +62,14 @@ class ModelSettings(Frozen):
     options: dict[str, Json] = Field(default_factory=dict, exclude_if=operator.not_)
 
     _l2_has_layers = model_validator(mode="after")(l2_has_layers)
+
+    @model_validator(mode="after")
+    def _activation_is_of_resnet(self) -> ModelSettings:
+        if self.kind != "resnet" and self.activation != "relu":
+            raise ValueError(
+                f"got activation={self.activation} with kind={self.kind}, expected kind=resnet; leave activation out"
+            )
+        return self
 
 
 class OptimizerSettings(Frozen):
@@ -475,13 +485,16 @@ class Recipe(Frozen):
         recipe: Recipe = self.model_copy(update={"phases": ()})
         found: list[tuple[int, Recipe]] = [(0, recipe)]
         for phase in self.phases:
+            begins = phase.begins(self.duration)
             try:
                 recipe = Recipe.model_validate(with_changes(recipe.model_dump(), phase.changes))
             except ValidationError as error:
                 problem = problem_in(error)
                 where = "".join(f"{part}." for part in problem.loc)[:-1] or "recipe"
-                raise ValueError(f"phases: from epoch {phase.from_epoch}: {where}: {problem.msg}") from None
-            found.append((phase.from_epoch, recipe))
+                raise ValueError(f"phases: from epoch {begins}: {where}: {problem.msg}") from None
+            if phase.from_share is not None and found[-1][0] == begins:
+                found.pop()  # the run is too short for what comes before
+            found.append((begins, recipe))
         return tuple(found)
 
     @property
