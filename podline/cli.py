@@ -67,7 +67,7 @@ with no network and no accelerator. Then take data of your own:
 
   podline run cifar10 --source cifar-10-batches-py --root podline-root
 
-The same command again uses what is done and whole, and goes on where something broke off.
+The same command again re-uses finished stages, and resumes an interrupted one.
 """
 
 EXIT_CODES = """\b

@@ -84,7 +84,9 @@ def list_models(recipe: str | None, as_json: bool, **options: Any) -> None:
     entries = champions.history(store, recipe)[::-1]
     if not entries and not as_json:
         known = ", ".join(champions.recipes(store)) or "none"
-        raise StoreError(f"{store.uri}: {recipe} has no champion; recipes that have one: {known}")
+        raise StoreError(
+            f"{store.uri}: {recipe} has no champion; make one with `podline models promote RUN`; there are: {known}"
+        )
     answer(
         [_document(store, recipe, entry) for entry in entries],
         lambda: [f"{entry.number:>4}  {_line(store, entry)}" for entry in entries],

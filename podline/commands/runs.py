@@ -170,7 +170,7 @@ def _explain(store: Store, chosen: tuple[str, ...], out: Path | None, *, as_json
         raise SettingsError(f"--why compares two runs, got {len(chosen)}")
     rival = others[0] if others else rival_of(store, run)
     if not rival:
-        raise SettingsError(f"{run} was never compared with a champion; name another run after it")
+        raise SettingsError(f"{run} was not compared with a champion; give a second run to compare it with")
     found = explain(store, run, rival)
     if out is not None and found.pictures:
         with explained("write", out):

@@ -34,7 +34,7 @@ def store_group() -> None:
 @store_options
 @json_option
 def list_holdings(as_json: bool, **options: Any) -> None:
-    """List every data set, run and unpacked archive: its size, when it was last touched, which runs use it.
+    """List every data set, run and cached source: its size, when it was last touched, which runs use it.
 
       podline store list --root podline-root
       podline store list --root gs://bucket/prefix
@@ -86,7 +86,7 @@ def verify(as_json: bool, **options: Any) -> None:
 @store_options
 @json_option
 def prune(yes: bool, days: float, as_json: bool, **options: Any) -> None:
-    """Delete what is not needed: unfinished work, data sets that no run was trained on, unpacked archives.
+    """Delete what is not needed: unfinished work, data sets that no run was trained on, cached sources.
 
       podline store prune --root podline-root
       podline store prune --root podline-root --days 30 --yes
@@ -114,7 +114,7 @@ def _lines(found: Sequence[Holding | UnpackedSource]) -> list[str]:
 def _state(one: Holding | UnpackedSource) -> str:
     used = "  in use" if one.in_use else ""
     if isinstance(one, UnpackedSource):
-        return f"  an unpacked archive{used}"
+        return f"  a cached source{used}"
     users = f"  used by {', '.join(one.users)}" if one.users else ""
     return f"{'' if one.whole else '  not finished'}{users}{used}"
 

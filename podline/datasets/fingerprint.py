@@ -82,7 +82,7 @@ class Memory:
 
 
 def source_cache(store: Store) -> Path:
-    """Return the folder where unpacked archives are kept, from run to run."""
+    """Return the folder that caches unpacked archives and decoded images between runs."""
     return store.scratch / "sources"
 
 

@@ -215,7 +215,7 @@ class JudgePace(Hook):
     def _note(self, step: int) -> None:
         found = self._compare(self._seconds / self._examples, self._waiting / self._seconds)
         remedy = (
-            "end it and mend the cause, and the same command goes on from the last checkpoint; "
+            "stop the training and free the machine; the same command goes on from the last checkpoint; "
             "docs/reference/findings.md has the rule"
         )
         slow = [Finding("slow", "pace", {"factor": found.factor}, f"training is {found}", remedy)] if found else []

@@ -50,7 +50,7 @@ def rehearse(run: Run, step: int, steps: PhasedSteps, hooks: Sequence[Hook]) -> 
         StoreError: checkpoints cannot be written.
     """
     started = time.monotonic()
-    run.reporter.log("first everything once: a step, a batch of the evaluation, a checkpoint, every hook")
+    run.reporter.log("rehearsal: one step, one batch of the evaluation, one checkpoint, every hook")
     if devices.describe(run.strategy).endswith("cpu"):
         shape = run.manifest.image_shape
         sizes = [phase.recipe.batch_size for phase in run.plan.phases if run.batches(phase).image_shape == shape]

@@ -328,11 +328,11 @@ class PhasedSteps:
         self._batches = run.batches(self._phase)
         self._seconds: deque[float] = deque(maxlen=_PARTS)
         devices.warn_of_padding("batch_size", self._phase.recipe.batch_size, run.strategy, run.reporter)
-        run.reporter.log("turning the training step into a graph")
+        run.reporter.log("tracing the training step")
         schedule, factor = self._phase.schedule, self._factor
         with permanent(run.spec), self._batches.explained():
             self._steps = run.training_steps(self._parts(), self._phase, lambda step: schedule.at(step) * factor())
-        run.reporter.log(f"that took {self._steps.tracing_seconds:.1f} s; the first step comes now")
+        run.reporter.log(f"traced in {self._steps.tracing_seconds:.1f} s; the first step follows")
 
     def _parts(self) -> Iterable[Any]:
         first, end, batches = self._step, self._phase.end, self._batches

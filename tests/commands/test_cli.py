@@ -57,7 +57,7 @@ def test_the_first_page_lists_the_exit_codes(podline) -> None:
         (["train", "--epoch", "3"], "No such option '--epoch'"),
         (["train", "cifar1"], "there is no recipe 'cifar1'; did you mean 'cifar10'?"),
         (["train"], "which recipe? give one of cifar10"),
-        (["models", "describe", "mnist", "--set", "depth"], "'depth' is no assignment"),
+        (["models", "describe", "mnist", "--set", "depth"], "'depth': expected KEY=VALUE"),
         (["train", "mnist", "--epochs", "1", "--steps", "2"], "epochs=1 and steps=2: give one of"),
         (["train", "mnist", "--learning-rate", "-1"], "Invalid value for '--learning-rate': -1.0 is not in the range"),
         (["train", "mnist", "--engine", "x"], "No such option '--engine'"),
