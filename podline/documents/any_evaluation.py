@@ -89,7 +89,7 @@ class AnyEvaluation(Protocol):
         ...
 
     def model_dump(self, *, mode: str = ...) -> JsonObject:
-        """The document as JSON, with the mode ``json``."""
+        """Return the document as JSON, with the mode ``json``."""
         ...
 
 

@@ -53,7 +53,7 @@ class Check(Frozen):
 
     @property
     def undecided(self) -> bool:
-        """Return whether neither is shown: that the model is worse, and that it is within the margin."""
+        """Return whether the test is open: the model is neither shown to be worse nor shown to be within the margin."""
         return not (self.refused or self.shown)
 
     @property
@@ -182,7 +182,7 @@ class Promotion(Frozen):
         return tuple(check for check in self.checks if check.undecided)
 
     def headline(self) -> str:
-        """The decision in a line."""
+        """Return the decision in one line."""
         over = f" over {self.champion}" if self.champion else ", the first one"
         if self.promoted:
             word = "champion in spite of the rules" if self.anyway and (self.refusals or self.open) else "champion"
@@ -241,7 +241,7 @@ def advice(checks: Sequence[Check]) -> str:
 
 
 def read_promotion(store: Store, folder: str) -> Promotion | None:
-    """The decision about a run's model; None if there was none.
+    """Return the decision about a run's model; None if there was none.
 
     Raises:
         StoreError: it cannot be read.

@@ -34,7 +34,7 @@ class Blocks:
     def convolution(
         self, maps: keras.KerasTensor, name: str, filters: int, *, kernel: int = 3, stride: int = 1, bias: bool = False
     ) -> keras.KerasTensor:
-        """A square convolution; a batch norm that follows would take a bias away again."""
+        """Apply a square convolution; a batch norm after it makes a bias useless."""
         he_normal: Any = keras.initializers.HeNormal()
         return keras.layers.Conv2D(
             filters,
@@ -48,7 +48,7 @@ class Blocks:
         )(maps)
 
     def depthwise(self, maps: keras.KerasTensor, name: str, *, stride: int) -> keras.KerasTensor:
-        """A 3 × 3 convolution of each channel by itself."""
+        """Apply a 3 × 3 convolution to each channel separately."""
         kernel = 3
         # He's rule by hand: Keras would take all channels for inputs of each filter.
         he_normal: Any = keras.initializers.RandomNormal(stddev=math.sqrt(2) / kernel)
@@ -67,13 +67,13 @@ class Blocks:
         return keras.layers.BatchNormalization(axis=self.axis, momentum=0.9, name=name)(maps)
 
     def normed(self, maps: keras.KerasTensor, name: str) -> keras.KerasTensor:
-        """A batch norm and a ReLU."""
+        """Apply a batch norm and a ReLU."""
         return keras.layers.ReLU(self.limit, name=f"{name}_relu")(self.norm(maps, f"{name}_norm"))
 
     def convolved(
         self, maps: keras.KerasTensor, name: str, filters: int, *, kernel: int = 3, stride: int = 1
     ) -> keras.KerasTensor:
-        """A convolution, a batch norm and a ReLU."""
+        """Apply a convolution, a batch norm and a ReLU."""
         return self.normed(self.convolution(maps, f"{name}_conv", filters, kernel=kernel, stride=stride), name)
 
 

@@ -12,7 +12,7 @@ from podline.store.contract import Store
 
 
 def describe_run(store: Store, training: TrainSpec, manifest: Manifest) -> ModelDescription:
-    """The description of a run's model.
+    """Return the description of a run's model.
 
     Runs of earlier versions have none: their model is built again and counted, which imports TensorFlow.
 

@@ -73,7 +73,7 @@ class _Case:
 
 
 def promote(spec: PromoteSpec, reporter: Reporter) -> PromoteResult:
-    """Holds a model against the champion of its recipe and, if it is shown not to be worse, makes it the champion.
+    """Compare a model with its recipe's champion; make it the champion if it is shown not to be worse.
 
     It writes, in ``runs/<run>``: ``promotion.json``, and the forms of the model that are handed on
     (:mod:`podline.promotion.exports`); the change itself is one entry in the champion's history
@@ -186,7 +186,7 @@ def _some_images(case: _Case) -> Any:
 
 
 def _against(entries: list[Crowned], spec: PromoteSpec) -> tuple[Crowned | None, Crowned | None]:
-    """The champion to beat, and the entry by which the model is the champion already, if it is.
+    """Return the champion to beat, and the entry that already makes this model the champion, if any.
 
     A promotion that was killed right after its one change is finished by the next: against the champion before.
     """

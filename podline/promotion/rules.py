@@ -28,7 +28,7 @@ from podline.recipes.promotion_settings import RULES, PromotionSettings
 
 @rule("size")
 def size(pair: Pair, settings: PromotionSettings) -> Iterator[Check]:
-    """The parameters must not take more bytes."""
+    """Require that the parameters do not take more bytes."""
     before, after = pair.costs
     yield _not_larger("size", "parameters", "bytes", before.bytes, after.bytes, settings.size)
 

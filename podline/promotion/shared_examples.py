@@ -81,7 +81,7 @@ def learned_anew(candidate: TrainSpec, reference: TrainSpec) -> bool:
 def shared_examples(
     store: Store, reference: TrainSpec, candidate: TrainSpec, split: str, reporter: Reporter
 ) -> SharedExamples:
-    """Finds the test examples of two data sets by the digests of their records.
+    """Find the test examples that two data sets share, by the digests of their records.
 
     Args:
         store: the store.
@@ -124,7 +124,7 @@ def _lessons(store: Store, role: str, training: TrainSpec, reporter: Reporter) -
 
 
 def _leaks(candidate: TrainSpec, judged: _Lesson, lesson: _Lesson, split: str) -> Iterator[Check]:
-    """The examples of a test split that a model was trained on, as a refusal; within a data set there are none."""
+    """Return a refusal if a model was trained on examples of a test split; impossible within one data set."""
     tested, learned = judged.census[split]["images"], lesson.census[TRAINING_SPLIT]["images"]
     places = np.flatnonzero(np.isin(tested, learned))
     if judged.data == lesson.data or not len(places):

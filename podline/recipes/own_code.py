@@ -88,7 +88,7 @@ def of_modules(names: Iterable[str], distribution: Distribution | None = None) -
 
 
 def _of_parts(recipe: Recipe) -> dict[str, str]:
-    """What of a recipe's training is installed → its digest."""
+    """Map the names of the installed parts of a recipe's training to their digests."""
     phases = [phase for _, phase in recipe.by_phase]
     optimizers = {phase.optimizer.kind for phase in phases}
     used = [
@@ -140,7 +140,7 @@ def _is_ours(name: str) -> bool:
 
 
 def _folder(top: str) -> Path | None:
-    """The folder that a module or a package lies in."""
+    """Return the folder of a module or package."""
     spec = _spec_of(top)
     if spec is None:
         return None
@@ -164,7 +164,7 @@ def _spec_of(name: str) -> ModuleSpec | None:
 
 
 def _read(spec: ModuleSpec) -> tuple[str, list[str]]:
-    """The digest of one module, and the names that it imports."""
+    """Return the digest of one module, and the names that it imports."""
     if not spec.has_location or not isinstance(spec.loader, _Readable):  # a folder without __init__.py
         return "", []
     data = spec.loader.get_data(str(spec.origin))
@@ -187,7 +187,7 @@ def _imports(tree: ast.Module, package: str) -> Iterator[str]:
 
 
 def _outline(node: object) -> Json:
-    """A syntax tree as JSON. Empty fields are left out: a later Python adds some."""
+    """Return a syntax tree as JSON, without empty fields, since a later Python adds some."""
     if isinstance(node, list):
         return [_outline(each) for each in cast("list[object]", node)]
     if not isinstance(node, ast.AST):

@@ -152,7 +152,7 @@ def _verdict(store: Store, first: Entry, entry: Entry) -> AgainstFirst:
 
 
 def in_words(measure: str, difference: Difference) -> str:
-    """A difference in a sentence: ``accuracy is better by 0.3 points [−0.1, +0.7]: could be noise (p = 0.14, …)``."""
+    """Describe a difference: ``accuracy is better by 0.3 points [−0.1, +0.7]: could be noise (p = 0.14, …)``."""
     way = "is better by" if difference.value > 0 else "is worse by"
     by = change_text(measure, abs(difference.value)).removeprefix("+")
     how = f"{way} {by}" if difference.value else "is the same"
@@ -199,7 +199,7 @@ def _outcome(entry: Entry) -> Outcome:
 
 
 def _judged(store: Store, entry: Entry) -> Judged:
-    """The judgement that an entry tells of, if the run's folder still holds it; it may be another one by now."""
+    """Return the evaluation that an entry refers to, if the run's folder still holds the same one."""
     outcome, folder = _outcome(entry), f"runs/{entry.run}"
     name = f"{folder}/{EVALUATION}"
     if not store.exists(name) or store.sha256(name) != outcome.evaluation_sha256:

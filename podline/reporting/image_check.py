@@ -170,7 +170,7 @@ def _picture(pixels: npt.NDArray[np.uint8], image: Image) -> Picture:
 
 
 def _end(text: str | None) -> str:
-    """The last letters: where names differ."""
+    """Return the last letters, where names differ."""
     shown = printable(text or "", 1_000)
     return shown if len(shown) <= _LETTERS else f"…{shown[-_LETTERS:]}"
 
@@ -183,7 +183,7 @@ def _write(figure: Sheet, file: Path) -> None:
 
 
 def check(source: str, recipe: Recipe, store: Store) -> Checked:
-    """Looks at a source as its conversion would.
+    """Check a source as its conversion would read it.
 
     Args:
         source: a folder, a file, or a place in ``gs://``.

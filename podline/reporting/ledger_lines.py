@@ -16,7 +16,7 @@ _WORST = 3
 
 
 def lines_of(store: Store, entry: Entry) -> list[str]:
-    """An entry in lines, each with a word of what it is about.
+    """Return an entry as labelled lines.
 
     Args:
         store: where the names that it holds are.
@@ -94,7 +94,7 @@ def _data(data: Data) -> Iterator[tuple[str, str]]:
 
 
 def _started(entry: Entry) -> str:
-    """What began it, in words."""
+    """Return what started the run."""
     schedule = f"the schedule of {entry.schedule}"
     if entry.started == "retry":
         return f"by hand: a retry of a run of {schedule}" if entry.schedule else "by hand: a retry"

@@ -43,7 +43,7 @@ class Judged(NamedTuple):
 
 
 def judgement(folder: str, evaluation: AnyEvaluation) -> Judged:
-    """What a folder's evaluation was of."""
+    """Return what a folder's evaluation judged."""
     return Judged(folder, evaluation.measure, evaluation.dataset, evaluation.fingerprint, evaluation.split)
 
 

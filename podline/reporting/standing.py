@@ -62,7 +62,7 @@ class Rival:
         return self.differences[self.evaluation.measure]
 
     def word(self) -> Word:
-        """What to think of the difference."""
+        """Return the verdict about the difference."""
         return word_of(self.evaluation.measure, self.difference)
 
 
@@ -146,7 +146,7 @@ def word_of(name: str, before_to_after: Difference) -> Word:
 
 
 def _before(judged: Iterable[Entry], recipe: Recipe) -> tuple[tuple[Entry, ...], Entry | None]:
-    """The nights before, the oldest first, and what to hold the run against: the last one, or else the last run."""
+    """Return earlier nights, the oldest first, and the run to compare with: the last night, or else the last run."""
     settings = plain(recipe)
     nights: list[Entry] = []
     others: list[Entry] = []

@@ -86,7 +86,7 @@ def _restore(spec: LearningRateSpec, store: Store, trainer: Trainer) -> None:
 
 
 def require_obedient(optimizers: list[keras.optimizers.Optimizer], low: float, high: float, steps: int) -> None:
-    """Makes sure that steps grow with the rate, as far as the search goes; one that caps them makes every curve flat.
+    """Check that step sizes grow with the rate over the whole search; an optimizer that caps them flattens every curve.
 
     Args:
         optimizers: two of the same kind, not built.

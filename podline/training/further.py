@@ -55,7 +55,7 @@ class Finished:
         return f"further from {result.run} (weights {result.weights_sha256[:12]}, {plural(self.steps, 'step')})"
 
     def restore(self, state: TrainingState) -> None:
-        """Sets the state of a run to what this one ended with.
+        """Restore a run's state from the final state of this one.
 
         Raises:
             SettingsError: it is the state of another model or optimizer.
@@ -86,7 +86,7 @@ class Finished:
 
 
 def finished(store: Store, run: str) -> Finished:
-    """A finished run of a store.
+    """Return a finished run of a store.
 
     Raises:
         SettingsError: there is no such run, or it is not finished.

@@ -47,12 +47,12 @@ _PARTS = 31
 
 
 def prepared(recipe: Recipe, strategy: str = "auto") -> tf.distribute.Strategy:
-    """This process set up for a recipe: its seeds, its devices; see :func:`podline.training.devices.prepare`."""
+    """Set this process up for a recipe: seeds and devices; see :func:`podline.training.devices.prepare`."""
     return devices.prepare(recipe.seed, deterministic=recipe.deterministic, strategy=strategy)
 
 
 def initial_model(recipe: Recipe, manifest: Manifest, strategy: tf.distribute.Strategy) -> keras.Model:
-    """The recipe's model with the weights that training begins with; ``strategy`` is from :func:`prepared`."""
+    """Return the recipe's model with its initial weights; ``strategy`` is from :func:`prepared`."""
     with strategy.scope():
         return kind_of(recipe).model(recipe, manifest)
 
@@ -60,7 +60,7 @@ def initial_model(recipe: Recipe, manifest: Manifest, strategy: tf.distribute.St
 def initial_state(
     recipe: Recipe, manifest: Manifest, strategy: tf.distribute.Strategy, steps_before: int = 0
 ) -> TrainingState:
-    """The state that training begins with; ``strategy`` is from :func:`prepared`.
+    """Return the initial state of training; ``strategy`` is from :func:`prepared`.
 
     Raises:
         SettingsError: the batch cannot be shared equally.
@@ -103,7 +103,7 @@ class Trainer:
     state: TrainingState
 
     def begin(self) -> InitialWeights | None:
-        """Sets a fresh state to what training begins with: another run's end, or the weights of a file.
+        """Load into a fresh state another run's final state or a file's weights, if the recipe names one.
 
         Returns:
             What was taken from a file, if there is one.
@@ -123,7 +123,7 @@ class Trainer:
         return dataclasses.replace(self, recipe=recipe, plan=plan)
 
     def begun_again(self) -> Self:
-        """The same with a new state, as training begins with it."""
+        """Return a copy of this run with a new initial state."""
         state = initial_state(self.recipe, self.manifest, self.strategy, self.state.steps_before)
         again = dataclasses.replace(self, state=state)
         again.begin()
@@ -236,7 +236,7 @@ class Run(Trainer):
         return CheckpointFolder(self.store, self.spec.folder, self.spec.digest(), kept, lasting)
 
     def require_data_unchanged(self) -> None:
-        """Makes sure that the data are what was verified when the run began.
+        """Check that the data are those that were verified when the run began.
 
         Raises:
             ArtifactError: a file was changed since.

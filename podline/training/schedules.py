@@ -58,7 +58,7 @@ class Schedule:
 
 
 def build_schedule(settings: ScheduleSettings, total_steps: int, epochs: Epochs) -> Schedule:
-    """A recipe's schedule with its durations in steps.
+    """Return a recipe's schedule with its durations in steps.
 
     Raises:
         SettingsError: the warm-up is not shorter than the training, ``decay_every`` is nothing, or it is given in

@@ -92,7 +92,7 @@ def _gains(measure: Measure, pair: AnsweredPair) -> Floats:
 
 
 def aligned(store: Store, before: Judged, after: Judged, answers: type[Answers]) -> tuple[Answers, Answers]:
-    """Return what two models say of the same examples, in the order of the second's split.
+    """Return two models' answers for the same examples, in the order of the second split.
 
     Args:
         store: the store.

@@ -47,5 +47,5 @@ def predicted(
 def reader(
     store: Store, training: TrainSpec, manifest: Manifest, threshold: float | None, reporter: Reporter
 ) -> Classes:
-    """A run's."""
+    """Return the reader of a run's model."""
     return Classes(manifest)

@@ -146,7 +146,7 @@ class LostPeople(NamedTuple):
 
 
 def lost_people(pair: FoundPair, reader: SplitReader) -> LostPeople:
-    """What was lost between two networks, and in which images of the split."""
+    """Return the joints and people that the second network lost, and their images."""
     before, after = pair.people
     records, images = records_of(reader), {}
     for person, now in after.items():
@@ -161,7 +161,7 @@ def lost_people(pair: FoundPair, reader: SplitReader) -> LostPeople:
 
 
 def _told(record: int, people: Sequence[tuple[int, CloseJoints, CloseJoints]]) -> LostImage:
-    """An image by its people: the annotation, as the first network found it, and as the second did."""
+    """Return an image of people: the annotations, the first network's results and the second's."""
 
     def found(sides: Sequence[CloseJoints]) -> Found:
         return Found(sum(side.result is not None for side in sides), sum(int(side.close.sum()) for side in sides))
@@ -178,7 +178,7 @@ def _told(record: int, people: Sequence[tuple[int, CloseJoints, CloseJoints]]) -
 
 
 def drawn(image: LostImage, pair: FoundPair, reader: SplitReader, thresholds: Sequence[float]) -> tuple[Image, Image]:
-    """An image with the people that the first network found, and with those of the second; what was lost is marked.
+    """Draw an image with the people that each network found; mark those that were lost.
 
     People whom only the first finds are framed; of the others, joints that only the first puts in their place have a
     ring around that place.
@@ -202,7 +202,7 @@ def drawn(image: LostImage, pair: FoundPair, reader: SplitReader, thresholds: Se
 
 
 def _shown(judged: COCOeval, image_id: int, people: dict[int, CloseJoints], threshold: float) -> Results:
-    """The results in an image that are taken for people, the surest first."""
+    """Return an image's results above the threshold, by falling score."""
     right = {person.result for person in people.values()}
     found: Any = judged.cocoDt.imgToAnns[image_id]
     results = sorted(found, key=lambda result: -result["score"])

@@ -75,7 +75,7 @@ class OksEvaluation(Frozen):
 
 
 def evaluate_results(truth: Truth, results: Results) -> OksEvaluation:
-    """The evaluation of COCO results.
+    """Evaluate COCO results.
 
     Raises:
         SourceError: one of them is not what it should be, or a result belongs to an image that is not in truth.
@@ -118,7 +118,7 @@ def tables(evaluation: COCOeval) -> OksEvaluation:
 
 
 def at_threshold(evaluation: COCOeval, score: float) -> ThresholdFigures:
-    """What :func:`judged` gave, without the results that have a lower score."""
+    """Return :func:`judged`'s result without detections below a score."""
     matches = _Matches(evaluation)
     kept = [right for found, right in matches.scores if found >= score]
     return ThresholdFigures(score=score, kept=len(kept), right=sum(kept), people=len(matches.people))
@@ -131,7 +131,7 @@ def people_in(evaluation: COCOeval) -> Mapping[int, Person]:
 
 
 def joint_names(evaluation: COCOeval) -> tuple[str, ...]:
-    """The joints that :func:`judged` looked at, in the order of annotations."""
+    """Return the joints that :func:`judged` used, in the order of annotations."""
     truth: Any = evaluation.cocoGt.dataset
     return judged_joints(truth)[0]
 
@@ -272,13 +272,13 @@ def _size_table(evaluation: COCOeval, matches: _Matches) -> tuple[SizeFigures, .
 
 
 def _mean(values: npt.NDArray[np.float64]) -> float:
-    """The mean of what there is; -1, as pycocotools has it, where there is nothing."""
+    """Return the mean of the defined values; -1, as in pycocotools, if there is none."""
     present = values[values > -1]
     return float(present.mean()) if present.size else -1.0
 
 
 def _best_threshold(matches: _Matches) -> float | None:
-    """The score of the last result to keep for the best F1 measure; of equal scores all are kept or none."""
+    """Return the score threshold of the best F1; results of equal score are kept or dropped together."""
     if not matches.results:
         return None
     scores = np.array([score for score, _ in matches.scores])
