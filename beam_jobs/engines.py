@@ -35,7 +35,7 @@ _ENVIRONMENT = "--environment_type"
 
 @contextlib.contextmanager
 def open_engine(spec: ConvertSpec) -> Iterator[Callable[[str], beam.Pipeline]]:
-    """Yield what makes empty pipelines on a conversion's engine, by a name; what was started for it ends with the body.
+    """Yield a factory of empty pipelines on a conversion's engine, by name; stop the engine's services afterwards.
 
     Raises:
         SettingsError: an option that Beam does not know, or that the engine needs.

@@ -156,7 +156,7 @@ def _submitted(pipeline: beam.Pipeline) -> PipelineResult:
 
 
 def _with_causes(error: BaseException) -> str:
-    """Return what an error says, and then what its causes do: the last line is the first cause."""
+    """Return the messages of an error and its causes; the last line is the first cause."""
     lines = traceback.format_exception_only(error)
     return "".join(lines) + (_with_causes(error.__cause__) if error.__cause__ else "")
 

@@ -1,4 +1,4 @@
-"""The command line: a table of commands, each imported when it is called, and what becomes of errors.
+"""The command line: a table of commands, each imported when it is called, and the handling of errors.
 
 Nothing here imports more than click, so that ``podline --help`` is instant.
 """
@@ -21,7 +21,7 @@ from podline.plain import plain
 
 
 class ListedCommand(NamedTuple):
-    """A command in the table: where it is, and what its line of the first page says."""
+    """A command in the table: its module, and its line in ``podline --help``."""
 
     at: str
     help: str

@@ -1,4 +1,4 @@
-"""Code by name, ``module:name``: what a lower layer starts in a higher one, and what installed packages add."""
+"""Code by name, ``module:name``: calls from a lower layer into a higher one, and parts of installed packages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``podline engine check``: a tiny conversion on an engine, and what is wrong with it in one line."""
+"""``podline engine check``: runs a tiny conversion on an engine, and reports an error in one line."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ _filter_options = in_order(
 
 @click.group("runs", cls=pages.Group)
 def runs_group() -> None:
-    """List, show and compare runs: what was trained, how good it is, what differs; from the store's ledger."""
+    """List, show and compare runs: settings, results, differences; from the store's ledger."""
 
 
 @runs_group.command("list")
@@ -93,7 +93,7 @@ def list_runs(as_json: bool, last: int | None, export: Path | None, **options: A
 @store_options
 @json_option
 def show_run(run: str, as_json: bool, **options: Any) -> None:
-    """Show a run: how it ended, its figures, what produced it, what it took, where its page lies.
+    """Show a run: state, figures, settings, times, the address of its page.
 
       podline runs show sample-0123456789ab --root podline-root
 

@@ -150,7 +150,7 @@ def _stage_command(
 
 
 def _say_result(spec: Spec, result: Result | None, *, as_json: bool) -> None:
-    """Print what a stage answered; what it is given, where it was not done."""
+    """Print a stage's result; print its spec if it did not run."""
     if result is None:
         say_json(spec.model_dump(mode="json"))
     else:

@@ -1,4 +1,4 @@
-"""``podline store``: what a store holds, whether it is whole, and what is needless."""
+"""``podline store``: lists a store's content, verifies it, and deletes unused parts."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class Feature:
 
 @dataclass(frozen=True)
 class RecordLayout:
-    """Where everything lies in a record of fixed length.
+    """The layout of a record of fixed length.
 
     Attributes:
         fields: the features, in the order in which they lie in the payload.
@@ -120,7 +120,7 @@ class RecordLayout:
 
 @dataclass(frozen=True)
 class EncodedLayout:
-    """Where everything lies in a record that holds an image's file.
+    """The layout of a record that holds an image's file.
 
     Attributes:
         decoded: the layout of the same records with pixels.

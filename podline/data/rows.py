@@ -168,7 +168,7 @@ class SourceSplit:
         return sum(block.count for block in self.blocks) if self.kept is None else len(self.kept)
 
     def record_name(self, index: int) -> str:
-        """Where record ``index`` comes from: ``data_batch_1[17]``."""
+        """Return the origin of record ``index``: ``data_batch_1[17]``."""
         place = int(index) if self.kept is None else int(self.kept[index])
         for block in self.blocks:
             if place < block.count:

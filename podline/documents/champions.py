@@ -1,4 +1,4 @@
-"""The champion of each recipe: a history that only grows, in ``models/<recipe>/history/000001.json`` and so on.
+"""The champion of each recipe: an append-only history, ``models/<recipe>/history/000001.json`` and so on.
 
 What the last entry names is the champion. An entry appears whole and under a new number, in a folder as in
 a bucket, so of two changes at once one is made, and one that is killed is made or not.

@@ -33,7 +33,7 @@ FileFit = Fit | Literal["annotated"]
 
 
 class FieldInfo(Frozen):
-    """Where one feature lies in every record's payload.
+    """The place of one feature in every record's payload.
 
     Attributes:
         name: the feature's key in the tf.train.Example.
@@ -180,7 +180,7 @@ class Manifest(Frozen):
 
     @property
     def files(self) -> Iterator[FileInfo]:
-        """Yield the files of all splits by name: shards, their indexes, and what people are judged by."""
+        """Yield the files of all splits by name: shards, their indexes, the annotations for judging poses."""
         of_splits = ((file for shard in split.shards for file in shard.files) for split in self.splits)
         truths = ([split.truth] for split in self.splits if split.truth)
         return heapq.merge(*of_splits, *truths, key=lambda file: file.file)

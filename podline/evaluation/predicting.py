@@ -53,7 +53,7 @@ class Predicted:
 
 
 class PictureReader(Protocol):
-    """How a kind of task feeds pictures to a model, and says what it answers."""
+    """The interface by which a kind of task prepares pictures for a model and formats its answers."""
 
     @property
     def threshold(self) -> float | None:

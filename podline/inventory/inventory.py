@@ -1,4 +1,4 @@
-"""Lists data sets and runs with their size, their users, and what can be pruned.
+"""Lists data sets and runs with their size, their users, and whether they can be pruned.
 
 A store is looked through by one listing; only manifests, specs and completion records are read besides, of a bucket
 several at a time.

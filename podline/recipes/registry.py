@@ -90,7 +90,7 @@ def named(recipe: Recipe, own: str) -> Recipe:
 
 
 def for_data(recipe: Recipe, own: str | None, source: str) -> Recipe:
-    """A recipe for the data of a source.
+    """Return a recipe for the data of a source.
 
     Args:
         recipe: any; a shipped one for data of one's own is named.
@@ -109,7 +109,7 @@ def for_data(recipe: Recipe, own: str | None, source: str) -> Recipe:
 
 
 def _name_in(source: str) -> str:
-    """What the folder of a source is called, as part of a name: of a file it is the folder that it lies in."""
+    """Return the name of a source's folder, as part of a data set's name; for a file, its folder's name."""
     place = PurePosixPath(source.rstrip("/"))
     folder = place.parent if place.suffix and not Path(source).is_dir() else place
     return re.sub(r"[^a-z0-9_]+", "-", folder.name.lower()).strip("-_")[:_LONGEST_NAME].rstrip("-_")

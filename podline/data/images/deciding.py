@@ -1,4 +1,4 @@
-"""Decides, from what each image is, which split it is of and what is left out.
+"""Assigns each image to a split, or leaves it out.
 
 Nothing here depends on a layout, on names or on the order of images, but for the words of a reason.
 """

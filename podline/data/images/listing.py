@@ -60,7 +60,7 @@ class Found(NamedTuple):
 
     @property
     def state(self) -> list[object]:
-        """What tells that the content is still the same."""
+        """The value that changes with the content."""
         return [self.name, self.bytes, self.changed]
 
 

@@ -92,7 +92,7 @@ def _first(place: Path, *names: str) -> Path | None:
 
 
 class ImagePlace(NamedTuple):
-    """Where an image's file is.
+    """The location of an image's file.
 
     Attributes:
         path: the image's file, or the zip file.

@@ -132,7 +132,7 @@ class Tables(Layout):
 
     @property
     def words(self) -> str:
-        """Which tables, and which columns."""
+        """The tables and columns, in words."""
         files = ", ".join(printable(file.name) for file in self.read[:3])
         more = f" and {len(self.read) - 3} more" if len(self.read) > 3 else ""
         columns = ", ".join(map(printable, self.tables[0].columns.names[:12]))

@@ -67,7 +67,7 @@ class WebDataset(Layout):
 
     @property
     def words(self) -> str:
-        """How many archives."""
+        """The number of archives, in words."""
         return f"WebDataset, archives: {len(self.read)}"
 
     def items(self) -> Iterator[Item]:
