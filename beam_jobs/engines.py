@@ -71,7 +71,7 @@ def _flags(kind: str, address: str, further: Sequence[str]) -> list[str]:
     """Return Beam's options for an engine; the user's come after them and count."""
     for before, flag in itertools.pairwise(["", *further]):
         if not flag.startswith("--") and ("=" in before or not before.startswith("--")):
-            raise SettingsError(f"{flag!r} is no Beam option: one is written --name=value")
+            raise SettingsError(f"{flag!r} is not a Beam option: one is written --name=value")
         if re.match(r"--runner\b", flag):
             raise SettingsError(f"{flag}: where the conversion runs is said by --engine, see docs/how-to/engines.md")
     if kind == DASK:

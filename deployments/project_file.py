@@ -57,7 +57,7 @@ def read(folder: Path) -> dict[str, Any]:
             f"{file} cannot be read ({error.strerror}); give the folder of Podline's checkout with --project"
         ) from error
     except (yaml.YAMLError, UnicodeDecodeError, KeyError, TypeError) as error:
-        raise SettingsError(f"{file} is no file of deployments: {type(error).__name__}: {error}") from error
+        raise SettingsError(f"{file} is not a file of deployments: {type(error).__name__}: {error}") from error
     for name, entrypoint in entrypoints.items():
         flow, _, _ = entrypoint.partition(":")
         # The others are named by their module, which may be installed.

@@ -44,7 +44,7 @@ STAGE_MARK = "_PODLINE_STAGE"
 
 
 class StoreSettings(Frozen):
-    """How a store in a bucket is used; a folder needs none of it. Times are in seconds."""
+    """Settings of a store in a bucket; a folder needs none of them. Times are in seconds."""
 
     cache: str = Field(default="~/.cache/podline", min_length=1, description="a folder for copies of objects")
     cache_limit: int = Field(default=50_000_000_000, gt=0, description="bytes that the copies may have")
@@ -59,7 +59,7 @@ class StoreSettings(Frozen):
 
 
 class NightSettings(Frozen):
-    """What becomes of nights that go wrong; see docs/how-to/failed-run.md."""
+    """The handling of failed nights; see docs/how-to/failed-run.md."""
 
     pause_after: int = Field(
         default=3,
@@ -84,7 +84,7 @@ def _split(names: Any) -> Any:
 
 
 class PageSettings(Frozen):
-    """Where the pages of stores are served; see docs/how-to/run-from-ui.md."""
+    """The address of the stores' pages; see docs/how-to/run-from-ui.md."""
 
     url: str = Field(
         default="",
@@ -110,7 +110,7 @@ def _listed(files: Any) -> Any:
 
 
 class Settings(Frozen):
-    """What a person may set for a machine; times are in seconds."""
+    """The settings of a machine; times are in seconds."""
 
     root: str = Field(default="podline-root", min_length=1, description="a folder or `gs://bucket/prefix`")
     engine: EngineName = Field(default=LOCAL, description="where conversions run; see docs/how-to/engines.md")

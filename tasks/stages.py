@@ -51,7 +51,7 @@ class StageNotes(Protocol):
         """Note that a stage failed, and is tried again after ``delay`` seconds."""
 
     def answered(self, spec: Spec, result: Result, seconds: float) -> None:
-        """Note that a stage came to its end; ``seconds`` is what it took this time."""
+        """Record the end of a stage; ``seconds`` is its duration this time."""
 
 
 class _NoNotes(StageNotes):

@@ -79,7 +79,9 @@ def list_runs(as_json: bool, last: int | None, export: Path | None, **options: A
         none = [f"{store.uri}: no such run has ended; `podline run` makes one"]
         answer(list(map(row_of, shown)), lambda: _table(shown) or none, as_json=as_json)
     for name in foreign(store):
-        click.echo(f"{store.where(name)} is left out: by its name it is no entry of the ledger; move it away", err=True)
+        click.echo(
+            f"{store.where(name)} is left out: by its name it is not an entry of the ledger; move it away", err=True
+        )
     for problem in loaded().problems:
         click.echo(f"{problem}; its figures are shown by their names", err=True)
     for error in damaged[:-1]:

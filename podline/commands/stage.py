@@ -206,7 +206,7 @@ def _read_spec(stage: Stage[S, Any], file: Any) -> S:
         return stage.spec.model_validate_json(file.read())
     except (ValueError, SettingsError) as error:
         problem = "; ".join(str(error).splitlines()[1:3]).strip() or str(error)
-        raise SettingsError(f"{file.name} is no spec of {stage.name}: {problem}") from None
+        raise SettingsError(f"{file.name} is not a spec of {stage.name}: {problem}") from None
 
 
 @_stage_command(CONVERT, source_option, conversion_options, assignments_option)

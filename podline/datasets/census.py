@@ -79,7 +79,7 @@ def census_of(store: Store, dataset: str, fingerprint: str) -> Census:
         with np.load(io.BytesIO(read_artifact(store, FOLDER, stage, name)), allow_pickle=False) as arrays:
             return dict(arrays)
     except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile) as error:
-        raise ArtifactError(f"{store.where(name)} is no census of a data set ({error}); delete it") from error
+        raise ArtifactError(f"{store.where(name)} is not a census of a data set ({error}); delete it") from error
 
 
 def take(store: Store, folder: str, manifest: Manifest) -> dict[str, SplitCensus]:

@@ -180,4 +180,6 @@ def _read(store: Store, name: str) -> Crowned:
     try:
         return Crowned.model_validate(store.read_json(name, remedy))
     except ValueError as error:
-        raise ArtifactError(f"{store.where(name)} is no entry of a champion's history ({error}); {remedy}") from error
+        raise ArtifactError(
+            f"{store.where(name)} is not an entry of a champion's history ({error}); {remedy}"
+        ) from error

@@ -253,4 +253,6 @@ def read_promotion(store: Store, folder: str) -> Promotion | None:
     try:
         return Promotion.model_validate(store.read_json(name))
     except ValueError as error:
-        raise ArtifactError(f"{store.where(name)} is no decision on a promotion ({error}); promote it again") from error
+        raise ArtifactError(
+            f"{store.where(name)} is not a decision on a promotion ({error}); promote it again"
+        ) from error

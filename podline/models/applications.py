@@ -22,7 +22,7 @@ _WORD_STARTS = re.compile(r"(?<=.)(?=[A-Z][a-z]+)|(?<=[a-z])(?=[A-Z])")
 
 
 class Pixels(NamedTuple):
-    """What pixels in 0…255 are normalised by, per channel."""
+    """The constants by which pixels in 0…255 are normalised, per channel."""
 
     mean: tuple[float, float, float]
     std: tuple[float, float, float]

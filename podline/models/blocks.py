@@ -1,4 +1,4 @@
-"""What the shipped networks are made of: stock Keras layers, with names and with first weights that suit ReLUs."""
+"""The building blocks of the shipped networks: stock Keras layers with names and He initialisation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model is made of and costs, counted from the built Keras model."""
+"""A model's layers and cost, counted from the built Keras model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the model of a trained run is made of and costs, as its training wrote it."""
+"""The description of a trained run's model: layers and cost."""
 
 from __future__ import annotations
 

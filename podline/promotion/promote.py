@@ -38,7 +38,7 @@ from podline.training.export import load_model
 
 @dataclass(frozen=True)
 class _Case:
-    """What a decision is about.
+    """The candidate and the champion of a decision.
 
     Attributes:
         spec: what the stage was given.
@@ -63,12 +63,12 @@ class _Case:
 
     @property
     def answers(self) -> Answers:
-        """How answers of models of its kind are read and asked for."""
+        """The module that reads and computes answers of this kind of model."""
         return kind_of(self.evaluation).answers()
 
     @property
     def examples(self) -> JudgedSplit:
-        """What the candidate was judged on."""
+        """The evaluation of the candidate."""
         return JudgedSplit(self.store, self.spec.dataset_folder, self.manifest, self.spec.split, self.reporter)
 
 

@@ -29,7 +29,7 @@ _ENOUGH = 0.5
 
 @dataclass(frozen=True)
 class SharedExamples:
-    """What two models trained on different data are compared on; never what either of them was trained on.
+    """The test examples that two models trained on different data share, without any training example.
 
     Attributes:
         before: places in the test split of the reference's data, (n,) …
@@ -45,7 +45,7 @@ class SharedExamples:
 
     @property
     def enough(self) -> bool:
-        """Whether so many examples are shared that the others can be left out."""
+        """Whether enough examples are shared to leave out the others."""
         return len(self.after) >= _ENOUGH * (len(self.after) + len(self.fresh))
 
     @property

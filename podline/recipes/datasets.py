@@ -32,7 +32,7 @@ _OWN_NAME = re.compile(r"(?!.*-[0-9a-f]{12}$)[a-z0-9][a-z0-9_-]*")
 
 
 class ConverterSettings(Frozen):
-    """The settings of a conversion that one data set alone has; a base class, and what most have: none.
+    """The base class of settings that only one data set's conversion has; most have none.
 
     A name must be none of :class:`podline.stages.specs.ConvertSpec`'s own: in a spec's JSON they stand side by side.
     """

@@ -24,7 +24,7 @@ class Duration(Frozen):
 
     @property
     def amount(self) -> float:
-        """How many steps, epochs or examples."""
+        """A duration in steps, epochs or examples."""
         return next(float(value) for _, value in self if value is not None)
 
     def scaled(self, factor: float) -> Duration:

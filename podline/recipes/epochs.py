@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class Place(NamedTuple):
-    """Where a step is.
+    """The position of a step in its epoch.
 
     Attributes:
         epoch: the pass over the data that it belongs to, from 0.

@@ -114,7 +114,7 @@ class _Readable(Protocol):
 
 
 class _Own:
-    """Which modules belong to some: those of their package, beside them, or installed with them."""
+    """Return the modules that belong to some modules: those of their package, beside them, or installed with them."""
 
     def __init__(self, names: Iterable[str], distribution: Distribution | None) -> None:
         self._belongs = {name.partition(".")[0]: True for name in names}
@@ -150,7 +150,7 @@ def _folder(top: str) -> Path | None:
 
 
 def _spec_of(name: str) -> ModuleSpec | None:
-    """Where a module is; no package above it is imported, as importlib.util.find_spec would."""
+    """Return the file of a module without importing packages above it, as importlib.util.find_spec would."""
     top, *inner = name.split(".")
     try:
         spec = importlib.util.find_spec(top)

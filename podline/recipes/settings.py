@@ -208,7 +208,7 @@ class ExplosionSettings(Frozen):
 
 
 class AugmentationSettings(Augmentation):
-    """What chance does to a training image; each example has draws of its own.
+    """Random augmentation of training images; each example has its own draws.
 
     Attributes:
         pad: pixels of reflected border from which a crop of the original size is taken; 0 is off.
@@ -274,7 +274,7 @@ class AugmentationSettings(Augmentation):
 
 
 class FitSettings(Frozen):
-    """What is chosen by the number of training images when a run is named; a value that is given stays as it is.
+    """Values derived from the number of training images when a run is named; values that the user gives stay.
 
     Attributes:
         epoch_steps: an epoch has this many steps at least: the batch is smaller …
@@ -460,12 +460,12 @@ class Recipe(Frozen):
 
     @property
     def kind(self) -> str:
-        """What it learns; that of its data set."""
+        """The kind of task, which is that of the data set."""
         return self.task.kind
 
     @property
     def image_augmentation(self) -> Augmentation:
-        """What chance does to training images, of whichever kind the recipe is."""
+        """The random augmentation, for any kind of task."""
         own = getattr(self.task, "augmentation", None)
         return own if isinstance(own, Augmentation) else self.augmentation
 
@@ -486,7 +486,7 @@ class Recipe(Frozen):
 
     @property
     def decides_by(self) -> str:
-        """What of this recipe decides by evaluations, in words; empty if nothing does."""
+        """The parts of this recipe that use evaluations during training, in words; empty if there are none."""
         found = {
             "schedule.kind=plateau": self.schedule.kind == "plateau",
             "annealing": self.annealing,

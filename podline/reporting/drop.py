@@ -46,7 +46,7 @@ Image = npt.NDArray[np.uint8]
 
 
 class Gap(Frozen):
-    """Where two training curves are furthest apart: what was measured, and both values, at the same step."""
+    """The largest gap between two training curves: the quantity, and both values at the same step."""
 
     what: str
     step: int
@@ -173,7 +173,7 @@ class Explained(NamedTuple):
 
     @property
     def in_pairs(self) -> bool:
-        """Whether each example has two pictures: one with what the other run finds, one with what this one finds."""
+        """Whether each example has two pictures: one with each run's answer."""
         return any(len(images) > 1 for images in self.pictures)
 
     def _captioned(self, images: Sequence[Image], lost: LostExample) -> Iterator[Picture]:
@@ -188,7 +188,7 @@ class Explained(NamedTuple):
 
 
 class _Run(NamedTuple):
-    """A run's files."""
+    """The files of a run."""
 
     training: TrainSpec
     manifest: Manifest
@@ -250,7 +250,7 @@ def _lines(store: Store, training: TrainSpec) -> list[MetricsLine]:
 
 
 def _gaps(before: Sequence[MetricsLine], after: Sequence[MetricsLine]) -> Iterator[Gap]:
-    """For each thing that both curves have at the same steps, where they are furthest apart."""
+    """Return the largest gap between two runs' curves, for each quantity at common steps."""
     was, now = _curves(before), _curves(after)
     found = []
     for what in was.keys() & now.keys():

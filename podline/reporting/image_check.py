@@ -1,4 +1,4 @@
-"""What a conversion would make of a source of images: in words, as JSON, and as sheets of examples and of pairs."""
+"""The result of converting a source of images: in words, as JSON, and as sheets of examples and of pairs."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Checked:
         }
 
     def lines(self) -> list[str]:
-        """For a person."""
+        """Return the result as lines of text."""
         left_out = Counter(in_general(record.reason) for record in self.source.quarantined)
         first = {in_general(record.reason): record.record for record in reversed(self.source.quarantined)}
         splits = tuple(self.source.sizes)

@@ -75,7 +75,7 @@ def _training(training: Training) -> Iterator[tuple[str, str]]:
 
 
 def code_in_words(code: CodeVersion) -> str:
-    """Which code it is, and whether it is the commit's."""
+    """Return the code's version, and whether it equals the commit's."""
     if not code.commit:
         return f"podline {code.version}, sources {code.sources[:12]}"
     changed = len(code.changes) + code.more_changes
@@ -102,7 +102,7 @@ def _started(entry: Entry) -> str:
 
 
 def waiting_in_words(waiting: Waiting) -> str:
-    """For what was waited, and how long for each; empty for no time at all."""
+    """Return the waiting time for each thing waited for; empty if there was none."""
     parts = {
         "to begin": waiting.start,
         "for its turn at the TPU": waiting.turn,

@@ -32,7 +32,7 @@ more often than not; at this level one in 60 such months has a drop that is none
 
 
 class Change(NamedTuple):
-    """What became of a result since the night before: in words, and what to think of it if anything is to be thought.
+    """The change of a result since the night before: in words, with a verdict.
 
     Attributes:
         text: in words; empty if nothing can be said.
@@ -44,7 +44,7 @@ class Change(NamedTuple):
 
 
 class _Result(NamedTuple):
-    """What is kept of a night's outcome."""
+    """The kept part of a night's outcome."""
 
     ended: float
     model: tuple[str, float]
@@ -82,12 +82,12 @@ class Series:
 
     @property
     def count(self) -> int:
-        """How many nights there are."""
+        """The number of nights."""
         return len(self._waiting)
 
     @property
     def measure(self) -> str:
-        """What its results are figures of; empty if there is none."""
+        """The measure of the results; empty if there is none."""
         return self._measure
 
     def change(self, entry: Entry) -> Change:
@@ -113,7 +113,7 @@ class Series:
         return Change(figures.change_text(outcome.measure, difference.value), word)
 
     def slow(self, entry: Entry) -> str:
-        """Which stages of a run were slower than in the nights of these before it, and why; empty if none was."""
+        """Return the stages that were slower than in earlier nights of the series, with causes; empty if none was."""
         told = []
         for stage, pace in paces_of(entry).items():
             before = [each for night, each in self._paces.get(stage, {}).items() if night != night_of(entry)]

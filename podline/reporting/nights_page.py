@@ -280,7 +280,7 @@ def _verdict(entry: Entry) -> str:
 
 
 def _below(entry: Entry) -> str:
-    """Return by how much a model is below the reference less the margin, in words; empty if it is not."""
+    """Return in words how far a model lies below the reference minus the margin; empty if it does not."""
     floor = entry.promotion.floor if entry.promotion else None
     if floor is None or entry.outcome is None:
         return ""
@@ -295,7 +295,7 @@ def _shortened(cause: str) -> str:
 
 
 def _reused(entry: Entry) -> str:
-    """Which stages were found done. Of a run that did not come to its end it is not known what all of them are."""
+    """Return the stages that were re-used; incomplete for a run that did not finish."""
     found = [name for name, stage in entry.stages.items() if stage.reused]
     everything = found and len(found) == len(entry.stages) and entry.state == "finished"
     return "all" if everything else ", ".join(found)

@@ -45,7 +45,7 @@ _HELD_OUT = 0.1
 
 
 class SearchResult(Result):
-    """What a search found; ``folder`` has the record and the page."""
+    """The result of a search; ``folder`` has the record and the page."""
 
     folder: str = Field(description="its name in the store")
     page: str = Field(description="the name of the page")

@@ -55,7 +55,7 @@ Where: TypeAlias = Callable[[str], str]
 
 
 class Spec(Frozen):
-    """What a stage is given.
+    """The input of a stage.
 
     Fields named in ``not_hashed``, by dotted paths, say where and how, and do not change the result.
     """
@@ -91,7 +91,7 @@ class Spec(Frozen):
 
 
 class Result(Frozen):
-    """What a stage answers; ``seconds`` is what the work took when it was done, also when it is re-used."""
+    """The result of a stage; ``seconds`` is the duration of the work, also where it is re-used."""
 
     seconds: float = 0.0
     reused: bool = False
@@ -328,7 +328,7 @@ class TrainResult(Result):
 
 
 class RunSpec(DatasetSpec):
-    """What the stages after training have in common: a run and the data set that it was trained on."""
+    """The common fields of the stages after training: a run and its data set."""
 
     run: str
     split: str = Field(default=JUDGED, exclude_if=lambda split: split == JUDGED, description="what it is judged on")
@@ -494,7 +494,7 @@ class ReportSpec(RunSpec):
 
 
 class ReportResult(Result):
-    """Where the page is: names in the store."""
+    """The paths of the page in the store."""
 
     html: str
     markdown: str

@@ -30,7 +30,7 @@ ExportFormat: TypeAlias = Literal["onnx", "tflite", "tflite-int8"]
 
 
 class InputSpeedSpec(RecipeSpec):
-    """How fast each stage of a recipe's input pipeline is on this machine, and the model beside it."""
+    """Measure the speed of each stage of a recipe's input on this machine, and of the model."""
 
     seconds: float = Field(default=0.5, gt=0, le=60, description="for which each stage is measured")
 
@@ -45,7 +45,7 @@ class StageSpeed(Frozen):
 
 
 class InputSpeed(Result):
-    """How fast the input of a recipe is, stage by stage, and whether it feeds the model. Rates are in examples/s."""
+    """The speed of a recipe's input, stage by stage, beside the model's. Rates are in examples/s."""
 
     recipe: str = Field(description="its name")
     dataset: str = Field(description="the data set's folder in the store")
@@ -129,7 +129,7 @@ _ADVICE = {
 
 
 class ShowSpec(RecipeSpec):
-    """A sheet of pictures of what a recipe's model is fed and, if a finished run is named, of what it makes of them."""
+    """Draw a sheet of a recipe's model input and, for a finished run, of its answers."""
 
     run: str = Field(default="", description="a finished run; its predictions and mistakes are shown as well")
     out: str = Field(description="the PNG file that is written; one that is there is replaced")
@@ -138,7 +138,7 @@ class ShowSpec(RecipeSpec):
 
 
 class ShowResult(Result):
-    """Where the sheet is, and how many of the judged examples the run got right; both counts are 0 without a run."""
+    """The sheet's path, with the number of judged examples and of right answers; both are 0 without a run."""
 
     png: str
     examples: int = 0
@@ -177,7 +177,7 @@ class LearningRateSpec(TrainableSpec):
 
 
 class LearningRateResult(Result):
-    """What a search found; ``folder`` has the chart and ``finder.json``, the curve with its suggestion."""
+    """The result of a search; ``folder`` has the chart and ``finder.json``, the curve with its suggestion."""
 
     folder: str = Field(description="its name in the store")
     chart: str = Field(description="the name of the chart, a PNG")
@@ -197,11 +197,11 @@ class LearningRateResult(Result):
 
 
 class PreflightSpec(TrainSpec):
-    """What :class:`~podline.stages.specs.TrainSpec` is given, rehearsed and not done."""
+    """The spec of a training to rehearse, as :class:`~podline.stages.specs.TrainSpec`."""
 
 
 class Preflight(Result):
-    """That a training can begin, and what it will take; ``seconds`` is what the rehearsal took."""
+    """The result of a rehearsal: the estimate of time and memory; ``seconds`` is the rehearsal's own duration."""
 
     run: str = Field(description="the run's name")
     devices: str = Field(description="what it was rehearsed on")
@@ -232,7 +232,7 @@ class Preflight(Result):
 
 
 class PaceSpec(TrainableSpec):
-    """How long a recipe can be trained within some minutes, as a preflight finds it.
+    """Find how long a recipe can train within a number of minutes, by a rehearsal.
 
     It is measured once: a later call trains for as long, on any machine, and finds the same run.
     """
@@ -246,7 +246,7 @@ class PaceSpec(TrainableSpec):
 
 
 class Pace(Result):
-    """What fits into the minutes that were asked for."""
+    """The duration that fits into the requested minutes."""
 
     folder: str = Field(description="its name in the store")
     duration: Duration = Field(description="of the training, in the recipe's own unit")
@@ -280,7 +280,7 @@ class ClassShare(Frozen):
 
 
 class PicturePrediction(Frozen):
-    """What a model says of one picture."""
+    """The model's answer for one picture."""
 
     file: str = Field(description="the picture's")
     width: int = Field(description="of the picture, in pixels")
@@ -312,7 +312,7 @@ class PicturePrediction(Frozen):
 
 
 class PredictResult(Result):
-    """What a model says of some pictures, in their order; ``json_file`` has the same."""
+    """The model's answers for some pictures, in their order; ``json_file`` has the same."""
 
     run: str
     json_file: str
@@ -325,7 +325,7 @@ class PredictResult(Result):
 
 
 class ExportSpec(Spec):
-    """A run's model to be written as a file for another runtime."""
+    """Write a run's model as a file for another runtime."""
 
     run: str
     weights_sha256: str = Field(description="the model's identity")

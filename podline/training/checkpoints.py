@@ -48,7 +48,7 @@ class TimeSpent(Frozen):
 
 
 class Checkpoint(Frozen):
-    """What is said of an array file.
+    """The description of an array file.
 
     Attributes:
         step: how many steps the run had done.
@@ -110,7 +110,7 @@ def read_arrays(store: Store, name: str, sha256: str) -> dict[str, Array]:
 
 
 class CheckpointCost(NamedTuple):
-    """What a checkpoint costs: seconds to write, bytes on the disk."""
+    """The cost of a checkpoint: seconds to write, bytes on the disk."""
 
     seconds: float
     bytes: int
@@ -194,7 +194,9 @@ class CheckpointFolder:
         except ValidationError as error:
             raise ArtifactError(f"{path} does not describe a checkpoint ({error.error_count()} problems)") from error
         if checkpoint.spec_digest != self._spec_digest:
-            raise ArtifactError(f"{path} is of spec {checkpoint.spec_digest[:12]} vs {self._spec_digest[:12]} here")
+            raise ArtifactError(
+                f"{path} belongs to the spec {checkpoint.spec_digest[:12]}, expected {self._spec_digest[:12]}"
+            )
         where, arrays = self._store.where(self._npz(step)), self._store.find(self._npz(step))
         if arrays is None:
             raise ArtifactError(f"{where} is gone")

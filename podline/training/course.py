@@ -47,7 +47,7 @@ _NEWS_SECONDS = 1.0
 
 
 class Between(NamedTuple):
-    """What happens between the stretches: the hooks in order, two of them, what else decides, the findings."""
+    """The work between stretches: the hooks in order, two of them by name, the deciders, the findings."""
 
     hooks: list[Hook]
     evaluate: Evaluate

@@ -157,7 +157,7 @@ def _tpu(name: str) -> tf.distribute.Strategy:
 
 
 def agreement(strategy: tf.distribute.Strategy) -> Agreement:
-    """How the processes of a strategy decide as one; most strategies have only this one."""
+    """Return the agreement between the processes of a strategy; most strategies have only one process."""
     if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
         return WorkersAgreement(strategy, settings.cluster())
     return Agreement()

@@ -75,7 +75,7 @@ class StopOnDivergence(Hook):
         self._norms.extend(norms.tolist())
 
     def rehearse(self, stretch: Stretch) -> None:
-        """Like a stretch of the training, without the rules that look at several stretches."""
+        """Check one stretch alone; skip the rules that compare several stretches."""
         failure = _not_finite(stretch)
         if failure:
             raise DivergenceError(self._message(failure))

@@ -108,7 +108,7 @@ def require_obedient(optimizers: list[keras.optimizers.Optimizer], low: float, h
 
 
 def _step_size(optimizer: Any, rate: float, steps: int) -> float:
-    """How far an optimizer moves a variable at zero, where float32 is as exact as anywhere, in its last step."""
+    """Return an optimizer's last step for a variable at zero, where float32 is as exact as anywhere."""
     variable = keras.Variable(np.zeros((2, 2), np.float32), name="kernel")
     optimizer.build([variable])
     optimizer.iterations.assign(steps - 1)

@@ -87,7 +87,7 @@ class Findings:
 
 
 class LayerFigures(NamedTuple):
-    """What a layer gives for the images of the probe.
+    """A layer's statistics for the images of the probe.
 
     Attributes:
         name: of the layer.
@@ -103,7 +103,7 @@ class LayerFigures(NamedTuple):
 
 
 class ProbeFigures(NamedTuple):
-    """What a model gives for a few images that are the same each time.
+    """A model's statistics for a few fixed images.
 
     Attributes:
         images: how many.
@@ -223,7 +223,7 @@ class JudgePace(Hook):
 
 
 class JudgeStretches(Hook):
-    """Looks at each stretch for training that waits for input, and for gradients that vanish or explode."""
+    """Checks each stretch for training that waits for input, and for vanishing or exploding gradients."""
 
     reads = ("gradient_norm",)
 

@@ -50,7 +50,7 @@ class Finished:
 
     @property
     def in_words(self) -> str:
-        """Which run, and what of it."""
+        """The run and the parts of its state that are restored."""
         result = self.result
         return f"further from {result.run} (weights {result.weights_sha256[:12]}, {plural(self.steps, 'step')})"
 
@@ -71,7 +71,7 @@ class Finished:
             ) from error
 
     def state(self) -> dict[str, Array]:
-        """Its state at its end, by name.
+        """Return the final state of the run, by name.
 
         Raises:
             ArtifactError: its last checkpoint is gone or damaged.

@@ -32,7 +32,7 @@ _NEVER = 2**62
 
 @dataclass(frozen=True)
 class StepsDone:
-    """What the device did in one go.
+    """The steps that the device took in one call.
 
     Attributes:
         series: for each quantity of a step (``loss``, ``correct``, …) its value at each step, float32.
@@ -46,7 +46,7 @@ class StepsDone:
 
     @property
     def steps(self) -> int:
-        """How many steps it took."""
+        """The number of steps."""
         return len(next(iter(self.series.values())))
 
     def sums(self, names: Iterable[str]) -> dict[str, float]:

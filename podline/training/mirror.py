@@ -47,7 +47,7 @@ def fetch_run(store: Store, folder: str, near: FolderStore) -> None:
 
 
 class Mirror:
-    """A run's folder on this machine, while a thread brings it to the store.
+    """A run's folder on this machine, which a thread copies to the store.
 
     Attributes:
         near: the store on this machine, with the run under its own name.

@@ -133,7 +133,7 @@ def plan_batches(recipe: Recipe, manifest: Manifest, reader: SplitReader, first_
 
 
 def examples_by_phase(recipe: Recipe, examples: int) -> list[tuple[Recipe, int]]:
-    """Return how many examples each phase of a training takes, for a training split of so many.
+    """Return the number of examples that each phase takes, for a size of the training split.
 
     Raises:
         ValueError: a batch is larger than the split.

@@ -17,7 +17,7 @@ _CUTTING = (keras.layers.ReLU, keras.layers.Activation)
 
 
 class Probe:
-    """Looks at one model, as it is whenever it is asked."""
+    """Measures one model in its current state."""
 
     def __init__(
         self, strategy: tf.distribute.Strategy, model: keras.Model, images: npt.NDArray[np.uint8], data_format: str
@@ -67,7 +67,7 @@ class Probe:
         return tf.reduce_sum(tf.cast(tf.reduce_max(size, others) == 0, tf.float32))
 
     def _axis(self, output: Tensor) -> int:
-        """Where the channels are, counted from the left."""
+        """Return the axis of the channels."""
         return self._channels % len(output.shape) if len(output.shape) > 2 else len(output.shape) - 1
 
 

@@ -73,7 +73,7 @@ def initial_state(
 
 
 def few(reader: SplitReader, manifest: Manifest) -> int:
-    """How many images of a split are enough to see what goes on in a model."""
+    """Return the number of images from a split that the probe uses."""
     height, width, _ = manifest.image_shape
     return min(len(reader), _FEW, max(_FEW_PIXELS // (height * width), 2))
 
@@ -203,7 +203,7 @@ def build_trainer(
 
 @dataclass(frozen=True, kw_only=True)
 class Run(Trainer):
-    """What the parts of a run share, beside what is trained.
+    """The objects that a run's parts share besides the trained state.
 
     Attributes:
         spec: what is trained on what.
@@ -269,7 +269,7 @@ class Run(Trainer):
         return copy
 
     def steps(self, step: int, factor: Callable[[], float] = lambda: 1.0) -> PhasedSteps:
-        """Return the run's steps from ``step`` on; ``factor`` is what the schedule's rate is multiplied by.
+        """Return the run's steps from ``step`` on; ``factor`` multiplies the schedule's rate.
 
         Raises:
             SettingsError: the model does not fit one of the phases; see :meth:`training_steps`.
@@ -319,7 +319,7 @@ class PhasedSteps:
 
     @property
     def traces(self) -> int:
-        """How often the step was turned into a graph, in all phases so far."""
+        """The number of tracings of the step, in all phases so far."""
         return self._traces_before + self._steps.traces
 
     def _enter(self, step: int) -> None:

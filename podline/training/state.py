@@ -75,7 +75,7 @@ class TrainingState:
 
     @property
     def step(self) -> int:
-        """How many steps of the run are done."""
+        """The number of finished steps of the run."""
         return self.seen - self.steps_before
 
     def average_share(self, seen: int) -> float:

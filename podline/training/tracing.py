@@ -52,7 +52,7 @@ def explain(run: Run, failure: Failure) -> str:
 
 
 def explain_evaluation(run: Run, objective: Objective, batches: EvaluationInput, reader: SplitReader) -> str:
-    """Which examples of an evaluation have no finite loss, and where they lie; or that the weights are the cause."""
+    """Return the examples of an evaluation without a finite loss, and their places; or blame the weights."""
     check = BatchCheck(run.on_cpu(run.state.evaluated), objective)
     wrong: list[int] = []
     for number in range(batches.batches()):

@@ -101,7 +101,7 @@ def train(spec: TrainSpec, reporter: Reporter) -> TrainResult:
 def _writing(
     spec: TrainSpec, store: Store, agreement: Agreement, reporter: Reporter
 ) -> Iterator[tuple[Store, Callable[[], bool]]]:
-    """Where a process writes, and whether it may no longer.
+    """Return the outputs of a process, and whether it has lost the right to write.
 
     The chief writes to the store, or to a mirror of what is in a bucket; the others to copies of the run's folder as
     the chief finds it. So whatever reads what it wrote, or goes back to it, finds the same in every process.
@@ -181,7 +181,7 @@ def _opened(spec: TrainSpec, store: Store, reporter: Reporter) -> tuple[Callable
 
 
 def _go_on(run: Run) -> tuple[int, TimeSpent]:
-    """Restores what there is to go on from; the step and what the run has taken up to it."""
+    """Restore the newest state; return its step and the time spent up to it."""
 
     def passed_over(step: int, reason: str) -> None:
         message = f"the checkpoint of step {step} is passed over: {reason}"

@@ -181,7 +181,7 @@ def test_a_spec_that_is_shown_can_be_given_back(podline, tmp_path: Path) -> None
 
     spec.write_text(shown.out.replace('"seed"', '"sed"'))
     answer = podline("convert", "--spec", spec)
-    assert (answer.code, "is no spec of convert: sed" in answer.err) == (2, True)
+    assert (answer.code, "is not a spec of convert: sed" in answer.err) == (2, True)
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ def test_what_a_conversion_would_make_of_images(tmp_path: Path) -> None:
     assert said.exit_code == 0, said.output
     assert "layout: folders, <class>/; 3 classes, " in said.stdout
     assert "read 61 = written 60 + quarantined 1" in said.stdout
-    assert "left out: 1 file: is no JPEG, PNG, WebP, BMP, TIFF or GIF (cat/notes.txt)" in said.stdout
+    assert "left out: 1 file: is not a JPEG, PNG, WebP, BMP, TIFF or GIF (cat/notes.txt)" in said.stdout
     with Image.open(tmp_path / "sheet.png") as sheet:
         assert sheet.size[0] > 500
     document = json.loads(CliRunner().invoke(cli, [*command, "--json"]).stdout)

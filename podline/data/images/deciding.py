@@ -24,7 +24,9 @@ from podline.data.sources.duplicates import MAX_SHARED
 from podline.errors import SourceError
 from podline.kinds.contract import TextTargets
 
-_REMEDY = "the evaluation would lie inside the training set; get splits that are apart, or give the images without any"
+_REMEDY = (
+    "the evaluation would lie inside the training set; get splits without common images, or give the images without any"
+)
 
 
 def in_general(reason: str) -> str:

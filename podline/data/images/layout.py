@@ -85,7 +85,7 @@ def outside(file: Found, reason: str) -> Item:
         return Item(file.name, b"", reason="is hidden, or the system's own", stray=True)
     if file.bytes < 0:
         empty = Path(file.path).is_dir()
-        problem = "is a folder without a file" if empty else "is no file that can be read"
+        problem = "is a folder without a file" if empty else "cannot be read as a file"
         return Item(file.name, b"", reason=problem, stray=empty or not file.is_image)
     return Item(file.name, Place(file.path), reason=reason, stray=not file.is_image)
 

@@ -182,7 +182,7 @@ def found_layout(source: str, files: Files, settings: ImagesSettings) -> tuple[s
         wanted = "images" if settings.layout == AUTO else f"images as {settings.layout}"
         why = "".join(f"; {problem}" for problem in [*dict.fromkeys(problems)][:2])
         remedy = "" if "Git LFS" in why else f"; {_remedy(files)}"
-        raise SourceError(f"{source} is no source of {wanted}: it holds {_summary(files.asked)}{why}{remedy}")
+        raise SourceError(f"{source} is not a source of {wanted}: it holds {_summary(files.asked)}{why}{remedy}")
     return next(iter(fitting.items()))
 
 

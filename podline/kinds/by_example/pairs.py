@@ -120,7 +120,7 @@ def aligned(store: Store, before: Judged, after: Judged, answers: type[Answers])
 
 
 def _places(store: Store, before: Judged, after: Judged) -> npt.NDArray[np.int64]:
-    """For each example of the second's split, where the first's has it."""
+    """Return the place in the first split of each example of the second."""
     there, here = (census_of(store, each.dataset, each.fingerprint)[each.split] for each in (before, after))
     then, now = same_examples(there, here)
     if not len(now) == len(there) == len(here):

@@ -1,4 +1,4 @@
-"""What a classifier says of pictures: classes with their probabilities."""
+"""A classifier's answers for pictures: classes with their probabilities."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def _part(peaks: Peaks, part: slice) -> Peaks:
 
 
 def find_peaks(heatmaps: Floats, settings: DecodingSettings) -> Peaks:
-    """Cells that no neighbour surpasses, refined to a part of a cell.
+    """Return the local maxima of heatmaps, refined to a part of a cell.
 
     Of equal neighbours the first, row by row, is the peak: a plateau is one peak, not many or none.
 
@@ -134,7 +134,7 @@ def _refined(
 
 
 def _top(cells: Ints, middles: Ints, logs: list[Floats]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Where parabolas are highest, within half a cell of the peak's cell, and how much higher than at that cell.
+    """Return the maximum of each parabola, within half a cell of the peak's cell, and its excess over that cell.
 
     Args:
         cells: the peaks' cells along one axis.
@@ -274,7 +274,7 @@ def _distances(peaks: Peaks, fragments: list[list[int]], people: list[list[int]]
 
 
 def _firsts(groups: list[list[int]]) -> Ints:
-    """Where each group begins when all are laid in a row."""
+    """Return the offset of each group in the concatenation of all."""
     return np.cumsum([0, *(len(group) for group in groups[:-1])])
 
 

@@ -39,7 +39,7 @@ def read_people(store: Store, folder: str, which: str) -> list[JsonObject]:
 
 
 class PoseFigures(Frozen):
-    """How well people were found.
+    """The quality of detected people.
 
     Attributes:
         images: each judged once.
@@ -117,7 +117,7 @@ class PoseEvaluation(RunEvaluation):
 
     @property
     def examples(self) -> int:
-        """How many images of the split were judged."""
+        """The number of judged images in the split."""
         return self.trained.images
 
     @property

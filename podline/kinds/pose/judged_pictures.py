@@ -73,7 +73,7 @@ class Scene(NamedTuple):
 
 
 class MapsOfImage(NamedTuple):
-    """An image, uint8 (side, side, 3), and what the network answers for it."""
+    """An image, uint8 (side, side, 3), and the network's answer for it."""
 
     image_id: int
     image: Image
@@ -140,7 +140,7 @@ def maps_of_image(store: Store, spec: ReportSpec, manifest: Manifest, evaluation
 
 
 def records_of(reader: SplitReader) -> dict[int, int]:
-    """Where each image is in its split, by COCO's id."""
+    """Return the index in its split of each image, by COCO's id."""
     ids = reader.gather(np.arange(len(reader)), ["image_id"])["image_id"][:, 0]
     return {image_id: place for place, image_id in enumerate(ids.tolist())}
 

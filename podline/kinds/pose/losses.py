@@ -44,7 +44,7 @@ def target_of(stage: str, targets: PoseTargets) -> tf.Tensor:
 
 
 def strength_of(stage: str, targets: PoseTargets) -> tf.Tensor:
-    """How near each cell is to a joint or a limb: a heatmap itself, the length of a field's vector.
+    """Return each cell's closeness to a joint or a limb: a heatmap's value, the length of a field's vector.
 
     Returns:
         float32 (n, height, width, joints or limbs), 0…1.

@@ -51,7 +51,7 @@ class FoundPair:
         return close_joints(self.before), close_joints(self.after)
 
     def moved(self, names: Sequence[str] = ()) -> dict[str, ShareChange]:
-        """How each joint moved, by name."""
+        """Return the change of each joint, by name."""
         del names  # joints have theirs in the results
         return moved_joints(*self.people, joint_names(self.after))
 
@@ -105,7 +105,7 @@ def _nets_by_image(images: Iterable[int], nets: npt.NDArray[np.int64]) -> npt.ND
 
 
 class Found(NamedTuple):
-    """How an image went: how many of its people were found at OKS 0.5, and how many of their joints are close."""
+    """Count the people of an image found at OKS 0.5, and their close joints."""
 
     people: int
     joints: int
@@ -210,7 +210,7 @@ def _shown(judged: COCOeval, image_id: int, people: dict[int, CloseJoints], thre
 
 
 def _lost_joints(image: LostImage, pair: FoundPair, there: Scene) -> npt.NDArray[np.floating]:
-    """Where the joints are that were lost of people who were not: (n, 2), in pixels of the picture."""
+    """Return the lost joints of people who were found again: (n, 2), in pixels of the picture."""
     (before, after), truth = pair.people, people_in(pair.after)
     found: list[npt.NDArray[np.floating]] = [np.empty((0, 2))]
     for person, now in after.items():

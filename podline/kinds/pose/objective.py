@@ -1,4 +1,4 @@
-"""What a pose network is trained for: every stage's maps, drawn from the keypoints on the device."""
+"""The objective of a pose network: every stage's maps, drawn from the keypoints on the device."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ MATCH = 0.5
 
 
 class OksFigures(Frozen):
-    """pycocotools' ten figures, 0…1; -1 where there is nobody of that size, as pycocotools has it.
+    """pycocotools' ten figures, 0…1; -1 where there are no people of that size.
 
     Average precision (AP) and average recall (AR) over the OKS thresholds 0.5, 0.55 … 0.95, at single thresholds, and
     for people of medium (32² to 96² pixels) and large area.
@@ -187,7 +187,7 @@ def _coco(truth: Truth, annotations: Results) -> COCO:
 
 
 class _Matches:
-    """Who was found by which result at OKS 0.5, sizes aside.
+    """Match people with results at OKS 0.5, in any size range.
 
     Attributes:
         people: annotations that count, by id.
@@ -216,12 +216,12 @@ class _Matches:
                         self.results[int(person)] = dict(evaluation.cocoDt.anns[result])
 
     def closeness(self, annotation: Person, result: Person) -> npt.NDArray[np.float64]:
-        """Of each joint, how near it was found: 1 is perfect; only of labelled ones does it mean anything."""
+        """Return the similarity of each joint, 1 for a perfect one; meaningful for labelled joints only."""
         return np.exp(-_squares(annotation, result) / (2 * self.sigmas) ** 2 / 2)
 
 
 def _squares(annotation: Person, result: Person) -> npt.NDArray[np.float64]:
-    """Of each joint, the square of the distance, as a share of the person's area."""
+    """Return the squared distance of each joint, as a share of the person's area."""
     truth, pose = (np.reshape(person["keypoints"], (-1, 3))[:, :2] for person in (annotation, result))
     return ((pose - truth) ** 2).sum(axis=-1) / (annotation["area"] + np.spacing(1))
 

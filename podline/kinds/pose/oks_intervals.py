@@ -120,7 +120,7 @@ def _results(by_image: dict[int, Any], people: npt.NDArray[np.int64]) -> _Result
 def _measured(
     parts: list[_Results], times: npt.NDArray[np.int64], recalls: npt.NDArray[np.float64]
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]] | tuple[None, None]:
-    """Average precision and recall at each OKS threshold, over categories, of images taken so many times each.
+    """Return average precision and recall at each OKS threshold, over categories, for images with these multiplicities.
 
     ``COCOeval.accumulate``, with images' weights in place of copies of them; None where there is nobody.
     """

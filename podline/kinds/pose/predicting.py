@@ -1,4 +1,4 @@
-"""What a pose network says of pictures: people with their joints, drawn as skeletons."""
+"""A pose network's answers for pictures: people with their joints, drawn as skeletons."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ _CHANGE, _CELLS = "change", "cells"
 
 
 class _Wanted(NamedTuple):
-    """What stages of one kind are to answer.
+    """The target of stages of one kind.
 
     Attributes:
         kind: ``heatmap`` or ``paf``.
@@ -94,7 +94,7 @@ def _of_stage(answer: tf.Tensor, wanted: _Wanted, weights: tf.Tensor) -> tuple[t
 
 
 def _deviations(maps: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
-    """How far each cell is from its map's mean over the image, by its weight."""
+    """Return each cell's distance from its map's mean over the image, by its weight."""
     mean = tf.math.divide_no_nan(
         tf.reduce_sum(weights * maps, (1, 2), keepdims=True), tf.reduce_sum(weights, (1, 2), keepdims=True)
     )
