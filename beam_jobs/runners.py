@@ -142,7 +142,7 @@ def run(
 
 
 def _submitted(pipeline: beam.Pipeline) -> PipelineResult:
-    """Start a pipeline's job, or find the one that Dataflow runs under its name: it outlived an earlier start."""
+    """Start a pipeline's job, or attach to the job of that name that an earlier start left running in Dataflow."""
     try:
         return pipeline.run()
     except Exception as error:

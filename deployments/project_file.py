@@ -25,7 +25,7 @@ def is_installed(folder: Path = OURS) -> bool:
 
 
 def default_folder() -> Path:
-    """Return the folder whose file is deployed where none is named: this one if it has Podline's, or else our own."""
+    """Return the default folder of prefect.yaml: the current one if its file is Podline's, else the package's."""
     here = Path.cwd()
     try:
         document = yaml.safe_load((here / NAME).read_text(encoding="utf-8"))

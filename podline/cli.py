@@ -145,7 +145,12 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except click.ClickException as error:
         _fail(debug, error.format_message(), 2, as_json=as_json, usage=error)
     except (KeyboardInterrupt, click.Abort):
-        _fail(debug, "interrupted; the same command goes on from what is there", 130, as_json=as_json)
+        _fail(
+            debug,
+            "interrupted; the same command resumes from the last checkpoint or finished stage",
+            130,
+            as_json=as_json,
+        )
     except Exception as error:
         # A command that has printed what it found, and then fails for it, has said all that there is to say in JSON.
         as_json = as_json and "said_json" not in shared
@@ -182,7 +187,10 @@ def _fail(
 
 
 def _terminated(_signal: int, _frame: FrameType | None) -> None:
-    click.echo("podline: error: asked to end (SIGTERM); the same command goes on from what is there", err=True)
+    click.echo(
+        "podline: error: asked to end (SIGTERM); the same command resumes from the last checkpoint or finished stage",
+        err=True,
+    )
     sys.exit(143)
 
 

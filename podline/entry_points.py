@@ -29,7 +29,7 @@ def installed(group: str) -> list[EntryPoint]:
 
 
 def load_installed(named: EntryPoint) -> Any:
-    """Import and return what an installed package's entry point stands for.
+    """Import and return the object of an installed package's entry point.
 
     Raises:
         SettingsError: it cannot be imported, or is not there.

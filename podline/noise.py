@@ -176,7 +176,7 @@ def scale(share: Any, examples: Any) -> Any:
 
 
 def luck_of(share: Any, examples: Any, within: Any, trainings: int) -> Any:
-    """Return the variance that the luck of single answers gives to one training's share.
+    """Return the variance of one training's share that comes from random single answers.
 
     Two trainings agree about most examples: two thirds of a binomial variance are expected. That weighs as much as
     three trainings.

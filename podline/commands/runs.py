@@ -111,9 +111,7 @@ def show_run(run: str, as_json: bool, **options: Any) -> None:
 
 @runs_group.command("compare")
 @click.argument("chosen", metavar="RUN RUN...", shell_complete=complete_run, nargs=-1, required=True)
-@click.option(
-    "--charts", is_flag=True, help="Write one page with the curves of all of them, and an SVG of these, instead."
-)
+@click.option("--charts", is_flag=True, help="Write a page and an SVG with the curves of all runs instead.")
 @click.option(
     "--why",
     is_flag=True,

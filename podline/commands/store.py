@@ -81,7 +81,7 @@ def verify(as_json: bool, **options: Any) -> None:
     type=click.FloatRange(0),
     default=7.0,
     show_default=True,
-    help="What was touched within this many days is left alone: it may be in the making, or wanted next.",
+    help="Keep what was used within this many days: it may be in progress or needed again.",
 )
 @store_options
 @json_option

@@ -144,7 +144,7 @@ class EncodedLayout:
 
     @property
     def frame_length(self) -> int:
-        """Bytes of a record in a shard without the file: payload and TFRecord's frame."""
+        """The size of a record in a shard, payload and TFRecord's frame, without the image's file."""
         return self.record_length + FRAME_BYTES
 
     @cached_property

@@ -93,7 +93,7 @@ def promote(spec: PromoteSpec, reporter: Reporter) -> PromoteResult:
     store = case.store
     model: Any = load_model(store, spec.folder, spec.weights_sha256)
     images = _some_images(case)
-    reporter.log(f"asking each form of the model about {len(images)} test images")
+    reporter.log(f"checking each export of the model on {len(images)} test images")
     exports = checked_exports(store, spec.folder, model, images, lite=spec.rules.tflite)
     entries = champions.history(store, spec.recipe)
     before, crowned = _against(entries, spec)

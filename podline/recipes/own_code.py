@@ -106,7 +106,7 @@ def _of_parts(recipe: Recipe) -> dict[str, str]:
 
 @runtime_checkable
 class _Readable(Protocol):
-    """A loader that gives a file's bytes."""
+    """A loader that returns a file's bytes."""
 
     def get_data(self, path: str) -> bytes:
         """Return them."""

@@ -319,7 +319,7 @@ class Recipe(Frozen):
         model: the network, as ``augmentation`` and ``loss`` of kinds of task that do not bring their own.
         batch_size: examples in a step, over all replicas; on a TPU at least 8 a core, better 128.
         evaluation_batch_size: examples in a step of the evaluation, over all replicas.
-        fit: what is chosen by the number of training images; None is nothing, and a split that is smaller than a batch
+        fit: the values derived from the number of training images; with None, a split that is smaller than a batch
             is refused.
         duration: how long to train.
         annealing: accepts or rejects the state after each evaluation; None is off.

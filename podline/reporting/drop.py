@@ -120,7 +120,7 @@ class Drop(Frozen):
         return self._kind.lost.format(shown=count(len(self.examples)), lost=count(self.lost))
 
     def lines(self) -> list[str]:
-        """All of it in words."""
+        """Return the whole comparison in words."""
         moved = [part for part in self.parts if part.chance != "noise"]
         told = [self.headline()]
         told += [

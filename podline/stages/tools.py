@@ -39,7 +39,7 @@ class StageSpeed(Frozen):
     """A stage of the input pipeline, measured by itself."""
 
     name: str = Field(description="`disk`, `read`, `augment`, `batch` or `hand-over`")
-    about: str = Field(description="what it does")
+    about: str = Field(description="its work")
     milliseconds: float = Field(description="for a batch")
     examples_per_second: float = Field(description="if it were the only stage")
 
@@ -50,7 +50,7 @@ class InputSpeed(Result):
     recipe: str = Field(description="its name")
     dataset: str = Field(description="the data set's folder in the store")
     batch_size: int = Field(description="examples in a batch")
-    devices: str = Field(description="what the model was measured on")
+    devices: str = Field(description="the device of the model")
     stages: tuple[StageSpeed, ...] = Field(
         description="in the order in which a batch passes through them; `disk` is paid in the first pass over the data "
         "only (as long as memory can hold them), so it stands apart",
@@ -62,7 +62,7 @@ class InputSpeed(Result):
         description="the whole pipeline, its stages side by side as in training, without a model that uses the batches"
     )
     first_pass: float = Field(description="the same in the first pass")
-    model: float = Field(description="the training step with a batch that is at hand")
+    model: float = Field(description="the training step, with a batch already in memory")
     training: float = Field(description="the same with this input beside it, which may take the cores from it")
     waiting: float = Field(description="share of the time for which training with this input waited for it, 0…1")
     feeds: bool = Field(description="whether the model hardly waits (less than 5 % of the time)")
@@ -160,7 +160,7 @@ class LearningRateSpec(TrainableSpec):
     high: float = Field(default=10.0, gt=0, le=1e6, description="the rate of the last step")
     steps: int = Field(default=300, ge=20, le=100_000, description="steps from the one to the other")
     run: str = Field(default="", description="a run to begin from; empty is the beginning")
-    checkpoint_step: int = Field(default=0, ge=0, description="which of its checkpoints")
+    checkpoint_step: int = Field(default=0, ge=0, description="the checkpoint to use")
     checkpoint_sha256: str = Field(default="", description="the identity of this checkpoint")
     finder_version: int = FINDER_VERSION
 
@@ -186,9 +186,9 @@ class LearningRateResult(Result):
     floor: tuple[float, float] | None = Field(
         description="from which rate to which the loss is near its lowest; None if it never falls"
     )
-    blow_up: float | None = Field(description="where it goes up for good; None if it does not")
-    steps: int = Field(description="how many were taken; fewer than asked for if the loss exploded")
-    reasons: tuple[str, ...] = Field(description="what speaks for the suggestion, a sentence each")
+    blow_up: float | None = Field(description="the rate from which the loss only rises; None if there is none")
+    steps: int = Field(description="the steps taken; fewer than asked for if the loss exploded")
+    reasons: tuple[str, ...] = Field(description="reasons for the suggestion, a sentence each")
 
     def lines(self, where: Where = str, /) -> list[str]:
         """Return the suggestion, its reasons and the chart."""
@@ -204,13 +204,13 @@ class Preflight(Result):
     """The result of a rehearsal: the estimate of time and memory; ``seconds`` is the rehearsal's own duration."""
 
     run: str = Field(description="the run's name")
-    devices: str = Field(description="what it was rehearsed on")
-    steps: int = Field(description="what is left to do")
+    devices: str = Field(description="the device of the rehearsal")
+    steps: int = Field(description="the remaining steps")
     batch_size: int = Field(description="examples in a step")
     first_step: float = Field(description="seconds of the first step, turning it into a graph included")
     step: float = Field(description="seconds of a step after that")
     evaluation: float = Field(description="seconds of an evaluation of the whole split")
-    evaluations: int = Field(description="how many there will be")
+    evaluations: int = Field(description="the number of evaluations")
     checkpoint: float = Field(description="seconds that a checkpoint takes")
     checkpoint_bytes: int = Field(description="its size")
     training_seconds: float = Field(description="the estimate for all that is left: steps, evaluations, checkpoints")

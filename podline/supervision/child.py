@@ -202,7 +202,7 @@ def _json_lines(descriptor: int) -> Listener:
 
 
 def _preempted(_signal: int, _frame: FrameType | None) -> None:
-    raise PreemptedError("asked to end (SIGTERM); the same command goes on from what is there")
+    raise PreemptedError("asked to end (SIGTERM); the same command resumes from the last checkpoint or finished stage")
 
 
 def _disk_is_full(order: Order, error: Exception) -> StoreError | None:

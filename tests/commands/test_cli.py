@@ -307,7 +307,7 @@ def test_a_signal_ends_the_command_and_all_that_it_started(tmp_path: Path, asked
     _, err = process.communicate(timeout=60)
     assert process.returncode == code
     assert err.splitlines()[-1].startswith("podline: error: ")
-    assert "the same command goes on from what is there" in err.splitlines()[-1]
+    assert "the same command resumes from the last checkpoint or finished stage" in err.splitlines()[-1]
     for entry in Path("/proc").glob("[0-9]*/environ"):
         with contextlib.suppress(OSError):
             assert str(root).encode() not in entry.read_bytes(), f"{entry.parent} still runs"

@@ -82,7 +82,7 @@ def _written(folder: Path) -> Iterator[Item]:
 
 
 def _opens_files(files: Files, settings: ImagesSettings) -> bool:
-    """Return whether a layout may open a file; what an installed one does is unknown."""
+    """Return whether a layout may open a file; assume so for installed layouts."""
     if any(name not in LAYOUTS.shipped for name in settings.layouts):
         return True
     endings = tuple(ending for name in settings.layouts for ending in LAYOUTS.load(name).opens)

@@ -132,7 +132,7 @@ class LostImage(NamedTuple):
 
 
 class LostPeople(NamedTuple):
-    """All that was lost and gained.
+    """The people and joints that the second network lost and gained.
 
     Attributes:
         lost: how many people only the first network finds, at OKS 0.5.
