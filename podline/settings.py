@@ -46,13 +46,15 @@ STAGE_MARK = "_PODLINE_STAGE"
 
 
 class StoreSettings(Frozen):
-    """How a store in a bucket is used; a folder needs none of it. Times are in seconds."""
+    """Settings of a store in a bucket; a folder needs none of them. Times are in seconds."""
 
     cache: str = Field(default="~/.cache/podline", min_length=1, description="a folder for copies of objects")
     cache_limit: int = Field(default=50_000_000_000, gt=0, description="bytes that the copies may have")
     parallel: int = Field(default=8, ge=1, le=64, description="objects that are fetched at once")
-    deadline: float = Field(default=120.0, gt=0, description="how long a request is tried again")
-    patience: float = Field(default=1800.0, ge=0, description="how long training goes on without the store")
+    deadline: float = Field(default=120.0, gt=0, description="the time limit of retries of a request")
+    patience: float = Field(
+        default=1800.0, ge=0, description="the time that training continues while the store does not answer"
+    )
     user_project: str | None = Field(default=None, description="the project that pays, for a requester-pays bucket")
     credentials_block: str | None = Field(
         default=None,
@@ -61,7 +63,7 @@ class StoreSettings(Frozen):
 
 
 class NightSettings(Frozen):
-    """What becomes of nights that go wrong; see docs/how-to/failed-run.md."""
+    """The handling of failed nights; see docs/how-to/failed-run.md."""
 
     pause_after: int = Field(
         default=3,
@@ -86,12 +88,12 @@ def _split(names: Any) -> Any:
 
 
 class PageSettings(Frozen):
-    """Where the pages of stores are served; see docs/how-to/run-from-ui.md."""
+    """The address of the stores' pages; see docs/how-to/run-from-ui.md."""
 
     url: str = Field(
         default="",
         pattern=r"^(https?://\S+)?$",
-        description="where browsers find the pages; see docs/how-to/run-from-ui.md#the-pages-in-the-browser",
+        description="the pages' address for browsers; see docs/how-to/run-from-ui.md#the-pages-in-the-browser",
     )
     stores: Annotated[tuple[str, ...], BeforeValidator(_split)] = Field(
         default=(), description="stores whose pages are served, besides `root`"
@@ -123,21 +125,23 @@ def _tracker(tracking: str) -> str:
 
 
 class Settings(Frozen):
-    """What a person may set for a machine; times are in seconds."""
+    """The settings of a machine; times are in seconds."""
 
     root: str = Field(default="podline-root", min_length=1, description="a folder or `gs://bucket/prefix`")
-    engine: EngineName = Field(default=LOCAL, description="where conversions run; see docs/how-to/engines.md")
+    engine: EngineName = Field(default=LOCAL, description="the engine of conversions; see docs/how-to/engines.md")
     workers: int = Field(default=1, ge=1, le=1024, description="worker processes of the engine `local`")
-    strategy: StrategyName = Field(default="auto", description="where models run; see docs/how-to/strategies.md")
+    strategy: StrategyName = Field(default="auto", description="the devices of models; see docs/how-to/strategies.md")
     require_accelerator: bool = Field(
         default=False, description="strategy `auto` is an error where it would run on the CPU"
     )
     silence: float = Field(default=900.0, gt=0, description="a stage without progress for so long counts as hung")
-    hang_factor: float = Field(default=20.0, gt=1, description="training counts as hung after so many times its pace")
+    hang_factor: float = Field(
+        default=20.0, gt=1, description="training counts as hung after this multiple of its pace"
+    )
     hang_floor: float = Field(
         default=120.0, gt=0, description="… but not before so long; see docs/reference/findings.md#a-hang"
     )
-    grace: float = Field(default=30.0, ge=0, description="how long a stage that is ended may save its work")
+    grace: float = Field(default=30.0, ge=0, description="the time that a terminated stage has to save its work")
     stage_timeout: float | None = Field(default=None, gt=0, description="a stage may take so long")
     train_lock: str = Field(
         default="/tmp/podline-train.lock",  # noqa: S108
@@ -156,8 +160,8 @@ class Settings(Frozen):
         default="", description="where runs are logged as well, `mlflow:URI`; see docs/how-to/report.md#mlflow"
     )
     store: StoreSettings = Field(default=StoreSettings(), description="of a root in a bucket: docs/how-to/bucket.md")
-    nights: NightSettings = Field(default=NightSettings(), description="what becomes of nights that go wrong")
-    pages: PageSettings = Field(default=PageSettings(), description="where the pages of stores are served")
+    nights: NightSettings = Field(default=NightSettings(), description="the handling of failed nights")
+    pages: PageSettings = Field(default=PageSettings(), description="the address of the stores' pages")
     tpu: TpuSettings | None = Field(default=None, description="the TPU that models run on; see docs/how-to/tpu.md")
 
 

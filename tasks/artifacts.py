@@ -1,4 +1,4 @@
-"""What a flow run leaves in Prefect's UI: tags, warnings, artifacts; and its summary as JSON."""
+"""A flow run's traces in Prefect's UI: tags, warnings, artifacts; and its summary as JSON."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _SECTION = "\n## "
 
 
 class ChainResults(NamedTuple):
-    """What the stages of a run came to; ``verdict`` is None where no promotion was asked for."""
+    """The results of a run's stages; ``verdict`` is None if no promotion was asked for."""
 
     data: ConvertResult
     trained: TrainResult

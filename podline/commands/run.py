@@ -56,7 +56,7 @@ def run(recipe: str, as_json: bool, **options: Any) -> None:
       podline run sample --start-from evaluate
       podline run sample --promote --set promotion.seeds=2
 
-    The same command again finds what is done and whole and uses it again; what was broken off goes on where it was.
+    The same command again re-uses finished stages after verifying them, and resumes an interrupted one.
     Everything lies under the root, Prefect's own database too. Next: open the report that the last line names.
     """
     recipe_of(recipe)

@@ -1,4 +1,4 @@
-"""What Podline ships of each kind of task, as ``module:name``; it is imported when it is asked for."""
+"""The parts that Podline ships for each kind of task, as ``module:name``, imported on demand."""
 
 USUAL_KIND = "classification"
 """The kind of data sets and recipes that name none."""

@@ -125,7 +125,7 @@ def _begun(recipe: str, way: Literal["flow", "commands"], late: float) -> Entry:
 
 
 class Notes:
-    """What is known of a run while it goes on.
+    """The record of a run in progress.
 
     Attributes:
         store: where it goes.
@@ -227,7 +227,7 @@ class Notes:
             track(self._tracking, self.store, entry, self._recipe, self._reporter)
 
     def _produced_by(self, result: TrainResult) -> None:
-        """Take what produced a re-used model from its origin; it is not what runs now."""
+        """Take a re-used model's inputs from its origin instead of the current run."""
         origin = read_origin(self.store, result.folder) if result.reused else None
         if origin is None:
             keep_origin(self.store, result.folder, self.entry)

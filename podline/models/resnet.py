@@ -23,7 +23,7 @@ LOGIT_SCALE = 0.125
 
 
 def resnet(image_shape: tuple[int, int, int], classes: int, settings: ModelSettings) -> keras.Model:
-    """A stem at full resolution, stages that halve it, a classifier on each channel's largest value."""
+    """Return a stem at full resolution, stages that halve it, a classifier on each channel's maximum."""
     make = Blocks(settings.data_format, activation=settings.activation)
     image, maps = make.begin(image_shape)
     maps = make.convolved(maps, "stem", make_divisible(STEM_CHANNELS * settings.width))

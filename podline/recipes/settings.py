@@ -218,7 +218,7 @@ class ExplosionSettings(Frozen):
 
 
 class AugmentationSettings(Augmentation):
-    """What chance does to a training image; each example has draws of its own.
+    """Random augmentation of training images; each example has its own draws.
 
     Attributes:
         pad: pixels of reflected border from which a crop of the original size is taken; 0 is off.
@@ -284,7 +284,7 @@ class AugmentationSettings(Augmentation):
 
 
 class FitSettings(Frozen):
-    """What is chosen by the number of training images when a run is named; a value that is given stays as it is.
+    """Values derived from the number of training images when a run is named; values that the user gives stay.
 
     Attributes:
         epoch_steps: an epoch has this many steps at least: the batch is smaller …
@@ -329,7 +329,7 @@ class Recipe(Frozen):
         model: the network, as ``augmentation`` and ``loss`` of kinds of task that do not bring their own.
         batch_size: examples in a step, over all replicas; on a TPU at least 8 a core, better 128.
         evaluation_batch_size: examples in a step of the evaluation, over all replicas.
-        fit: what is chosen by the number of training images; None is nothing, and a split that is smaller than a batch
+        fit: the values derived from the number of training images; with None, a split that is smaller than a batch
             is refused.
         duration: how long to train.
         annealing: accepts or rejects the state after each evaluation; None is off.
@@ -470,12 +470,12 @@ class Recipe(Frozen):
 
     @property
     def kind(self) -> str:
-        """What it learns; that of its data set."""
+        """The kind of task, which is that of the data set."""
         return self.task.kind
 
     @property
     def image_augmentation(self) -> Augmentation:
-        """What chance does to training images, of whichever kind the recipe is."""
+        """The random augmentation, for any kind of task."""
         own = getattr(self.task, "augmentation", None)
         return own if isinstance(own, Augmentation) else self.augmentation
 
@@ -499,7 +499,7 @@ class Recipe(Frozen):
 
     @property
     def decides_by(self) -> str:
-        """What of this recipe decides by evaluations, in words; empty if nothing does."""
+        """The parts of this recipe that use evaluations during training, in words; empty if there are none."""
         found = {
             "schedule.kind=plateau": self.schedule.kind == "plateau",
             "annealing": self.annealing,

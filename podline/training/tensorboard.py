@@ -43,7 +43,7 @@ class EventFile:
             self._writer.flush()
 
     def write(self, line: MetricsLine) -> None:
-        """Appends a line's figures.
+        """Append a line's figures.
 
         Raises:
             StoreError: it cannot be written.

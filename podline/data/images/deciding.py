@@ -1,4 +1,4 @@
-"""Decides, from what each image is, which split it is of and what is left out.
+"""Assigns each image to a split, or leaves it out.
 
 Nothing here depends on a layout, on names or on the order of images, but for the words of a reason.
 """
@@ -24,7 +24,9 @@ from podline.data.sources.duplicates import MAX_SHARED
 from podline.errors import SourceError
 from podline.kinds.contract import TextTargets
 
-_REMEDY = "the evaluation would lie inside the training set; get splits that are apart, or give the images without any"
+_REMEDY = (
+    "the evaluation would lie inside the training set; get splits without common images, or give the images without any"
+)
 
 
 def in_general(reason: str) -> str:

@@ -1,4 +1,4 @@
-"""What any layout gives: an image's name, its class, and where its bytes are."""
+"""The items that every layout yields: an image's name, its class, the location of its bytes."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ def read_items(lines: Iterable[str]) -> Iterator[Item]:
 
 
 def test_split_of(splits: frozenset[str]) -> str:
-    """Which of a source's splits is the test split; empty if none is, or nothing is to be trained on."""
+    """The name of the source's test split; empty if it has none, or nothing to train on."""
     return next((name for name in HELD_OUT if name in splits), "") if splits & frozenset(TRAINING) else ""
 
 
 def unread_splits(splits: frozenset[str]) -> frozenset[str]:
-    """Which of a source's splits are not read: images to test on, beside others."""
+    """Return the names of the splits that are not read: further images to test on."""
     test = test_split_of(splits)
     return splits & frozenset(HELD_OUT) - {test} if test else frozenset()
 

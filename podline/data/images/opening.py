@@ -1,4 +1,4 @@
-"""Opens images of one's own as a source; docs/images.md tells its user what is read and what is left out.
+"""Opens a user's images as a source; docs/how-to/images.md describes layouts and exclusions.
 
 Every image is decoded once into the cache folder, in the order of reading. Records come in the order of the sha256 of
 the images' files, so that the same images in any layout become the same records.
@@ -102,7 +102,7 @@ class ImagesSource(Source):
 
     @property
     def left_out(self) -> Sequence[LeftOut]:
-        """Of each split, without stray files."""
+        """The records of each split, without stray files."""
         meant = ~self.images.column("stray", self.images.every)
         parts = {
             split: LeftOut(f"images of the {split} split", int((meant & (self.images.tested == tested)).sum()))
@@ -135,7 +135,7 @@ class ImagesSource(Source):
         return super().shard_tables(plans, seed, folder, elsewhere=False)
 
     def near_lines(self) -> list[str]:
-        """How many test images have a near-duplicate, in words."""
+        """Return the number of test images that have a near-duplicate, in words."""
         return near_lines(self.near, self.sizes[TEST])
 
 

@@ -157,7 +157,8 @@ def _without_shared(
         raise SourceError(
             f"{dataset}: {shared:,} of the {len(test):,} test images are training images as well "
             f"({train.record_name(left_out[0])} and {test.record_name(twins[left_out[0]])} are the first) vs "
-            f"{MAX_SHARED:.0%} at most: the evaluation would lie inside the training set; get splits that are apart"
+            f"{MAX_SHARED:.0%} at most: the evaluation would lie inside the training set; "
+            "get splits without common images"
         )
     found = [
         Quarantined(
