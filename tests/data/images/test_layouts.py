@@ -177,7 +177,7 @@ def test_columns_and_folder_that_are_given(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"columns 'where', 'what' vs --set conversion.label_column=label"):
         opened(folder, label_column="label", file_column="where")
     assert records(opened(folder, file_column="where", label_column="what", images="all")) == expected
-    with pytest.raises(SourceError, match="nowhere is no folder"):
+    with pytest.raises(SourceError, match="nowhere is not a folder"):
         opened(folder, file_column="where", label_column="what", images="nowhere")
 
 

@@ -347,7 +347,7 @@ def test_malformed_json_is_one_clear_line(tmp_path: Path, content: bytes) -> Non
 def test_places_that_hold_no_coco(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="is empty"):
         opened(tmp_path)
-    with pytest.raises(SourceError, match="is no folder"):
+    with pytest.raises(SourceError, match="is not a folder"):
         opened(tmp_path / "nowhere")
     folder = CocoFiles().write(tmp_path / "a")
     (folder / "annotations" / "person_keypoints_val2014.json").write_bytes(CocoFiles().document())
