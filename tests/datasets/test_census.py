@@ -81,5 +81,5 @@ def test_a_census_of_what_was_validated_is_kept_and_outlives_the_data(tmp_path):
 def test_a_damaged_census_is_named(tmp_path):
     store = open_store(tmp_path)
     store.publish_bytes("ledger/data/sample-0123.npz", b"PK and no more")
-    with pytest.raises(ArtifactError, match=r"sample-0123\.npz is no census"):
+    with pytest.raises(ArtifactError, match=r"sample-0123\.npz is not a census"):
         census.census_of(store, "sample", "0123")

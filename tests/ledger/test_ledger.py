@@ -38,7 +38,7 @@ def test_an_entry_is_what_was_written(store):
 def test_a_damaged_entry_is_named(store):
     entry = night()
     store.publish_json(ledger.file_of(entry.name), {**entry.model_dump(mode="json"), "began": "yesterday"})
-    with pytest.raises(ArtifactError, match=rf"{entry.name}\.json is no entry.*began.*delete it"):
+    with pytest.raises(ArtifactError, match=rf"{entry.name}\.json is not an entry.*began.*delete it"):
         load(store.uri)
 
 

@@ -136,7 +136,7 @@ def test_tables_of_several_videos_are_one_set(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        (lambda text: text.replace("scorer,", "class,"), "no table of DeepLabCut: rows class, bodyparts, coords vs"),
+        (lambda text: text.replace("scorer,", "class,"), "not a table of DeepLabCut: rows class, bodyparts, coords vs"),
         (lambda text: text.replace("y,x,y\n", "y,x,likelihood\n", 1), "coords are .* give labels, no predictions"),
         (lambda text: text.replace("left ear", "snout"), "a body part has not one x and one y"),
         (lambda text: f"{text}img999.png,1,2,3,,5,6,7,8\n", "img999.png has one of x and y of left ear"),
