@@ -159,7 +159,7 @@ def test_a_checkpoint_of_another_spec_is_passed_over(folder, log, store):
     save(folder, log, 10)
     checkpoint, restored, [(_, why)] = restore(CheckpointFolder(store, "runs/r", "b" * 64), log)
     assert (checkpoint, restored) == (None, [])
-    assert "is of spec aaaaaaaaaaaa vs bbbbbbbbbbbb here" in why
+    assert "belongs to the spec aaaaaaaaaaaa, expected bbbbbbbbbbbb" in why
 
 
 def test_without_the_metrics_that_it_goes_with_a_checkpoint_is_of_no_use(folder, log, store):
