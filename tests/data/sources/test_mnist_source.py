@@ -63,8 +63,16 @@ def test_in_an_archive(tmp_path: Path) -> None:
 GOOD = mnist_files()
 WRONG: dict[str, tuple[int, Callable[[bytes], bytes], str]] = {
     "magic": (0, lambda data: b"\0\0\x0d" + data[3:], "not an IDX file of images: magic 0x00000d03 vs 0x00000803"),
-    "labels as images": (0, lambda _: GOOD[MNIST_NAMES[1]], "not an IDX file of images: magic 0x00000801 vs 0x00000803"),
-    "images as labels": (1, lambda _: GOOD[MNIST_NAMES[0]], "not an IDX file of labels: magic 0x00000803 vs 0x00000801"),
+    "labels as images": (
+        0,
+        lambda _: GOOD[MNIST_NAMES[1]],
+        "not an IDX file of images: magic 0x00000801 vs 0x00000803",
+    ),
+    "images as labels": (
+        1,
+        lambda _: GOOD[MNIST_NAMES[0]],
+        "not an IDX file of labels: magic 0x00000803 vs 0x00000801",
+    ),
     "text": (2, lambda _: b"<html>not found</html>", "magic 0x3c68746d vs 0x00000803"),
     "truncated": (0, lambda data: data[:-1], "is truncated: 5,503 bytes vs 5,504 by its header"),
     "header cut": (3, lambda data: data[:6], "is truncated: 6 bytes vs 8 by its header"),
