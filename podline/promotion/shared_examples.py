@@ -45,7 +45,7 @@ class SharedExamples:
 
     @property
     def enough(self) -> bool:
-        """Whether enough examples are shared to leave out the others."""
+        """Return whether enough examples are shared to leave out the others."""
         return len(self.after) >= _ENOUGH * (len(self.after) + len(self.fresh))
 
     @property

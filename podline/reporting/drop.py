@@ -173,7 +173,7 @@ class Explained(NamedTuple):
 
     @property
     def in_pairs(self) -> bool:
-        """Whether each example has two pictures: one with each run's answer."""
+        """Return whether each example has two pictures: one with each run's answer."""
         return any(len(images) > 1 for images in self.pictures)
 
     def _captioned(self, images: Sequence[Image], lost: LostExample) -> Iterator[Picture]:
