@@ -60,7 +60,7 @@ def test_batches_are_decoded_as_here_once_and_again_where_a_worker_was_lost(
     on_engine = OnEngine(Home(str(tmp_path / "root"), "jobs/x"), engine)
     looks = list(on_engine.looks(BECOMING, requests, there))
     assert looks == expected
-    assert [look.reason[:7] for look in looks if look.reason] == ["there i", "is no J"]
+    assert [look.reason[:7] for look in looks if look.reason] == ["there i", "is not "]
     rows = on_engine.rows(there, BECOMING.shape)
     wanted = pixels(Here().rows(here, BECOMING.shape), looks)
     np.testing.assert_array_equal(pixels(rows, looks), wanted)
