@@ -9,7 +9,7 @@ from typing import Any
 
 from podline import entry_points, measures
 from podline.documents.completion import completion_name
-from podline.documents.manifest import dataset_folder, manifest_digest, read_manifest
+from podline.documents.manifest import TRAIN, dataset_folder, manifest_digest, read_manifest
 from podline.documents.promotion import PROMOTION
 from podline.errors import SettingsError
 from podline.frozen import JsonObject
@@ -116,8 +116,9 @@ def fitted(store: Store, recipe: Recipe, folder: str, tell: Tell = _to_nobody) -
     fit = recipe.fit
     if fit is None:
         return recipe
-    records = read_manifest(store, folder).split("train").records
-    images = records - round(recipe.validation_share * records)
+    manifest = read_manifest(store, folder)
+    records = manifest.split(TRAIN).records
+    images = records - (0 if manifest.has_validation else round(recipe.validation_share * records))
     batch_size = min(recipe.batch_size, images, max(fit.least_batch, images // fit.epoch_steps))
     found = recipe.changed(fit=None, batch_size=max(1, batch_size))
     if fit.rate:
