@@ -87,12 +87,17 @@ def training_spec(
     Raises:
         StoreError: there is no such data set.
         ArtifactError: its manifest is not what was published.
-        SettingsError: the recipe's file of weights cannot be read.
+        SettingsError: the recipe's file of weights cannot be read, or it decides by evaluations and holds nothing out.
     """
     folder = dataset_folder(recipe.dataset, fingerprint)
+    recipe = fitted(store, recipe, folder, tell)
+    try:
+        recipe.held_out_share(read_manifest(store, folder))
+    except ValueError as error:
+        raise SettingsError(str(error)) from error
     return TrainSpec(
         root=store.uri,
-        recipe=with_code(with_checksum(fitted(store, recipe, folder, tell))),
+        recipe=with_code(with_checksum(recipe)),
         fingerprint=fingerprint,
         manifest_digest=manifest_digest(store, folder),
         strategy=strategy,
