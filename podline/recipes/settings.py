@@ -331,7 +331,7 @@ class Recipe(Frozen):
         ema_decay: evaluation and export use an exponential moving average of the weights. In each step it keeps this
             share of itself, as 0.999; 0 uses the weights themselves.
         validation_share: this share of the training split is held out, and evaluated during training; with 0 the test
-            split is. What decides by evaluations needs a share.
+            split is. What decides by evaluations needs a share. A data set's own validation split takes its place.
         evaluate_every: how often there is an evaluation during training; None only at the end.
         explosion: when a loss counts as exploded.
         checkpoint_steps: a checkpoint at least every N steps …
