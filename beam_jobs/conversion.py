@@ -275,7 +275,7 @@ def _publish(
 
 
 def _looked_at(source: RawData, spec: ConvertSpec, reporter: Reporter) -> tuple[RawData, Remarks]:
-    """Return what is to be converted; report what the look at the source found."""
+    """Return the plan of the conversion; report what the scan of the source found."""
     apart, remarks = source.looked_at()
     for line in remarks.notes:
         reporter.log(line)

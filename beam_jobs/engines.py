@@ -35,7 +35,7 @@ _ENVIRONMENT = "--environment_type"
 
 @contextlib.contextmanager
 def open_engine(spec: ConvertSpec) -> Iterator[Callable[[str], beam.Pipeline]]:
-    """Yield what makes empty pipelines on a conversion's engine, by a name; what was started for it ends with the body.
+    """Yield a factory of empty pipelines on a conversion's engine, by name; stop the engine's services afterwards.
 
     Raises:
         SettingsError: an option that Beam does not know, or that the engine needs.
@@ -71,7 +71,7 @@ def _flags(kind: str, address: str, further: Sequence[str]) -> list[str]:
     """Return Beam's options for an engine; the user's come after them and count."""
     for before, flag in itertools.pairwise(["", *further]):
         if not flag.startswith("--") and ("=" in before or not before.startswith("--")):
-            raise SettingsError(f"{flag!r} is no Beam option: one is written --name=value")
+            raise SettingsError(f"{flag!r} is not a Beam option: one is written --name=value")
         if re.match(r"--runner\b", flag):
             raise SettingsError(f"{flag}: where the conversion runs is said by --engine, see docs/how-to/engines.md")
     if kind == DASK:

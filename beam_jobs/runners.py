@@ -142,7 +142,7 @@ def run(
 
 
 def _submitted(pipeline: beam.Pipeline) -> PipelineResult:
-    """Start a pipeline's job, or find the one that Dataflow runs under its name: it outlived an earlier start."""
+    """Start a pipeline's job, or attach to the job of that name that an earlier start left running in Dataflow."""
     try:
         return pipeline.run()
     except Exception as error:
@@ -156,7 +156,7 @@ def _submitted(pipeline: beam.Pipeline) -> PipelineResult:
 
 
 def _with_causes(error: BaseException) -> str:
-    """Return what an error says, and then what its causes do: the last line is the first cause."""
+    """Return the messages of an error and its causes; the last line is the first cause."""
     lines = traceback.format_exception_only(error)
     return "".join(lines) + (_with_causes(error.__cause__) if error.__cause__ else "")
 

@@ -47,7 +47,7 @@ _CLOCK_SECONDS = 120.0  # Google refuses credentials that were signed a few minu
 
 @dataclass(frozen=True)
 class Home:
-    """Where a conversion's job comes from.
+    """The raw data and settings of a conversion's job.
 
     Attributes:
         root: the store.
@@ -132,7 +132,7 @@ def _of_each(step: Callable[[int, Task], None]) -> Callable[[tuple[int, int], Ta
 
 @_of_each
 def decode_or_find(number: int, task: Decode) -> None:
-    """Decode a batch of images, or find what became of it; what each image is is published last.
+    """Decode a batch of images; publish the outcome of each image last.
 
     Raises:
         EngineError: this worker has another release of Podline, or its clock is wrong.

@@ -56,7 +56,7 @@ POOLS = {
 
 
 class Change(NamedTuple):
-    """A thing on the server, and what was done: ``made``, ``changed``, ``as it was``, or a line about a value."""
+    """An object on the server and the action taken: ``made``, ``changed``, ``as it was``, or a line about a value."""
 
     kind: str
     name: str
@@ -260,7 +260,7 @@ def _variable(name: str) -> str:
 
 
 def _deploy(folder: Path, document: Mapping[str, Any]) -> None:
-    """Call Prefect's own command: what it makes of the file is what its documentation says."""
+    """Call Prefect's own command, so that the file means what Prefect documents."""
     with tempfile.TemporaryDirectory(prefix="podline-deploy-") as temporary:
         file = Path(temporary) / project_file.NAME
         # Prefect imports flows by way of the folder that it works in; modules of a package are no modules of their own.

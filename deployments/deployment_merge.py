@@ -1,4 +1,4 @@
-"""A three-way merge of deployments: what the file says, what the server has, and what the file said last time.
+"""A three-way merge of deployments: the file, the server, and the file at the last deployment.
 
 A deployment is compared by its values, each under a dotted path: ``description``, ``parameters.parameters.recipe``,
 ``schedules.15 1 * * * Europe/Berlin``. Everything here is arithmetic on such tables; nothing asks a server.
@@ -53,7 +53,7 @@ class Difference:
 
 
 def merged(last: Values, server: Values, file: Values, *, overwrite: bool) -> tuple[Values, list[Difference]]:
-    """Return what is to be deployed, and what of it is the server's own.
+    """Return the merged deployment, and the values that stay as the server has them.
 
     Args:
         last: what the file said when it was deployed last; empty where that is not known.

@@ -31,8 +31,8 @@ from podline.deployments.guard import Guard, allowed, require_secret, url_of
 from podline.errors import PodlineError, SettingsError
 from podline.store.contract import INDEX, Store
 from podline.store.folder import FolderStore
+from podline.store.page_links import served
 from podline.supervision import processes
-from podline.tasks.page_links import served
 
 KINDS = {
     ".html": "text/html; charset=utf-8",
@@ -157,7 +157,7 @@ def _look(store: Store, name: str) -> tuple[int, Iterator[bytes]] | str:
     """Return a page's size and content, or a line that says why there is none; blocks."""
     if isinstance(store, FolderStore):
         if not store.scratch.is_dir():
-            return f"{store.uri} is no store on this machine; pages of another machine's folder are served there"
+            return f"{store.uri} is not a store on this machine; pages of another machine's folder are served there"
         if not _leads_to_page(store.root, name):
             return _not_there(store, name)
     found = store.find(name)

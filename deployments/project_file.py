@@ -25,7 +25,7 @@ def is_installed(folder: Path = OURS) -> bool:
 
 
 def default_folder() -> Path:
-    """Return the folder whose file is deployed where none is named: this one if it has Podline's, or else our own."""
+    """Return the default folder of prefect.yaml: the current one if its file is Podline's, else the package's."""
     here = Path.cwd()
     try:
         document = yaml.safe_load((here / NAME).read_text(encoding="utf-8"))
@@ -57,7 +57,7 @@ def read(folder: Path) -> dict[str, Any]:
             f"{file} cannot be read ({error.strerror}); give the folder of Podline's checkout with --project"
         ) from error
     except (yaml.YAMLError, UnicodeDecodeError, KeyError, TypeError) as error:
-        raise SettingsError(f"{file} is no file of deployments: {type(error).__name__}: {error}") from error
+        raise SettingsError(f"{file} is not a file of deployments: {type(error).__name__}: {error}") from error
     for name, entrypoint in entrypoints.items():
         flow, _, _ = entrypoint.partition(":")
         # The others are named by their module, which may be installed.

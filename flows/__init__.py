@@ -1,1 +1,1 @@
-"""What a person runs: one file per flow."""
+"""The flows, one file each."""

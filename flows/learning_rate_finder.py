@@ -1,4 +1,4 @@
-"""Which learning rate to train a recipe with: the rate rises from step to step, and the loss says how far it may go.
+"""The learning-rate finder: raises the rate at each step, and suggests one from the loss.
 
     podline tune lr sample --root podline-root
 

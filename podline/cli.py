@@ -1,4 +1,4 @@
-"""The command line: a table of commands, each imported when it is called, and what becomes of errors.
+"""The command line: a table of commands, each imported when it is called, and the handling of errors.
 
 Nothing here imports more than click, so that ``podline --help`` is instant.
 """
@@ -21,7 +21,7 @@ from podline.plain import plain
 
 
 class ListedCommand(NamedTuple):
-    """A command in the table: where it is, and what its line of the first page says."""
+    """A command in the table: its module, and its line in ``podline --help``."""
 
     at: str
     help: str
@@ -67,7 +67,7 @@ with no network and no accelerator. Then take data of your own:
 
   podline run cifar10 --source cifar-10-batches-py --root podline-root
 
-The same command again uses what is done and whole, and goes on where something broke off.
+The same command again re-uses finished stages, and resumes an interrupted one.
 """
 
 EXIT_CODES = """\b
@@ -145,7 +145,12 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except click.ClickException as error:
         _fail(debug, error.format_message(), 2, as_json=as_json, usage=error)
     except (KeyboardInterrupt, click.Abort):
-        _fail(debug, "interrupted; the same command goes on from what is there", 130, as_json=as_json)
+        _fail(
+            debug,
+            "interrupted; the same command resumes from the last checkpoint or finished stage",
+            130,
+            as_json=as_json,
+        )
     except Exception as error:
         # A command that has printed what it found, and then fails for it, has said all that there is to say in JSON.
         as_json = as_json and "said_json" not in shared
@@ -182,7 +187,10 @@ def _fail(
 
 
 def _terminated(_signal: int, _frame: FrameType | None) -> None:
-    click.echo("podline: error: asked to end (SIGTERM); the same command goes on from what is there", err=True)
+    click.echo(
+        "podline: error: asked to end (SIGTERM); the same command resumes from the last checkpoint or finished stage",
+        err=True,
+    )
     sys.exit(143)
 
 

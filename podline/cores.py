@@ -1,4 +1,4 @@
-"""How many cores this process may use: by its affinity, and by the quotas of its control groups.
+"""The number of cores that this process may use, by its affinity and the quotas of its control groups.
 
 A container that may use two of 64 cores has a quota and no affinity: 64 processes would take turns on two cores.
 """

@@ -1,4 +1,4 @@
-"""Code by name, ``module:name``: what a lower layer starts in a higher one, and what installed packages add."""
+"""Code by name, ``module:name``: calls from a lower layer into a higher one, and parts of installed packages."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def installed(group: str) -> list[EntryPoint]:
 
 
 def load_installed(named: EntryPoint) -> Any:
-    """Import and return what an installed package's entry point stands for.
+    """Import and return the object of an installed package's entry point.
 
     Raises:
         SettingsError: it cannot be imported, or is not there.

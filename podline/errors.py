@@ -64,7 +64,7 @@ class SourceError(PermanentError):
 
 
 class ArtifactError(PermanentError):
-    """Something Podline wrote earlier that no longer is what its manifest or checksum says."""
+    """A file written by Podline that no longer matches its manifest or checksum."""
 
     heading = "Damaged artifact"
     exit_code = 4

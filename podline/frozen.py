@@ -40,7 +40,7 @@ def name_check(kind: str, pattern: str, names: str) -> Callable[[str], str]:
 
 
 class Problem(NamedTuple):
-    """What is wrong with a value: the path of its fields, what was given, what was expected, pydantic's kind of it."""
+    """A validation error: the path of the field, the value given, the value expected, pydantic's type of error."""
 
     loc: tuple[str | int, ...]
     input: Json

@@ -1,4 +1,4 @@
-"""How far a figure can be trusted: 95 % intervals, and what guessing would give."""
+"""The uncertainty of figures: 95 % intervals, and the baseline of guessing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What chance does to a figure of a model: the examples that it is judged on, and the seed of its training.
+"""The noise in a model's figure: from the test examples and from the seed of its training.
 
 A candidate's figure is compared with the mean over the known trainings of the reference's recipe, on the same examples.
 Two trainings of one recipe differ by the *luck* of single answers, and by their *seed*, which makes a training a little
@@ -110,7 +110,7 @@ class Noise:
         return scale(self.share - worse, self.examples) / scale(self.share, self.examples)
 
     def _every_night(self, sampled: Any) -> Any:
-        """Return the variance of what is the same on every night of a year."""
+        """Return the variance of the part that is equal on every night of a year."""
         luck = self.luck * (1 + 1 / self.trainings)
         return (self.luck + self.seeds) / self.trainings + np.maximum(sampled - luck, 0.0)
 
@@ -176,7 +176,7 @@ def scale(share: Any, examples: Any) -> Any:
 
 
 def luck_of(share: Any, examples: Any, within: Any, trainings: int) -> Any:
-    """Return the variance that the luck of single answers gives to one training's share.
+    """Return the variance of one training's share that comes from random single answers.
 
     Two trainings agree about most examples: two thirds of a binomial variance are expected. That weighs as much as
     three trainings.
@@ -223,7 +223,7 @@ def seeds_of(known: Floats, examples: Any, luck: Any, spread: float) -> Floats:
 
 @functools.cache
 def _limits(rate: float, known: float, tails: float) -> Floats:
-    """Return what chance exceeds within a year with a probability, in standard deviations, by :data:`_PARTS`.
+    """Return the limits, in standard deviations, that noise exceeds in a year with a probability, by :data:`_PARTS`.
 
     The parts are those of the variance that is the same on every night. Drawn: the largest of a year's nights, what is
     the same on all of them, and how well the standard deviation is known.

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 def benchmark_input(
     recipe: str | Recipe, root: str, *, fingerprint: str | None = None, seconds: float = 0.5
 ) -> InputSpeed:
-    """How fast a recipe's input is, stage by stage, and whether it feeds the model; see ``podline tune input``.
+    """Measure the speed of a recipe's input, stage by stage, beside the model's; see ``podline tune input``.
 
     Args:
         recipe: a recipe or its name.
@@ -237,7 +237,7 @@ def find_learning_rate(
     high: float = 10.0,
     steps: int = 300,
 ) -> LearningRateResult:
-    """Which learning rate to train a recipe with; see ``podline tune lr``.
+    """Find a learning rate for a recipe; see ``podline tune lr``.
 
     Args:
         recipe: a recipe or its name.
@@ -270,7 +270,7 @@ def show(
     pictures: int = 8,
     draws: int = 4,
 ) -> Figure:
-    """Draw a sheet of what a model is fed, and of what a run makes of test examples; see ``podline data preview``.
+    """Draw a sheet of the model's input, and of a run's answers for test examples; see ``podline data preview``.
 
     Args:
         recipe: a recipe or its name; None is the recipe of the run.

@@ -432,7 +432,7 @@ class TrialOptions(Options):
 def _assignment(text: str) -> tuple[str, Any]:
     path, equals, value = text.partition("=")
     if not equals:
-        raise SettingsError(f"{text!r} is no assignment; write it like schedule.learning_rate=0.1")
+        raise SettingsError(f"{text!r}: expected KEY=VALUE, like schedule.learning_rate=0.1")
     try:
         return path.strip(), json.loads(value)
     except ValueError:

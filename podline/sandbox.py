@@ -45,7 +45,7 @@ _DATA = getattr(resource, "RLIMIT_DATA", None) if sys.platform == "linux" else N
 
 
 class Limits(NamedTuple):
-    """What parsing one item may take.
+    """The limits of parsing one item.
 
     Attributes:
         memory: bytes beyond those of the idle child.
@@ -214,7 +214,7 @@ class Sandbox:
 
 
 class _Child:
-    """The process, its connection, the number of the item that it parses, and what it writes to stderr."""
+    """A parser's process, its connection, the number of its item, its stderr."""
 
     def __init__(self, maker: str, arguments: Sequence[object]) -> None:
         self._state = tempfile.TemporaryFile()  # noqa: SIM115 (closed in end)

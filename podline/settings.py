@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
-from pydantic import BaseModel, BeforeValidator, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError
 from pydantic.fields import FieldInfo
 
 from podline import cluster as clusters
@@ -34,6 +34,8 @@ _GOOGLE_CREDENTIALS = "GOOGLE_APPLICATION_CREDENTIALS"
 SERVER_SECRET = "PREFECT_SERVER_API_AUTH_STRING"  # noqa: S105 (the variable's name)
 CLIENT_SECRET = "PREFECT_API_AUTH_STRING"  # noqa: S105 (likewise)
 _UI_API_URL = "PREFECT_UI_API_URL"
+# What the setting `tracking` begins with.
+MLFLOW = "mlflow:"
 # Variables with our prefix that are no settings: the file of settings, and the tests' folder of real data.
 _NOT_SETTINGS = frozenset({_SETTINGS_FILE, "PODLINE_REAL_DATA", "PODLINE_TEST_OUTPUT"})
 # How often, in seconds, a flow run sends a heartbeat; Prefect's default is 180. The automation that finds runs that are
@@ -44,13 +46,15 @@ STAGE_MARK = "_PODLINE_STAGE"
 
 
 class StoreSettings(Frozen):
-    """How a store in a bucket is used; a folder needs none of it. Times are in seconds."""
+    """Settings of a store in a bucket; a folder needs none of them. Times are in seconds."""
 
     cache: str = Field(default="~/.cache/podline", min_length=1, description="a folder for copies of objects")
     cache_limit: int = Field(default=50_000_000_000, gt=0, description="bytes that the copies may have")
     parallel: int = Field(default=8, ge=1, le=64, description="objects that are fetched at once")
-    deadline: float = Field(default=120.0, gt=0, description="how long a request is tried again")
-    patience: float = Field(default=1800.0, ge=0, description="how long training goes on without the store")
+    deadline: float = Field(default=120.0, gt=0, description="the time limit of retries of a request")
+    patience: float = Field(
+        default=1800.0, ge=0, description="the time that training continues while the store does not answer"
+    )
     user_project: str | None = Field(default=None, description="the project that pays, for a requester-pays bucket")
     credentials_block: str | None = Field(
         default=None,
@@ -59,7 +63,7 @@ class StoreSettings(Frozen):
 
 
 class NightSettings(Frozen):
-    """What becomes of nights that go wrong; see docs/how-to/failed-run.md."""
+    """The handling of failed nights; see docs/how-to/failed-run.md."""
 
     pause_after: int = Field(
         default=3,
@@ -84,12 +88,12 @@ def _split(names: Any) -> Any:
 
 
 class PageSettings(Frozen):
-    """Where the pages of stores are served; see docs/how-to/run-from-ui.md."""
+    """The address of the stores' pages; see docs/how-to/run-from-ui.md."""
 
     url: str = Field(
         default="",
         pattern=r"^(https?://\S+)?$",
-        description="where browsers find the pages; see docs/how-to/run-from-ui.md#the-pages-in-the-browser",
+        description="the pages' address for browsers; see docs/how-to/run-from-ui.md#the-pages-in-the-browser",
     )
     stores: Annotated[tuple[str, ...], BeforeValidator(_split)] = Field(
         default=(), description="stores whose pages are served, besides `root`"
@@ -109,22 +113,35 @@ def _listed(files: Any) -> Any:
     return tuple(files)
 
 
+def _tracker(tracking: str) -> str:
+    """Return what names a tracking server.
+
+    Raises:
+        ValueError: it names none.
+    """
+    if tracking and (not tracking.startswith(MLFLOW) or tracking == MLFLOW):
+        raise ValueError(f"expected {MLFLOW}URI, as {MLFLOW}http://127.0.0.1:5000; leave it out to log nowhere else")
+    return tracking
+
+
 class Settings(Frozen):
-    """What a person may set for a machine; times are in seconds."""
+    """The settings of a machine; times are in seconds."""
 
     root: str = Field(default="podline-root", min_length=1, description="a folder or `gs://bucket/prefix`")
-    engine: EngineName = Field(default=LOCAL, description="where conversions run; see docs/how-to/engines.md")
+    engine: EngineName = Field(default=LOCAL, description="the engine of conversions; see docs/how-to/engines.md")
     workers: int = Field(default=1, ge=1, le=1024, description="worker processes of the engine `local`")
-    strategy: StrategyName = Field(default="auto", description="where models run; see docs/how-to/strategies.md")
+    strategy: StrategyName = Field(default="auto", description="the devices of models; see docs/how-to/strategies.md")
     require_accelerator: bool = Field(
         default=False, description="strategy `auto` is an error where it would run on the CPU"
     )
     silence: float = Field(default=900.0, gt=0, description="a stage without progress for so long counts as hung")
-    hang_factor: float = Field(default=20.0, gt=1, description="training counts as hung after so many times its pace")
+    hang_factor: float = Field(
+        default=20.0, gt=1, description="training counts as hung after this multiple of its pace"
+    )
     hang_floor: float = Field(
         default=120.0, gt=0, description="… but not before so long; see docs/reference/findings.md#a-hang"
     )
-    grace: float = Field(default=30.0, ge=0, description="how long a stage that is ended may save its work")
+    grace: float = Field(default=30.0, ge=0, description="the time that a terminated stage has to save its work")
     stage_timeout: float | None = Field(default=None, gt=0, description="a stage may take so long")
     train_lock: str = Field(
         default="/tmp/podline-train.lock",  # noqa: S108
@@ -139,9 +156,12 @@ class Settings(Frozen):
     recipes: Annotated[tuple[str, ...], BeforeValidator(_listed)] = Field(
         default=(), description="Python files with a recipe each, by absolute paths; see docs/how-to/recipe.md"
     )
+    tracking: Annotated[str, AfterValidator(_tracker)] = Field(
+        default="", description="where runs are logged as well, `mlflow:URI`; see docs/how-to/report.md#mlflow"
+    )
     store: StoreSettings = Field(default=StoreSettings(), description="of a root in a bucket: docs/how-to/bucket.md")
-    nights: NightSettings = Field(default=NightSettings(), description="what becomes of nights that go wrong")
-    pages: PageSettings = Field(default=PageSettings(), description="where the pages of stores are served")
+    nights: NightSettings = Field(default=NightSettings(), description="the handling of failed nights")
+    pages: PageSettings = Field(default=PageSettings(), description="the address of the stores' pages")
     tpu: TpuSettings | None = Field(default=None, description="the TPU that models run on; see docs/how-to/tpu.md")
 
 
@@ -411,6 +431,21 @@ def google_credentials(file: Path) -> Iterator[None]:
         del os.environ[_GOOGLE_CREDENTIALS]
         if before is not None:
             export({_GOOGLE_CREDENTIALS: before})
+
+
+def export_mlflow_defaults() -> None:
+    """Set what the user has not set for MLflow's library; call it before MLflow is imported.
+
+    A server that does not answer is given up within half a minute, not after many; there is no telemetry.
+    """
+    ours = {
+        "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
+        "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+        # Standard output is for what --json prints.
+        "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+    }
+    export({name: value for name, value in ours.items() if name not in os.environ})
 
 
 def export(variables: Mapping[str, str]) -> None:

@@ -49,7 +49,7 @@ class ApiSettings(Frozen):
     insecure: bool = Field(default=False, description="no TLS, no credentials: for a stand-in on this machine")
     call_timeout: float = Field(default=30.0, gt=0, description="a single call may take so long")
     operation_poll: float = Field(default=10.0, gt=0, description="between two looks at an operation")
-    operation_timeout: float = Field(default=1800.0, gt=0, description="an operation may take so long")
+    operation_timeout: float = Field(default=1800.0, gt=0, description="the limit of an operation")
 
     @model_validator(mode="after")
     def _insecure_is_local(self) -> ApiSettings:
@@ -69,22 +69,22 @@ class MachineSettings(Frozen):
 
     lock_file: str = Field(default="/tmp/libtpu_lockfile", min_length=1, description="libtpu's own")  # noqa: S108
     metadata_address: str = Field(default="metadata.google.internal", min_length=1, description="host or host:port")
-    metadata_timeout: float = Field(default=2.0, gt=0, description="how long its server may take")
+    metadata_timeout: float = Field(default=2.0, gt=0, description="the time limit of its server's answers")
 
 
 class Restart(Frozen):
     """Stop and start of a node; times are in seconds."""
 
-    attempts: int = Field(default=2, ge=0, description="how many of these repairs a stage may ask for")
+    attempts: int = Field(default=2, ge=0, description="the limit of these repairs a stage")
     pause: float = Field(default=10.0, ge=0, description="between the two halves of a repair")
-    patience: float = Field(default=600.0, gt=0, description="how long the node may take to get well afterwards")
+    patience: float = Field(default=600.0, gt=0, description="the time limit for the node to recover afterwards")
 
 
 class Recreate(Restart):
     """Deletion and creation of a node."""
 
     pause: float = Field(default=60.0, ge=0, description="between deletion and creation")
-    patience: float = Field(default=1200.0, gt=0, description="how long the node may take to get well afterwards")
+    patience: float = Field(default=1200.0, gt=0, description="the time limit for the node to recover afterwards")
 
 
 class Limits(Frozen):
@@ -95,21 +95,29 @@ class Limits(Frozen):
 
     poll: float = Field(default=30.0, gt=0, description="between two looks at a node that is waited for")
     patience: float = Field(
-        default=1200.0, gt=0, description="how long a node may take to get well before the first repair"
+        default=1200.0, gt=0, description="the time that a node has to recover before the first repair"
     )
     symptom_age: float = Field(default=90.0, ge=0, description="a younger symptom keeps a healthy node waiting")
     cool_down: float = Field(default=60.0, ge=0, description="between two users of one machine's TPU")
-    turn: float = Field(default=86_400.0, gt=0, description="how long a flow run waits for others that use the TPU")
+    turn: float = Field(
+        default=86_400.0, gt=0, description="the time that a flow run waits for others that use the TPU"
+    )
     restart: Restart = Restart()
     recreate: Recreate = Recreate()
     preemptions: int = Field(default=5, ge=0, description="new nodes for preempted ones, apart from `recreate`")
-    quota_release: float = Field(default=300.0, ge=0, description="how long a deleted node's quota may stay used up")
-    queue: float = Field(default=21_600.0, gt=0, description="how long a request may stay in Google's queue")
-    stall: float = Field(default=120.0, gt=0, description="how long training on an unhealthy node may stand still")
-    unhealthy: float = Field(default=60.0, gt=0, description="how long training goes on on an unhealthy node")
+    quota_release: float = Field(
+        default=300.0, ge=0, description="the time for which a deleted node's quota may stay in use"
+    )
+    queue: float = Field(default=21_600.0, gt=0, description="the time limit of a request in Google's queue")
+    stall: float = Field(
+        default=120.0, gt=0, description="the time limit of training without progress on an unhealthy node"
+    )
+    unhealthy: float = Field(default=60.0, gt=0, description="the time that training continues on an unhealthy node")
     notice_poll: float = Field(default=5.0, gt=0, description="between two looks at the metadata server")
-    maintenance_lead: float = Field(default=300.0, ge=0, description="how long before a maintenance training ends")
-    worker: float = Field(default=900.0, gt=0, description="how long the node's worker may take to take up a run")
+    maintenance_lead: float = Field(
+        default=300.0, ge=0, description="the time before a maintenance at which training ends"
+    )
+    worker: float = Field(default=900.0, gt=0, description="the time limit for the node's worker to start a run")
 
 
 class TpuSettings(Frozen):

@@ -1,4 +1,4 @@
-"""What a flow run leaves in Prefect's UI: tags, warnings, artifacts; and its summary as JSON."""
+"""A flow run's traces in Prefect's UI: tags, warnings, artifacts; and its summary as JSON."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from podline.search.searching import SearchResult
 from podline.stages.specs import ConvertResult, EvaluateResult, PromoteResult, ReportResult, TrainResult
 from podline.stages.tools import LearningRateResult
 from podline.store.contract import INDEX, Store
+from podline.store.page_links import PageLinks
 from podline.tasks.night import Night
-from podline.tasks.page_links import PageLinks
 from podline.tasks.runs.names import key_of
 from podline.tasks.runs.this_run import add_tags
 
@@ -36,7 +36,7 @@ _SECTION = "\n## "
 
 
 class ChainResults(NamedTuple):
-    """What the stages of a run came to; ``verdict`` is None where no promotion was asked for."""
+    """The results of a run's stages; ``verdict`` is None if no promotion was asked for."""
 
     data: ConvertResult
     trained: TrainResult

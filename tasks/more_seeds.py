@@ -75,7 +75,7 @@ def _known(store: Store, training: TrainSpec, missing: int) -> float:
             trained = replace(train, about=seed)(training, notes)
             replace(evaluate, about=seed)(evaluation_spec(training, trained), notes).require_sane()
     except PodlineError as error:
-        get_run_logger().warning("%s is no known training: %s", training.run, one_line(error))
+        get_run_logger().warning("%s is not a known training: %s", training.run, one_line(error))
     return time.monotonic() - started
 
 

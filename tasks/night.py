@@ -1,4 +1,4 @@
-"""One run of the chain: where it works, what is noted of it, what is done before its first stage and after its last."""
+"""One run of the chain: its folders, its ledger entry, its work before the first stage and after the last."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Night:
 
     @property
     def strategy(self) -> StrategyName:
-        """Where the model runs."""
+        """The device of the model."""
         return self.form.machine.strategy or self.machine.strategy
 
     @property
@@ -84,7 +84,7 @@ class Night:
         self.notes.retried(stage, error, delay)
 
     def answered(self, spec: Spec, result: Result, seconds: float) -> None:
-        """Note what a stage came to; nobody deletes a data set from now until the run is over."""
+        """Record a stage's result; keep its data set from deletion until the run is over."""
         if isinstance(result, ConvertResult):
             self._until_over.enter_context(self.store.using([result.folder]))
         self.notes.answered(spec, result, seconds)

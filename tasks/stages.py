@@ -51,7 +51,7 @@ class StageNotes(Protocol):
         """Note that a stage failed, and is tried again after ``delay`` seconds."""
 
     def answered(self, spec: Spec, result: Result, seconds: float) -> None:
-        """Note that a stage came to its end; ``seconds`` is what it took this time."""
+        """Record the end of a stage; ``seconds`` is its duration this time."""
 
 
 class _NoNotes(StageNotes):
@@ -124,7 +124,7 @@ def attempt(call: _Call[Any, Any]) -> State[Any]:
     """
     call.attempts += 1
     name = call.stage.name
-    get_run_logger().info("%s: begins; an earlier result that is whole is used again", name)
+    get_run_logger().info("%s: started; a verified earlier result is re-used", name)
     try:
         listener = stage_listener(name, call.title)
         result = call.result = perform(call.spec, listener, settings.load(), attempt=call.attempts, placed=placed)

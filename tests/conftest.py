@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import json
 import os
+import re
 import signal
 import sys
 import uuid
@@ -15,8 +17,22 @@ from typing import Any, NamedTuple
 import fault_proxy
 import gcs_emulator
 import pytest
+from xdist.scheduler import LoadFileScheduling
 
 PROJECT = Path(__file__).resolve().parent.parent
+
+# Begun first, so that no worker is left alone with one of them at the end; the slowest is first.
+LONGEST = (
+    "training/test_phases.py",
+    "promotion/test_promote.py",
+    "beam_jobs/test_dask.py",
+    "training/test_strategies.py",
+    "training/test_tracing.py",
+    "kinds/pose/test_poses.py",
+    "reporting/test_pages_in_browser.py",
+    "beam_jobs/test_coco_conversion.py",
+    "training/test_finder.py",
+)
 
 # Trainings of tests that run side by side do not wait for each other; a test of that names a file of its own.
 os.environ["PODLINE_TRAIN_LOCK"] = ""
@@ -141,6 +157,14 @@ def stages_here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("podline.supervision.running.run_stage", run_here)
 
 
+@pytest.fixture(scope="module")
+def one_stage() -> Iterator[None]:
+    """Make resnets of one stage instead of three: TensorFlow traces each of their steps in half of the time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("podline.models.resnet.STAGE_CHANNELS", (32,))
+        yield
+
+
 @pytest.fixture
 def proxy(gcs: str, gcs_root: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[fault_proxy.FaultProxy]:
     """What lies between ``gcs_root`` and its stand-in, and does nothing until a test sets the share of faults."""
@@ -158,6 +182,33 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if config.option.markexpr in ("slow", "long") and collection_path.suffix == ".py":
         return f"mark.{config.option.markexpr}" not in collection_path.read_text() or None
     return None
+
+
+@functools.cache
+def _on_the_server(file: str) -> bool:
+    return re.search(r"\bprefect_server\b", (PROJECT / file).read_text()) is not None
+
+
+class _FileScheduling(LoadFileScheduling):
+    """Give workers whole files; those that need the Prefect server all go to one worker, which starts it once."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = super()._split_scope(nodeid)
+        return "the Prefect server" if _on_the_server(file) else file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _FileScheduling | None:
+    """Replace ``--dist loadfile``, and keep the order of collection."""
+    config.option.loadscopereorder = False
+    return _FileScheduling(config, log) if config.option.dist == "loadfile" else None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Put what takes longest first where several workers share the tests."""
+    if hasattr(config, "workerinput"):
+        files = {PROJECT / "tests" / file: place for place, file in enumerate(LONGEST)}
+        items.sort(key=lambda item: -1 if _on_the_server(str(item.path)) else files.get(item.path, len(files)))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

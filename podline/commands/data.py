@@ -213,7 +213,7 @@ def _check(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Show what `podline convert images` would make of a source: layout, classes, sizes, splits, what is left out.
+    """Show the result of `podline convert images` for a source: layout, classes, sizes, splits, what is left out.
 
       podline data check photos --sheet examples.png --near-duplicates pairs.png
       podline data check photos/labels.csv --set conversion.label_column=species

@@ -1,4 +1,4 @@
-"""``podline engine check``: a tiny conversion on an engine, and what is wrong with it in one line."""
+"""``podline engine check``: runs a tiny conversion on an engine, and reports an error in one line."""
 
 from __future__ import annotations
 
@@ -33,7 +33,13 @@ def engine_group() -> None:
 @engine_group.command("check", cls=pages.Command)
 @engine_argument
 @beam_options_option
-@click.option("--seconds", type=click.FloatRange(1), default=120.0, show_default=True, help="Without a sign of life.")
+@click.option(
+    "--seconds",
+    type=click.FloatRange(1),
+    default=120.0,
+    show_default=True,
+    help="Fail if the engine reports nothing for this long.",
+)
 @store_options
 def check(engine: str, beam_options: tuple[str, ...], seconds: float, **given: Any) -> None:
     """Convert a few drawn images on an engine, into a folder of the store that is gone afterwards.

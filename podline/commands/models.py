@@ -1,4 +1,4 @@
-"""``podline models``: models described, the champion of each recipe, and what it says of pictures."""
+"""``podline models``: describes models, manages the champion of each recipe, predicts for pictures."""
 
 from __future__ import annotations
 
@@ -84,7 +84,9 @@ def list_models(recipe: str | None, as_json: bool, **options: Any) -> None:
     entries = champions.history(store, recipe)[::-1]
     if not entries and not as_json:
         known = ", ".join(champions.recipes(store)) or "none"
-        raise StoreError(f"{store.uri}: {recipe} has no champion; recipes that have one: {known}")
+        raise StoreError(
+            f"{store.uri}: {recipe} has no champion; make one with `podline models promote RUN`; there are: {known}"
+        )
     answer(
         [_document(store, recipe, entry) for entry in entries],
         lambda: [f"{entry.number:>4}  {_line(store, entry)}" for entry in entries],
@@ -139,7 +141,7 @@ def describe_model(recipe: str, as_json: bool, **changes: Any) -> None:
 
 
 def _training(recipe: Recipe, dataset: DataSet, description: ModelDescription) -> str:
-    """Return what a training costs, where it is known on how many images; else what a million examples cost."""
+    """Return the cost of a training if its number of images is known, else that of a million examples."""
     if not dataset.published:
         return f"training              {pflop(training_pflop(description.multiply_adds, 10**6))} for a million examples"
     images = dataset.code(dataset.published).records[TRAINING_SPLIT]

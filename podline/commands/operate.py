@@ -1,4 +1,4 @@
-"""``podline up``, ``deploy`` and ``worker``: a Prefect server that knows the flows, and what does its runs."""
+"""``podline up``, ``deploy`` and ``worker``: a Prefect server with the flows, and the worker that runs them."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ _FLOW = "podline.tasks.embedded:run_training"
 def run(recipe: str, as_json: bool, **options: Any) -> None:
     """Go from raw archive to report: convert, validate, train, evaluate, report, as a Prefect flow on this machine.
 
-    RECIPE is cifar10, cifar10-small, cifar10-medium, cifar100, mnist, sample or coco_pose, images or keypoints for
+    RECIPE is cifar10, cifar10-small, -medium or -large, cifar100, mnist, sample or coco_pose, images or keypoints for
     those of your own, or the path of a Python file that holds a recipe (see docs/how-to/recipe.md). Recipes for the
     data sets sample and coco need no --source: they train on drawn pictures then.
 
@@ -56,7 +56,7 @@ def run(recipe: str, as_json: bool, **options: Any) -> None:
       podline run sample --start-from evaluate
       podline run sample --promote --set promotion.seeds=2
 
-    The same command again finds what is done and whole and uses it again; what was broken off goes on where it was.
+    The same command again re-uses finished stages after verifying them, and resumes an interrupted one.
     Everything lies under the root, Prefect's own database too. Next: open the report that the last line names.
     """
     recipe_of(recipe)

@@ -42,7 +42,7 @@ _filter_options = in_order(
 
 @click.group("runs", cls=pages.Group)
 def runs_group() -> None:
-    """List, show and compare runs: what was trained, how good it is, what differs; from the store's ledger."""
+    """List, show and compare runs: settings, results, differences; from the store's ledger."""
 
 
 @runs_group.command("list")
@@ -79,7 +79,9 @@ def list_runs(as_json: bool, last: int | None, export: Path | None, **options: A
         none = [f"{store.uri}: no such run has ended; `podline run` makes one"]
         answer(list(map(row_of, shown)), lambda: _table(shown) or none, as_json=as_json)
     for name in foreign(store):
-        click.echo(f"{store.where(name)} is left out: by its name it is no entry of the ledger; move it away", err=True)
+        click.echo(
+            f"{store.where(name)} is left out: by its name it is not an entry of the ledger; move it away", err=True
+        )
     for problem in loaded().problems:
         click.echo(f"{problem}; its figures are shown by their names", err=True)
     for error in damaged[:-1]:
@@ -93,7 +95,7 @@ def list_runs(as_json: bool, last: int | None, export: Path | None, **options: A
 @store_options
 @json_option
 def show_run(run: str, as_json: bool, **options: Any) -> None:
-    """Show a run: how it ended, its figures, what produced it, what it took, where its page lies.
+    """Show a run: state, figures, settings, times, the address of its page.
 
       podline runs show sample-0123456789ab --root podline-root
 
@@ -109,9 +111,7 @@ def show_run(run: str, as_json: bool, **options: Any) -> None:
 
 @runs_group.command("compare")
 @click.argument("chosen", metavar="RUN RUN...", shell_complete=complete_run, nargs=-1, required=True)
-@click.option(
-    "--charts", is_flag=True, help="Write one page with the curves of all of them, and an SVG of these, instead."
-)
+@click.option("--charts", is_flag=True, help="Write a page and an SVG with the curves of all runs instead.")
 @click.option(
     "--why",
     is_flag=True,
@@ -170,7 +170,7 @@ def _explain(store: Store, chosen: tuple[str, ...], out: Path | None, *, as_json
         raise SettingsError(f"--why compares two runs, got {len(chosen)}")
     rival = others[0] if others else rival_of(store, run)
     if not rival:
-        raise SettingsError(f"{run} was never compared with a champion; name another run after it")
+        raise SettingsError(f"{run} was not compared with a champion; give a second run to compare it with")
     found = explain(store, run, rival)
     if out is not None and found.pictures:
         with explained("write", out):

@@ -150,7 +150,7 @@ def _stage_command(
 
 
 def _say_result(spec: Spec, result: Result | None, *, as_json: bool) -> None:
-    """Print what a stage answered; what it is given, where it was not done."""
+    """Print a stage's result; print its spec if it did not run."""
     if result is None:
         say_json(spec.model_dump(mode="json"))
     else:
@@ -206,7 +206,7 @@ def _read_spec(stage: Stage[S, Any], file: Any) -> S:
         return stage.spec.model_validate_json(file.read())
     except (ValueError, SettingsError) as error:
         problem = "; ".join(str(error).splitlines()[1:3]).strip() or str(error)
-        raise SettingsError(f"{file.name} is no spec of {stage.name}: {problem}") from None
+        raise SettingsError(f"{file.name} is not a spec of {stage.name}: {problem}") from None
 
 
 @_stage_command(CONVERT, source_option, conversion_options, assignments_option)

@@ -1,4 +1,4 @@
-"""``podline store``: what a store holds, whether it is whole, and what is needless."""
+"""``podline store``: lists a store's content, verifies it, and deletes unused parts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def store_group() -> None:
 @store_options
 @json_option
 def list_holdings(as_json: bool, **options: Any) -> None:
-    """List every data set, run and unpacked archive: its size, when it was last touched, which runs use it.
+    """List every data set, run and cached source: its size, when it was last touched, which runs use it.
 
       podline store list --root podline-root
       podline store list --root gs://bucket/prefix
@@ -81,12 +81,12 @@ def verify(as_json: bool, **options: Any) -> None:
     type=click.FloatRange(0),
     default=7.0,
     show_default=True,
-    help="What was touched within this many days is left alone: it may be in the making, or wanted next.",
+    help="Keep what was used within this many days: it may be in progress or needed again.",
 )
 @store_options
 @json_option
 def prune(yes: bool, days: float, as_json: bool, **options: Any) -> None:
-    """Delete what is not needed: unfinished work, data sets that no run was trained on, unpacked archives.
+    """Delete what is not needed: unfinished work, data sets that no run was trained on, cached sources.
 
       podline store prune --root podline-root
       podline store prune --root podline-root --days 30 --yes
@@ -114,7 +114,7 @@ def _lines(found: Sequence[Holding | UnpackedSource]) -> list[str]:
 def _state(one: Holding | UnpackedSource) -> str:
     used = "  in use" if one.in_use else ""
     if isinstance(one, UnpackedSource):
-        return f"  an unpacked archive{used}"
+        return f"  a cached source{used}"
     users = f"  used by {', '.join(one.users)}" if one.users else ""
     return f"{'' if one.whole else '  not finished'}{users}{used}"
 

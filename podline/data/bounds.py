@@ -50,7 +50,7 @@ OUTLINES = 10_000
 
 
 def unpacked(packed: int) -> int:
-    """Bytes that so many packed ones may become."""
+    """Return the limit of unpacked bytes for a number of packed bytes."""
     return UNPACKED_FREE + PACKED_RATIO * packed
 
 

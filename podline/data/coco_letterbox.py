@@ -48,7 +48,7 @@ class LetterBox:
 
     @cached_property
     def scale(self) -> tuple[float, float]:
-        """What a pixel's width and height become; the two differ by the rounding of :attr:`size`."""
+        """The scales of width and height; they differ by the rounding of :attr:`size`."""
         return self.size[0] / self.width, self.size[1] / self.height
 
     def joints_to_network(self, joints: npt.ArrayLike) -> Array:

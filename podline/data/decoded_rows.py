@@ -114,7 +114,7 @@ class StoredRows(DecodedRows):
         return list(self._ranges(batches, FILES, starts, edges[images + 1] - edges[images]))
 
     def seen(self, images: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-        """Return the images: they were decoded from these files."""
+        """Return the images unchanged: they hold all that the files hold."""
         return images
 
     def each(self, kind: str) -> Iterator[bytes]:

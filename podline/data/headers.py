@@ -129,7 +129,7 @@ def _unidentified(data: bytes) -> str:
     kind = _undecoded(data)
     if kind:
         return f"is {kind} vs {_KINDS}; convert it to one of these"
-    return "is damaged: it cannot be decoded" if looks_like_picture(data) else f"is no {_KINDS}"
+    return "is damaged: it cannot be decoded" if looks_like_picture(data) else f"is not a {_KINDS}"
 
 
 def inspect_jpeg(data: bytes) -> Header:
@@ -141,7 +141,7 @@ def inspect_jpeg(data: bytes) -> Header:
     if lfs.is_lfs_pointer(data):
         raise PictureError(lfs.PROBLEM)
     if not data.startswith(JPEG):
-        raise PictureError(f"is no JPEG and no PNG: it starts with {data[:2].hex() or 'nothing'} vs ffd8 or 8950")
+        raise PictureError(f"is not a JPEG or PNG: it starts with {data[:2].hex() or 'nothing'} vs ffd8 or 8950")
     frame, orientation, scanned = None, 1, False
     found = _NEXT_MARKER.search(data, len(JPEG))
     while found and (marker := data[found.end() - 1]) != _EOI:

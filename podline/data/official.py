@@ -120,7 +120,7 @@ class OtherFile(Frozen):
 
 
 class OfficialCheck(Frozen):
-    """How the raw files of a conversion compare with the published ones.
+    """The comparison of a conversion's raw files with the published ones.
 
     Attributes:
         official: whether they are the published ones; None where their sums are not known.

@@ -1,4 +1,4 @@
-"""The order of examples, and what chance does to them, as functions of integers.
+"""The order of examples and their random draws, as functions of integers.
 
 Every random choice is a hash of (seed, purpose, epoch, id) by SplitMix64's finaliser (Steele, Lea, Flood: "Fast
 splittable pseudorandom number generators", OOPSLA 2014), so it depends on no library's generator and no state: the same

@@ -1,4 +1,4 @@
-"""Where the bytes of an image's file are."""
+"""The location of the bytes of an image's file."""
 
 from __future__ import annotations
 

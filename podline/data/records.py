@@ -64,7 +64,7 @@ class Feature:
 
 @dataclass(frozen=True)
 class RecordLayout:
-    """Where everything lies in a record of fixed length.
+    """The layout of a record of fixed length.
 
     Attributes:
         fields: the features, in the order in which they lie in the payload.
@@ -120,7 +120,7 @@ class RecordLayout:
 
 @dataclass(frozen=True)
 class EncodedLayout:
-    """Where everything lies in a record that holds an image's file.
+    """The layout of a record that holds an image's file.
 
     Attributes:
         decoded: the layout of the same records with pixels.
@@ -144,7 +144,7 @@ class EncodedLayout:
 
     @property
     def frame_length(self) -> int:
-        """Bytes of a record in a shard without the file: payload and TFRecord's frame."""
+        """The size of a record in a shard, payload and TFRecord's frame, without the image's file."""
         return self.record_length + FRAME_BYTES
 
     @cached_property

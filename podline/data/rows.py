@@ -114,7 +114,7 @@ class FilesByRow(Protocol):
         ...
 
     def seen(self, images: npt.NDArray[np.uint8], /) -> npt.NDArray[np.uint8]:
-        """Return what readers make of the files of some decoded images, (n, height, width, channels)."""
+        """Return some decoded images as readers will decode their files, (n, height, width, channels)."""
         ...
 
 
@@ -139,7 +139,7 @@ class FileOfFiles:
         return found
 
     def seen(self, images: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-        """Return the images: they were decoded from these files."""
+        """Return the images unchanged: they were decoded from these files."""
         return images
 
 
@@ -168,7 +168,7 @@ class SourceSplit:
         return sum(block.count for block in self.blocks) if self.kept is None else len(self.kept)
 
     def record_name(self, index: int) -> str:
-        """Where record ``index`` comes from: ``data_batch_1[17]``."""
+        """Return the origin of record ``index``: ``data_batch_1[17]``."""
         place = int(index) if self.kept is None else int(self.kept[index])
         for block in self.blocks:
             if place < block.count:

@@ -43,7 +43,7 @@ Census = Callable[[Arrays], npt.NDArray[np.int64]]
 
 
 class ShardFiller(Protocol):
-    """How a worker makes the records of any shard of one conversion; it travels to workers with the job."""
+    """The function that makes the records of any shard of one conversion; it travels to workers with the job."""
 
     def table(self, plan: ShardPlan) -> str:
         """Return the name of the table that :meth:`filler` reads for a shard."""

@@ -73,7 +73,9 @@ def count_records(path: Path) -> int:
     with explained("read", path), path.open("rb") as stream:
         while head := stream.read(HEADER_BYTES):
             if head[8:] != masked_crc(head[:8]):
-                raise damaged_record(path, record, start, "is damaged or cut off: its length has another CRC-32C")
+                raise damaged_record(
+                    path, record, start, "is damaged or cut off: the CRC-32C of its length does not match"
+                )
             size = struct.unpack("<Q", head[:8])[0] + FRAME_BYTES
             frame = head + stream.read(size - HEADER_BYTES)
             if len(frame) != size:

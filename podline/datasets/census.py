@@ -1,4 +1,4 @@
-"""The census of a data set, two hashes for each record, and what changed between two data sets by it.
+"""The census of a data set, two hashes for each record; the comparison of two data sets by it.
 
 A census is a few megabytes where the data are gigabytes. It is taken once, when a run first wants to know what changed
 since the one before, and kept in the store, where it outlives the data set.
@@ -44,7 +44,7 @@ Change = dict[str, SplitChange] | str
 
 
 class RecordChanges(NamedTuple):
-    """What became of a split: positions, ascending.
+    """The changes of a split: positions, ascending.
 
     Attributes:
         added: in the split after.
@@ -79,7 +79,7 @@ def census_of(store: Store, dataset: str, fingerprint: str) -> Census:
         with np.load(io.BytesIO(read_artifact(store, FOLDER, stage, name)), allow_pickle=False) as arrays:
             return dict(arrays)
     except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile) as error:
-        raise ArtifactError(f"{store.where(name)} is no census of a data set ({error}); delete it") from error
+        raise ArtifactError(f"{store.where(name)} is not a census of a data set ({error}); delete it") from error
 
 
 def take(store: Store, folder: str, manifest: Manifest) -> dict[str, SplitCensus]:

@@ -38,7 +38,7 @@ _ARCHIVES = (".tar", ".tgz", ".gz", ".zip")
 
 @dataclass(frozen=True)
 class Memory:
-    """What this machine knows of one source, converted with one set of settings.
+    """This machine's record of one source, converted with one set of settings.
 
     Attributes:
         store: what it is converted into.
@@ -50,7 +50,7 @@ class Memory:
 
     @property
     def fingerprint(self) -> str:
-        """Of the data set that the source became; empty if that is not known: the source is opened."""
+        """The fingerprint of the converted data set; empty if unknown: then the source is opened."""
         try:
             text = self._file.read_text()
         except (OSError, ValueError):
@@ -82,7 +82,7 @@ class Memory:
 
 
 def source_cache(store: Store) -> Path:
-    """Return the folder where unpacked archives are kept, from run to run."""
+    """Return the folder that caches unpacked archives and decoded images between runs."""
     return store.scratch / "sources"
 
 

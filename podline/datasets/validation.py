@@ -110,7 +110,7 @@ def check_records(store: Store, folder: str, manifest: Manifest, reporter: Repor
     layout = stored_layout(manifest.fields)
     where = f"{store.where(folder)}/{MANIFEST}"
     if (layout.fields, layout.record_length) != (manifest.fields, manifest.record_length):
-        raise ArtifactError(f"{where}: fields and record length are not those of one layout; {REMEDY}")
+        raise ArtifactError(f"{where}: the fields do not add up to the record length; {REMEDY}")
     readers = [open_split(store, folder, manifest, split.name) for split in manifest.splits]
     done, started, hashes, targets = 0, time.monotonic(), [], kind_named(manifest.kind).targets()
     for split, reader in zip(manifest.splits, readers, strict=True):

@@ -1,4 +1,4 @@
-"""What the evaluations of every kind of task have in common."""
+"""The common fields of the evaluations of all kinds of task."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class AnyEvaluation(Protocol):
 
     @property
     def split(self) -> str:
-        """What they were judged on."""
+        """The examples that were judged."""
         ...
 
     @property
@@ -75,7 +75,7 @@ class AnyEvaluation(Protocol):
 
     @property
     def guessing(self) -> Metric:
-        """What guessing gives."""
+        """The baseline of guessing."""
         ...
 
     @property
@@ -85,11 +85,11 @@ class AnyEvaluation(Protocol):
 
     @property
     def examples(self) -> int:
-        """How many examples of the split were judged."""
+        """The number of judged examples in the split."""
         ...
 
     def model_dump(self, *, mode: str = ...) -> JsonObject:
-        """The document as JSON, with the mode ``json``."""
+        """Return the document as JSON, with the mode ``json``."""
         ...
 
 

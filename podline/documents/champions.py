@@ -1,4 +1,4 @@
-"""The champion of each recipe: a history that only grows, in ``models/<recipe>/history/000001.json`` and so on.
+"""The champion of each recipe: an append-only history, ``models/<recipe>/history/000001.json`` and so on.
 
 What the last entry names is the champion. An entry appears whole and under a new number, in a folder as in
 a bucket, so of two changes at once one is made, and one that is killed is made or not.
@@ -180,4 +180,6 @@ def _read(store: Store, name: str) -> Crowned:
     try:
         return Crowned.model_validate(store.read_json(name, remedy))
     except ValueError as error:
-        raise ArtifactError(f"{store.where(name)} is no entry of a champion's history ({error}); {remedy}") from error
+        raise ArtifactError(
+            f"{store.where(name)} is not an entry of a champion's history ({error}); {remedy}"
+        ) from error

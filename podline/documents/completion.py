@@ -98,7 +98,7 @@ def read_completion(store: Store, folder: str, stage: str) -> Completion:
     try:
         return Completion.model_validate(store.read_json(name))
     except ValueError as error:
-        raise ArtifactError(f"{store.where(name)} is no completion record ({error}); run {stage} again") from error
+        raise ArtifactError(f"{store.where(name)} is not a completion record ({error}); run {stage} again") from error
 
 
 def artifact_of(store: Store, name: str) -> Artifact:

@@ -1,4 +1,4 @@
-"""What a training took from a file of weights: ``initial_weights.json`` of a run. Needs no TensorFlow."""
+"""``initial_weights.json`` of a run: the weights taken from a file. Needs no TensorFlow."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class OtherShape(Frozen):
 
 
 class InitialWeights(Frozen):
-    """Which layers began with weights of a file.
+    """The layers that began with weights of a file.
 
     Attributes:
         file: its path when the run began.
@@ -75,7 +75,7 @@ def read_initial_weights(store: Store, folder: str) -> InitialWeights:
 
 
 def _named(names: Sequence[str]) -> str:
-    """How many layers, and the first names."""
+    """Return the number of layers, and the first names."""
     if not names:
         return "none"
     rest = ", …" if len(names) > _FEW else ""

@@ -55,7 +55,7 @@ class ChangedRecords(Frozen):
 
 
 class SplitChange(Frozen):
-    """What became of a split.
+    """The changes of a split.
 
     Attributes:
         added: records whose image was not there.
@@ -69,7 +69,7 @@ class SplitChange(Frozen):
 
 
 class DataChange(Frozen):
-    """How the data differ from those of the run before: of the same recipe, in the same store.
+    """The change of the data since the last run of the same recipe in the same store.
 
     Attributes:
         before: that run's entry.
@@ -109,7 +109,7 @@ class Data(Frozen):
 
 
 class Environment(Frozen):
-    """What it ran on.
+    """The environment of the run.
 
     Attributes:
         python: version and implementation.
@@ -173,7 +173,7 @@ class RetrySummary(Frozen):
 
 
 class AnnealingSummary(Frozen):
-    """How the schedule's annealing went.
+    """The result of the schedule's annealing.
 
     Attributes:
         of: what the energy is, the loss or the error.
@@ -209,7 +209,7 @@ class Load(Frozen):
 
 
 class Training(Frozen):
-    """How training went; the figures of :class:`podline.stages.specs.TrainResult` that tell of it.
+    """The figures of training, from :class:`podline.stages.specs.TrainResult`.
 
     Attributes:
         pflop: 10¹⁵ floating-point operations, see :func:`podline.documents.model_description.training_pflop`; 0 is not
@@ -235,7 +235,7 @@ class Training(Frozen):
 
 
 class Outcome(Frozen):
-    """How good the model is; every figure is that of ``evaluation.json``.
+    """The quality of the model; every figure is that of ``evaluation.json``.
 
     Attributes:
         split: what it was judged on.
@@ -268,7 +268,7 @@ class Outcome(Frozen):
 
 
 class Origin(Frozen):
-    """What produced a model: all that its result depends on.
+    """The inputs of a model: everything that its result depends on.
 
     Attributes:
         recipe: the recipe's name.
@@ -291,7 +291,7 @@ class Origin(Frozen):
 
 
 class PromotionSummary(Frozen):
-    """What was decided about a promotion; all of it is in ``promotion.json``.
+    """The decision about a promotion; ``promotion.json`` has the details.
 
     Attributes:
         verdict: in a word.
@@ -309,7 +309,7 @@ class PromotionSummary(Frozen):
 
 
 class Entry(Origin):
-    """A run that ended. Of one that found its training done, what produced its model is what that training was of.
+    """A finished run. If its training was re-used, the inputs are those of that training.
 
     Attributes:
         name: the entry's own; see :func:`podline.ledger.ledger.name_of`.

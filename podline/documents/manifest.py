@@ -38,7 +38,7 @@ FileFit = Fit | Literal["annotated"]
 
 
 class FieldInfo(Frozen):
-    """Where one feature lies in every record's payload.
+    """The place of one feature in every record's payload.
 
     Attributes:
         name: the feature's key in the tf.train.Example.
@@ -145,7 +145,7 @@ class Manifest(Frozen):
         return Skeleton.model_validate(self.facts[SKELETON])
 
     def split(self, name: str) -> SplitInfo:
-        """The split of a name.
+        """Return the split of a name.
 
         Raises:
             ArtifactError: there is none.
@@ -157,7 +157,7 @@ class Manifest(Frozen):
         raise ArtifactError(f"data set {self.dataset}/{self.fingerprint} has no split {name!r}; it has {names}")
 
     def field(self, name: str) -> FieldInfo:
-        """The field of a name.
+        """Return the field of a name.
 
         Raises:
             ArtifactError: there is none.
@@ -169,7 +169,7 @@ class Manifest(Frozen):
         raise ArtifactError(f"data set {self.dataset}/{self.fingerprint} has no field {name!r}; it has {names}")
 
     def to_bytes(self) -> bytes:
-        """The manifest as it is published: with its digest."""
+        """Return the manifest as it is published, with its digest."""
         document = digests.with_digest(f"{self.folder}/{MANIFEST}", self.model_dump(mode="json"))
         return (json.dumps(document, indent=2, allow_nan=False) + "\n").encode()
 
@@ -185,7 +185,7 @@ class Manifest(Frozen):
 
     @property
     def files(self) -> Iterator[FileInfo]:
-        """Yield the files of all splits by name: shards, their indexes, and what people are judged by."""
+        """Yield the files of all splits by name: shards, their indexes, the annotations for judging poses."""
         of_splits = ((file for shard in split.shards for file in shard.files) for split in self.splits)
         truths = ([split.truth] for split in self.splits if split.truth)
         return heapq.merge(*of_splits, *truths, key=lambda file: file.file)
@@ -212,17 +212,17 @@ def split_in_words(split: str) -> str:
 
 
 def dataset_folder(dataset: str, fingerprint: str) -> str:
-    """The name, in the store, of a data set's folder."""
+    """Return the name, in the store, of a data set's folder."""
     return f"datasets/{dataset}/{fingerprint}"
 
 
 def shard_record(file: str) -> str:
-    """The name, in a data set's folder, of what is known of a shard."""
+    """Return the name, in a data set's folder, of a shard's record."""
     return f"{SHARD_RECORDS}/{file}.json"
 
 
 def publish_manifest(store: Store, manifest: Manifest) -> str:
-    """Publishes a manifest; answers its name.
+    """Publish a manifest; return its name.
 
     Raises:
         StoreError: the store cannot be written.
@@ -248,7 +248,7 @@ def listed_files(store: Store, manifest: Manifest) -> Iterator[tuple[FileInfo, L
 
 
 def read_manifest(store: Store, folder: str, digest: str = "") -> Manifest:
-    """The manifest of a data set's folder, verified.
+    """Return the verified manifest of a data set's folder.
 
     Args:
         store: the store.
@@ -273,7 +273,7 @@ def read_manifest(store: Store, folder: str, digest: str = "") -> Manifest:
 
 
 def manifest_digest(store: Store, folder: str) -> str:
-    """The digest by which specs name a data set's manifest.
+    """Return the digest by which specs name a data set's manifest.
 
     Raises:
         StoreError: there is no manifest, or it cannot be read.

@@ -1,4 +1,4 @@
-"""``metrics.jsonl`` and ``events.jsonl``: what a run measured, and what happened to it. Needs no TensorFlow.
+"""``metrics.jsonl`` and ``events.jsonl``: the measurements and events of a run. Needs no TensorFlow.
 
 ``metrics.jsonl`` has one line for every stretch of steps, every evaluation and every decision, in the order in which
 they came.
@@ -99,7 +99,7 @@ class EvaluationLine(Frozen):
 
 
 class PlateauLine(Frozen):
-    """What was decided about the learning rate after an evaluation; the last one is all that a plateau remembers.
+    """The plateau's decision on the learning rate after an evaluation; the last one holds its whole state.
 
     Attributes:
         step: how many training steps the run had done.
@@ -124,7 +124,7 @@ class PlateauLine(Frozen):
 
 
 class AnnealingLine(Frozen):
-    """What annealing made of a state; the last one is all that it remembers.
+    """Annealing's decision on a state; the last one holds its whole state.
 
     The steps of a rejected state stay in the record: they were taken. ``against`` and ``state`` are what holds from now
     on.
@@ -158,7 +158,7 @@ class AnnealingLine(Frozen):
 
 
 class EarlyStopLine(Frozen):
-    """What was decided about the end of a run; the last one is all that an early stop remembers.
+    """Early stopping's decision; the last one holds its whole state.
 
     Attributes:
         step: how many training steps the run had done.
@@ -254,7 +254,25 @@ class EventLine(Frozen):
     message: str
 
 
+_FIGURES = {
+    "train": ("loss", "accuracy", "learning_rate", "gradient_norm", "examples_per_second", "waiting"),
+    "evaluation": ("loss", "accuracy"),
+    "plateau": ("factor",),
+    "annealing": ("energy", "temperature", "accepted"),
+    "early_stop": ("value", "best", "stalled"),
+}
 _METRICS_LINE: TypeAdapter[MetricsLine] = TypeAdapter(Annotated[MetricsLine, Field(discriminator="kind")])
+
+
+def figures_of(line: StepsLine | EvaluationLine | DecisionLine) -> dict[str, float]:
+    """Return the figures of a line as points of series, which are named like ``train/loss``."""
+    group = line.split if isinstance(line, EvaluationLine) else line.kind
+    figures = {name: getattr(line, name) for name in _FIGURES[line.kind]}
+    if isinstance(line, StepsLine | EvaluationLine) and line.measures:
+        figures = {name: figure for name, figure in figures.items() if name != "accuracy"} | line.measures
+    if isinstance(line, StepsLine):
+        figures |= {f"gradient_norm/{block}": norm for block, norm in line.gradient_norms.items()}
+    return {f"{group}/{name}": float(figure) for name, figure in figures.items()}
 
 
 def read_metrics(path: Path) -> list[MetricsLine]:
@@ -291,7 +309,7 @@ def _whole_lines(path: Path) -> list[tuple[int, bytes]]:
 
 
 class LogMark(Frozen):
-    """How long a log was at some moment, and the sha256 of what it held."""
+    """The length of a log at a moment, and the sha256 of its content."""
 
     bytes: int
     sha256: str

@@ -1,4 +1,4 @@
-"""What a model is made of and costs: ``model/description.json`` of a run. Needs no TensorFlow."""
+"""``model/description.json`` of a run: the model's layers and costs. Needs no TensorFlow."""
 
 from __future__ import annotations
 
@@ -106,6 +106,6 @@ class ModelDescription(Frozen):
 
     @property
     def uncounted(self) -> str:
-        """Which layers' multiply-adds are unknown, in words; empty if those of all are known."""
+        """The layers whose multiply-adds are unknown, in words; empty if all are known."""
         names = [f"{layer.name} ({layer.kind})" for layer in self.layers if layer.multiply_adds is None]
         return f"without those of {', '.join(names)}, which are unknown" if names else ""

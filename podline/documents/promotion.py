@@ -1,4 +1,4 @@
-"""``promotion.json`` in a run's folder: the verdict, and what each rule said."""
+"""``promotion.json`` in a run's folder: the verdict, and the result of each rule."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Verdict = Literal["promoted", "refused", "undecided"]
 
 
 class Check(Frozen):
-    """What a rule said of one thing.
+    """The result of a rule for one figure.
 
     Attributes:
         rule: its name.
@@ -53,12 +53,12 @@ class Check(Frozen):
 
     @property
     def undecided(self) -> bool:
-        """Return whether neither is shown: that the model is worse, and that it is within the margin."""
+        """Return whether the test is open: the model is neither shown to be worse nor shown to be within the margin."""
         return not (self.refused or self.shown)
 
     @property
     def what(self) -> str:
-        """Return what it is of, in words."""
+        """Return the subject of the test in words."""
         return f"{self.rule} {self.name}" if self.rule in ("class", "joint") else self.name
 
 
@@ -111,7 +111,7 @@ class ComparedExamples(Frozen):
     fresh_after: str | None = None
 
     def sentence(self) -> str:
-        """All this in words."""
+        """Return the whole result in words."""
         if self.all_count:
             count = plural(self.shared + self.fresh, "test example")
             return f"compared on {count} of {self.after}: {self.shared:,} of them are in {self.before} as well"
@@ -168,7 +168,7 @@ class Promotion(Frozen):
 
     @property
     def refusals(self) -> tuple[Check, ...]:
-        """What speaks against it."""
+        """The reasons against the model."""
         return tuple(check for check in self.checks if check.refused)
 
     @property
@@ -178,11 +178,11 @@ class Promotion(Frozen):
 
     @property
     def open(self) -> tuple[Check, ...]:
-        """What leaves it undecided."""
+        """The tests that leave the decision open."""
         return tuple(check for check in self.checks if check.undecided)
 
     def headline(self) -> str:
-        """The decision in a line."""
+        """Return the decision in one line."""
         over = f" over {self.champion}" if self.champion else ", the first one"
         if self.promoted:
             word = "champion in spite of the rules" if self.anyway and (self.refusals or self.open) else "champion"
@@ -192,7 +192,7 @@ class Promotion(Frozen):
         return f"{self.run} is {self.verdict} as champion of {self.recipe}{stays}"
 
     def doubt(self) -> str:
-        """Return what leaves the model undecided and what would decide, in a line; empty if nothing does."""
+        """Return in one line the open tests and the action that would decide; empty if none is open."""
         if not self.undecided:
             return ""
         names, more = [check.what for check in self.open[:_NAMED]], len(self.open) - _NAMED
@@ -218,7 +218,7 @@ class Promotion(Frozen):
         return None
 
     def lines(self) -> list[str]:
-        """Return the decision in words: the headline, what refuses it or leaves it undecided, and the notes."""
+        """Return the decision in words: the headline, the reasons for refusal or doubt, and the notes."""
         return [
             self.headline(),
             *(check.message for check in self.refusals),
@@ -241,7 +241,7 @@ def advice(checks: Sequence[Check]) -> str:
 
 
 def read_promotion(store: Store, folder: str) -> Promotion | None:
-    """The decision about a run's model; None if there was none.
+    """Return the decision about a run's model; None if there was none.
 
     Raises:
         StoreError: it cannot be read.
@@ -253,4 +253,6 @@ def read_promotion(store: Store, folder: str) -> Promotion | None:
     try:
         return Promotion.model_validate(store.read_json(name))
     except ValueError as error:
-        raise ArtifactError(f"{store.where(name)} is no decision on a promotion ({error}); promote it again") from error
+        raise ArtifactError(
+            f"{store.where(name)} is not a decision on a promotion ({error}); promote it again"
+        ) from error

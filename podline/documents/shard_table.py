@@ -82,7 +82,7 @@ class ShardTable(Sequence[ShardInfo]):
             elif shard.file != _numbered(first, number):
                 raise ValueError(f"shard {number} is {shard.file!r} vs {_numbered(first, number)!r}")
             elif found != form:
-                raise ValueError(f"{shard.file} has other facts than {first}")
+                raise ValueError(f"{shard.file} differs from {first} in its number of classes or in having an index")
             rows += _row(*form).pack(*_values(shard))
         return cls(first, *form, bytes(rows))
 

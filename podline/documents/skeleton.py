@@ -1,4 +1,4 @@
-"""A skeleton: the joints of what poses are of, and how they hang together; COCO's people are one.
+"""A skeleton: the joints of a pose and the limbs that connect them; COCO's people are one example.
 
 Poses are arrays (…, joints, 3) of x, y and a third number: in truth COCO's visibility (0 not labelled, 1 labelled but
 hidden, 2 visible), in what a network found a score, 0 where it found nothing.

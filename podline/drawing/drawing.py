@@ -75,7 +75,7 @@ class Drawing:
 
 @contextmanager
 def chart(name: str, alt: str, width: float = 4.6, height: float = 2.9) -> Iterator[Drawing]:
-    """Yield a drawing of a size in inches (72 units of the page each); ``alt`` is what a screen reader says."""
+    """Yield a drawing of a size in inches (72 units of the page each); ``alt`` is the text for screen readers."""
     # The salt makes the ids within a chart the same every time and different from another chart's.
     style: dict[Any, Any] = {**_STYLE, "svg.hashsalt": name}
     with mpl.rc_context(style):

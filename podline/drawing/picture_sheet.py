@@ -34,7 +34,7 @@ class Picture(NamedTuple):
 
 
 class PictureRow(NamedTuple):
-    """Pictures side by side, and what stands to their left."""
+    """Pictures in a row, with a label to their left."""
 
     label: str
     pictures: list[Picture]
@@ -49,7 +49,7 @@ class Block(NamedTuple):
 
 
 class Sheet(Figure):
-    """A figure that a notebook shows as a picture, whether or not matplotlib has been told of the notebook."""
+    """A figure that notebooks display, with matplotlib's notebook support or without."""
 
     def _repr_png_(self) -> bytes:
         buffer = io.BytesIO()

@@ -1,4 +1,4 @@
-"""What an evaluation is of, and what it leaves; the same for every kind of task."""
+"""The input and output of an evaluation; the same for every kind of task."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from podline.store.contract import Store
 
 @dataclass(frozen=True)
 class Case:
-    """What is judged: a run's model before training and after it, on a data set."""
+    """The input of an evaluation: a run's model before and after training, on a data set."""
 
     spec: EvaluateSpec
     recipe: Recipe
@@ -36,7 +36,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Judgement:
-    """What an evaluation leaves.
+    """The output of an evaluation.
 
     Attributes:
         document: all figures; ``evaluation.json``.

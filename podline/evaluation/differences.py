@@ -66,7 +66,7 @@ class Difference(Frozen):
 
     @property
     def method(self) -> str:
-        """How chance was looked at, in words."""
+        """The statistical test, in words."""
         examples = "on the same examples" if self.paired else "by two intervals, since the examples are not the same"
         if not self.seeds_known:
             return f"{examples}; the spread between seeds is assumed"
@@ -92,7 +92,7 @@ def sampled_change(nets: npt.NDArray[np.int64], examples: int) -> float:
 
 
 class ShareChange(NamedTuple):
-    """How a class or a joint changed between two models.
+    """The change of a class or a joint between two models.
 
     Attributes:
         before: the share of right answers, or of labelled joints that are close, of the first model.

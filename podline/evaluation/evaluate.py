@@ -85,7 +85,7 @@ def _published(spec: EvaluateSpec, store: Store, judgement: Judgement, seconds: 
 
 
 def _training(spec: EvaluateSpec, store: Store) -> TrainSpec:
-    """What the run was trained with."""
+    """Return the spec that the run was trained with."""
     training = training_of(store, spec.run)
     if training.dataset_folder != spec.dataset_folder:
         raise SettingsError(

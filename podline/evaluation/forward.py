@@ -32,7 +32,7 @@ Answers = Callable[[EvaluationInput], Iterator[tuple[Any, dict[str, Array]]]]
 def answers_of(
     model: Callable[..., Any], strategy: tf.distribute.Strategy, part: Callable[[Any], Any] = lambda answer: answer
 ) -> Answers:
-    """A model as a function of an input.
+    """Return a model as a function of an input.
 
     Args:
         model: takes uint8 images (n, height, width, channels).

@@ -1,4 +1,4 @@
-"""What models say of each example of a split, as arrays in a file beside ``evaluation.json``."""
+"""Models' answers for each example of a split, as arrays in a file beside ``evaluation.json``."""
 
 from __future__ import annotations
 

@@ -48,12 +48,12 @@ class Predicted:
         return _png(self.picture)
 
     def __str__(self) -> str:
-        """What the model says of the picture, as a line."""
+        """Return the model's answer for the picture as a line."""
         return self.prediction.line()
 
 
 class PictureReader(Protocol):
-    """How a kind of task feeds pictures to a model, and says what it answers."""
+    """The interface by which a kind of task prepares pictures for a model and formats its answers."""
 
     @property
     def threshold(self) -> float | None:
@@ -61,15 +61,15 @@ class PictureReader(Protocol):
         ...
 
     def fed(self, pixels: Image) -> Image:
-        """A picture, uint8 (height, width, 3), in the shape of the model's input."""
+        """Fit a picture, uint8 (height, width, 3), to the shape of the model's input."""
         ...
 
     def answers(self, outputs: Any) -> Any:
-        """What is looked at of all that a model answers; in TensorFlow's graph."""
+        """Select the model outputs that are used; runs in TensorFlow's graph."""
         ...
 
     def say(self, name: str, place: int, pixels: Image, answer: Any) -> Predicted:
-        """What the model says of a picture.
+        """Return the model's answer for a picture in words.
 
         Args:
             name: the picture's.
@@ -84,7 +84,7 @@ class Predictor:
     """A finished run's model, ready to look at pictures."""
 
     def __init__(self, store: Store, run: str, reporter: Reporter, threshold: float | None = None) -> None:
-        """Loads the model.
+        """Load the model.
 
         Args:
             store: the store.
@@ -112,7 +112,7 @@ class Predictor:
         return self._reader.threshold
 
     def __call__(self, pictures: Iterator[tuple[str, Image]]) -> Iterator[Predicted]:
-        """Looks at some pictures, a few at a time.
+        """Predict for pictures, a few at a time.
 
         Args:
             pictures: names, and uint8 (height, width, 3), red, green, blue.
@@ -128,7 +128,7 @@ class Predictor:
 
 
 def run(spec: PredictSpec, reporter: Reporter) -> PredictResult:
-    """Looks at the pictures and writes what it sees into ``spec.out``; the stage.
+    """Predict for the pictures and write the answers into ``spec.out``; the stage's function.
 
     Raises:
         SourceError: a file is no picture; nothing is written then.
@@ -184,7 +184,7 @@ def document(predictions: Sequence[PicturePrediction]) -> list[JsonObject]:
 
 
 def _names(paths: Sequence[Path]) -> Iterator[str]:
-    """A PNG file's name for each picture; pictures of the same name are told apart by a number."""
+    """Return the name of a PNG file for each picture; a number distinguishes pictures of the same name."""
     used: dict[str, int] = {}
     for path in paths:
         used[path.stem] = used.get(path.stem, 0) + 1
@@ -192,7 +192,7 @@ def _names(paths: Sequence[Path]) -> Iterator[str]:
 
 
 def _write(file: Path, data: bytes) -> None:
-    """Writes a file whole: whoever looks at it never sees half of it."""
+    """Write a file atomically: readers never see half of it."""
     temporary = file.with_name(f".{file.name}.{os.getpid()}")
     with explained("write", file):
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -62,7 +62,7 @@ def mixed(arrays: Arrays, partners: Arrays, settings: AugmentationSettings, chan
 
 
 def captions(arrays: Arrays, words: Callable[[Arrays], list[str]]) -> list[str]:
-    """Return the targets of examples in words; of mixed ones, of both with the share of each."""
+    """Return the targets of examples in words; those of a mixed example with their shares."""
     own = words(arrays)
     if SHARE not in arrays:
         return own

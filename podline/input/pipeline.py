@@ -202,11 +202,11 @@ class EvaluationInput(_Batches):
 
     @property
     def count(self) -> int:
-        """How many examples there are."""
+        """The number of examples."""
         return len(self.reader) if self.ids is None else len(self.ids)
 
     def batches(self, replicas: int = 1) -> int:
-        """How many batches they make."""
+        """Return the number of batches."""
         return -(-self.count // (self._share(replicas) * replicas))
 
     def batch(self, number: int, replica: int = 0, replicas: int = 1) -> Arrays:

@@ -1,1 +1,1 @@
-"""What a store holds: found, listed, verified, pruned."""
+"""The content of a store: listing, verification, pruning."""

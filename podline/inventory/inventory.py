@@ -1,4 +1,4 @@
-"""Lists data sets and runs with their size, their users, and what can be pruned.
+"""Lists data sets and runs with their size, their users, and whether they can be pruned.
 
 A store is looked through by one listing; only manifests, specs and completion records are read besides, of a bucket
 several at a time.
@@ -154,7 +154,7 @@ def needless(found: Iterable[Holding], before: float) -> list[Holding]:
 
 @dataclass(frozen=True)
 class UnpackedSource:
-    """What was unpacked from an archive, and is kept on this machine for the next conversion of it.
+    """An unpacked archive or decoded images, cached on this machine for the next conversion.
 
     Attributes:
         path: its folder.
@@ -191,7 +191,7 @@ class UnpackedSource:
 
 
 def unpacked_sources(store: Store) -> list[UnpackedSource]:
-    """Return every archive that was unpacked on this machine for conversions into a store."""
+    """Return every source that this machine caches for conversions into a store."""
     found = []
     for folder in unpacked(source_cache(store)):
         size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

@@ -34,7 +34,7 @@ _OF_FLOWS = (ORIGIN, "tpu.json")
 
 
 class Verified(NamedTuple):
-    """What a verification found.
+    """The findings of a verification.
 
     Attributes:
         checked: how many files were compared with a checksum.
@@ -145,7 +145,7 @@ class _Verification:
         return None
 
     def _folders(self) -> dict[str, list[str]]:
-        """Return what each folder of a stage holds; name what is in none, and belongs to no history."""
+        """Return the content of each stage's folder; report files that belong to no stage and no history."""
         folders: dict[str, list[str]] = {}
         for name in self.there:
             parts = name.split("/")
@@ -157,7 +157,7 @@ class _Verification:
         return folders
 
     def _check_folder(self, folder: str, names: list[str]) -> None:
-        """Name what a folder lacks, and what nothing in it names."""
+        """Report the files that a folder lacks, and files that its documents do not name."""
         kind = folder.split("/", maxsplit=1)[0]
         whole = {"datasets": f"{folder}/{MANIFEST}", "runs": completion_name(folder, "train")}.get(kind)
         if whole and whole not in names:

@@ -179,7 +179,7 @@ class Kind(ABC, Generic[E, P]):
     def reader(
         self, store: Store, training: TrainSpec, manifest: Manifest, threshold: float | None, reporter: Reporter
     ) -> PictureReader:
-        """Return what feeds any pictures to a run's model, and says what it answers."""
+        """Return the reader that prepares pictures for a run's model and formats its answers."""
 
     @abstractmethod
     def drawn(self, records: Arrays, manifest: Manifest) -> list[Picture]:

@@ -11,7 +11,7 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class Deferred:
-    """Stand for a module of which functions and classes are called; the first call imports it."""
+    """A lazy module: the first call of one of its functions or classes imports it."""
 
     def __init__(self, module: str) -> None:
         self._module = module

@@ -1,4 +1,4 @@
-"""What Podline ships of each kind of task, as ``module:name``; it is imported when it is asked for."""
+"""The parts that Podline ships for each kind of task, as ``module:name``, imported on demand."""
 
 USUAL_KIND = "classification"
 """The kind of data sets and recipes that name none."""
@@ -23,6 +23,7 @@ RECIPES = {
     "cifar10": "podline.kinds.classification.recipes.cifar10:RECIPE",
     "cifar10-small": "podline.kinds.classification.recipes.cifar10_small:RECIPE",
     "cifar10-medium": "podline.kinds.classification.recipes.cifar10_medium:RECIPE",
+    "cifar10-large": "podline.kinds.classification.recipes.cifar10_large:RECIPE",
     "cifar100": "podline.kinds.classification.recipes.cifar100:RECIPE",
     "mnist": "podline.kinds.classification.recipes.mnist:RECIPE",
     "sample": "podline.kinds.classification.recipes.sample:RECIPE",

@@ -1,4 +1,4 @@
-"""What differs between runs of the ledger: settings, data, code, environment.
+"""The differences between runs of the ledger: settings, data, code, environment.
 
 A difference is named once, where it comes from: another image is told as that record, not as another fingerprint, file
 and split as well. Moments, names and durations are no differences.

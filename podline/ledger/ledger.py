@@ -33,7 +33,7 @@ _LEAST_THREADS = 4
 
 
 class Named(NamedTuple):
-    """What an entry's name tells of it; ``ended`` is a Unix time."""
+    """The parts of an entry's name; ``ended`` is a Unix time."""
 
     name: str
     ended: float
@@ -72,7 +72,9 @@ def read(store: Store, name: str) -> Entry:
         return Entry.model_validate(store.read_json(file_of(name), REMEDY))
     except ValueError as error:
         problem = "; ".join(line.strip() for line in str(error).splitlines()[1:3])
-        raise ArtifactError(f"{store.where(file_of(name))} is no entry of the ledger ({problem}); {REMEDY}") from error
+        raise ArtifactError(
+            f"{store.where(file_of(name))} is not an entry of the ledger ({problem}); {REMEDY}"
+        ) from error
 
 
 def names(

@@ -1,4 +1,4 @@
-"""How fast the stages of runs in the ledger were."""
+"""The speed of each stage in the ledger's runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a result comes from: code (git, installed version) and machine."""
+"""The provenance of a result: code (git, installed version) and machine."""
 
 from __future__ import annotations
 

@@ -36,6 +36,7 @@ from podline.documents.origins import keep_origin, read_origin
 from podline.errors import PodlineError, PrunedError, one_line
 from podline.kinds.table import kind_of, read_evaluation
 from podline.ledger import ledger, provenance
+from podline.ledger.tracking import require_tracker, track
 from podline.progress import Reporter
 from podline.recipes import registry
 from podline.recipes.settings import Recipe
@@ -57,7 +58,7 @@ from podline.store.contract import Store
 from podline.tpu.tpu_log import REPAIRS, TURN, Event, read_tpu_log
 
 # Where things lie on this machine, another one in every copy of a store; and what the environment tells.
-_NOT_TOLD = ("root", "store.cache", "strategy")
+_NOT_TOLD = ("root", "store.cache", "strategy", "tracking")
 
 
 @contextlib.contextmanager
@@ -98,11 +99,13 @@ def recorded(
     except BaseException as error:
         try:
             ledger.publish(notes.store, notes.ended(error))
+            notes.track()
         except Exception as problem:  # why the run ended matters more
             reporter.warn(f"the ledger has no entry of this run: {one_line(problem)}")
         raise
     if not notes.dropped:
         ledger.publish(notes.store, notes.ended(None))
+    notes.track()
 
 
 def _begun(recipe: str, way: Literal["flow", "commands"], late: float) -> Entry:
@@ -122,7 +125,7 @@ def _begun(recipe: str, way: Literal["flow", "commands"], late: float) -> Entry:
 
 
 class Notes:
-    """What is known of a run while it goes on.
+    """The record of a run in progress.
 
     Attributes:
         store: where it goes.
@@ -136,9 +139,16 @@ class Notes:
         self._started = time.monotonic()
         self._recipe: Recipe | None = None
         self._trained: TrainResult | None = None
+        self._tracking = ""
 
     def planned(self, recipe: Recipe, machine: Settings, strategy: str) -> None:
-        """Note the settings."""
+        """Note the settings.
+
+        Raises:
+            SettingsError: the library of the tracker that they name is missing.
+        """
+        self._tracking = machine.tracking
+        require_tracker(machine.tracking)
         self._update(
             settings={"recipe": plain(recipe), "machine": _machine(machine)},
             overridden=overridden(recipe),
@@ -210,8 +220,14 @@ class Notes:
             self._update(error=type(error).__name__, cause=one_line(error))
         return self.entry
 
+    def track(self) -> None:
+        """Log the run where the setting ``tracking`` says."""
+        if self._tracking and self._recipe is not None:
+            entry = self.ended(None) if self.dropped else self.entry
+            track(self._tracking, self.store, entry, self._recipe, self._reporter)
+
     def _produced_by(self, result: TrainResult) -> None:
-        """Take what produced a re-used model from its origin; it is not what runs now."""
+        """Take a re-used model's inputs from its origin instead of the current run."""
         origin = read_origin(self.store, result.folder) if result.reused else None
         if origin is None:
             keep_origin(self.store, result.folder, self.entry)

@@ -39,7 +39,7 @@ _EXPLAINED = 0.5
 
 
 class Pace(NamedTuple):
-    """How fast a stage was, and on what.
+    """The speed of a stage, with its machine.
 
     Attributes:
         seconds: for an example, or a record.

@@ -22,7 +22,7 @@ _WORD_STARTS = re.compile(r"(?<=.)(?=[A-Z][a-z]+)|(?<=[a-z])(?=[A-Z])")
 
 
 class Pixels(NamedTuple):
-    """What pixels in 0…255 are normalised by, per channel."""
+    """The constants by which pixels in 0…255 are normalised, per channel."""
 
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
@@ -66,7 +66,7 @@ def _classifier(
     settings: ModelSettings,
     **options: Any,
 ) -> keras.Model:
-    """An application's layers, the mean of each channel, dropout and a dense layer.
+    """Return an application's layers, the mean of each channel, dropout and a dense layer.
 
     Raises:
         SettingsError: images that are too small or have no three channels; a width that the network does not have.
@@ -87,7 +87,7 @@ def _classifier(
 
 
 def named_as_first(network: keras.Model) -> keras.Model:
-    """A copy, without its weights, whose layers are called as in a process that has built nothing before.
+    """Return a copy without weights, whose layers are named as in a process that has built no other model.
 
     Keras numbers the layers that have no name of their own: ``layer_normalization``, ``layer_normalization_1`` …
     """

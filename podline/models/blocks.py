@@ -1,4 +1,4 @@
-"""What the shipped networks are made of: stock Keras layers, with names and with first weights that suit ReLUs."""
+"""The building blocks of the shipped networks: stock Keras layers with names and He initialisation."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ class Blocks:
     Attributes:
         data_format: as in the recipe; maps are (n, height, width, channels), or (n, channels, height, width).
         limit: where ReLUs cut, if they do.
+        activation: ``relu``, or another of Keras's by its name.
     """
 
     data_format: str = "channels_last"
     limit: float | None = None
+    activation: str = "relu"
 
     @property
     def axis(self) -> int:
@@ -34,7 +36,7 @@ class Blocks:
     def convolution(
         self, maps: keras.KerasTensor, name: str, filters: int, *, kernel: int = 3, stride: int = 1, bias: bool = False
     ) -> keras.KerasTensor:
-        """A square convolution; a batch norm that follows would take a bias away again."""
+        """Apply a square convolution; a batch norm after it makes a bias useless."""
         he_normal: Any = keras.initializers.HeNormal()
         return keras.layers.Conv2D(
             filters,
@@ -48,7 +50,7 @@ class Blocks:
         )(maps)
 
     def depthwise(self, maps: keras.KerasTensor, name: str, *, stride: int) -> keras.KerasTensor:
-        """A 3 × 3 convolution of each channel by itself."""
+        """Apply a 3 × 3 convolution to each channel separately."""
         kernel = 3
         # He's rule by hand: Keras would take all channels for inputs of each filter.
         he_normal: Any = keras.initializers.RandomNormal(stddev=math.sqrt(2) / kernel)
@@ -67,13 +69,16 @@ class Blocks:
         return keras.layers.BatchNormalization(axis=self.axis, momentum=0.9, name=name)(maps)
 
     def normed(self, maps: keras.KerasTensor, name: str) -> keras.KerasTensor:
-        """A batch norm and a ReLU."""
-        return keras.layers.ReLU(self.limit, name=f"{name}_relu")(self.norm(maps, f"{name}_norm"))
+        """Apply a batch norm and the activation."""
+        normed = self.norm(maps, f"{name}_norm")
+        if self.activation == "relu":
+            return keras.layers.ReLU(self.limit, name=f"{name}_relu")(normed)
+        return keras.layers.Activation(self.activation, name=f"{name}_{self.activation}")(normed)
 
     def convolved(
         self, maps: keras.KerasTensor, name: str, filters: int, *, kernel: int = 3, stride: int = 1
     ) -> keras.KerasTensor:
-        """A convolution, a batch norm and a ReLU."""
+        """Apply a convolution, a batch norm and the activation."""
         return self.normed(self.convolution(maps, f"{name}_conv", filters, kernel=kernel, stride=stride), name)
 
 

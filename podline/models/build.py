@@ -46,7 +46,7 @@ def build_model(
     seed: int = 0,
     precision: Precision = "float32",
 ) -> keras.Model:
-    """The model of a recipe, with fresh weights.
+    """Return the model of a recipe, with fresh weights.
 
     Args:
         settings: which kind, how wide, how deep, what is regularised.
@@ -104,7 +104,7 @@ def trainable_model(
     l2_layers: tuple[str, ...] = (),
     precision: Precision = "float32",
 ) -> keras.Model:
-    """A functional model as it is trained; its own weights are not used.
+    """Return a trainable copy of a functional model; the model's own weights are not used.
 
     In front of it come uint8 images and their normalisation. Batch norm and dropout become those of
     :mod:`podline.models.batch_layers`.
@@ -136,7 +136,7 @@ def trainable_model(
 
 
 def untrained(model: keras.Model, seed: int) -> keras.Model:
-    """A model of :func:`trainable_model` with the weights that it began with."""
+    """Return a model of :func:`trainable_model` with its initial weights."""
     return _trainable(model, model.name, seed, lambda image: image)
 
 
@@ -162,7 +162,7 @@ def _trainable(
 
 
 def exportable(model: keras.Model) -> keras.Model:
-    """The same model with stock Keras layers in float32, so that plain Keras opens its ``.keras`` file and its JSON.
+    """Return the model with stock Keras layers in float32, so that plain Keras opens its ``.keras`` file and its JSON.
 
     Returns:
         A copy with copies of the weights; it computes the same up to float32 rounding.
@@ -171,7 +171,7 @@ def exportable(model: keras.Model) -> keras.Model:
 
 
 def in_float32(model: keras.Model) -> keras.Model:
-    """The same model, with all layers in float32: itself, or a copy with copies of the weights."""
+    """Return the model with all layers in float32: itself, or a copy with copies of the weights."""
     if all(layer.dtype_policy.name not in _TO_FLOAT32 for layer in model.layers):
         return model
     return _copied(model, _exchanging({}, _TO_FLOAT32))
@@ -231,7 +231,7 @@ def _graph(network: keras.Model) -> Any:
 
 
 def _shapes(network: keras.Model, side: str) -> list[Any]:
-    """The shapes of a functional model's inputs or outputs; what it is, of anything else."""
+    """Return the shapes of a functional model's inputs or outputs; of anything else its type."""
     tensors = getattr(network, side, None) if isinstance(network, keras.Model) else None
     return [f"a {type(network).__name__}"] if tensors is None else [tuple(tensor.shape) for tensor in tensors]
 
@@ -254,7 +254,7 @@ def _normalised(image: keras.KerasTensor, mean: Sequence[float], std: Sequence[f
 
 
 def _computed(network: keras.Model, image: keras.KerasTensor, dtype: str) -> Any:
-    """What a functional model's layers, copied and Podline's own in place of stock ones, make of an image."""
+    """Apply a functional model's copied layers, with Podline's own in place of stock ones, to an image."""
     made: dict[int, Any] = {}
     last = max((place for place, layer in enumerate(network.layers) if _kernels(layer)), default=0)
     exact = {id(layer) for layer in network.layers[last:]}
@@ -279,7 +279,7 @@ def _cloned(model: keras.Model, exchange: Exchange) -> keras.Model:
 def _exchanging(
     classes: dict[Any, Any], policies: dict[str, str]
 ) -> Callable[[keras.layers.Layer], keras.layers.Layer]:
-    """Copies a layer, without its weights, as one of another class and of another policy, if there is one for it."""
+    """Copy a layer, without its weights, as another class and policy, if there is one for it."""
 
     def exchange(layer: keras.layers.Layer) -> Any:
         _require_loadable(type(layer), layer.name)
@@ -351,7 +351,7 @@ def _require_shared_state(model: keras.Model) -> None:
 
 
 def _seed(model: keras.Model, seed: int) -> None:
-    """Gives each variable, which has no values yet, what it draws them from."""
+    """Seed the initializer of each variable that has no values yet."""
     for layer in model.layers:
         states = [variable for variable in layer.variables if variable.name == _SEED_STATE]
         for number, state in enumerate(states):
@@ -368,7 +368,7 @@ def _begin(seed: int) -> Callable[..., Any]:
 
 
 def _drawing(variable: Any, seed: int) -> Callable[..., Any]:
-    """A variable's initializer with a seed.
+    """Return a variable's initializer with a seed.
 
     Raises:
         SettingsError: it takes none, and draws other numbers each time.

@@ -62,12 +62,12 @@ def calls_of(model: keras.Model) -> Iterator[Call]:
 
 
 def stock(layer: layers.Layer) -> type[layers.Layer]:
-    """A layer's class in Keras."""
+    """Return a layer's class in Keras."""
     return STOCK.get(type(layer), type(layer))
 
 
 def total(amounts: list[int | None]) -> int | None:
-    """The sum; None, unknown, if one of them is."""
+    """Return the sum; None, unknown, if one of the terms is."""
     known = [amount for amount in amounts if amount is not None]
     return sum(known) if len(known) == len(amounts) else None
 
@@ -89,12 +89,12 @@ def multiply_adds(call: Call) -> int | None:
 
 
 def _per_output(call: Call) -> int:
-    """A kernel (…, inputs, outputs) at each place of the output; each place of a kernel serves one input channel."""
+    """Count a kernel (…, inputs, outputs) at each place of the output; each place of it serves one input channel."""
     return call.values_out * math.prod(call.layer.kernel.shape[:-1])
 
 
 def _per_input(call: Call) -> int:
-    """A transposed convolution's kernel (…, outputs, inputs) at each place of the input."""
+    """Count a transposed convolution's kernel (…, outputs, inputs) at each place of the input."""
     return call.values_in * math.prod(call.layer.kernel.shape[:-1])
 
 

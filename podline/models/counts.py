@@ -1,4 +1,4 @@
-"""What a model is made of and costs, counted from the built Keras model."""
+"""A model's layers and cost, counted from the built Keras model."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CIFAR100_IMAGE, CIFAR100_CLASSES = (32, 32, 3), 100
 
 
 def describe(settings: ModelSettings, image_shape: tuple[int, int, int], classes: int) -> ModelDescription:
-    """What the model of these settings is made of and costs; builds it.
+    """Build the model of these settings; return its layers and cost.
 
     Raises:
         SettingsError: see :func:`podline.models.build.build_model`.
@@ -59,7 +59,7 @@ def forward_multiply_adds(model: keras.Model) -> int:
 
 
 def _row(calls: list[Call]) -> LayerDescription:
-    """A layer by its calls; an operation of ``keras.ops`` has no weights."""
+    """Return a layer's row from its calls; an operation of ``keras.ops`` has no weights."""
     layer = calls[0].layer
     is_layer = isinstance(layer, layers.Layer)
     parameters = _values(layer.weights) if is_layer else 0

@@ -1,4 +1,4 @@
-"""What the model of a trained run is made of and costs, as its training wrote it."""
+"""The description of a trained run's model: layers and cost."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from podline.store.contract import Store
 
 
 def describe_run(store: Store, training: TrainSpec, manifest: Manifest) -> ModelDescription:
-    """The description of a run's model.
+    """Return the description of a run's model.
 
     Runs of earlier versions have none: their model is built again and counted, which imports TensorFlow.
 

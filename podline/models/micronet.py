@@ -33,7 +33,7 @@ _FREE: tuple[type[layers.Layer], ...] = (
 
 
 def micronet_score(model: keras.Model) -> MicroNetScore | None:
-    """The score of the MicroNet challenge, by its rules for 32-bit models; None where a layer is unknown to them.
+    """Return the score by the MicroNet challenge's rules for 32-bit models; None where a layer is unknown to them.
 
     Counted, as the organisers' own script does (google-research/micronet_challenge/counting.py):
 
@@ -95,7 +95,7 @@ def _operations(call: Call) -> int | None:
 
 
 def _products(call: Call) -> int | None:
-    """A sum of n products saves an addition, which a bias takes back."""
+    """Count a sum of n products: one addition less than n, which a bias needs again."""
     products, activation = multiply_adds(call), _activation(call)
     if products is None or activation is None:
         return None

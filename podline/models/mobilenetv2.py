@@ -32,7 +32,7 @@ RELU_LIMIT = 6.0
 
 
 def mobilenetv2(image_shape: tuple[int, int, int], classes: int, settings: ModelSettings) -> keras.Model:
-    """A stem, 17 bottlenecks, a head that grows with a width above 1 only (section 6.1), a classifier."""
+    """Return a stem, 17 bottlenecks, a head that grows only with a width above 1 (section 6.1), a classifier."""
     make = Blocks(settings.data_format, RELU_LIMIT)
     image, maps = make.begin(image_shape)
     maps = backbone(make, maps, settings.width, min(image_shape[:2]))
@@ -42,7 +42,7 @@ def mobilenetv2(image_shape: tuple[int, int, int], classes: int, settings: Model
 
 
 def backbone(make: Blocks, maps: keras.KerasTensor, width: float, side: int) -> keras.KerasTensor:
-    """The last bottleneck's maps."""
+    """Return the last bottleneck's maps."""
     strides = iter(_strides(side))
     channels = make_divisible(STEM_CHANNELS * width)
     maps = make.convolved(maps, "stem", channels, stride=next(strides))
@@ -58,7 +58,7 @@ def backbone(make: Blocks, maps: keras.KerasTensor, width: float, side: int) -> 
 
 
 def _strides(side: int) -> list[int]:
-    """The strides of the five layers that halve a 224-pixel image, for an image with this shorter side."""
+    """Return the strides of the five layers that halve a 224-pixel image, for an image with this shorter side."""
     halvings = HALVINGS
     while halvings and math.ceil(side / 2**halvings) < SMALLEST_MAP:
         halvings -= 1

@@ -15,7 +15,7 @@ from podline.store.contract import Store
 
 
 def network_of(store: Store, folder: str) -> keras.Model:
-    """A run's model of Keras's own layers, with any weights.
+    """Return a run's model of Keras's own layers, with any weights.
 
     Raises:
         StoreError: the architecture cannot be read.
@@ -35,7 +35,7 @@ def network_of(store: Store, folder: str) -> keras.Model:
 
 
 def untrained_model(store: Store, folder: str, seed: int) -> keras.Model:
-    """A run's model with the weights that its training began with.
+    """Return a run's model with its initial weights.
 
     Raises:
         StoreError: see :func:`network_of`.

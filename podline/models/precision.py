@@ -30,7 +30,7 @@ def policy(precision: Precision) -> str:
 
 
 def _emulated_by() -> str:
-    """The first device here that has no bfloat16 of its own, and why; empty if all have."""
+    """Return the first device without native bfloat16, and the reason; empty if all have it."""
     if tf.config.list_logical_devices("TPU"):
         return ""
     for device in tf.config.list_physical_devices("GPU"):
@@ -43,6 +43,6 @@ def _emulated_by() -> str:
 
 
 def cpu_flags(file: Path = Path("/proc/cpuinfo")) -> set[str]:
-    """What this machine's processor has, by Linux's names; nothing where that is not told."""
+    """Return the CPU's feature flags, by Linux's names; empty where the system does not list them."""
     lines = file.read_text(errors="replace").splitlines() if file.is_file() else []
     return next((set(line.partition(":")[2].split()) for line in lines if line.startswith("flags")), set())

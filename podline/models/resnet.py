@@ -1,8 +1,8 @@
 """A small residual network that trains in minutes on two CPU cores.
 
-The shape of Jordan, K.: "94% on CIFAR-10 in 3.29 Seconds on a Single A100 GPU", 2024 (airbench), made narrower and with
-ReLU: a stage is a convolution, a max pool that halves the resolution, and residual blocks; the classifier reads the
-largest value of each channel, and its logits are scaled down, which slows the classifier's learning.
+The shape of Jordan, K.: "94% on CIFAR-10 in 3.29 Seconds on a Single A100 GPU", 2024 (airbench), made narrower: a stage
+is a convolution, a max pool that halves the resolution, and residual blocks; the classifier reads the largest value of
+each channel, and its logits are scaled down, which slows the classifier's learning.
 
 Only one convolution and a narrow stem see the full resolution: on a CPU the small, wide layers are the ones that run
 near its peak. On 8,068 CIFAR-10 images a basic-block ResNet with as many parameters took 20 % more time an epoch and
@@ -23,8 +23,8 @@ LOGIT_SCALE = 0.125
 
 
 def resnet(image_shape: tuple[int, int, int], classes: int, settings: ModelSettings) -> keras.Model:
-    """A stem at full resolution, stages that halve it, a classifier on each channel's largest value."""
-    make = Blocks(settings.data_format)
+    """Return a stem at full resolution, stages that halve it, a classifier on each channel's maximum."""
+    make = Blocks(settings.data_format, activation=settings.activation)
     image, maps = make.begin(image_shape)
     maps = make.convolved(maps, "stem", make_divisible(STEM_CHANNELS * settings.width))
     for stage, base in enumerate(STAGE_CHANNELS, start=1):

@@ -120,7 +120,7 @@ def _refused(file: object, path: str, what: str) -> ArtifactError:
 
 
 def _of_keras2(h5: Any) -> Named:
-    """A group for each layer, whose attribute ``weight_names`` has the names of its variables in their order."""
+    """Read Keras 2's layout: a group for each layer; its attribute ``weight_names`` lists its variables in order."""
     for layer in map(_text, h5.attrs["layer_names"]):
         for name in map(_text, h5[layer].attrs["weight_names"]):
             path = name.removesuffix(":0")
@@ -128,7 +128,7 @@ def _of_keras2(h5: Any) -> Named:
 
 
 def _of_keras3(objects: dict[str, Any], file: object) -> Named:
-    """A group ``vars`` for each layer, with the layer's name as an attribute and its variables by number."""
+    """Read Keras 3's layout: a group ``vars`` for each layer, with its name as an attribute and numbered variables."""
     groups: dict[str, Any] = {
         path.removesuffix("/vars"): found
         for path, found in objects.items()
@@ -150,7 +150,7 @@ def _of_keras3(objects: dict[str, Any], file: object) -> Named:
 
 
 def _of_saved_model(folder: Path) -> Named:
-    """The checkpoint of a SavedModel, whose graph of objects has the variables' full names."""
+    """Read a SavedModel's checkpoint, whose graph of objects has the variables' full names."""
     import tensorflow as tf  # noqa: PLC0415 (no other format needs it)
     from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectGraph  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""What models answer for the examples of a split: the contract of each kind of task."""
+"""The contract by which a kind of task gives models' answers for the examples of a split."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ Answers = list[npt.NDArray[np.float32]]
 
 
 def checked_exports(store: Store, folder: str, model: keras.Model, images: Images, *, lite: bool) -> list[ExportedFile]:
-    """Publishes the forms that are not there yet, and asks each of them.
+    """Publish the missing export formats, and check the answers of each.
 
     Args:
         store: the store.
@@ -75,7 +75,7 @@ def checked_exports(store: Store, folder: str, model: keras.Model, images: Image
 
 
 def milliseconds(model: keras.Model, images: Images) -> float:
-    """What one image takes on this machine's CPU: the median of some, after the first."""
+    """Return the CPU time of one image on this machine: the median of several, after the first."""
     with tf.device("CPU:0"):
         answer = tf.function(lambda batch: model(batch, training=False), autograph=False)
         answer(images[:1])
@@ -113,7 +113,7 @@ def _saved_model(store: Store, name: str, model: keras.Model) -> Callable[[Image
 
 
 def _export(model: keras.Model, folder: Path) -> None:
-    """A SavedModel with the signature ``serve``: uint8 images in, any number of them; what the model answers, out."""
+    """Export a SavedModel with the signature ``serve``: any number of uint8 images in, the model's outputs out."""
     archive: Any = keras.export.ExportArchive()
     archive.track(model)
     shape = tuple(model.input_shape[1:])
@@ -131,7 +131,7 @@ def _lite(store: Store, name: str, model: keras.Model) -> Callable[[Images], Ans
 
 
 def lite_file(store: Store, model: keras.Model, calibrating: Images | None = None) -> bytes:
-    """A TensorFlow Lite file of a model: uint8 images in, float32 out.
+    """Return a TensorFlow Lite file of a model: uint8 images in, float32 out.
 
     Args:
         store: has room for temporary files.
@@ -151,7 +151,7 @@ def lite_file(store: Store, model: keras.Model, calibrating: Images | None = Non
 
 
 def lite_model(data: bytes) -> Callable[[Images], Answers]:
-    """A TensorFlow Lite file as a function of images."""
+    """Return a TensorFlow Lite file as a function of images."""
     with _no_word_of_litert():
         interpreter = tf.lite.Interpreter(model_content=data)
     serve = interpreter.get_signature_runner("serve")
@@ -167,20 +167,20 @@ def _no_word_of_litert() -> Iterator[None]:
 
 
 def in_batches(answer: Callable[[Images], Answers], images: Images) -> Answers:
-    """A few images at a time: a pose network's answers for many are large."""
+    """Call a function on a few images at a time: a pose network's outputs for many images are large."""
     parts = [answer(images[start : start + _BATCH]) for start in range(0, len(images), _BATCH)]
     return [np.concatenate([part[place] for part in parts]) for place in range(len(parts[0]))]
 
 
 def flat(answer: Any) -> Answers:
-    """A classifier's one answer; a pose network's, one a stage, in the order of their names."""
+    """Flatten a classifier's one output, or a pose network's outputs of all stages, in the order of their names."""
     if isinstance(answer, Mapping):
         return [np.asarray(answer[name]) for name in sorted(answer)]
     return [np.asarray(each) for each in keras.tree.flatten(answer)]
 
 
 def largest(expected: Answers, found: Answers) -> float:
-    """The largest difference between two answers.
+    """Return the largest difference between two outputs.
 
     Raises:
         ValueError: they have different shapes.

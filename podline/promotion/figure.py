@@ -87,7 +87,7 @@ class Figure:
         return self.change - float(self.noise.room(self.change, self.sampled, rate))
 
     def beyond(self, rate: float) -> float:
-        """Return how large a change must be that equally good models show with a probability of ``rate``."""
+        """Return the change that equally good models exceed with a probability of ``rate``."""
         return float(self.noise.beyond(self.sampled, rate))
 
     def allowed(self, figures: int, rate: float) -> float:

@@ -11,7 +11,7 @@ from podline.store.opening import open_store
 
 
 def find(spec: PromoteSpec, reporter: Reporter) -> PromoteResult | None:
-    """An earlier decision about the same model by the same rules, if it still stands.
+    """Return an earlier, still valid decision about the same model by the same rules.
 
     A promotion stands, whatever has become of the champion since: what a person rolled back is not promoted again by
     the next night that finds the run done. A refusal stands as long as the champion is the same. What was undecided is

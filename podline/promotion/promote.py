@@ -38,7 +38,7 @@ from podline.training.export import load_model
 
 @dataclass(frozen=True)
 class _Case:
-    """What a decision is about.
+    """The candidate and the champion of a decision.
 
     Attributes:
         spec: what the stage was given.
@@ -63,17 +63,17 @@ class _Case:
 
     @property
     def answers(self) -> Answers:
-        """How answers of models of its kind are read and asked for."""
+        """The module that reads and computes answers of this kind of model."""
         return kind_of(self.evaluation).answers()
 
     @property
     def examples(self) -> JudgedSplit:
-        """What the candidate was judged on."""
+        """The evaluation of the candidate."""
         return JudgedSplit(self.store, self.spec.dataset_folder, self.manifest, self.spec.split, self.reporter)
 
 
 def promote(spec: PromoteSpec, reporter: Reporter) -> PromoteResult:
-    """Holds a model against the champion of its recipe and, if it is shown not to be worse, makes it the champion.
+    """Compare a model with its recipe's champion; make it the champion if it is shown not to be worse.
 
     It writes, in ``runs/<run>``: ``promotion.json``, and the forms of the model that are handed on
     (:mod:`podline.promotion.exports`); the change itself is one entry in the champion's history
@@ -93,7 +93,7 @@ def promote(spec: PromoteSpec, reporter: Reporter) -> PromoteResult:
     store = case.store
     model: Any = load_model(store, spec.folder, spec.weights_sha256)
     images = _some_images(case)
-    reporter.log(f"asking each form of the model about {len(images)} test images")
+    reporter.log(f"checking each export of the model on {len(images)} test images")
     exports = checked_exports(store, spec.folder, model, images, lite=spec.rules.tflite)
     entries = champions.history(store, spec.recipe)
     before, crowned = _against(entries, spec)
@@ -186,7 +186,7 @@ def _some_images(case: _Case) -> Any:
 
 
 def _against(entries: list[Crowned], spec: PromoteSpec) -> tuple[Crowned | None, Crowned | None]:
-    """The champion to beat, and the entry by which the model is the champion already, if it is.
+    """Return the champion to beat, and the entry that already makes this model the champion, if any.
 
     A promotion that was killed right after its one change is finished by the next: against the champion before.
     """

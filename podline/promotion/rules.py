@@ -28,7 +28,7 @@ from podline.recipes.promotion_settings import RULES, PromotionSettings
 
 @rule("size")
 def size(pair: Pair, settings: PromotionSettings) -> Iterator[Check]:
-    """The parameters must not take more bytes."""
+    """Require that the parameters do not take more bytes."""
     before, after = pair.costs
     yield _not_larger("size", "parameters", "bytes", before.bytes, after.bytes, settings.size)
 
@@ -73,7 +73,7 @@ def _said(judge: Rule, pair: Pair, settings: PromotionSettings) -> list[Figure |
 
 
 def detects(checks: Sequence[Check]) -> str:
-    """Return the margins in words: of the metric that counts, and the widest of a class or joint."""
+    """Return the margins in words: that of the main metric, and the widest of a class or joint."""
     main = [check for check in checks if check.rule == "main"]
     parts = [check for check in checks if check.rule in ("class", "joint")]
     said = [_size_text(check.measure, check.margin or 0.0) for check in main]
@@ -84,7 +84,7 @@ def detects(checks: Sequence[Check]) -> str:
 
 
 def _judged(figure: Figure, figures: int, rate: float) -> Check:
-    """Judge a figure, in words."""
+    """Return the test of a figure in words."""
     change, margin, low = figure.change, figure.allowed(figures, rate), figure.low(rate)
     refused = change < -figure.beyond(rate / figures)
     shown = low >= -margin

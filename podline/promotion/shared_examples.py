@@ -29,7 +29,7 @@ _ENOUGH = 0.5
 
 @dataclass(frozen=True)
 class SharedExamples:
-    """What two models trained on different data are compared on; never what either of them was trained on.
+    """The test examples that two models trained on different data share, without any training example.
 
     Attributes:
         before: places in the test split of the reference's data, (n,) …
@@ -45,7 +45,7 @@ class SharedExamples:
 
     @property
     def enough(self) -> bool:
-        """Whether so many examples are shared that the others can be left out."""
+        """Whether enough examples are shared to leave out the others."""
         return len(self.after) >= _ENOUGH * (len(self.after) + len(self.fresh))
 
     @property
@@ -81,7 +81,7 @@ def learned_anew(candidate: TrainSpec, reference: TrainSpec) -> bool:
 def shared_examples(
     store: Store, reference: TrainSpec, candidate: TrainSpec, split: str, reporter: Reporter
 ) -> SharedExamples:
-    """Finds the test examples of two data sets by the digests of their records.
+    """Find the test examples that two data sets share, by the digests of their records.
 
     Args:
         store: the store.
@@ -124,7 +124,7 @@ def _lessons(store: Store, role: str, training: TrainSpec, reporter: Reporter) -
 
 
 def _leaks(candidate: TrainSpec, judged: _Lesson, lesson: _Lesson, split: str) -> Iterator[Check]:
-    """The examples of a test split that a model was trained on, as a refusal; within a data set there are none."""
+    """Return a refusal if a model was trained on examples of a test split; impossible within one data set."""
     tested, learned = judged.census[split]["images"], lesson.census[TRAINING_SPLIT]["images"]
     places = np.flatnonzero(np.isin(tested, learned))
     if judged.data == lesson.data or not len(places):

@@ -1,1 +1,1 @@
-"""Recipes: what to train, with what settings, and the result to expect."""
+"""Recipes: data set, settings, and the result to expect."""

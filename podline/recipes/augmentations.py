@@ -13,7 +13,7 @@ _COLOURS = ("brightness", "contrast", "saturation", "hue")
 
 
 class Augmentation(Frozen):
-    """What chance does to training images.
+    """The settings of random augmentation.
 
     Attributes:
         applied_by: ``module:name`` of a function ``(arrays, ids, settings, seed, epoch, manifest) -> arrays``: the

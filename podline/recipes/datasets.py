@@ -32,7 +32,7 @@ _OWN_NAME = re.compile(r"(?!.*-[0-9a-f]{12}$)[a-z0-9][a-z0-9_-]*")
 
 
 class ConverterSettings(Frozen):
-    """The settings of a conversion that one data set alone has; a base class, and what most have: none.
+    """The base class of settings that only one data set's conversion has; most have none.
 
     A name must be none of :class:`podline.stages.specs.ConvertSpec`'s own: in a spec's JSON they stand side by side.
     """
@@ -48,7 +48,7 @@ class ConverterSettings(Frozen):
         return {}
 
     def converter(self) -> dict[str, int | str]:
-        """What of them a converted data set's bytes depend on: goes into fingerprint and manifest."""
+        """Return the settings that a converted data set's bytes depend on; part of fingerprint and manifest."""
         values = self.model_dump(mode="json")
         return {name: value if type(value) in (int, str) else json.dumps(value) for name, value in values.items()}
 
@@ -101,7 +101,7 @@ class DataSet:
         return self.name.partition(OWN)[0] if self.several else self.name
 
     def code(self, place: str) -> Any:
-        """What one of its names, ``module:name``, stands for.
+        """Return the object that one of its names, ``module:name``, refers to.
 
         Raises:
             SettingsError: it cannot be imported, or is not there.
@@ -132,7 +132,7 @@ DATASETS: Registry[DataSet] = Registry("data set", ENTRY_POINTS, DATA_SETS, Data
 
 
 def names() -> tuple[str, ...]:
-    """The names of all data sets, shipped and installed.
+    """Return the names of all data sets, shipped and installed.
 
     Raises:
         SettingsError: two have one name.
@@ -141,7 +141,7 @@ def names() -> tuple[str, ...]:
 
 
 def find(name: str) -> DataSet:
-    """The data set of a name, which may have one's own after a dot.
+    """Return the data set of a name, which may have the user's own name after a dot.
 
     Raises:
         SettingsError: there is none, or the installed one cannot be loaded.
@@ -163,7 +163,7 @@ def can_be_own(name: str) -> bool:
 
 
 def known(name: str) -> DataSet | None:
-    """The data set of a name; None where its package is gone, or cannot be loaded: what was made of it stays."""
+    """Return the data set of a name; None if its package is gone or cannot be loaded: its conversions stay."""
     try:
         return find(name)
     except SettingsError:
@@ -171,7 +171,7 @@ def known(name: str) -> DataSet | None:
 
 
 def settings_of(name: str, given: Mapping[str, Json]) -> ConverterSettings:
-    """A data set's own settings; as they are where nobody knows it.
+    """Return a data set's own settings; unchanged if the data set is unknown.
 
     Raises:
         SettingsError: one that it does not have, or a value that cannot be.

@@ -24,7 +24,7 @@ class Duration(Frozen):
 
     @property
     def amount(self) -> float:
-        """How many steps, epochs or examples."""
+        """A duration in steps, epochs or examples."""
         return next(float(value) for _, value in self if value is not None)
 
     def scaled(self, factor: float) -> Duration:
@@ -41,7 +41,7 @@ class Duration(Frozen):
         )
 
     def in_steps(self, epochs: Epochs) -> int:
-        """This duration in steps; a part of a step is left out, but a duration above zero has at least one."""
+        """Return this duration in whole steps, rounded down; a duration above zero has at least one."""
         if self.steps is not None:
             return self.steps
         if self.epochs is not None:
@@ -59,7 +59,7 @@ class Part(Duration):
     share: float | None = Field(default=None, ge=0, lt=1)
 
     def of(self, total_steps: int, epochs: Epochs) -> int:
-        """This part of a training of ``total_steps``, in steps."""
+        """Return this part of a training of ``total_steps``, in steps."""
         if self.share is not None:
             return round(self.share * total_steps)
         return self.in_steps(epochs)

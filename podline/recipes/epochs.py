@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class Place(NamedTuple):
-    """Where a step is.
+    """The position of a step in its epoch.
 
     Attributes:
         epoch: the pass over the data that it belongs to, from 0.
@@ -42,7 +42,7 @@ class Epochs:
     """
 
     def __init__(self, count: int, batch_size: int, later: Sequence[tuple[int, int]] = ()) -> None:
-        """The epochs of ``count`` examples.
+        """Set up epochs of ``count`` examples.
 
         Args:
             count: examples in an epoch.
@@ -63,18 +63,18 @@ class Epochs:
         self.steps_per_epoch = self._segments[0].steps_per_epoch
 
     def place(self, step: int) -> Place:
-        """Where a step, counted from 0, is."""
+        """Return the epoch of a step, counted from 0, and the place in that epoch."""
         segment = self._of_step(step)
         epochs, batch = divmod(step - segment.step, segment.steps_per_epoch)
         return Place(segment.epoch + epochs, batch, segment.steps_per_epoch, segment.batch_size)
 
     def epoch_at(self, step: int) -> float:
-        """Passes over the data after this many steps."""
+        """Return the number of passes over the data after this many steps."""
         segment = self._of_step(step)
         return segment.epoch + (step - segment.step) / segment.steps_per_epoch
 
     def step_at(self, epoch: float) -> float:
-        """Steps after this many passes over the data; what is left over of a step is kept."""
+        """Return the step, possibly with a fraction, after this many passes over the data."""
         segment = self._of_epoch(epoch)
         return segment.step + (epoch - segment.epoch) * segment.steps_per_epoch
 

@@ -88,7 +88,7 @@ def of_modules(names: Iterable[str], distribution: Distribution | None = None) -
 
 
 def _of_parts(recipe: Recipe) -> dict[str, str]:
-    """What of a recipe's training is installed → its digest."""
+    """Map the names of the installed parts of a recipe's training to their digests."""
     phases = [phase for _, phase in recipe.by_phase]
     optimizers = {phase.optimizer.kind for phase in phases}
     used = [
@@ -106,7 +106,7 @@ def _of_parts(recipe: Recipe) -> dict[str, str]:
 
 @runtime_checkable
 class _Readable(Protocol):
-    """A loader that gives a file's bytes."""
+    """A loader that returns a file's bytes."""
 
     def get_data(self, path: str) -> bytes:
         """Return them."""
@@ -114,7 +114,7 @@ class _Readable(Protocol):
 
 
 class _Own:
-    """Which modules belong to some: those of their package, beside them, or installed with them."""
+    """Return the modules that belong to some modules: those of their package, beside them, or installed with them."""
 
     def __init__(self, names: Iterable[str], distribution: Distribution | None) -> None:
         self._belongs = {name.partition(".")[0]: True for name in names}
@@ -140,7 +140,7 @@ def _is_ours(name: str) -> bool:
 
 
 def _folder(top: str) -> Path | None:
-    """The folder that a module or a package lies in."""
+    """Return the folder of a module or package."""
     spec = _spec_of(top)
     if spec is None:
         return None
@@ -150,7 +150,7 @@ def _folder(top: str) -> Path | None:
 
 
 def _spec_of(name: str) -> ModuleSpec | None:
-    """Where a module is; no package above it is imported, as importlib.util.find_spec would."""
+    """Return the file of a module without importing packages above it, as importlib.util.find_spec would."""
     top, *inner = name.split(".")
     try:
         spec = importlib.util.find_spec(top)
@@ -164,7 +164,7 @@ def _spec_of(name: str) -> ModuleSpec | None:
 
 
 def _read(spec: ModuleSpec) -> tuple[str, list[str]]:
-    """The digest of one module, and the names that it imports."""
+    """Return the digest of one module, and the names that it imports."""
     if not spec.has_location or not isinstance(spec.loader, _Readable):  # a folder without __init__.py
         return "", []
     data = spec.loader.get_data(str(spec.origin))
@@ -187,7 +187,7 @@ def _imports(tree: ast.Module, package: str) -> Iterator[str]:
 
 
 def _outline(node: object) -> Json:
-    """A syntax tree as JSON. Empty fields are left out: a later Python adds some."""
+    """Return a syntax tree as JSON, without empty fields, since a later Python adds some."""
     if isinstance(node, list):
         return [_outline(each) for each in cast("list[object]", node)]
     if not isinstance(node, ast.AST):

@@ -1,4 +1,4 @@
-"""What is found by name: what Podline ships, and what installed packages add.
+"""Parts by name: those that Podline ships, and those that installed packages add.
 
 A package adds one by an entry point, a function; docs/how-to/parts.md has an example of each. Their names are known
 without importing any of them.
@@ -22,11 +22,11 @@ Part: TypeAlias = Callable[..., Any]
 
 
 class PartSettings(Protocol):
-    """What a recipe says of such a part."""
+    """A recipe's choice of such a part."""
 
     @property
     def kind(self) -> str:
-        """Its name."""
+        """The name of the part."""
         ...
 
     @property

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from podline.frozen import Frozen, Json
+from podline.recipes.durations import Duration
 
 MAY_CHANGE = (
     "augmentation",
@@ -25,11 +27,37 @@ class PhaseSettings(Frozen):
 
     Attributes:
         from_epoch: counted from the beginning of the run; the recipe itself is from epoch 0 on.
+        from_share: in place of from_epoch, the share of the run's epochs after which it begins, rounded down to whole
+            epochs. It moves with the length of the run.
         changes: dotted path → value, as ``{"batch_size": 256, "schedule.learning_rate": 0.01}``.
     """
 
-    from_epoch: int = Field(ge=1)
+    from_epoch: int | None = Field(default=None, ge=1, exclude_if=lambda value: value is None)
+    from_share: float | None = Field(default=None, gt=0, lt=1, exclude_if=lambda value: value is None)
     changes: dict[str, Json] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _one_beginning(self) -> PhaseSettings:
+        if (self.from_epoch is None) == (self.from_share is None):
+            raise ValueError(
+                f"got from_epoch={self.from_epoch} and from_share={self.from_share}, expected exactly one of them"
+            )
+        return self
+
+    def begins(self, duration: Duration) -> int:
+        """Return the epoch at which it begins; 0 where its share of a short run is less than an epoch.
+
+        Raises:
+            ValueError: a share of a run whose length is not given in epochs.
+        """
+        if self.from_epoch is not None:
+            return self.from_epoch
+        if duration.epochs is None or self.from_share is None:
+            raise ValueError(
+                f"phases: got from_share={self.from_share} for a run of {duration}, expected a length in epochs; "
+                "give --epochs, or from_epoch in place of from_share"
+            )
+        return math.floor(self.from_share * duration.epochs + 1e-9)
 
 
 def require_changeable(phases: Iterable[PhaseSettings], of_kind: tuple[str, ...]) -> None:

@@ -1,4 +1,4 @@
-"""Settings of promotion: the error budget, margins, and what seeds are assumed to do."""
+"""Settings of promotion: the error budget, the margins, the assumed spread between seeds."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ RECIPES: Registry[Recipe] = Registry("recipe", ENTRY_POINTS, shipped.RECIPES, Re
 
 
 def names() -> tuple[str, ...]:
-    """The names of all recipes: shipped, installed, and of the files that the setting ``recipes`` names.
+    """Return the names of all recipes: shipped, installed, and of the files that the setting ``recipes`` names.
 
     Raises:
         SettingsError: two have one name, or a file holds no recipe.
@@ -50,7 +50,7 @@ def has(name: str) -> bool:
 
 
 def get(name: str) -> Recipe:
-    """The recipe of a name, or in a file.
+    """Return the recipe of a name, or in a file.
 
     Args:
         name: one of :func:`names`, of a recipe for data of one's own with their name after a dot, as images.flowers,
@@ -73,7 +73,7 @@ def get(name: str) -> Recipe:
 
 
 def named(recipe: Recipe, own: str) -> Recipe:
-    """A recipe for one of several data sets: both have its name after a dot.
+    """Return a recipe for one of several data sets: both have its name after a dot.
 
     Raises:
         SettingsError: the recipe's data set has its name already, is the only one of its kind, or the name cannot be.
@@ -90,7 +90,7 @@ def named(recipe: Recipe, own: str) -> Recipe:
 
 
 def for_data(recipe: Recipe, own: str | None, source: str) -> Recipe:
-    """A recipe for the data of a source.
+    """Return a recipe for the data of a source.
 
     Args:
         recipe: any; a shipped one for data of one's own is named.
@@ -109,14 +109,14 @@ def for_data(recipe: Recipe, own: str | None, source: str) -> Recipe:
 
 
 def _name_in(source: str) -> str:
-    """What the folder of a source is called, as part of a name: of a file it is the folder that it lies in."""
+    """Return the name of a source's folder, as part of a data set's name; for a file, its folder's name."""
     place = PurePosixPath(source.rstrip("/"))
     folder = place.parent if place.suffix and not Path(source).is_dir() else place
     return re.sub(r"[^a-z0-9_]+", "-", folder.name.lower()).strip("-_")[:_LONGEST_NAME].rstrip("-_")
 
 
 def _base(name: str, sources: Mapping[str, Callable[[], Recipe]]) -> Recipe | None:
-    """The recipe that a name with one's own after a dot begins with."""
+    """Return the recipe before the dot of a name with the user's own name after it."""
     base, _, own = name.partition(datasets.OWN)
     if not datasets.can_be_own(own) or base not in sources:
         return None
@@ -140,7 +140,7 @@ def _require_new(name: str, found: Collection[str], source: str) -> None:
 
 
 def _of_file(file: Path) -> Recipe:
-    """The recipe that a Python file holds as RECIPE.
+    """Return the recipe that a Python file holds as RECIPE.
 
     Raises:
         SettingsError: there is no such file, it cannot be run, it holds no recipe, or one with a shipped one's name.
@@ -160,10 +160,10 @@ def _of_file(file: Path) -> Recipe:
 
 @functools.cache
 def _module_of(file: Path, _changed: int) -> ModuleType:
-    """A file as a module; run once, and again when it was changed."""
+    """Import a file as a module; run it once, and again after a change."""
     spec = importlib.util.spec_from_file_location(f"podline_recipe_{file.stem}", file)
     if spec is None or spec.loader is None:
-        raise SettingsError(f"recipe file {file} is no Python file")
+        raise SettingsError(f"recipe file {file} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
@@ -173,7 +173,7 @@ def _module_of(file: Path, _changed: int) -> ModuleType:
 
 
 def override(recipe: Recipe, changes: Mapping[str, Json]) -> Recipe:
-    """A recipe with some values changed.
+    """Return a recipe with some values changed.
 
     Args:
         recipe: where to start from.
@@ -218,7 +218,7 @@ def override(recipe: Recipe, changes: Mapping[str, Json]) -> Recipe:
 
 
 def _without_given(fit: FitSettings, changes: Mapping[str, Json]) -> FitSettings:
-    """What is still chosen by the number of images where some values are given."""
+    """Remove from the values chosen by the number of images those that the user gave."""
     batch = "batch_size" in changes
     return FitSettings(
         epoch_steps=1 if batch else fit.epoch_steps,
@@ -258,6 +258,6 @@ def _paths(model: type[BaseModel], task: type[TaskSettings], prefix: str = "") -
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:
-    """The model that a field holds, be it optional or not."""
+    """Return the model that a field holds, optional or not."""
     choices = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
     return next((choice for choice in choices if isinstance(choice, type) and issubclass(choice, BaseModel)), None)

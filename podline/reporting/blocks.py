@@ -1,4 +1,4 @@
-"""What a report's section is made of: each block has a form on the page and one in Markdown.
+"""The blocks of a report's section: each has a form in HTML and one in Markdown.
 
 A text is shown as it is, whatever it holds: names of classes and files may be anybody's.
 """

@@ -33,7 +33,7 @@ _STAGE_COLOURS = (ACCENT, SECOND, *COLOURS[2:])
 
 
 def verdict(evaluation: AnyEvaluation) -> Svg:
-    """The result with its interval on one axis: guessing, the untrained network, the trained one on both splits."""
+    """Draw the results on one axis: guessing, the untrained network, the trained one on both splits."""
     measure = evaluation.measure
     rows = [
         ("guessing", evaluation.guessing, MUTED),
@@ -152,7 +152,7 @@ _PERCENT = FuncFormatter(lambda value, _: f"{100 * value:.0f} %")
 
 
 def steps_axis(axes: Axes) -> None:
-    """The axis below curves over training steps."""
+    """Draw the axis below curves over training steps."""
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     axes.xaxis.set_major_formatter(THOUSANDS)
     axes.set_xlabel("step")
@@ -160,21 +160,21 @@ def steps_axis(axes: Axes) -> None:
 
 
 def words_on_the_left(axes: Axes) -> None:
-    """The axis beside rows that are named by words: no line, no ticks."""
+    """Draw the axis beside named rows: no line, no ticks."""
     axes.tick_params(axis="y", length=0, labelcolor=INK)
     axes.grid(visible=False, axis="y")
     axes.spines["left"].set_visible(False)
 
 
 def percent_axis(axes: Axes, which: str, most: int = 6) -> None:
-    """An axis of shares, ``x`` or ``y``, with so many ticks at most."""
+    """Draw an axis of shares, ``x`` or ``y``, with a limit of ticks."""
     axis = axes.xaxis if which == "x" else axes.yaxis
     axis.set_major_locator(MaxNLocator(most, steps=[1, 2, 5, 10]))
     axis.set_major_formatter(_PERCENT)
 
 
 def _evaluations(axes: Axes, lines: Sequence[EvaluationLine], values: Sequence[float], rejected: Set[int]) -> None:
-    """The held-out split's curve and, where it is drawn, a legend that tells the two apart."""
+    """Draw the held-out split's curve and, if it is present, a legend."""
     if lines:
         marker = "o" if len(lines) <= 40 else None
         at = [line.step for line in lines]
@@ -186,13 +186,13 @@ def _evaluations(axes: Axes, lines: Sequence[EvaluationLine], values: Sequence[f
 
 
 def interval(axes: Axes, metric: Metric, place: float, colour: str) -> None:
-    """A dot with its interval as a bar through it."""
+    """Draw a dot with its interval as a bar through it."""
     axes.plot([metric.low, metric.high], [place, place], color=colour, linewidth=2.2, alpha=0.55)
     axes.plot([metric.value], [place], color=colour, marker="o", markersize=5.5)
 
 
 def stages(seconds: Sequence[tuple[str, float]]) -> Svg:
-    """What each stage took, as bars."""
+    """Draw the duration of each stage as bars."""
     alt = "Time of each stage: " + ", ".join(f"{stage} {figures.duration(took)}" for stage, took in seconds) + "."
     with chart("stages", alt, height=0.4 + 0.27 * len(seconds)) as drawing:
         (axes,) = drawing.axes()
@@ -217,7 +217,7 @@ class Night(NamedTuple):
 
 
 def nights(earlier: Sequence[Night], this: Night, measure: str, champion: Metric | None) -> Svg:
-    """The metric that counts, with its interval, of the nights before and of this one; a line is the champion's.
+    """Draw the main metric with its interval over recent nights; a line marks the champion's.
 
     Args:
         earlier: the nights before, the oldest first.

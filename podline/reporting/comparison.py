@@ -6,6 +6,7 @@ metric that counts is tested on these examples; where not, that is said, and the
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Sequence
 from functools import partial
 
@@ -23,6 +24,8 @@ from podline.measures import measure_named, shown
 from podline.reporting.pairs import Judged, MovedPart, moved_parts, paired
 from podline.reporting.seed_spread import SeedSpread, recent, spread_among
 from podline.store.contract import Store
+
+_CELL = 44  # characters of a cell, so that rows of two runs fit a terminal
 
 
 class AgainstFirst(Frozen):
@@ -82,20 +85,24 @@ def compare(store: Store, entries: Sequence[Entry]) -> RunsComparison:
 
 
 def lines(comparison: RunsComparison) -> list[str]:
-    """A comparison as lines of text."""
-    told = []
+    """Return a comparison as lines of text; a long cause of failure is cut off."""
+    parts = []
     for area in AREAS:
         rows = [row for row in comparison.differences if row.area == area]
         if rows:
-            told += [area, *(f"  {row.name}: {' → '.join(row.values)}" for row in rows), ""]
-    if not told:
-        told = ["settings, data, code and environment are the same", ""]
+            parts += [area, *(f"  {row.name}: {' → '.join(row.values)}" for row in rows), ""]
+    if not parts:
+        parts = ["settings, data, code and environment are the same", ""]
     width = max(map(len, comparison.results), default=0)
-    columns = [max(map(len, column)) for column in zip(*comparison.results.values(), strict=True)]
-    for name, values in comparison.results.items():
+    results = {
+        name: [textwrap.shorten(value, _CELL, placeholder="…") for value in values]
+        for name, values in comparison.results.items()
+    }
+    columns = [max(map(len, column)) for column in zip(*results.values(), strict=True)]
+    for name, values in results.items():
         cells = "  ".join(f"{value:{size}}" for value, size in zip(values, columns, strict=True))
-        told.append(f"{name:{width}}  {cells}".rstrip())
-    return [*told, "", *(verdict.words for verdict in comparison.verdicts)]
+        parts.append(f"{name:{width}}  {cells}".rstrip())
+    return [*parts, "", *(verdict.words for verdict in comparison.verdicts)]
 
 
 def _results(entries: Sequence[Entry]) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -145,7 +152,7 @@ def _verdict(store: Store, first: Entry, entry: Entry) -> AgainstFirst:
 
 
 def in_words(measure: str, difference: Difference) -> str:
-    """A difference in a sentence: ``accuracy is better by 0.3 points [−0.1, +0.7]: could be noise (p = 0.14, …)``."""
+    """Describe a difference: ``accuracy is better by 0.3 points [−0.1, +0.7]: could be noise (p = 0.14, …)``."""
     way = "is better by" if difference.value > 0 else "is worse by"
     by = change_text(measure, abs(difference.value)).removeprefix("+")
     how = f"{way} {by}" if difference.value else "is the same"
@@ -192,7 +199,7 @@ def _outcome(entry: Entry) -> Outcome:
 
 
 def _judged(store: Store, entry: Entry) -> Judged:
-    """The judgement that an entry tells of, if the run's folder still holds it; it may be another one by now."""
+    """Return the evaluation that an entry refers to, if the run's folder still holds the same one."""
     outcome, folder = _outcome(entry), f"runs/{entry.run}"
     name = f"{folder}/{EVALUATION}"
     if not store.exists(name) or store.sha256(name) != outcome.evaluation_sha256:

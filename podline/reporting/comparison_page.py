@@ -56,7 +56,7 @@ class Curves(NamedTuple):
 
 
 class ComparisonPage(NamedTuple):
-    """Where the page and its chart are: names in the store."""
+    """The paths of the page and its chart in the store."""
 
     html: str
     svg: str
@@ -166,7 +166,7 @@ def _chart(runs: Sequence[Curves]) -> Svg:
 
 
 def _judged_by(runs: Sequence[Curves]) -> JudgedBy:
-    """Return what the evaluations during training are compared by: what all of the runs have."""
+    """Return the measure of the evaluations during training that all runs have."""
     known = [line.accuracy for run in runs for line in (*run.steps, *run.evaluations)]
     return "loss" if any(map(math.isnan, known)) else "error"
 

@@ -46,7 +46,7 @@ Image = npt.NDArray[np.uint8]
 
 
 class Gap(Frozen):
-    """Where two training curves are furthest apart: what was measured, and both values, at the same step."""
+    """The largest gap between two training curves: the quantity, and both values at the same step."""
 
     what: str
     step: int
@@ -94,12 +94,12 @@ class Drop(Frozen):
         return kind_by_measure(self.measure)
 
     def about_pictures(self) -> str:
-        """What the pictures of examples show, in words."""
+        """Describe the pictures of examples."""
         says = self._kind.says
         return f"✓ {says.format(self.against)}, ✗ {says.format(self.run)}{self._kind.lost_hint}"
 
     def headline(self) -> str:
-        """The drop in a sentence."""
+        """Return the drop in one sentence."""
         name = measure_named(self.measure).label
         way = "lower" if self.difference.value < 0 else "higher"
         by = change_text(self.measure, abs(self.difference.value)).removeprefix("+")
@@ -116,11 +116,11 @@ class Drop(Frozen):
         )
 
     def heading(self) -> str:
-        """What is above the pictures of examples, in words."""
+        """Return the heading of the pictures."""
         return self._kind.lost.format(shown=count(len(self.examples)), lost=count(self.lost))
 
     def lines(self) -> list[str]:
-        """All of it in words."""
+        """Return the whole comparison in words."""
         moved = [part for part in self.parts if part.chance != "noise"]
         told = [self.headline()]
         told += [
@@ -136,7 +136,7 @@ class Drop(Frozen):
         return told
 
     def _produced(self) -> list[str]:
-        """What differs, in words."""
+        """Describe the differences in settings, data and code."""
         if self.differences is None:
             return [f"settings, data, code, environment: not compared, as one of the runs has no {ORIGIN}"]
         told = [f"{row.area}: {row.name}: {' → '.join(row.values)}" for row in self.differences]
@@ -158,7 +158,7 @@ class Explained(NamedTuple):
     looked_at: tuple[Image, ...] = ()
 
     def picture_sheet(self) -> Sheet:
-        """The examples that were lost, as one figure."""
+        """Draw the lost examples as one figure."""
         # matplotlib: nothing that a flow should wait for.
         from podline.drawing.picture_sheet import LARGE, SMALL, Block, PictureRow, sheet  # noqa: PLC0415
 
@@ -173,7 +173,7 @@ class Explained(NamedTuple):
 
     @property
     def in_pairs(self) -> bool:
-        """Whether each example has two pictures: one with what the other run finds, one with what this one finds."""
+        """Whether each example has two pictures: one with each run's answer."""
         return any(len(images) > 1 for images in self.pictures)
 
     def _captioned(self, images: Sequence[Image], lost: LostExample) -> Iterator[Picture]:
@@ -188,7 +188,7 @@ class Explained(NamedTuple):
 
 
 class _Run(NamedTuple):
-    """A run's files."""
+    """The files of a run."""
 
     training: TrainSpec
     manifest: Manifest
@@ -196,7 +196,7 @@ class _Run(NamedTuple):
 
 
 def rival_of(store: Store, run: str) -> str:
-    """The run that a run is to be held against: the champion that its model was judged against; empty if none."""
+    """Return the run to compare with: the champion that this run's model was judged against; "" if none."""
     decision = read_promotion(store, f"runs/{run}")
     return decision.against if decision else ""
 
@@ -204,7 +204,7 @@ def rival_of(store: Store, run: str) -> str:
 def explain(
     store: Store, run: str, against: str, pair: Pair | None = None, spread: SeedSpread | None = None
 ) -> Explained:
-    """Holds a run against another, example by example.
+    """Compare two runs on the same test examples.
 
     Args:
         store: the store.
@@ -250,7 +250,7 @@ def _lines(store: Store, training: TrainSpec) -> list[MetricsLine]:
 
 
 def _gaps(before: Sequence[MetricsLine], after: Sequence[MetricsLine]) -> Iterator[Gap]:
-    """For each thing that both curves have at the same steps, where they are furthest apart."""
+    """Return the largest gap between two runs' curves, for each quantity at common steps."""
     was, now = _curves(before), _curves(after)
     found = []
     for what in was.keys() & now.keys():
@@ -280,7 +280,7 @@ def _curves(lines: Sequence[MetricsLine]) -> dict[str, dict[int, float]]:
 
 
 def _differences(store: Store, before: _Run, after: _Run) -> tuple[NamedDifference, ...] | None:
-    """What differs in what produced the two; rules of promotion make no model worse."""
+    """Return the differences in what produced the two, except rules of promotion, which make no model worse."""
     then, now = (read_origin(store, each.training.folder) for each in (before, after))
     if then is None or now is None:
         return None

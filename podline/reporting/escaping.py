@@ -25,7 +25,7 @@ class Markdown(str):
 
 
 def markdown(text: object) -> Markdown:
-    """A text as Markdown that shows it, whatever it holds: names of classes and files may be anybody's.
+    """Escape a text for Markdown: names of classes and files may hold markup.
 
     Only what would be read as Markdown or HTML is changed, so that most texts stay what they are. Addresses are shown,
     and are no links: GitHub's Markdown, which Prefect's UI reads, makes links of bare ones.

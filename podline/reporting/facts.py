@@ -96,7 +96,7 @@ class RunFacts:
 
 
 def gather(store: Store, spec: ReportSpec, reporter: Reporter) -> RunFacts:
-    """Read everything that the report on a run needs; ``reporter`` is told of damage in other runs.
+    """Read everything that the report on a run needs; warn ``reporter`` of damage in other runs.
 
     Raises:
         StoreError: a file of the run or of its data set is not there.

@@ -1,4 +1,4 @@
-"""What a conversion would make of a source of images: in words, as JSON, and as sheets of examples and of pairs."""
+"""The result of converting a source of images: in words, as JSON, and as sheets of examples and of pairs."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from podline.data.images.deciding import in_general
 from podline.data.images.image_table import Image
+from podline.data.images.items import TEST
 from podline.data.images.near import NearPair
 from podline.data.images.opening import ImagesSource
 from podline.data.records import layout_of
@@ -32,6 +33,7 @@ from podline.stages.from_recipe import converter_settings
 from podline.store.contract import Store, explained
 
 # Of a picture's longer side, in pixels.
+_UNTESTED = "no figure covers it; give a column of splits, or a larger conversion.test_share"
 _BOUNDS = (32, 64, 128, 256, 512, 1024, 2048, 4096)
 _EXAMPLES, _CLASSES = 8, 12
 _LOOKED_AT = 20_000  # records for examples
@@ -66,11 +68,13 @@ class Checked:
         }
 
     def lines(self) -> list[str]:
-        """For a person."""
+        """Return the result as lines of text."""
         left_out = Counter(in_general(record.reason) for record in self.source.quarantined)
         first = {in_general(record.reason): record.record for record in reversed(self.source.quarantined)}
         splits = tuple(self.source.sizes)
         written = sum(self.source.sizes.values())
+        classes = self._classes()
+        untested = [printable(name, 24) for name, counts in classes.items() if not counts.get(TEST)]
         return [
             *self.source.words,
             f"read {self.source.read:,} = written {written:,} + quarantined {len(self.source.quarantined):,}",
@@ -78,8 +82,9 @@ class Checked:
             f"{'class':24}" + "".join(f"{split:>10}" for split in splits),
             *(
                 f"{printable(name, 24):24}" + "".join(f"{counts[split]:>10,}" for split in splits)
-                for name, counts in self._classes().items()
+                for name, counts in classes.items()
             ),
+            *([f"no test image of {', '.join(untested[:5])}: {_UNTESTED}"] if untested else []),
             "",
             *(f"longer side {bounds:>12}: {plural(count, 'image')}" for bounds, count in self._sizes().items()),
             "",
@@ -169,7 +174,7 @@ def _picture(pixels: npt.NDArray[np.uint8], image: Image) -> Picture:
 
 
 def _end(text: str | None) -> str:
-    """The last letters: where names differ."""
+    """Return the last letters, where names differ."""
     shown = printable(text or "", 1_000)
     return shown if len(shown) <= _LETTERS else f"…{shown[-_LETTERS:]}"
 
@@ -182,7 +187,7 @@ def _write(figure: Sheet, file: Path) -> None:
 
 
 def check(source: str, recipe: Recipe, store: Store) -> Checked:
-    """Looks at a source as its conversion would.
+    """Check a source as its conversion would read it.
 
     Args:
         source: a folder, a file, or a place in ``gs://``.

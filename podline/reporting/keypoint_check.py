@@ -1,4 +1,4 @@
-"""What a conversion would make of a source of keypoints: in words and as JSON."""
+"""The result of converting a source of keypoints: in words and as JSON."""
 
 from __future__ import annotations
 

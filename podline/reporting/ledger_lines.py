@@ -16,7 +16,7 @@ _WORST = 3
 
 
 def lines_of(store: Store, entry: Entry) -> list[str]:
-    """An entry in lines, each with a word of what it is about.
+    """Return an entry as labelled lines.
 
     Args:
         store: where the names that it holds are.
@@ -75,7 +75,7 @@ def _training(training: Training) -> Iterator[tuple[str, str]]:
 
 
 def code_in_words(code: CodeVersion) -> str:
-    """Which code it is, and whether it is the commit's."""
+    """Return the code's version, and whether it equals the commit's."""
     if not code.commit:
         return f"podline {code.version}, sources {code.sources[:12]}"
     changed = len(code.changes) + code.more_changes
@@ -94,7 +94,7 @@ def _data(data: Data) -> Iterator[tuple[str, str]]:
 
 
 def _started(entry: Entry) -> str:
-    """What began it, in words."""
+    """Return what started the run."""
     schedule = f"the schedule of {entry.schedule}"
     if entry.started == "retry":
         return f"by hand: a retry of a run of {schedule}" if entry.schedule else "by hand: a retry"
@@ -102,7 +102,7 @@ def _started(entry: Entry) -> str:
 
 
 def waiting_in_words(waiting: Waiting) -> str:
-    """For what was waited, and how long for each; empty for no time at all."""
+    """Return the waiting time for each thing waited for; empty if there was none."""
     parts = {
         "to begin": waiting.start,
         "for its turn at the TPU": waiting.turn,

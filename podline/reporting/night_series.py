@@ -32,7 +32,7 @@ more often than not; at this level one in 60 such months has a drop that is none
 
 
 class Change(NamedTuple):
-    """What became of a result since the night before: in words, and what to think of it if anything is to be thought.
+    """The change of a result since the night before: in words, with a verdict.
 
     Attributes:
         text: in words; empty if nothing can be said.
@@ -44,7 +44,7 @@ class Change(NamedTuple):
 
 
 class _Result(NamedTuple):
-    """What is kept of a night's outcome."""
+    """The kept part of a night's outcome."""
 
     ended: float
     model: tuple[str, float]
@@ -82,16 +82,16 @@ class Series:
 
     @property
     def count(self) -> int:
-        """How many nights there are."""
+        """The number of nights."""
         return len(self._waiting)
 
     @property
     def measure(self) -> str:
-        """What its results are figures of; empty if there is none."""
+        """The measure of the results; empty if there is none."""
         return self._measure
 
     def change(self, entry: Entry) -> Change:
-        """What became of a result, of a night or of a retry of one, since the last night of these before it."""
+        """Return the change of a result, of a night or a retry of it, since the night before these."""
         outcome = entry.outcome
         if outcome is None:
             return Change()
@@ -113,7 +113,7 @@ class Series:
         return Change(figures.change_text(outcome.measure, difference.value), word)
 
     def slow(self, entry: Entry) -> str:
-        """Which stages of a run were slower than in the nights of these before it, and why; empty if none was."""
+        """Return the stages that were slower than in earlier nights of the series, with causes; empty if none was."""
         told = []
         for stage, pace in paces_of(entry).items():
             before = [each for night, each in self._paces.get(stage, {}).items() if night != night_of(entry)]
@@ -158,7 +158,7 @@ class Series:
             self._results[night] = result
 
     def charts(self) -> list[NightsChart]:
-        """What can be drawn: a figure of at least two nights."""
+        """Return the figures of at least two nights, as charts."""
         title = measure_named(self._measure).label if self._measure else ""
         times = [seconds for _, seconds in self._waiting.values()]
         total = Waiting(**{kind: sum(getattr(time, kind) for time in times) for kind in Waiting.model_fields})
@@ -182,7 +182,7 @@ class Series:
 
 
 def _model(outcome: Outcome) -> tuple[str, float]:
-    """What a model is known by. On other test data the same weights have another figure, and that is told."""
+    """Return the model's identity: its weights and test data, since a figure depends on both."""
     return outcome.weights_sha256, outcome.main.value
 
 
@@ -191,7 +191,7 @@ def _plain(time: float, value: float) -> Point:
 
 
 def night_of(entry: Entry) -> str:
-    """What all entries of a night have in common: one that crashed and began again may have two."""
+    """Return what all entries of a night share: a night that crashed and restarted may have two."""
     return entry.flow_run or entry.name
 
 
@@ -202,7 +202,7 @@ class AllSeries:
         self._found: dict[tuple[str, str], list[Series]] = {}
 
     def of(self, entry: Entry) -> Series | None:
-        """The series of a night, or of a retry of one; None for what no schedule began, and for unknown settings."""
+        """Return the series of a night or its retry; None if no schedule started it, or its settings are unknown."""
         if not entry.schedule or not entry.settings.get("recipe"):
             return None
         there = self._found.setdefault((entry.recipe, entry.schedule), [])

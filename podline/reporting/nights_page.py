@@ -53,7 +53,7 @@ _MOST_ROUNDS = 5
 
 
 def write_index(store: Store) -> str:
-    """Writes the index into the store's root; returns its name.
+    """Write the index into the store's root; return its name.
 
     Raises:
         StoreError: the ledger cannot be read, or the index cannot be written.
@@ -69,7 +69,7 @@ def write_index(store: Store) -> str:
 
 
 def page_elsewhere(store: Store) -> str:
-    """The same page for a place outside the store: reports are addressed in full.
+    """Return the page for a place outside the store, with absolute links to reports.
 
     Raises:
         StoreError: the ledger cannot be read.
@@ -86,7 +86,7 @@ def _champions(store: Store) -> dict[str, str]:
 
 
 def _base(uri: str) -> str:
-    """What a browser finds the store's root by."""
+    """Return the base address of the store's root for a browser."""
     if uri.startswith(BUCKET_SCHEME):
         # Opens for whoever is logged in to Google Cloud and may read the bucket.
         return f"https://storage.cloud.google.com/{quote(uri.removeprefix(BUCKET_SCHEME))}/"
@@ -94,7 +94,7 @@ def _base(uri: str) -> str:
 
 
 def index_page(where: str, entries: Iterable[Entry], crowned: Mapping[str, str] | None = None, base: str = "") -> str:
-    """The page.
+    """Return the page.
 
     Args:
         where: the store, as a user would write it.
@@ -216,13 +216,13 @@ def _standing(series: Series, crowned: Mapping[str, str]) -> str:
 
 
 def _axis(series: Series, title: str) -> tuple[str, ...]:
-    """What charts with one axis have in common: speeds and records of another recipe are of another size."""
+    """Return the key of charts that share an axis: speeds and record counts of other recipes have another scale."""
     of_result = measure_named(series.measure).label.lower() == title.lower()
     return (title,) if of_result else (title, series.first.recipe)
 
 
 def _settings(entry: Entry) -> str:
-    """What is not as the recipe says; a seed is no difference between nights."""
+    """Return the settings that differ from the recipe's; the seed does not count."""
     return ", ".join(f"{path}={value}" for path, value in entry.overridden.items() if path != "seed")
 
 
@@ -280,7 +280,7 @@ def _verdict(entry: Entry) -> str:
 
 
 def _below(entry: Entry) -> str:
-    """Return by how much a model is below the reference less the margin, in words; empty if it is not."""
+    """Return in words how far a model lies below the reference minus the margin; empty if it does not."""
     floor = entry.promotion.floor if entry.promotion else None
     if floor is None or entry.outcome is None:
         return ""
@@ -295,7 +295,7 @@ def _shortened(cause: str) -> str:
 
 
 def _reused(entry: Entry) -> str:
-    """Which stages were found done. Of a run that did not come to its end it is not known what all of them are."""
+    """Return the stages that were re-used; incomplete for a run that did not finish."""
     found = [name for name, stage in entry.stages.items() if stage.reused]
     everything = found and len(found) == len(entry.stages) and entry.state == "finished"
     return "all" if everything else ", ".join(found)

@@ -86,7 +86,7 @@ def ticks(charts: Iterable[NightsChart]) -> list[float]:
 
 
 def line(chart: NightsChart, axis: Sequence[float]) -> Svg:
-    """A figure over the nights, with its interval as a band.
+    """Draw a figure over the nights, with its interval as a band.
 
     Args:
         chart: with at least one point.
@@ -153,7 +153,7 @@ def thinned(points: Sequence[T]) -> Sequence[T]:
 
 
 def _written(chart: NightsChart, axis: Sequence[float]) -> list[str]:
-    """The ticks, without the zeros behind the point that all of them have, and without empty seconds and minutes."""
+    """Format the ticks, without trailing zeros that all share, and without zero seconds and minutes."""
     texts = [chart.write(tick) for tick in axis]
     if chart.of_time:
         ended = [text.removesuffix(" 0 s").removesuffix(" 0 min") for text in texts]
@@ -174,7 +174,7 @@ def _places(points: Sequence[tuple[float, float]], across: Callable, upward: Cal
 
 
 def spark(name: str, values: Sequence[float]) -> Markup:
-    """A metric of the nights before and of this one, the last point, as a line without axes.
+    """Draw a metric of recent nights as a line without axes; this night is the last point.
 
     Args:
         name: which metric it is.

@@ -1,4 +1,4 @@
-"""A run's report: the HTML page and its Markdown twin, from the same blocks."""
+"""A run's report: the HTML page and its Markdown version, from the same blocks."""
 
 from __future__ import annotations
 

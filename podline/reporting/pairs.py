@@ -43,7 +43,7 @@ class Judged(NamedTuple):
 
 
 def judgement(folder: str, evaluation: AnyEvaluation) -> Judged:
-    """What a folder's evaluation was of."""
+    """Return what a folder's evaluation judged."""
     return Judged(folder, evaluation.measure, evaluation.dataset, evaluation.fingerprint, evaluation.split)
 
 
@@ -59,7 +59,7 @@ class Pair(Protocol):
         ...
 
     def moved(self, names: Sequence[str]) -> Mapping[str, ShareChange]:
-        """How each class or joint moved, by name.
+        """Return the change of each class or joint, by name.
 
         Args:
             names: of all classes, in the order of their labels, or of all joints.
@@ -125,7 +125,7 @@ class LostExample(Frozen):
 
 
 class LostExamples(NamedTuple):
-    """What the second of a pair gets wrong and the first got right.
+    """Return the examples that the first model got right and the second got wrong.
 
     Attributes:
         lost: how many examples, or people.

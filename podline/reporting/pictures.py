@@ -31,7 +31,7 @@ def data_uri(image: npt.NDArray[np.uint8]) -> str:
 
 
 def photo_uri(image: npt.NDArray[np.uint8], most: int = PHOTO) -> str:
-    """A picture as a ``data:`` address, as a JPEG file: photographs would be ten times as large as PNG.
+    """Return a picture as a ``data:`` address, as a JPEG file: photographs would be ten times as large as PNG.
 
     Args:
         image: uint8, (height, width, 3), red, green, blue.

@@ -15,7 +15,7 @@ FILES = {"html": "report.html", "markdown": "report.md", "charts": "report-chart
 
 
 def report(spec: ReportSpec, reporter: Reporter) -> ReportResult:
-    """Writes ``report.html``, ``report.md`` and ``report-charts.md`` into the run's folder.
+    """Write ``report.html``, ``report.md`` and ``report-charts.md`` into the run's folder.
 
     Args:
         spec: which run, which data set, which evaluation.

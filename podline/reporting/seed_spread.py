@@ -1,4 +1,4 @@
-"""What the trainings of a recipe tell of the spread between seeds, from their entries in the ledger."""
+"""The spread between seeds, from a recipe's entries in the ledger."""
 
 from __future__ import annotations
 

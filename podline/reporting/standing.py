@@ -58,17 +58,17 @@ class Rival:
 
     @property
     def difference(self) -> Difference:
-        """Of the metric that counts."""
+        """The comparison of the main metric."""
         return self.differences[self.evaluation.measure]
 
     def word(self) -> Word:
-        """What to think of the difference."""
+        """Return the verdict about the difference."""
         return word_of(self.evaluation.measure, self.difference)
 
 
 @dataclass(frozen=True)
 class RunStanding:
-    """Where a run stands.
+    """A run's comparison with earlier runs and the champion.
 
     Attributes:
         nights: entries of the nights that were judged before this run, with the same settings but for the seed, each
@@ -87,7 +87,7 @@ class RunStanding:
 def standing_of(
     store: Store, spec: ReportSpec, recipe: Recipe, evaluation: AnyEvaluation, until: float, reporter: Reporter
 ) -> RunStanding:
-    """Where a run stands.
+    """Return a run's comparison with earlier runs and the champion.
 
     Args:
         store: the store.
@@ -140,13 +140,13 @@ def _looked_at(store: Store, run: str, found: Explained, reporter: Reporter) -> 
 
 
 def word_of(name: str, before_to_after: Difference) -> Word:
-    """Return what to think of the difference of any metric; what the seed may have caused is noise."""
+    """Return the verdict on a difference of any metric; a difference that the seed may cause counts as noise."""
     better = measure_named(name).better(before_to_after.value, 0)
     return "noise" if before_to_after.chance != "beyond" else "better" if better else "worse"
 
 
 def _before(judged: Iterable[Entry], recipe: Recipe) -> tuple[tuple[Entry, ...], Entry | None]:
-    """The nights before, the oldest first, and what to hold the run against: the last one, or else the last run."""
+    """Return earlier nights, the oldest first, and the run to compare with: the last night, or else the last run."""
     settings = plain(recipe)
     nights: list[Entry] = []
     others: list[Entry] = []
@@ -213,7 +213,7 @@ def _differences(
     after: AnyEvaluation,
     spread: SeedSpread,
 ) -> dict[str, Difference]:
-    """Of every metric that both have; on the same examples where that can be."""
+    """Compare every metric that both runs have; on the same examples where possible."""
     metrics = [each.trained.metrics for each in (before, after)]
     known = [name for name in metrics[1] if name in metrics[0]]
     examples = min(before.examples, after.examples)

@@ -107,7 +107,7 @@ def _legend(run: RunFacts) -> str:
 
 
 def metric_tile(facts: RunFacts, name: str) -> Tile:
-    """A metric of the trained model, with what became of it."""
+    """Return a tile with a metric of the trained model and its change."""
     metrics, standing = facts.evaluation.trained.metrics, facts.standing
     tile = Tile(measure_named(name).label, figures.metric_text(name, metrics[name]))
     before = [found[name].value for found in map(_metrics, standing.nights) if name in found]
@@ -127,7 +127,7 @@ def _metrics(entry: Entry) -> dict[str, Metric]:
 
 
 def _sentence(facts: RunFacts, about: str) -> str:
-    """What was trained on what, and what to think of the figure; the figure itself stands before it."""
+    """Return the sentence below the figure: model, data, and verdict."""
     guessing = "better than guessing" if facts.evaluation.better_than_guessing else "no better than guessing"
     epochs = facts.training.epochs
     passes = "epoch" if epochs == 1 else "epochs"
@@ -138,7 +138,7 @@ def _sentence(facts: RunFacts, about: str) -> str:
 
 
 def _compared(facts: RunFacts) -> list[str]:
-    """What to think of the run beside its rival, in a few words."""
+    """Return the verdict of the comparison with the champion in a few words."""
     rival, promotion = facts.standing.rival, facts.standing.promotion
     said = []
     if rival is not None:
@@ -156,7 +156,7 @@ def _compared(facts: RunFacts) -> list[str]:
 
 
 def _decided(promotion: Promotion) -> str:
-    """The decision on its promotion in a few words; all of it is told below."""
+    """Return the promotion's decision in a few words; a section below has the details."""
     if promotion.promoted:
         return "promoted to champion"
     if promotion.undecided:
@@ -229,7 +229,7 @@ def _lost(
 
 
 def _training_tiles(facts: RunFacts) -> list[Tile]:
-    """What training cost."""
+    """Return the tiles of training cost."""
     return [
         Tile("parameters", figures.short_count(facts.training.parameters)),
         Tile("training", figures.duration(facts.training.seconds)),

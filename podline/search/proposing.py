@@ -1,4 +1,4 @@
-"""What to try next, and when a trial is hopeless: functions of the trials before, so a search that was killed goes on.
+"""The next trial and the pruning of bad ones: functions of earlier trials, so that a killed search can resume.
 
 The sampler is Optuna's tree-structured Parzen estimator (Bergstra et al., "Algorithms for Hyper-Parameter
 Optimization", NIPS 2011). It is made anew for each trial, from the record and a seed by the number of the trial.

@@ -45,16 +45,16 @@ _HELD_OUT = 0.1
 
 
 class SearchResult(Result):
-    """What a search found; ``folder`` has the record and the page."""
+    """The result of a search; ``folder`` has the record and the page."""
 
     folder: str = Field(description="its name in the store")
     page: str = Field(description="the name of the page")
-    trials: dict[str, int] = Field(description="how many there are of each state")
+    trials: dict[str, int] = Field(description="the number of trials in each state")
     ending: str = Field(description="why there are no more; empty if there are as many as were asked for")
     run: str = Field(description="of the best trial")
     values: dict[str, Json] = Field(description="its values, by path")
     better: bool | None = Field(description="than the recipe's own values, beyond chance; None if that is not known")
-    verdict: str = Field(description="the same in words")
+    verdict: str = Field(description="the verdict in words")
 
     def lines(self, where: Where = str, /) -> list[str]:
         """Return the best values, what speaks for them, and the page."""
@@ -116,11 +116,11 @@ def search_spec(
 
 
 def search(store: Store, spec: SearchSpec, train: Train, reporter: Reporter) -> SearchResult:
-    """Take the trials that are left, and return what all of them show.
+    """Run the remaining trials; return the result of all.
 
     Raises:
-        PodlineError: what the training of the recipe's own values raised, or that of another trial if it says nothing
-            of the values: such a search goes on when it is started again.
+        PodlineError: the training of the recipe's own values failed, or another trial did for a reason
+            that says nothing of the values: such a search goes on when it is started again.
     """
     document, started, ending = read_search(store, spec), time.monotonic(), ""
     before = sum(trial.seconds for trial in document.trials)

@@ -1,4 +1,4 @@
-"""What a search chooses from: a value of the recipe, and the numbers or choices that it may have."""
+"""The space of a search: a value of the recipe, and its possible numbers or choices."""
 
 from __future__ import annotations
 

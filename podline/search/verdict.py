@@ -14,7 +14,7 @@ _LEVEL = 0.05
 
 
 class Verdict(NamedTuple):
-    """What a search found.
+    """The result of a search.
 
     Attributes:
         default: the trial of the recipe's own values.

@@ -24,7 +24,9 @@ def require_champion(store: Store, recipe: str) -> Crowned:
     found = champion(store, recipe)
     if found is None:
         known = ", ".join(recipes(store)) or "none"
-        raise StoreError(f"{store.uri}: {recipe} has no champion; recipes that have one: {known}")
+        raise StoreError(
+            f"{store.uri}: {recipe} has no champion; make one with `podline models promote RUN`; there are: {known}"
+        )
     return found
 
 

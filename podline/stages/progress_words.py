@@ -33,7 +33,7 @@ class StagePace:
 
 
 def amount(event: Event) -> str:
-    """Return what is done of what is to be done: ``400/1,500 steps``."""
+    """Return the progress in words: ``400/1,500 steps``."""
     if not event["total"]:
         return ""
     return f"{count(event['done'])}/{count(event['total'])} {event['unit']}"

@@ -55,7 +55,7 @@ Where: TypeAlias = Callable[[str], str]
 
 
 class Spec(Frozen):
-    """What a stage is given.
+    """The input of a stage.
 
     Fields named in ``not_hashed``, by dotted paths, say where and how, and do not change the result.
     """
@@ -91,7 +91,7 @@ class Spec(Frozen):
 
 
 class Result(Frozen):
-    """What a stage answers; ``seconds`` is what the work took when it was done, also when it is re-used."""
+    """The result of a stage; ``seconds`` is the duration of the work, also where it is re-used."""
 
     seconds: float = 0.0
     reused: bool = False
@@ -161,9 +161,7 @@ class ConvertSpec(Spec):
     source: str = Field(description="a folder, or an official .tar.gz")
     seed: int = Field(default=0, ge=0, description="of the order in which examples are put into shards")
     shard_bytes: int = Field(default=100_000_000, ge=1_000, description="a shard is at most about this large")
-    min_shards: int = Field(
-        default=10, ge=1, description="a split has at least so many shards, if they reach 1 MB each"
-    )
+    min_shards: int = Field(default=10, ge=1, description="least number of shards of a split, if they reach 1 MB each")
     settings: SerializeAsAny[ConverterSettings] = Field(
         default=ConverterSettings(), description="those that this data set alone has"
     )
@@ -173,7 +171,7 @@ class ConvertSpec(Spec):
         le=1,
         description="the share of a source's records, or of its people, that may be left out; more is an error",
     )
-    engine: EngineName = Field(default=LOCAL, description="where it runs; see podline.engines")
+    engine: EngineName = Field(default=LOCAL, description="the engine; see podline.engines")
     workers: int = Field(default=1, ge=1, description="worker processes of the local engine")
     beam_options: tuple[str, ...] = Field(default=(), description="further options of Beam")
 
@@ -209,12 +207,12 @@ class ConvertResult(Result):
     official: OfficialCheck | None = Field(
         default=None,
         exclude_if=lambda official: official is None,
-        description="how the raw files compare with the published ones; nothing of data that nobody publishes",
+        description="comparison of the raw files with the published ones; empty for unpublished data",
     )
     contradicting: dict[str, int] = Field(
         default_factory=dict,
         exclude_if=lambda counts: not counts,
-        description="split → records whose image another record of it has with another label",
+        description="split → records whose image has a different label in another record of the split",
     )
 
     def lines(self, where: Where = str, /) -> list[str]:
@@ -328,10 +326,10 @@ class TrainResult(Result):
 
 
 class RunSpec(DatasetSpec):
-    """What the stages after training have in common: a run and the data set that it was trained on."""
+    """The common fields of the stages after training: a run and its data set."""
 
     run: str
-    split: str = Field(default=JUDGED, exclude_if=lambda split: split == JUDGED, description="what it is judged on")
+    split: str = Field(default=JUDGED, exclude_if=lambda split: split == JUDGED, description="the split that is judged")
 
     @property
     def folder(self) -> str:
@@ -355,7 +353,7 @@ class EvaluateSpec(RunSpec):
     judging: JsonObject = Field(
         default_factory=dict,
         exclude_if=operator.not_,
-        description="what the kind's section of the recipe says of evaluations alone, as views of a classifier",
+        description="settings of the kind's section for evaluations only, such as a classifier's views",
     )
     measures: dict[str, str] = Field(
         default_factory=dict, exclude_if=operator.not_, description="installed measures → a digest of their code"
@@ -374,7 +372,7 @@ class EvaluateResult(Result):
     metrics: dict[str, Metric]
     measure: str = Field(
         default="top1",
-        description="which of the metrics says how good the model is: `top1` of a classifier, `ap` of a pose network",
+        description="the main metric: `top1` of a classifier, `ap` of a pose network",
     )
     untrained: float = Field(description="the same of the network before training")
     evaluation_sha256: str
@@ -414,8 +412,8 @@ class PromoteSpec(RunSpec):
     code: dict[str, str] = Field(
         default_factory=dict, exclude_if=operator.not_, description="installed rules → a digest of their code"
     )
-    anyway: bool = Field(default=False, description="whatever the rules say")
-    reason: str = Field(default="", description="what a person says, for the history")
+    anyway: bool = Field(default=False, description="promote against the rules")
+    reason: str = Field(default="", description="a comment for the history")
     again: bool = Field(default=False, description="judge it even if that was done before")
     promotion_version: int = PROMOTION_VERSION
 
@@ -430,10 +428,10 @@ class PromoteResult(Result):
     promoted: bool = Field(description="whether it became that")
     against: str = Field(description="the reference that it was compared with; empty if there was none")
     measure: str = Field(description="the metric that counts")
-    refusals: tuple[str, ...] = Field(default=(), description="what each rule says that refuses it, a line each")
+    refusals: tuple[str, ...] = Field(default=(), description="the reasons for refusal, a line each")
     doubt: str = Field(
         default="",
-        description="what leaves it undecided and what would decide, in a line; empty if it is promoted or refused",
+        description="the open tests and the action that would decide, in a line; empty if decided",
     )
     more_trainings: int = Field(
         default=0,
@@ -445,7 +443,7 @@ class PromoteResult(Result):
         description="the metric that counts, of the reference's trainings, less the margin; None if there is none",
     )
     compared: str = Field(
-        default="", description="what the two were compared on, where their data differ, in a line; empty elsewhere"
+        default="", description="the examples compared, in a line, if the two models' data differ; else empty"
     )
     headline: str = Field(description="the decision in a line")
     promotion_sha256: str = Field(description="of `promotion.json`")
@@ -478,7 +476,7 @@ class ReportSpec(RunSpec):
     promotion_sha256: str = Field(
         default="", exclude_if=lambda sha256: not sha256, description="of the decision that it is to show"
     )
-    command: str = Field(default="", description="what to type to do it again")
+    command: str = Field(default="", description="the command that repeats it")
     sections: dict[str, str] = Field(
         default_factory=dict,
         exclude_if=operator.not_,
@@ -494,7 +492,7 @@ class ReportSpec(RunSpec):
 
 
 class ReportResult(Result):
-    """Where the page is: names in the store."""
+    """The paths of the page in the store."""
 
     html: str
     markdown: str

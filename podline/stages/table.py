@@ -219,7 +219,7 @@ def stage_of(spec: Spec) -> Stage[Any, Any]:
     for stage in _all().values():
         if type(spec) is stage.spec:
             return stage
-    raise SettingsError(f"{type(spec).__name__} is no stage's spec")
+    raise SettingsError(f"{type(spec).__name__} is not the spec of a stage")
 
 
 def stage_named(name: str) -> Stage[Any, Any]:

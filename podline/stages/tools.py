@@ -30,7 +30,7 @@ ExportFormat: TypeAlias = Literal["onnx", "tflite", "tflite-int8"]
 
 
 class InputSpeedSpec(RecipeSpec):
-    """How fast each stage of a recipe's input pipeline is on this machine, and the model beside it."""
+    """Measure the speed of each stage of a recipe's input on this machine, and of the model."""
 
     seconds: float = Field(default=0.5, gt=0, le=60, description="for which each stage is measured")
 
@@ -39,18 +39,18 @@ class StageSpeed(Frozen):
     """A stage of the input pipeline, measured by itself."""
 
     name: str = Field(description="`disk`, `read`, `augment`, `batch` or `hand-over`")
-    about: str = Field(description="what it does")
+    about: str = Field(description="its work")
     milliseconds: float = Field(description="for a batch")
     examples_per_second: float = Field(description="if it were the only stage")
 
 
 class InputSpeed(Result):
-    """How fast the input of a recipe is, stage by stage, and whether it feeds the model. Rates are in examples/s."""
+    """The speed of a recipe's input, stage by stage, beside the model's. Rates are in examples/s."""
 
     recipe: str = Field(description="its name")
     dataset: str = Field(description="the data set's folder in the store")
     batch_size: int = Field(description="examples in a batch")
-    devices: str = Field(description="what the model was measured on")
+    devices: str = Field(description="the device of the model")
     stages: tuple[StageSpeed, ...] = Field(
         description="in the order in which a batch passes through them; `disk` is paid in the first pass over the data "
         "only (as long as memory can hold them), so it stands apart",
@@ -62,7 +62,7 @@ class InputSpeed(Result):
         description="the whole pipeline, its stages side by side as in training, without a model that uses the batches"
     )
     first_pass: float = Field(description="the same in the first pass")
-    model: float = Field(description="the training step with a batch that is at hand")
+    model: float = Field(description="the training step, with a batch already in memory")
     training: float = Field(description="the same with this input beside it, which may take the cores from it")
     waiting: float = Field(description="share of the time for which training with this input waited for it, 0…1")
     feeds: bool = Field(description="whether the model hardly waits (less than 5 % of the time)")
@@ -129,7 +129,7 @@ _ADVICE = {
 
 
 class ShowSpec(RecipeSpec):
-    """A sheet of pictures of what a recipe's model is fed and, if a finished run is named, of what it makes of them."""
+    """Draw a sheet of a recipe's model input and, for a finished run, of its answers."""
 
     run: str = Field(default="", description="a finished run; its predictions and mistakes are shown as well")
     out: str = Field(description="the PNG file that is written; one that is there is replaced")
@@ -138,7 +138,7 @@ class ShowSpec(RecipeSpec):
 
 
 class ShowResult(Result):
-    """Where the sheet is, and how many of the judged examples the run got right; both counts are 0 without a run."""
+    """The sheet's path, with the number of judged examples and of right answers; both are 0 without a run."""
 
     png: str
     examples: int = 0
@@ -160,7 +160,7 @@ class LearningRateSpec(TrainableSpec):
     high: float = Field(default=10.0, gt=0, le=1e6, description="the rate of the last step")
     steps: int = Field(default=300, ge=20, le=100_000, description="steps from the one to the other")
     run: str = Field(default="", description="a run to begin from; empty is the beginning")
-    checkpoint_step: int = Field(default=0, ge=0, description="which of its checkpoints")
+    checkpoint_step: int = Field(default=0, ge=0, description="the checkpoint to use")
     checkpoint_sha256: str = Field(default="", description="the identity of this checkpoint")
     finder_version: int = FINDER_VERSION
 
@@ -177,7 +177,7 @@ class LearningRateSpec(TrainableSpec):
 
 
 class LearningRateResult(Result):
-    """What a search found; ``folder`` has the chart and ``finder.json``, the curve with its suggestion."""
+    """The result of a search; ``folder`` has the chart and ``finder.json``, the curve with its suggestion."""
 
     folder: str = Field(description="its name in the store")
     chart: str = Field(description="the name of the chart, a PNG")
@@ -186,9 +186,9 @@ class LearningRateResult(Result):
     floor: tuple[float, float] | None = Field(
         description="from which rate to which the loss is near its lowest; None if it never falls"
     )
-    blow_up: float | None = Field(description="where it goes up for good; None if it does not")
-    steps: int = Field(description="how many were taken; fewer than asked for if the loss exploded")
-    reasons: tuple[str, ...] = Field(description="what speaks for the suggestion, a sentence each")
+    blow_up: float | None = Field(description="the rate from which the loss only rises; None if there is none")
+    steps: int = Field(description="the steps taken; fewer than asked for if the loss exploded")
+    reasons: tuple[str, ...] = Field(description="reasons for the suggestion, a sentence each")
 
     def lines(self, where: Where = str, /) -> list[str]:
         """Return the suggestion, its reasons and the chart."""
@@ -197,20 +197,20 @@ class LearningRateResult(Result):
 
 
 class PreflightSpec(TrainSpec):
-    """What :class:`~podline.stages.specs.TrainSpec` is given, rehearsed and not done."""
+    """The spec of a training to rehearse, as :class:`~podline.stages.specs.TrainSpec`."""
 
 
 class Preflight(Result):
-    """That a training can begin, and what it will take; ``seconds`` is what the rehearsal took."""
+    """The result of a rehearsal: the estimate of time and memory; ``seconds`` is the rehearsal's own duration."""
 
     run: str = Field(description="the run's name")
-    devices: str = Field(description="what it was rehearsed on")
-    steps: int = Field(description="what is left to do")
+    devices: str = Field(description="the device of the rehearsal")
+    steps: int = Field(description="the remaining steps")
     batch_size: int = Field(description="examples in a step")
     first_step: float = Field(description="seconds of the first step, turning it into a graph included")
     step: float = Field(description="seconds of a step after that")
     evaluation: float = Field(description="seconds of an evaluation of the whole split")
-    evaluations: int = Field(description="how many there will be")
+    evaluations: int = Field(description="the number of evaluations")
     checkpoint: float = Field(description="seconds that a checkpoint takes")
     checkpoint_bytes: int = Field(description="its size")
     training_seconds: float = Field(description="the estimate for all that is left: steps, evaluations, checkpoints")
@@ -232,7 +232,7 @@ class Preflight(Result):
 
 
 class PaceSpec(TrainableSpec):
-    """How long a recipe can be trained within some minutes, as a preflight finds it.
+    """Find how long a recipe can train within a number of minutes, by a rehearsal.
 
     It is measured once: a later call trains for as long, on any machine, and finds the same run.
     """
@@ -246,7 +246,7 @@ class PaceSpec(TrainableSpec):
 
 
 class Pace(Result):
-    """What fits into the minutes that were asked for."""
+    """The duration that fits into the requested minutes."""
 
     folder: str = Field(description="its name in the store")
     duration: Duration = Field(description="of the training, in the recipe's own unit")
@@ -280,7 +280,7 @@ class ClassShare(Frozen):
 
 
 class PicturePrediction(Frozen):
-    """What a model says of one picture."""
+    """The model's answer for one picture."""
 
     file: str = Field(description="the picture's")
     width: int = Field(description="of the picture, in pixels")
@@ -312,7 +312,7 @@ class PicturePrediction(Frozen):
 
 
 class PredictResult(Result):
-    """What a model says of some pictures, in their order; ``json_file`` has the same."""
+    """The model's answers for some pictures, in their order; ``json_file`` has the same."""
 
     run: str
     json_file: str
@@ -325,7 +325,7 @@ class PredictResult(Result):
 
 
 class ExportSpec(Spec):
-    """A run's model to be written as a file for another runtime."""
+    """Write a run's model as a file for another runtime."""
 
     run: str
     weights_sha256: str = Field(description="the model's identity")

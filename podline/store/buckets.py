@@ -77,7 +77,7 @@ def split_uri(uri: str) -> tuple[str, str]:
         raise SettingsError(f"{uri}: a bucket's store is gs://bucket or gs://bucket/prefix")
     if not _BUCKET_NAME.fullmatch(bucket):
         raise SettingsError(
-            f"{uri}: {bucket!r} is no bucket's name, which has lower-case letters, digits, '-', '_' and '.', with a "
+            f"{uri}: {bucket!r} is not a bucket's name, which has lower-case letters, digits, '-', '_' and '.', with a "
             "letter or digit at both ends; mend the name"
         )
     return bucket, prefix

@@ -163,7 +163,7 @@ class _Waiting:
         self._beat = self._news = 0.0
 
     def __call__(self, holder: str, seconds: float) -> None:
-        """Report who has the lock, after so many seconds of waiting, if the last report is old."""
+        """Report the holder of the lock after some seconds of waiting, if the last report is old."""
         if seconds >= self._news:
             so_far = f", for {duration(seconds)} so far" if seconds >= 1 else ""
             self._reporter.log(f"{self._why}{so_far}: {holder}")
@@ -202,7 +202,7 @@ def _json_lines(descriptor: int) -> Listener:
 
 
 def _preempted(_signal: int, _frame: FrameType | None) -> None:
-    raise PreemptedError("asked to end (SIGTERM); the same command goes on from what is there")
+    raise PreemptedError("asked to end (SIGTERM); the same command resumes from the last checkpoint or finished stage")
 
 
 def _disk_is_full(order: Order, error: Exception) -> StoreError | None:
@@ -213,7 +213,7 @@ def _disk_is_full(order: Order, error: Exception) -> StoreError | None:
 
 
 def _of_tensorflow(order: Order, error: Exception) -> PodlineError | None:
-    """Return what TensorFlow means, in a stage that runs a model; None for what is not TensorFlow's."""
+    """Return the failure for an error of TensorFlow in a stage that runs a model; None for other errors."""
     strategy, kind, message = order.spec.get("strategy"), type(error).__name__, str(error)
     if strategy is None:
         return None

@@ -135,7 +135,7 @@ def _in_child(stage: Stage[Any, R], spec: Spec, listener: Listener, machine: Set
 
 
 def _longest_silence(machine: Settings, pace: float | None) -> tuple[float, str]:
-    """Return how long a child may be silent, if its next event is due in ``pace``, and why, in words."""
+    """Return the limit of a child's silence, if its next event is due in ``pace``, with the reason in words."""
     if pace is not None:
         hang = max(machine.hang_floor, machine.hang_factor * pace)
         if hang < machine.silence:

@@ -199,7 +199,7 @@ def _node_message(api: ApiSettings, name: str, spec: NodeSpec) -> tpu_v2.Node:
 
 
 def _metadata(api: ApiSettings, name: str, spec: NodeSpec) -> dict[str, str]:
-    """Return the start-up script, by the name that Google's agent looks for, and what the script reads."""
+    """Return the start-up script and its inputs, by the names that Google's agent expects."""
     try:
         script = Path(spec.startup_script).expanduser().read_text(encoding="utf-8")
     except OSError as error:

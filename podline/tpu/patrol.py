@@ -1,4 +1,4 @@
-"""The patrol's table: what is left over between runs, and what is done about it.
+"""The patrol's table of leftovers between runs, and the action for each.
 
 The gate looks after a TPU for the run that is about to use it; the patrol looks between runs: a node that costs money
 for nothing, a request that holds a name, a run on the node that no flow waits for. It touches the node of the settings
@@ -28,7 +28,7 @@ class Remedy(StrEnum):
 
 
 class PatrolCase(StrEnum):
-    """Something that can be found, in words."""
+    """A condition that the patrol can find, in words."""
 
     USED = "the node: a run lives that may use it"
     GONE = "the node: preempted or terminated, or its request failed, and no run lives"
@@ -63,7 +63,7 @@ TABLE: dict[PatrolCase, PatrolRule] = {
 
 
 class PatrolFinding(Frozen):
-    """Something that was found, and what became of it."""
+    """A condition that was found, with the outcome."""
 
     what: str = Field(description="its kind and name")
     seen: str = Field(description="the details")

@@ -132,11 +132,11 @@ def read_tpu_log(store: Store, folder: str) -> tuple[TpuLogEntry, ...]:
     try:
         return tuple(TpuLogEntry.model_validate(entry) for entry in store.read_json(name)["entries"])
     except (ValueError, TypeError, KeyError) as error:
-        raise ArtifactError(f"{store.where(name)} is no log of a TPU ({error}); delete it") from error
+        raise ArtifactError(f"{store.where(name)} is not a log of a TPU ({error}); delete it") from error
 
 
 def rows(entries: Iterable[TpuLogEntry]) -> list[dict[str, str]]:
-    """Return a log as a table: when, what kind of event, what, how long it took."""
+    """Return a log as a table: time, kind of event, description, duration."""
     return [
         {
             "when": datetime.fromtimestamp(entry.at, UTC).strftime("%Y-%m-%d %H:%M:%S"),

@@ -98,7 +98,7 @@ def judge(sight: Sight, limits: Limits) -> WatchDecision:
 
 
 class Watch:
-    """Looks at a node and its machine in turns, each as often as it is worth.
+    """Checks a node and its machine in turn, each at its own interval.
 
     Args:
         settings: which node, on which machine, how often.
@@ -115,7 +115,7 @@ class Watch:
         self._answers = True
 
     def look(self, silent_for: float) -> WatchDecision:
-        """Look at what is due, and return what is to be done.
+        """Run the checks that are due; return the action to take.
 
         Args:
             silent_for: seconds since the training last showed progress.

@@ -48,7 +48,7 @@ class TimeSpent(Frozen):
 
 
 class Checkpoint(Frozen):
-    """What is said of an array file.
+    """The description of an array file.
 
     Attributes:
         step: how many steps the run had done.
@@ -73,7 +73,7 @@ class Checkpoint(Frozen):
 
 
 def write_arrays(store: Store, name: str, arrays: Arrays) -> tuple[int, str]:
-    """Publishes arrays as an ``.npz`` file, whose bytes depend on the arrays, their names and their order alone.
+    """Publish arrays as an ``.npz`` file, whose bytes depend on the arrays, their names and their order alone.
 
     Returns:
         The file's size and sha256.
@@ -91,7 +91,7 @@ def write_arrays(store: Store, name: str, arrays: Arrays) -> tuple[int, str]:
 
 
 def read_arrays(store: Store, name: str, sha256: str) -> dict[str, Array]:
-    """The arrays of an ``.npz`` file.
+    """Return the arrays of an ``.npz`` file.
 
     Raises:
         StoreError: it cannot be read.
@@ -110,7 +110,7 @@ def read_arrays(store: Store, name: str, sha256: str) -> dict[str, Array]:
 
 
 class CheckpointCost(NamedTuple):
-    """What a checkpoint costs: seconds to write, bytes on the disk."""
+    """The cost of a checkpoint: seconds to write, bytes on the disk."""
 
     seconds: float
     bytes: int
@@ -122,7 +122,7 @@ class CheckpointFolder:
     def __init__(
         self, store: Store, run_folder: str, spec_digest: str, kept: int = KEPT, lasting: Collection[int] = ()
     ) -> None:
-        """The checkpoints in a run's folder.
+        """Open the checkpoints in a run's folder.
 
         Args:
             store: the store.
@@ -135,7 +135,7 @@ class CheckpointFolder:
         self.folder = f"{run_folder}/checkpoints"
 
     def save(self, step: int, arrays: Arrays, metrics: LogMark, clock: TimeSpent, accepted: int | None = None) -> None:
-        """Publishes a checkpoint, and deletes old ones but the latest few and what these may go back to."""
+        """Publish a checkpoint; delete older ones, except the newest and those that they refer to."""
         self._store.delete(self._json(step))
         size, sha256 = write_arrays(self._store, self._npz(step), arrays)
         checkpoint = Checkpoint(
@@ -152,7 +152,7 @@ class CheckpointFolder:
         self.prune(self._kept)
 
     def rehearse(self, arrays: Arrays) -> CheckpointCost:
-        """Writes arrays as a checkpoint would be, reads them back, and removes them.
+        """Write arrays as a checkpoint, read them back, and delete them.
 
         Raises:
             StoreError: they cannot be written or read.
@@ -176,13 +176,13 @@ class CheckpointFolder:
         return cost
 
     def steps(self) -> list[int]:
-        """The steps that there are checkpoints of, whole or not, the newest first."""
+        """Return the steps that have checkpoints, complete or not, the newest first."""
         names = [name.rsplit("/", 1)[1] for name in self._store.list(self.folder)]
         stems = [name.removeprefix("step-").removesuffix(".json") for name in names if name.endswith(".json")]
         return sorted((int(stem) for stem in stems if stem.isdecimal()), reverse=True)
 
     def describe(self, step: int) -> Checkpoint:
-        """What is said of the checkpoint of a step.
+        """Return the description of a step's checkpoint.
 
         Raises:
             StoreError: it cannot be read.
@@ -194,7 +194,9 @@ class CheckpointFolder:
         except ValidationError as error:
             raise ArtifactError(f"{path} does not describe a checkpoint ({error.error_count()} problems)") from error
         if checkpoint.spec_digest != self._spec_digest:
-            raise ArtifactError(f"{path} is of spec {checkpoint.spec_digest[:12]} vs {self._spec_digest[:12]} here")
+            raise ArtifactError(
+                f"{path} belongs to the spec {checkpoint.spec_digest[:12]}, expected {self._spec_digest[:12]}"
+            )
         where, arrays = self._store.where(self._npz(step)), self._store.find(self._npz(step))
         if arrays is None:
             raise ArtifactError(f"{where} is gone")
@@ -203,7 +205,7 @@ class CheckpointFolder:
         return checkpoint
 
     def arrays(self, checkpoint: Checkpoint) -> dict[str, Array]:
-        """The arrays of a checkpoint.
+        """Return the arrays of a checkpoint.
 
         Raises:
             StoreError: they cannot be read.
@@ -212,7 +214,7 @@ class CheckpointFolder:
         return read_arrays(self._store, self._npz(checkpoint.step), checkpoint.sha256)
 
     def prune(self, keep: int) -> None:
-        """Deletes all but lasting ones, the newest ``keep`` and what these name; and what broken saves left."""
+        """Delete interrupted saves and checkpoints, but keep permanent ones, the newest ``keep``, their references."""
         newest = self.steps()[:keep]
         kept = {*newest, *map(self._accepted_by, newest), *self._lasting}
         self._delete([step for step in self.steps() if step not in kept])
@@ -228,7 +230,7 @@ class CheckpointFolder:
             return None
 
     def delete_after(self, step: int) -> None:
-        """Deletes the checkpoints of later steps, and what saves that were broken off left behind."""
+        """Delete the checkpoints of later steps, and interrupted saves."""
         self._delete([later for later in self.steps() if later > step])
         self.prune(self._kept)
 

@@ -34,7 +34,7 @@ class BatchCheck:
     """A model with all that it computes laid open."""
 
     def __init__(self, model: keras.Model, objective: Objective) -> None:
-        """A model to look at."""
+        """Prepare checks of a model."""
         self._model, self._objective = model, objective
         with tf.device("CPU:0"):
             functional: Any = self._model
@@ -52,7 +52,7 @@ class BatchCheck:
             return self._fault(chosen)
 
     def losses(self, batch: Arrays, *, training: bool = True) -> npt.NDArray[np.float32]:
-        """The loss of each example in a training step on a batch, or in an evaluation, shape (n,)."""
+        """Return the loss of each example in a training step on a batch, or in an evaluation, shape (n,)."""
         with tf.device("CPU:0"):
             tensors = {name: tf.constant(values) for name, values in batch.items()}
             outputs = self._model(tensors[IMAGE], training=training)
@@ -60,7 +60,7 @@ class BatchCheck:
             return np.sum([np.asarray(term) for term in terms.values()], axis=0)
 
     def largest_output(self, batch: Arrays) -> tuple[str, float]:
-        """The layer with the largest output for a batch, and its magnitude."""
+        """Return the layer with the largest output for a batch, and its magnitude."""
         with tf.device("CPU:0"):
             outputs = self._opened(tf.constant(batch[IMAGE]), training=True)["layers"]
         largest = [max(float(np.max(np.abs(part))) for part in tf.nest.flatten(output)) for output in outputs]

@@ -48,7 +48,7 @@ _NEWS_SECONDS = 1.0
 
 
 class Between(NamedTuple):
-    """What happens between the stretches: the hooks in order, two of them, what else decides, the findings."""
+    """The work between stretches: the hooks in order, two of them by name, the deciders, the findings."""
 
     hooks: list[Hook]
     evaluate: Evaluate
@@ -64,7 +64,7 @@ class Between(NamedTuple):
 
 
 def train_from(run: Run, step: int, clock: RunClock) -> int:
-    """Takes the steps that are left, with all that happens between them; how often the step was turned into a graph.
+    """Take the remaining steps; return how many times the step was traced.
 
     Raises:
         PreemptedError: the process was asked to end; what was done is saved.
@@ -94,7 +94,7 @@ def train_from(run: Run, step: int, clock: RunClock) -> int:
 
 
 def rehearsed(run: Run) -> Preflight:
-    """Does everything once, from the state as it is, and changes nothing but its logs.
+    """Rehearse everything once from the current state; change nothing but the logs.
 
     Raises:
         PodlineError: see :func:`podline.training.rehearsal.rehearse`.
@@ -105,7 +105,7 @@ def rehearsed(run: Run) -> Preflight:
 
 
 def _between(run: Run, lines: Sequence[MetricsLine], write: Callable[[MetricsLine], None], clock: RunClock) -> Between:
-    """What happens between the stretches; :mod:`podline.training.hooks` says why in this order."""
+    """Return the hooks that run between stretches of steps; :mod:`podline.training.hooks` explains their order."""
     recipe, plan, scoring = run.recipe, run.plan, Scoring(run)
     plateau = Plateau(recipe.schedule.plateau, lines, write, run.tell)
     annealing = Annealing(recipe.annealing, recipe.seed, plan.total_steps, lines, write, run.tell, run.go_back_to)
@@ -190,7 +190,7 @@ def _loop(run: Run, step: int, between: Between) -> int:
 
 
 def _probe(run: Run) -> Probe:
-    """A look into the model that is evaluated, at images from all over the test split."""
+    """Return a probe of the evaluated model, with images from the whole test split."""
     test = run.test_reader
     ids = np.linspace(0, len(test), few(test, run.manifest), endpoint=False).astype(np.int64)
     images = test.gather(ids, (IMAGE,))[IMAGE]
@@ -242,7 +242,7 @@ class Scoring:
         return seconds * self._batches.batches(self._run.strategy.num_replicas_in_sync)
 
     def line(self, step: int) -> EvaluationLine | None:
-        """Evaluates the state after ``step`` steps; None if the process is asked to end meanwhile.
+        """Evaluate the state after ``step`` steps; return None if the process is asked to end meanwhile.
 
         Raises:
             DivergenceError: the loss is no finite number; names the examples.

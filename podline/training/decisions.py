@@ -1,4 +1,4 @@
-"""What evaluations decide: to lower the rate (plateau), to go back to a state (annealing), to end (early stop).
+"""Decisions by evaluations: lower the rate (plateau), restore a state (annealing), end (early stopping).
 
 Needs no TensorFlow. All look at held-out training examples, never at the test split. All that a decider remembers is
 the last line that it wrote into ``metrics.jsonl``, which every checkpoint vouches for: a run that goes on decides as it
@@ -232,7 +232,7 @@ def early_stop_line(
 
 
 def ending(line: EarlyStopLine | None, settings: EarlyStopSettings | None, total_steps: int) -> str:
-    """Return how a run ended, in words: early, or with an earlier state; empty if neither."""
+    """Return how a run ended: early, or with an earlier state; empty if neither."""
     if line is None or settings is None:
         return ""
     kept = f"the model is that of step {line.state:,}, with the best {settings.metric}, {line.best:.4f}"

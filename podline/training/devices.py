@@ -30,7 +30,7 @@ _INSTALL = "for a GPU install NVIDIA's driver and libraries (make setup-gpu, or 
 
 
 def prepare(seed: int, *, deterministic: bool, strategy: str = "auto") -> tf.distribute.Strategy:
-    """Sets this process up for one run: devices, a clean Keras session, every seed, determinism if asked for.
+    """Set this process up for one run: devices, a clean Keras session, seeds, determinism if asked for.
 
     Args:
         seed: of weights, dropout, and all else that draws from a global generator.
@@ -54,7 +54,7 @@ def prepare(seed: int, *, deterministic: bool, strategy: str = "auto") -> tf.dis
 
 @functools.cache
 def _strategy(name: str) -> tf.distribute.Strategy:
-    """The strategy of a name; it asks for its devices before TensorFlow starts, so the first one of a process rules."""
+    """Return the named strategy; the first one of a process decides which devices TensorFlow sees."""
     kind, _, detail = name.partition(":")
     match kind:
         case "cpu":
@@ -71,7 +71,7 @@ def _strategy(name: str) -> tf.distribute.Strategy:
 
 
 def _fallen_back() -> list[str]:
-    """The CPU, where no GPU works.
+    """Return the CPU strategy, since no GPU works.
 
     Raises:
         SettingsError: the setting ``require_accelerator`` forbids it.
@@ -85,7 +85,7 @@ def _fallen_back() -> list[str]:
 
 
 def _shown() -> list[str]:
-    """The machine's accelerators, but for those that are hidden on purpose."""
+    """Return the machine's accelerators, except those hidden on purpose."""
     return [] if settings.gpus_are_hidden() else accelerators()
 
 
@@ -94,7 +94,7 @@ def _there() -> str:
 
 
 def fallback(strategy: str) -> str:
-    """A warning where a strategy chose the CPU though the machine has an accelerator; empty if all is well."""
+    """Return a warning if a strategy chose the CPU although the machine has an accelerator, else ""."""
     if strategy != "auto" or tf.config.list_physical_devices("GPU"):
         return ""
     there = _shown()
@@ -141,7 +141,7 @@ def _gpus(name: str) -> list[str]:
 
 
 def _workers(cluster: Cluster) -> tf.distribute.Strategy:
-    """The strategy of several processes; it is there when all of them are.
+    """Return the strategy of several processes, once all of them have started.
 
     Raises:
         WorkerLostError: they are not, after a while.
@@ -157,7 +157,7 @@ def _tpu(name: str) -> tf.distribute.Strategy:
 
 
 def agreement(strategy: tf.distribute.Strategy) -> Agreement:
-    """How the processes of a strategy decide as one; most strategies have only this one."""
+    """Return the agreement between the processes of a strategy; most strategies have only one process."""
     if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
         return WorkersAgreement(strategy, settings.cluster())
     return Agreement()
@@ -180,7 +180,7 @@ def require_divisible(batch_size: int, strategy: tf.distribute.Strategy) -> None
 
 
 def describe(strategy: tf.distribute.Strategy) -> str:
-    """The devices of a strategy in words: ``cpu``, ``gpu``, ``8 × tpu``."""
+    """Describe the devices of a strategy: ``cpu``, ``gpu``, ``8 × tpu``."""
     kind = _kind(strategy)
     replicas = strategy.num_replicas_in_sync
     return kind if replicas == 1 else f"{replicas} × {kind}"

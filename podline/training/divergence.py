@@ -54,7 +54,7 @@ class StopOnDivergence(Hook):
         before: Sequence[StepsLine],
         explain: Callable[[Failure], str],
     ) -> None:
-        """Looks at a run from here on."""
+        """Check a run for divergence from here on."""
         self._order, self._settings, self._explain = order, settings, explain
         self._first = before[0].loss if before else None
         self._losses = deque((line.loss for line in before), maxlen=_REMEMBERED)
@@ -62,7 +62,7 @@ class StopOnDivergence(Hook):
         self._above: list[Stretch] = []
 
     def after(self, stretch: Stretch) -> None:
-        """Looks at every step.
+        """Check every step.
 
         Raises:
             DivergenceError: one has failed; names the step, its batch, the cause and the gradients' norms before.
@@ -75,7 +75,7 @@ class StopOnDivergence(Hook):
         self._norms.extend(norms.tolist())
 
     def rehearse(self, stretch: Stretch) -> None:
-        """Like a stretch of the training, without the rules that look at several stretches."""
+        """Check one stretch alone; skip the rules that compare several stretches."""
         failure = _not_finite(stretch)
         if failure:
             raise DivergenceError(self._message(failure))

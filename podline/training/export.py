@@ -28,7 +28,7 @@ _TOLERANCE = 1e-3
 
 
 def export_model(store: Store, run_folder: str, model: keras.Model, images: npt.NDArray[np.uint8]) -> str:
-    """Publishes a model and makes sure that what was published is what was trained.
+    """Publish a model; verify that it is the trained one.
 
     Returns:
         The sha256 of the weights' file.
@@ -59,7 +59,7 @@ def export_model(store: Store, run_folder: str, model: keras.Model, images: npt.
 
 
 def load_model(store: Store, run_folder: str, weights_sha256: str) -> keras.Model:
-    """The model that :func:`export_model` published.
+    """Load the model that :func:`export_model` published.
 
     Raises:
         StoreError: a file cannot be read.
@@ -74,5 +74,5 @@ def load_model(store: Store, run_folder: str, weights_sha256: str) -> keras.Mode
 
 
 def _answers(model: Any, images: npt.NDArray[np.uint8]) -> list[npt.NDArray[np.float32]]:
-    """A model's answers: one for a classifier, one for each stage of a pose network."""
+    """Return a model's outputs: one for a classifier, one for each stage of a pose network."""
     return [np.asarray(answer) for answer in keras.tree.flatten(model(images, training=False))]

@@ -86,7 +86,7 @@ def _restore(spec: LearningRateSpec, store: Store, trainer: Trainer) -> None:
 
 
 def require_obedient(optimizers: list[keras.optimizers.Optimizer], low: float, high: float, steps: int) -> None:
-    """Makes sure that steps grow with the rate, as far as the search goes; one that caps them makes every curve flat.
+    """Check that step sizes grow with the rate over the whole search; an optimizer that caps them flattens every curve.
 
     Args:
         optimizers: two of the same kind, not built.
@@ -108,7 +108,7 @@ def require_obedient(optimizers: list[keras.optimizers.Optimizer], low: float, h
 
 
 def _step_size(optimizer: Any, rate: float, steps: int) -> float:
-    """How far an optimizer moves a variable at zero, where float32 is as exact as anywhere, in its last step."""
+    """Return an optimizer's last step for a variable at zero, where float32 is as exact as anywhere."""
     variable = keras.Variable(np.zeros((2, 2), np.float32), name="kernel")
     optimizer.build([variable])
     optimizer.iterations.assign(steps - 1)

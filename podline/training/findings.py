@@ -62,7 +62,7 @@ class Findings:
                 self._note(line)
 
     def judged(self, kinds: Sequence[FindingKind], step: int, found: Iterable[Finding]) -> None:
-        """Takes note of all that there is of some kinds of findings after a step."""
+        """Record the findings of some kinds after a step."""
         there = {(each.finding, each.where): each for each in found}
         for key, finding in there.items():
             if key not in self._known:
@@ -87,7 +87,7 @@ class Findings:
 
 
 class LayerFigures(NamedTuple):
-    """What a layer gives for the images of the probe.
+    """A layer's statistics for the images of the probe.
 
     Attributes:
         name: of the layer.
@@ -103,7 +103,7 @@ class LayerFigures(NamedTuple):
 
 
 class ProbeFigures(NamedTuple):
-    """What a model gives for a few images that are the same each time.
+    """A model's statistics for a few fixed images.
 
     Attributes:
         images: how many.
@@ -118,7 +118,7 @@ class ProbeFigures(NamedTuple):
 
 
 def judge_probe(findings: Findings, step: int, probe: ProbeFigures) -> None:
-    """Notes dead and exploding outputs of layers, and answers that collapsed to a constant."""
+    """Record layers with dead or exploding outputs, and answers that are constant."""
     findings.judged(_OF_LAYERS, step, [*_dead(probe), *_exploding(probe), *_collapsed(probe)])
 
 
@@ -215,7 +215,7 @@ class JudgePace(Hook):
     def _note(self, step: int) -> None:
         found = self._compare(self._seconds / self._examples, self._waiting / self._seconds)
         remedy = (
-            "end it and mend the cause, and the same command goes on from the last checkpoint; "
+            "stop the training and free the machine; the same command goes on from the last checkpoint; "
             "docs/reference/findings.md has the rule"
         )
         slow = [Finding("slow", "pace", {"factor": found.factor}, f"training is {found}", remedy)] if found else []
@@ -223,7 +223,7 @@ class JudgePace(Hook):
 
 
 class JudgeStretches(Hook):
-    """Looks at each stretch for training that waits for input, and for gradients that vanish or explode."""
+    """Checks each stretch for training that waits for input, and for vanishing or exploding gradients."""
 
     reads = ("gradient_norm",)
 
@@ -235,7 +235,7 @@ class JudgeStretches(Hook):
         self._is_first = True
 
     def after(self, stretch: Stretch) -> None:
-        """Notes what it finds."""
+        """Record what the stretch shows."""
         if not self._is_first:  # which waits for the input to begin
             self._latest.append(stretch)
         self._is_first = False
@@ -245,7 +245,7 @@ class JudgeStretches(Hook):
         self._findings.judged(_OF_STRETCHES, stretch.step, found)
 
     def rehearse(self, stretch: Stretch) -> None:
-        """Looks, and notes nothing."""
+        """Check a stretch; record nothing."""
         _ = [*_vanishing(stretch, 1.0)]
 
     def _exploded(self, norm: float) -> Iterable[Finding]:

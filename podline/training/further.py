@@ -50,12 +50,12 @@ class Finished:
 
     @property
     def in_words(self) -> str:
-        """Which run, and what of it."""
+        """The run and the parts of its state that are restored."""
         result = self.result
         return f"further from {result.run} (weights {result.weights_sha256[:12]}, {plural(self.steps, 'step')})"
 
     def restore(self, state: TrainingState) -> None:
-        """Sets the state of a run to what this one ended with.
+        """Restore a run's state from the final state of this one.
 
         Raises:
             SettingsError: it is the state of another model or optimizer.
@@ -71,7 +71,7 @@ class Finished:
             ) from error
 
     def state(self) -> dict[str, Array]:
-        """Its state at its end, by name.
+        """Return the final state of the run, by name.
 
         Raises:
             ArtifactError: its last checkpoint is gone or damaged.
@@ -86,7 +86,7 @@ class Finished:
 
 
 def finished(store: Store, run: str) -> Finished:
-    """A finished run of a store.
+    """Return a finished run of a store.
 
     Raises:
         SettingsError: there is no such run, or it is not finished.

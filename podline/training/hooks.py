@@ -31,7 +31,7 @@ class RunClock(Hook):
     """Adds up what the run takes, over all its starts. Comes before the hooks that write it down."""
 
     def __init__(self, before: TimeSpent, started: float) -> None:
-        """A clock that goes on.
+        """Start or continue a clock.
 
         Args:
             before: what earlier starts took, up to the step that this one goes on from.
@@ -41,16 +41,16 @@ class RunClock(Hook):
         self._training = self._waiting = 0.0
 
     def after(self, stretch: Stretch) -> None:
-        """Adds a stretch."""
+        """Add a stretch."""
         self._training += stretch.seconds
         self._waiting += stretch.waiting
 
     def rehearse(self, stretch: Stretch) -> None:  # noqa: ARG002 (what is rehearsed does not count)
-        """Reads itself."""
+        """Read the clock."""
         self.read()
 
     def read(self) -> TimeSpent:
-        """What the run has taken so far."""
+        """Return the time that the run has taken so far."""
         return TimeSpent(
             wall=self._before.wall + time.monotonic() - self._started,
             training=self._before.training + self._training,
@@ -90,11 +90,11 @@ class WriteMetrics(Hook):
         return min(next_multiple(step, self._every), self._plan.phase(step).end)
 
     def after(self, stretch: Stretch) -> None:
-        """Writes the line."""
+        """Write the line."""
         self._write(self._line(stretch))
 
     def rehearse(self, stretch: Stretch) -> None:
-        """Makes a line and does not write it."""
+        """Format a line without writing it."""
         self._line(stretch).model_dump_json()
 
     def _line(self, stretch: Stretch) -> StepsLine:
@@ -135,7 +135,7 @@ class Evaluate(Hook):
         rehearse: Callable[[], float],
         decide: Sequence[Callable[[EvaluationLine], None]] = (),
     ) -> None:
-        """An evaluation.
+        """Prepare evaluations.
 
         Args:
             evaluate: evaluates after this many steps; None if it was given up.
@@ -149,15 +149,15 @@ class Evaluate(Hook):
         self._due = plan.evaluations
 
     def next_stop(self, step: int) -> int:
-        """The next evaluation of the plan."""
+        """Return the step of the next evaluation in the plan."""
         return self._due[bisect.bisect_right(self._due, step)]
 
     def after(self, stretch: Stretch) -> None:
-        """Evaluates, if it is time to."""
+        """Evaluate if the plan has an evaluation here."""
         self.at(stretch.step)
 
     def at(self, step: int) -> bool:
-        """The same for a run that goes on at a step at which its evaluation was broken off; whether there was one."""
+        """Evaluate when a run resumes at a step whose evaluation was interrupted; return whether it did."""
         line = self._evaluate(step) if step in self._due else None
         if line is not None:
             self._write(line)
@@ -166,7 +166,7 @@ class Evaluate(Hook):
         return line is not None
 
     def rehearse(self, stretch: Stretch) -> None:  # noqa: ARG002 (any weights will do)
-        """Evaluates one batch."""
+        """Evaluate one batch."""
         self.rehearsed = self._rehearse()
 
 
@@ -212,7 +212,7 @@ class SaveCheckpoints(Hook):
         return next_multiple(step, self._every_steps)
 
     def after(self, stretch: Stretch) -> None:
-        """Saves, if it is time to.
+        """Save if a checkpoint is due.
 
         Raises:
             DivergenceError: a variable holds a number that is not finite; no checkpoint is written.
@@ -224,7 +224,7 @@ class SaveCheckpoints(Hook):
             self.at(stretch.step)
 
     def leaving(self, stretch: Stretch) -> None:
-        """Saves, unless this step is saved.
+        """Save, unless this step is saved.
 
         Raises:
             DivergenceError: as for :meth:`after`.
@@ -234,7 +234,7 @@ class SaveCheckpoints(Hook):
             self.at(stretch.step)
 
     def at(self, step: int) -> None:
-        """Saves, in place of what was saved at this step before; raises what :meth:`after` does."""
+        """Save, replacing an earlier checkpoint of this step; raise what :meth:`after` does."""
         arrays = self._snapshot()
         _require_finite(arrays, step)
         self._check()
@@ -242,7 +242,7 @@ class SaveCheckpoints(Hook):
         self._saved, self._saved_step = time.monotonic(), step
 
     def rehearse(self, stretch: Stretch) -> None:  # noqa: ARG002 (any weights will do)
-        """Writes all that there is to where checkpoints go, and reads it back."""
+        """Write a complete checkpoint and read it back."""
         self.rehearsed = self._folder.rehearse(self._snapshot())
 
 

@@ -20,7 +20,7 @@ _Variables = dict[str, Any]
 
 
 def take_weights(state: TrainingState, init: InitSettings) -> InitialWeights:
-    """Sets the layers of a state's model, and of its average, that the file has with the same shapes.
+    """Load the file's weights into the layers of equal name and shape, in a state's model and its moving average.
 
     A layer is taken whole or not at all. Layers within others are found by their own name too, where it is the only one
     of its kind.
@@ -86,13 +86,13 @@ def _matched(stored: Layers, layers: dict[str, _Variables]) -> dict[str, str]:
 
 
 def _singles(names: Any) -> dict[str, str]:
-    """The last names that only one of these has → the whole name."""
+    """Map last names that only one variable has to their full names."""
     counts = Counter(name.rpartition("/")[2] for name in names)
     return {last: name for name in names if counts[last := name.rpartition("/")[2]] == 1}
 
 
 def _in_order(variables: _Variables, stored: dict[str, Array]) -> list[Array] | None:
-    """A value for each variable: by name, by place where the file has numbers, else by shape; None if they do not fit.
+    """Match values to variables: by name, by number where the file has numbers, else by shape; None if they do not fit.
 
     Names may differ, as ``depthwise_kernel`` of Keras 2 and ``kernel`` of Keras 3.
     """

@@ -69,12 +69,12 @@ class Stages:
     hand_over: Callable[[tf.data.Dataset], Iterable[Any]]
 
     def made(self, number: int) -> Arrays:
-        """A batch as training gets it."""
+        """Build a batch as training gets it."""
         return self.augment(self.read(number))
 
 
 def stages_of(source: TrainingInput, strategy: tf.distribute.Strategy) -> Stages:
-    """The stages of a recipe's input."""
+    """Return the stages of a recipe's input."""
 
     def handed_over(dataset: tf.data.Dataset) -> Iterator[Any]:
         to_devices = tf.function(
@@ -168,7 +168,7 @@ _ABOUT = {
 
 
 def slowest(seconds: Mapping[str, float]) -> str:
-    """The name of what takes longest."""
+    """Return the name of the slowest stage."""
     return max(seconds, key=lambda name: seconds[name])
 
 

@@ -32,7 +32,7 @@ _NEVER = 2**62
 
 @dataclass(frozen=True)
 class StepsDone:
-    """What the device did in one go.
+    """The steps that the device took in one call.
 
     Attributes:
         series: for each quantity of a step (``loss``, ``correct``, …) its value at each step, float32.
@@ -46,11 +46,11 @@ class StepsDone:
 
     @property
     def steps(self) -> int:
-        """How many steps it took."""
+        """The number of steps."""
         return len(next(iter(self.series.values())))
 
     def sums(self, names: Iterable[str]) -> dict[str, float]:
-        """Some quantities summed over the steps."""
+        """Return the sums of some quantities over the steps."""
         return {name: float(np.sum(self.series[name], dtype=np.float64)) for name in names}
 
 
@@ -82,26 +82,26 @@ class Hook(ABC):
     reads: ClassVar[tuple[str, ...]] = ()
 
     def next_stop(self, step: int) -> int:  # noqa: ARG002 (for those that want a stop of their own)
-        """The first step after ``step`` at which this hook wants the loop to come back; never, unless it says so."""
+        """Return the first step after ``step`` at which the loop must stop for this hook; never, by default."""
         return _NEVER
 
     @abstractmethod
     def after(self, stretch: Stretch) -> None:
-        """Called at every stop, whichever hook wanted it."""
+        """Run at every stop, whichever hook requested it."""
 
     def leaving(self, stretch: Stretch) -> None:  # noqa: B027 (most have nothing to do then)
-        """Called, after :meth:`after` of the same stretch, when the loop was asked to end and ends there.
+        """Run after :meth:`after` of the same stretch, when the loop ends early on request.
 
         The question may come at any time: while the hooks are at work, or between them and the next step.
         """
 
     @abstractmethod
     def rehearse(self, stretch: Stretch) -> None:
-        """Does once what it is there for, before the first step, and leaves no trace; ``stretch`` is a step's."""
+        """Run once before the first step, without lasting effects; ``stretch`` is of one step."""
 
 
 def require_keys(hooks: Sequence[Hook], provided: Sequence[str]) -> None:
-    """Makes sure, before the first step, that no hook looks for what no step tells.
+    """Check, before the first step, that every quantity that hooks read is reported by the steps.
 
     Raises:
         SettingsError: one does.
@@ -116,7 +116,7 @@ def require_keys(hooks: Sequence[Hook], provided: Sequence[str]) -> None:
 
 
 def next_multiple(step: int, every: int) -> int:
-    """The first multiple of ``every`` after ``step``."""
+    """Return the first multiple of ``every`` after ``step``."""
     return (step // every + 1) * every
 
 

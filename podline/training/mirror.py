@@ -31,7 +31,7 @@ _NEWS_SECONDS = 30.0
 
 
 def fetch_run(store: Store, folder: str, near: FolderStore) -> None:
-    """Copies what a start reads of a run, its logs and checkpoints, into another store.
+    """Copy what the start of a run reads, its logs and checkpoints, into another store.
 
     Raises:
         StoreError: something cannot be read or written.
@@ -47,14 +47,14 @@ def fetch_run(store: Store, folder: str, near: FolderStore) -> None:
 
 
 class Mirror:
-    """A run's folder on this machine, while a thread brings it to the store.
+    """A run's folder on this machine, which a thread copies to the store.
 
     Attributes:
         near: the store on this machine, with the run under its own name.
     """
 
     def __init__(self, store: Store, folder: str, patience: float, reporter: Reporter) -> None:
-        """A mirror; :meth:`begin` comes first.
+        """Prepare a mirror; call :meth:`begin` first.
 
         Args:
             store: where the run belongs.
@@ -76,7 +76,7 @@ class Mirror:
         return self._failure is not None
 
     def begin(self) -> None:
-        """Gets the run as it is, from whichever side is ahead, and starts the thread.
+        """Fetch the run from the side that is further, and start the thread.
 
         Raises:
             StoreUnavailableError: the store does not answer.
@@ -168,7 +168,7 @@ class Mirror:
 
 
 def _turn(name: str) -> tuple[int, str]:
-    """The order of uploads, as a sort key: a file is uploaded before those that refer to it."""
+    """Return the sort key of uploads: a file is uploaded before those that refer to it."""
     if "/stages/" in name:
         return 2, name
     return int("/checkpoints/" in name and name.endswith(".json")), name
@@ -176,7 +176,7 @@ def _turn(name: str) -> tuple[int, str]:
 
 @contextlib.contextmanager
 def mirrored(store: Store, folder: str, patience: float, reporter: Reporter) -> Iterator[Mirror]:
-    """A mirror of a run for as long as the body runs; see :class:`Mirror`."""
+    """Mirror a run while the body runs; see :class:`Mirror`."""
     mirror = Mirror(store, folder, patience, reporter)
     mirror.begin()
     try:

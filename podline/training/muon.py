@@ -40,7 +40,7 @@ class Muon(keras.optimizers.Optimizer):
     """
 
     def __init__(self, learning_rate: float, momentum: float, adam_rate: float) -> None:
-        """Makes it; see the attributes."""
+        """Build the optimizer; see the attributes."""
         super().__init__(learning_rate, name="muon")
         self.momentum, self.adam_rate = momentum, adam_rate
 
@@ -91,7 +91,7 @@ class Muon(keras.optimizers.Optimizer):
 
 
 def orthogonalised(matrix: Tensor) -> Tensor:
-    """A matrix's singular vectors with singular values of 0.7 to 1.2, float32 (rows, columns).
+    """Return a matrix's singular vectors with singular values of 0.7 to 1.2, float32 (rows, columns).
 
     The iteration of Newton and Schulz with Jordan's coefficients; values below a hundredth of the norm get less.
     """

@@ -1,4 +1,4 @@
-"""What a model is trained for: the fields of a record that it needs, its loss by terms, and what is counted."""
+"""A training objective: the record fields that it reads, its loss by terms, its counters."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ IMAGE, LABEL = "image", "label"
 
 
 class Objective(ABC):
-    """What the loop on the device asks of a kind of training.
+    """The interface between a kind of training and the loop on the device.
 
     Attributes:
         fields: the fields of a record that the model and the loss read; no other is read from disk or sent to a device.
@@ -29,7 +29,7 @@ class Objective(ABC):
 
     @property
     def evaluated(self) -> Objective:
-        """The same as it is evaluated, without what makes only the training better."""
+        """The objective for evaluation, without parts that only help training."""
         return self
 
     def prepared(self, batch: Batch) -> Batch:

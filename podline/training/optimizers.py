@@ -28,7 +28,7 @@ _OTHER_BOUNDS = ("clipnorm", "clipvalue", "use_ema", "gradient_accumulation_step
 
 
 def build_optimizer(settings: OptimizerSettings, learning_rate: float = 0.0) -> keras.optimizers.Optimizer:
-    """The optimizer of a recipe, not yet built: call ``build(model.trainable_variables)`` in the strategy's scope.
+    """Return a recipe's optimizer, not built yet: call ``build(model.trainable_variables)`` in the strategy's scope.
 
     ``momentum`` is the momentum of ``sgd`` and ``rmsprop`` and the first beta of ``adam`` and ``adamw``; ``adafactor``
     has none, and ``muon`` is that of :mod:`podline.training.muon`. ``nesterov`` is for ``sgd``. Weight decay is
@@ -127,7 +127,7 @@ class Adafactor(keras.optimizers.Optimizer):
         return self.add_variable(rows, name=f"{name}_rows"), self.add_variable(columns, name=f"{name}_columns")
 
     def update_step(self, gradient: Tensor, variable: Tensor, learning_rate: Tensor) -> None:
-        """One step of one variable."""
+        """Take one step for one variable."""
         moments = self._moments[self._get_variable_index(variable)]
         iterations: Tensor = self.iterations
         beta_2 = 1.0 - tf.cast(iterations + 1, tf.float32) ** self.beta_2_decay

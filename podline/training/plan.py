@@ -77,7 +77,7 @@ class Plan:
         return "evaluations during training use the test split, and decide nothing"
 
     def epoch(self, step: int) -> float:
-        """Passes over the data after this many steps."""
+        """Return the number of passes over the data after this many steps."""
         return self.order.epochs.epoch_at(step)
 
     def phase(self, step: int) -> Phase:
@@ -90,7 +90,7 @@ class Plan:
 
 
 def plan_training(recipe: Recipe, manifest: Manifest, first_epoch: int = 0) -> Plan:
-    """The plan of a recipe on a data set.
+    """Plan the training of a recipe on a data set.
 
     Raises:
         SettingsError: a batch is larger than the split, or a duration, the schedule or the augmentation does not fit.
@@ -151,7 +151,7 @@ def plan_batches(recipe: Recipe, manifest: Manifest, reader: SplitReader, first_
 
 
 def examples_by_phase(recipe: Recipe, examples: int) -> list[tuple[Recipe, int]]:
-    """Return how many examples each phase of a training takes, for a training split of so many.
+    """Return the number of examples that each phase takes, for a size of the training split.
 
     Raises:
         ValueError: a batch is larger than the split.
@@ -175,7 +175,7 @@ def _happens(every: Duration | None) -> bool:
 
 
 def _evaluations(every: Duration | None, total: int, epochs: Epochs) -> tuple[int, ...]:
-    """The steps after which there is an evaluation.
+    """Return the steps after which there is an evaluation.
 
     Where all batches have one size, these are equally far apart, in whole steps. Where the size changes, the n-th comes
     after n times the epochs or examples.

@@ -17,12 +17,12 @@ _CUTTING = (keras.layers.ReLU, keras.layers.Activation)
 
 
 class Probe:
-    """Looks at one model, as it is whenever it is asked."""
+    """Measures one model in its current state."""
 
     def __init__(
         self, strategy: tf.distribute.Strategy, model: keras.Model, images: npt.NDArray[np.uint8], data_format: str
     ) -> None:
-        """A look that is prepared."""
+        """Prepare a probe."""
         self._strategy, self._count = strategy, len(images)
         self._channels = 1 if data_format == "channels_first" else -1
         self._layers = [layer for layer in model.layers if not isinstance(layer, keras.layers.InputLayer)]
@@ -35,7 +35,7 @@ class Probe:
         self._look = tf.function(self._on_devices, autograph=False)
 
     def figures(self) -> ProbeFigures:
-        """What there is to be seen now; a magnitude that is infinite is the largest number of its type."""
+        """Return the current figures; an infinite magnitude becomes the largest number of its type."""
         dead, largest, spreads = (self._strategy.experimental_local_results(value)[0] for value in self._look())
         finite = np.nan_to_num(largest.numpy()).tolist()
         layers = [
@@ -67,7 +67,7 @@ class Probe:
         return tf.reduce_sum(tf.cast(tf.reduce_max(size, others) == 0, tf.float32))
 
     def _axis(self, output: Tensor) -> int:
-        """Where the channels are, counted from the left."""
+        """Return the axis of the channels."""
         return self._channels % len(output.shape) if len(output.shape) > 2 else len(output.shape) - 1
 
 

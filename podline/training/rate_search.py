@@ -187,7 +187,7 @@ _STYLE: dict[Any, Any] = {
 
 
 def rate_chart(rates: Sequence[float], losses: Sequence[float], found: Suggestion, title: str) -> bytes:
-    """A PNG."""
+    """Draw the search as a PNG."""
     with mpl.rc_context(_STYLE):
         figure = Figure(figsize=(7.2, 4.2), dpi=144, layout="constrained", facecolor="white")
         axes = figure.add_subplot()

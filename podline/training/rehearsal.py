@@ -41,7 +41,7 @@ _KEPT_OUTPUTS = (keras.layers.Conv2D, keras.layers.DepthwiseConv2D, keras.layers
 
 
 def rehearse(run: Run, step: int, steps: PhasedSteps, hooks: Sequence[Hook]) -> Preflight:
-    """Does everything once, and leaves the state, the logs and the folder of the run as they were.
+    """Do everything once; leave the run's state, logs and folder unchanged.
 
     Raises:
         SettingsError: a batch does not fit into memory, or a step, a hook or the loss fails; with the cause.
@@ -50,7 +50,7 @@ def rehearse(run: Run, step: int, steps: PhasedSteps, hooks: Sequence[Hook]) -> 
         StoreError: checkpoints cannot be written.
     """
     started = time.monotonic()
-    run.reporter.log("first everything once: a step, a batch of the evaluation, a checkpoint, every hook")
+    run.reporter.log("rehearsal: one step, one batch of the evaluation, one checkpoint, every hook")
     if devices.describe(run.strategy).endswith("cpu"):
         shape = run.manifest.image_shape
         sizes = [phase.recipe.batch_size for phase in run.plan.phases if run.batches(phase).image_shape == shape]
@@ -95,7 +95,7 @@ def _estimate(run: Run, step: int, first_step: float, seconds: float, hooks: Seq
 
 
 def _look_at_examples(run: Run) -> None:
-    """Looks for examples whose targets cannot be, without their pictures."""
+    """Check examples for impossible targets, without reading their pictures."""
     fields = tuple(field.name for field in run.manifest.fields if field.name != IMAGE)
     reader, targets = run.training_reader, kind_of(run.recipe).targets()
     count = min(len(reader), max(_LOOKED_AT, run.recipe.batch_size))
@@ -140,7 +140,7 @@ def available_memory() -> int | None:
 
 
 def _device_memory() -> int:
-    """The most that the first GPU's memory held at once; 0 without one."""
+    """Return the peak memory of the first GPU; 0 without one."""
     if not tf.config.list_logical_devices("GPU"):
         return 0
     return int(tf.config.experimental.get_memory_info("GPU:0")["peak"])

@@ -47,12 +47,12 @@ _PARTS = 31
 
 
 def prepared(recipe: Recipe, strategy: str = "auto") -> tf.distribute.Strategy:
-    """This process set up for a recipe: its seeds, its devices; see :func:`podline.training.devices.prepare`."""
+    """Set this process up for a recipe: seeds and devices; see :func:`podline.training.devices.prepare`."""
     return devices.prepare(recipe.seed, deterministic=recipe.deterministic, strategy=strategy)
 
 
 def initial_model(recipe: Recipe, manifest: Manifest, strategy: tf.distribute.Strategy) -> keras.Model:
-    """The recipe's model with the weights that training begins with; ``strategy`` is from :func:`prepared`."""
+    """Return the recipe's model with its initial weights; ``strategy`` is from :func:`prepared`."""
     with strategy.scope():
         return kind_of(recipe).model(recipe, manifest)
 
@@ -60,7 +60,7 @@ def initial_model(recipe: Recipe, manifest: Manifest, strategy: tf.distribute.St
 def initial_state(
     recipe: Recipe, manifest: Manifest, strategy: tf.distribute.Strategy, steps_before: int = 0
 ) -> TrainingState:
-    """The state that training begins with; ``strategy`` is from :func:`prepared`.
+    """Return the initial state of training; ``strategy`` is from :func:`prepared`.
 
     Raises:
         SettingsError: the batch cannot be shared equally.
@@ -73,7 +73,7 @@ def initial_state(
 
 
 def few(reader: SplitReader, manifest: Manifest) -> int:
-    """How many images of a split are enough to see what goes on in a model."""
+    """Return the number of images from a split that the probe uses."""
     height, width, _ = manifest.image_shape
     return min(len(reader), _FEW, max(_FEW_PIXELS // (height * width), 2))
 
@@ -103,7 +103,7 @@ class Trainer:
     state: TrainingState
 
     def begin(self) -> InitialWeights | None:
-        """Sets a fresh state to what training begins with: another run's end, or the weights of a file.
+        """Load into a fresh state another run's final state or a file's weights, if the recipe names one.
 
         Returns:
             What was taken from a file, if there is one.
@@ -123,7 +123,7 @@ class Trainer:
         return dataclasses.replace(self, recipe=recipe, plan=plan)
 
     def begun_again(self) -> Self:
-        """The same with a new state, as training begins with it."""
+        """Return a copy of this run with a new initial state."""
         state = initial_state(self.recipe, self.manifest, self.strategy, self.state.steps_before)
         again = dataclasses.replace(self, state=state)
         again.begin()
@@ -203,7 +203,7 @@ def build_trainer(
 
 @dataclass(frozen=True, kw_only=True)
 class Run(Trainer):
-    """What the parts of a run share, beside what is trained.
+    """The objects that a run's parts share besides the trained state.
 
     Attributes:
         spec: what is trained on what.
@@ -238,7 +238,7 @@ class Run(Trainer):
         return CheckpointFolder(self.store, self.spec.folder, self.spec.digest(), kept, lasting)
 
     def require_data_unchanged(self) -> None:
-        """Makes sure that the data are what was verified when the run began.
+        """Check that the data are those that were verified when the run began.
 
         Raises:
             ArtifactError: a file was changed since.
@@ -271,7 +271,7 @@ class Run(Trainer):
         return copy
 
     def steps(self, step: int, factor: Callable[[], float] = lambda: 1.0) -> PhasedSteps:
-        """Return the run's steps from ``step`` on; ``factor`` is what the schedule's rate is multiplied by.
+        """Return the run's steps from ``step`` on; ``factor`` multiplies the schedule's rate.
 
         Raises:
             SettingsError: the model does not fit one of the phases; see :meth:`training_steps`.
@@ -321,7 +321,7 @@ class PhasedSteps:
 
     @property
     def traces(self) -> int:
-        """How often the step was turned into a graph, in all phases so far."""
+        """The number of tracings of the step, in all phases so far."""
         return self._traces_before + self._steps.traces
 
     def _enter(self, step: int) -> None:
@@ -330,11 +330,11 @@ class PhasedSteps:
         self._batches = run.batches(self._phase)
         self._seconds: deque[float] = deque(maxlen=_PARTS)
         devices.warn_of_padding("batch_size", self._phase.recipe.batch_size, run.strategy, run.reporter)
-        run.reporter.log("turning the training step into a graph")
+        run.reporter.log("tracing the training step")
         schedule, factor = self._phase.schedule, self._factor
         with permanent(run.spec), self._batches.explained():
             self._steps = run.training_steps(self._parts(), self._phase, lambda step: schedule.at(step) * factor())
-        run.reporter.log(f"that took {self._steps.tracing_seconds:.1f} s; the first step comes now")
+        run.reporter.log(f"traced in {self._steps.tracing_seconds:.1f} s; the first step follows")
 
     def _parts(self) -> Iterable[Any]:
         first, end, batches = self._step, self._phase.end, self._batches

@@ -58,7 +58,7 @@ class Schedule:
 
 
 def build_schedule(settings: ScheduleSettings, total_steps: int, epochs: Epochs) -> Schedule:
-    """A recipe's schedule with its durations in steps.
+    """Return a recipe's schedule with its durations in steps.
 
     Raises:
         SettingsError: the warm-up is not shorter than the training, ``decay_every`` is nothing, or it is given in
@@ -69,7 +69,7 @@ def build_schedule(settings: ScheduleSettings, total_steps: int, epochs: Epochs)
     if warmup >= total_steps:
         raise SettingsError(f"warm-up of {warmup} steps vs {total_steps} steps of training: shorten it or train longer")
     if settings.kind == "exponential" and decay_every < 1:
-        raise SettingsError(f"decay_every={settings.decay_every!r} is no steps; give at least one")
+        raise SettingsError(f"decay_every={settings.decay_every!r} is not a number of steps; give at least one")
     measured = settings.decay_every.epochs is not None or settings.decay_every.examples is not None
     if settings.kind == "exponential" and measured and len(epochs.changes) > 1:
         raise SettingsError(

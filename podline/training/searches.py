@@ -28,7 +28,7 @@ def learning_rate_spec(
     choices: Choices | None = None,
     **values: Any,
 ) -> LearningRateSpec:
-    """The spec of a search.
+    """Return the spec of a search.
 
     Args:
         store: the store.
@@ -61,7 +61,7 @@ def learning_rate_spec(
 
 
 def newest_checkpoint(store: Store, name: str) -> Checkpoint:
-    """The newest checkpoint of a run whose files are there and have the sizes that they should; only reads.
+    """Return a run's newest checkpoint whose files exist with their recorded sizes; change nothing.
 
     Raises:
         StoreError: there is none.

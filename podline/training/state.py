@@ -75,7 +75,7 @@ class TrainingState:
 
     @property
     def step(self) -> int:
-        """How many steps of the run are done."""
+        """The number of finished steps of the run."""
         return self.seen - self.steps_before
 
     def average_share(self, seen: int) -> float:
@@ -139,17 +139,17 @@ class TrainingState:
 
 
 def averaged(model: keras.Model) -> list[Tensor]:
-    """The variables that an average is taken of: all floating-point ones, which leaves out the states of generators."""
+    """Return the variables that an average covers: all floating-point ones, so no states of generators."""
     return [variable for variable in model.variables if np.issubdtype(np.dtype(variable.dtype), np.floating)]
 
 
 def weights(model: keras.Model) -> dict[str, Array]:
-    """What a trained model is: its weights and moving statistics by the names of its layers, without generators."""
+    """Return a model's weights and moving statistics by the names of its layers, without generators."""
     return {variable.path: variable.numpy() for variable in averaged(model)}
 
 
 def set_weights(model: keras.Model, arrays: Arrays) -> None:
-    """Sets a model to what :func:`weights` gave.
+    """Load what :func:`weights` returned into a model.
 
     Raises:
         ArtifactError: they are another model's.

@@ -32,7 +32,7 @@ _NORMS = "gradient norms"
 
 
 def provided(objective: Objective) -> tuple[str, ...]:
-    """The names of what each step tells.
+    """Return the names of the quantities that each step reports.
 
     ``loss``, that of the batch with the model's penalties; ``gradient_norm``, beside which there is one for each block
     of the model (:mod:`podline.training.steps`); and the measures.
@@ -133,7 +133,7 @@ class TrainingSteps:
         }
 
     def _next_timed(self, iterator: Any, after: tf.Tensor) -> tuple[Any, tf.Tensor, tf.Tensor]:
-        """The next batch, asked for when ``after`` is known; when it was asked for, and when it was there.
+        """Return the next batch, requested once ``after`` is known; with the times of request and arrival.
 
         Without that order TensorFlow would ask for the next batch while it still works on the last one, and the time
         would be no waiting; nothing is lost by it, as the dataset prefetches.
@@ -173,7 +173,7 @@ class TrainingSteps:
 
 
 def _in_place(tensor: Tensor) -> Tensor:
-    """The same tensor, on the device where it is."""
+    """Return the same tensor on its own device."""
     with tf.device(tensor.device):
         return tf.identity(tensor)
 
@@ -240,7 +240,7 @@ TOTAL = "gradient_norm"
 
 
 def block_of(variable: keras.Variable) -> str:
-    """The block that a variable belongs to, by the first part of its name: ``stage1`` of ``stage1_conv/kernel``."""
+    """Return a variable's block, the first part of its name: ``stage1`` of ``stage1_conv/kernel``."""
     return variable.path.split("/")[0].split("_")[0]
 
 
@@ -259,11 +259,11 @@ class GradientNorms:
 
     @property
     def shape(self) -> tuple[int]:
-        """Return the shape of what :meth:`of` gives."""
+        """Return the shape of :meth:`of`'s result."""
         return (1 + len(self.blocks),)
 
     def of(self, gradients: Sequence[Tensor]) -> Tensor:
-        """The norm of all gradients together, and that of each block: float32, of :attr:`shape`.
+        """Return the norm of all gradients together, and of each block's: float32, of :attr:`shape`.
 
         Args:
             gradients: one for each variable, summed over the replicas, before anything bounds them; None counts
@@ -274,7 +274,7 @@ class GradientNorms:
         return tf.sqrt(2.0 * tf.concat([tf.reduce_sum(sums, keepdims=True), sums], 0))
 
     def series(self, norms: npt.NDArray[np.float32]) -> dict[str, npt.NDArray[np.float32]]:
-        """The norms of several steps, shape (steps, …), by name: ``gradient_norm`` and one for each block."""
+        """Return the norms of several steps, shape (steps, …), by name: ``gradient_norm`` and one for each block."""
         names = [TOTAL, *(f"{TOTAL}/{block}" for block in self.blocks)]
         return dict(zip(names, norms.T, strict=True))
 
@@ -286,7 +286,7 @@ def _sum(squares: Sequence[Tensor]) -> Tensor:
 
 @contextlib.contextmanager
 def permanent(spec: TrainSpec) -> Iterator[None]:
-    """A failure of the first step will be one of every step: it is permanent, whatever TensorFlow calls it.
+    """Make a failure of the first step permanent, whatever TensorFlow calls it: every step would fail.
 
     What says that a device is away (``UnavailableError`` and its like) stays what it is.
     """

@@ -14,25 +14,12 @@ import tensorflow as tf
 from tensorflow.core.framework.summary_pb2 import Summary, SummaryMetadata
 from tensorflow.core.util.event_pb2 import Event
 
-from podline.documents.metrics_log import (
-    DecisionLine,
-    EvaluationLine,
-    FindingLine,
-    MetricsLine,
-    StepsLine,
-)
+from podline.documents.metrics_log import FindingLine, MetricsLine, figures_of
 from podline.errors import StoreError
 from podline.store.contract import explained
 
 # TensorBoard takes any file with "tfevents" in its name; one file for the whole run, whatever broke it off.
 _FILE = "events.out.tfevents.0.podline"
-_FIGURES = {
-    "train": ("loss", "accuracy", "learning_rate", "gradient_norm", "examples_per_second", "waiting"),
-    "evaluation": ("loss", "accuracy"),
-    "plateau": ("factor",),
-    "annealing": ("energy", "temperature", "accepted"),
-    "early_stop": ("value", "best", "stalled"),
-}
 
 
 class EventFile:
@@ -56,7 +43,7 @@ class EventFile:
             self._writer.flush()
 
     def write(self, line: MetricsLine) -> None:
-        """Appends a line's figures.
+        """Append a line's figures.
 
         Raises:
             StoreError: it cannot be written.
@@ -81,7 +68,10 @@ class EventFile:
 
 
 def _event(line: MetricsLine) -> Event:
-    values = [_text(line)] if isinstance(line, FindingLine) else _scalars(line)
+    if isinstance(line, FindingLine):
+        values = [_text(line)]
+    else:
+        values = [Summary.Value(tag=name, simple_value=figure) for name, figure in figures_of(line).items()]
     return Event(wall_time=line.time, step=line.step, summary=Summary(value=values))
 
 
@@ -92,13 +82,3 @@ def _text(line: FindingLine) -> Summary.Value:
         metadata=SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name="text")),
         tensor=tf.make_tensor_proto(text, tf.string),
     )
-
-
-def _scalars(line: StepsLine | EvaluationLine | DecisionLine) -> list[Summary.Value]:
-    group = line.split if isinstance(line, EvaluationLine) else line.kind
-    figures = {name: getattr(line, name) for name in _FIGURES[line.kind]}
-    if isinstance(line, StepsLine | EvaluationLine) and line.measures:
-        figures = {name: figure for name, figure in figures.items() if name != "accuracy"} | line.measures
-    if isinstance(line, StepsLine):
-        figures |= {f"gradient_norm/{block}": norm for block, norm in line.gradient_norms.items()}
-    return [Summary.Value(tag=f"{group}/{name}", simple_value=figure) for name, figure in figures.items()]

@@ -37,7 +37,7 @@ _CALMER = "a lower learning rate, a longer warm-up or clip_norm keeps the weight
 
 
 def explain(run: Run, failure: Failure) -> str:
-    """The cause of a failure, in a few lines, and what to do about it.
+    """Return the cause of a failure in a few lines, with the remedy.
 
     The run is over: its state becomes another.
 
@@ -52,7 +52,7 @@ def explain(run: Run, failure: Failure) -> str:
 
 
 def explain_evaluation(run: Run, objective: Objective, batches: EvaluationInput, reader: SplitReader) -> str:
-    """Which examples of an evaluation have no finite loss, and where they lie; or that the weights are the cause."""
+    """Return the examples of an evaluation without a finite loss, and their places; or blame the weights."""
     check = BatchCheck(run.on_cpu(run.state.evaluated), objective)
     wrong: list[int] = []
     for number in range(batches.batches()):
@@ -75,7 +75,7 @@ def _place_of(reader: SplitReader, example: int) -> str:
 
 
 def _restored(run: Run, step: int) -> int | None:
-    """Sets a run's state to the newest whole checkpoint that is not after a step; the step, or None."""
+    """Restore a run's state from the newest complete checkpoint up to a step; return its step, or None."""
     for there in run.checkpoints.steps():
         if there <= step:
             try:
@@ -112,7 +112,7 @@ class _Search:
         return self._with_weights_of(step)
 
     def _with_weights_of(self, step: int) -> str:
-        """The cause with the weights just before a step that failed again."""
+        """Return the cause, with the weights just before a step that failed again."""
         ids, batch = self._batch(step)
         check = self._check(step)
         fault = check.fault(batch)
@@ -129,7 +129,7 @@ class _Search:
         )
 
     def _exploded(self, check: BatchCheck, ids: Ids, batch: Arrays) -> str:
-        """The cause of a batch that is finite on the CPU."""
+        """Return the cause for a batch that is finite on the CPU."""
         losses = check.losses(batch)
         if self._failure.limit == np.inf:
             if self._in_float32_on_cpu:
@@ -162,7 +162,7 @@ class _Search:
         return where.endswith("cpu") and self._run.recipe.precision == "float32"
 
     def _blamed(self, check: BatchCheck, ids: Ids, batch: Arrays, places: Sequence[int]) -> str:
-        """What is said of examples that fail by themselves."""
+        """Describe examples that fail alone."""
         fault = check.fault(batch, places[:1])
         assert fault is not None  # noqa: S101 (it was found by this)
         rest = np.delete(np.arange(len(ids)), places).tolist()
@@ -247,7 +247,7 @@ def _first_wrong(fault: Fault) -> str:
 
 
 def _field(name: str, value: Any) -> str:
-    """What is worth telling of an example's field: a number, or how much of an array is not finite."""
+    """Summarise an example's field: a number, or the share of an array that is not finite."""
     if not np.ndim(value):
         return f", {name} {value}"
     wrong = np.count_nonzero(~np.isfinite(value))
@@ -276,7 +276,7 @@ class Culprits:
 
 
 def find_culprits(count: int, fails: Fails) -> Culprits:
-    """Looks for the examples of a failing batch that fail by themselves.
+    """Find the examples of a failing batch that fail alone.
 
     With k of them among n examples it takes about 2 k log₂(n) tries.
 
@@ -293,7 +293,7 @@ def find_culprits(count: int, fails: Fails) -> Culprits:
 
 
 def _search(places: Sequence[int], fails: Fails, found: list[int]) -> None:
-    """Adds the culprits among some places that fail together."""
+    """Add the culprits among some places that fail together."""
     if len(places) == 1:
         found.append(places[0])
         return

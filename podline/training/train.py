@@ -101,7 +101,7 @@ def train(spec: TrainSpec, reporter: Reporter) -> TrainResult:
 def _writing(
     spec: TrainSpec, store: Store, agreement: Agreement, reporter: Reporter
 ) -> Iterator[tuple[Store, Callable[[], bool]]]:
-    """Where a process writes, and whether it may no longer.
+    """Return the outputs of a process, and whether it has lost the right to write.
 
     The chief writes to the store, or to a mirror of what is in a bucket; the others to copies of the run's folder as
     the chief finds it. So whatever reads what it wrote, or goes back to it, finds the same in every process.
@@ -165,7 +165,7 @@ def pace(spec: PaceSpec, reporter: Reporter) -> Pace:
 
 
 def _opened(spec: TrainSpec, store: Store, reporter: Reporter) -> tuple[Callable[..., Run], Agreement]:
-    """A run, but for where it writes and for those who watch it: its data set, its plan, its first state."""
+    """Open a run without its outputs and listeners: its data set, its plan, its first state."""
     require_unchanged(spec.recipe)
     manifest_sha256(store, spec.dataset_folder)
     manifest = read_manifest(store, spec.dataset_folder, spec.manifest_digest)
@@ -193,7 +193,7 @@ def _opened(spec: TrainSpec, store: Store, reporter: Reporter) -> tuple[Callable
 
 
 def _go_on(run: Run) -> tuple[int, TimeSpent]:
-    """Restores what there is to go on from; the step and what the run has taken up to it."""
+    """Restore the newest state; return its step and the time spent up to it."""
 
     def passed_over(step: int, reason: str) -> None:
         message = f"the checkpoint of step {step} is passed over: {reason}"
@@ -223,7 +223,7 @@ def _go_on(run: Run) -> tuple[int, TimeSpent]:
 
 @contextlib.contextmanager
 def _noted(events: EventLog, state: TrainingState) -> Iterator[None]:
-    """Notes why a run ended before its time."""
+    """Record why a run ended early."""
     try:
         yield
     except PreemptedError as error:
@@ -251,7 +251,7 @@ def _pflop(run: Run) -> float:
 
 
 def _finish(run: Run, clock: RunClock, traces: int, used: Load | None) -> TrainResult:
-    """Publishes the model and writes its completion record."""
+    """Publish the model and write its completion record."""
     spec, plan, steps = run.spec, run.plan, run.state.step
     run.require_data_unchanged()
     test = run.test_reader

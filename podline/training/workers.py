@@ -41,15 +41,15 @@ class Agreement:
         return mine
 
     def of_chief(self, mine: int) -> int:
-        """The chief's number, −2⁵³ … 2⁵³."""
+        """Return the chief's number, −2⁵³ … 2⁵³."""
         return mine
 
     def meet(self) -> None:
-        """Waits until all processes are here."""
+        """Wait until all processes are here."""
         self.any(False)
 
     def require_same(self, what: str, mine: str) -> None:
-        """Makes sure that all processes have the same of something.
+        """Check that all processes have the same value.
 
         Raises:
             ArtifactError: they have not; raised in all of them.
@@ -71,7 +71,7 @@ class WorkersAgreement(Agreement):
         return bool(self._table(int(mine)).any())
 
     def of_chief(self, mine: int) -> int:
-        """The number that the chief has."""
+        """Return the chief's number."""
         return int(self._table(mine)[0])
 
     def require_same(self, what: str, mine: str) -> None:
@@ -81,7 +81,7 @@ class WorkersAgreement(Agreement):
             raise ArtifactError(f"{what} differ between the workers; here: {mine}; start all of them again")
 
     def _table(self, mine: int) -> np.ndarray:
-        """What each process says, int64, (processes,)."""
+        """Return what each process reports, int64, (processes,)."""
 
         def row(context: Any) -> tf.Tensor:
             first = context.replica_id_in_sync_group % self._replicas == 0

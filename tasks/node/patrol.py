@@ -1,4 +1,4 @@
-"""The patrol's round: looks for what is left of a TPU between runs, and repairs what the settings allow.
+"""The patrol's round: finds leftovers of a TPU between runs, and repairs those that the settings allow.
 
 :mod:`podline.tpu.patrol` has the table of what is done in which case; here the cases are looked for. The lease is held
 while the node is stopped or deleted, so that no flow begins to use it meanwhile. The only memory is a variable on the

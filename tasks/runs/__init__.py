@@ -1,1 +1,1 @@
-"""What a flow run keeps and shows on the Prefect server: its log, cards, slots, stops."""
+"""A flow run's state on the Prefect server: its log, cards, slots, stops."""

@@ -37,7 +37,7 @@ _PAGE = 50
 
 
 class Beginning(NamedTuple):
-    """What began a run, and which attempt of it this is: see :class:`podline.documents.ledger_entry.Entry`."""
+    """The origin of a run and the number of its attempt: see :class:`podline.documents.ledger_entry.Entry`."""
 
     started: Started
     schedule: str

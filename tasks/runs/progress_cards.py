@@ -1,7 +1,7 @@
 """Cards of progress on a flow run's page: one for each stage, in the order of the stages.
 
-The UI lists the artifacts of a run by their ids, the highest first, and a server draws ids at random. So a run begins
-with as many cards as it has stages, all of one key, and they are dealt out by their ids. A retry finds them again.
+The UI lists the artifacts of a run by their ids, the highest first, and a server draws ids at random. So a run creates
+all its cards first, with one key, and assigns them to stages in the order of their ids. A retry finds them again.
 """
 
 from __future__ import annotations

@@ -80,9 +80,9 @@ def test_an_engine_is_a_runner_with_options(
         ("local", ("--enviroment_type=LOOPBACK",), "unknown Beam option --enviroment_type"),
         ("local", ("--direct_num_workers=two",), "argument --direct_num_workers: invalid int value: 'two'"),
         ("dataflow", (), "Missing required option"),
-        ("local", ("project=x",), "'project=x' is no Beam option: one is written --name=value"),
-        ("local", ("--project", "x", "oops"), "'oops' is no Beam option"),
-        ("local", ("--project=x", "oops"), "'oops' is no Beam option"),
+        ("local", ("project=x",), "'project=x' is not a Beam option: one is written --name=value"),
+        ("local", ("--project", "x", "oops"), "'oops' is not a Beam option"),
+        ("local", ("--project=x", "oops"), "'oops' is not a Beam option"),
         ("job-server:localhost:1", (), "where are its workers? give --beam-option=--environment_type=EXTERNAL"),
     ],
 )

@@ -21,13 +21,25 @@ def test_what_a_conversion_would_make_of_images(tmp_path: Path) -> None:
     assert said.exit_code == 0, said.output
     assert "layout: folders, <class>/; 3 classes, " in said.stdout
     assert "read 61 = written 60 + quarantined 1" in said.stdout
-    assert "left out: 1 file: is no JPEG, PNG, WebP, BMP, TIFF or GIF (cat/notes.txt)" in said.stdout
+    assert "left out: 1 file: is not a JPEG, PNG, WebP, BMP, TIFF or GIF (cat/notes.txt)" in said.stdout
     with Image.open(tmp_path / "sheet.png") as sheet:
         assert sheet.size[0] > 500
     document = json.loads(CliRunner().invoke(cli, [*command, "--json"]).stdout)
     assert sum(document["sizes"].values()) == sum(document["splits"].values()) == 60
     assert document["classes"]["cat"]["train"] + document["classes"]["cat"]["test"] == 20
     assert document["left_out"][0]["record"] == "cat/notes.txt"
+
+
+def test_a_class_without_a_test_image_is_named(tmp_path: Path) -> None:
+    for split, names in {"train": ("cat", "dog"), "test": ("cat",)}.items():
+        for name in names:
+            (tmp_path / "raw" / split / name).mkdir(parents=True)
+            for number in range(3):
+                colour = (40 * number, 120 if name == "cat" else 20, 200 if split == "test" else 90)
+                Image.new("RGB", (16, 16), colour).save(tmp_path / "raw" / split / name / f"{number}.png")
+    command = ["data", "check", str(tmp_path / "raw"), "--root", str(tmp_path / "root"), "--set", "conversion.side=16"]
+    said = CliRunner().invoke(cli, command)
+    assert "no test image of dog: no figure covers it; give a column of splits" in said.stdout
 
 
 def test_a_source_that_would_be_refused(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def test_small_pictures_of_many_pixels_are_refused_before_they_are_decoded() -> 
         with pytest.raises(SourceError, match="4 pictures have 64,000,000 pixels vs 48,000,000 at most; send fewer"):
             sandboxes.decode([file] * 4)
         sandboxes.check(file)
-        with pytest.raises(SourceError, match="note is no JPEG"):
+        with pytest.raises(SourceError, match="note is not a JPEG"):
             sandboxes.check(PictureFile("note", b"hello"))
 
 

@@ -90,8 +90,8 @@ def bomb(width):
 @pytest.mark.parametrize(
     ("name", "change", "message"),
     [
-        ("note.jpg", lambda _data: b"hello", "is no JPEG, PNG, WebP, BMP, TIFF or GIF"),
-        ("empty.jpg", lambda _data: b"", "is no JPEG, PNG, WebP, BMP, TIFF or GIF"),
+        ("note.jpg", lambda _data: b"hello", "is not a JPEG, PNG, WebP, BMP, TIFF or GIF"),
+        ("empty.jpg", lambda _data: b"", "is not a JPEG, PNG, WebP, BMP, TIFF or GIF"),
         ("half.jpg", lambda data: data[: len(data) // 2], "is truncated"),
         ("half.png", lambda data: data[: len(data) // 2], "is truncated"),
         ("bomb.png", lambda _data: bomb(100_000), "too many pixels vs 48,000,000 at most"),

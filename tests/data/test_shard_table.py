@@ -43,7 +43,7 @@ def test_a_table_of_no_shards() -> None:
 
 @pytest.mark.parametrize(
     ("second", "said"),
-    [(shard(2), "shard 1 is .*-00002-of.* vs .*-00001-of"), (shard(1, indexed=True), "has other facts than")],
+    [(shard(2), "shard 1 is .*-00002-of.* vs .*-00001-of"), (shard(1, indexed=True), "differs from")],
 )
 def test_shards_that_are_no_table(second: ShardInfo, said: str) -> None:
     with pytest.raises(ValueError, match=said):

@@ -22,7 +22,7 @@ from podline.deployments.pages import Pages
 from podline.store.contract import Store
 from podline.store.folder import FolderStore
 from podline.store.opening import open_store
-from podline.tasks.page_links import PageLinks, key_of, page_path
+from podline.store.page_links import PageLinks, key_of, page_path
 
 SECRET = "night:shift-7421"  # noqa: S105 (of this test's own server)
 REPORT = "runs/sample-0123456789ab/report.html"
@@ -243,11 +243,11 @@ def test_what_is_not_here_is_said_in_a_line(server: str, store: Store, folder: P
     assert line(gone) == f"{store.uri}/runs/gone/report.html is not there\n"
     assert "is written when a run ends" in line(page_path(store.uri, "index.html"))
     away = folder / "away"
-    assert line(page_path(str(away), REPORT)).startswith(f"{away} is no store on this machine")
+    assert line(page_path(str(away), REPORT)).startswith(f"{away} is not a store on this machine")
     # A folder that is no store is none, though the settings name it.
     (folder / "plain").mkdir()
     (folder / "plain" / "a.json").write_text("{}")
-    assert "is no store on this machine" in line(page_path(str(folder / "plain"), "a.json"))
+    assert "is not a store on this machine" in line(page_path(str(folder / "plain"), "a.json"))
     # Nor is a store served that no setting names.
     other = open_store(folder / "other")
     other.publish_bytes(REPORT, PAGE)

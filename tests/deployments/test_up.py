@@ -56,7 +56,7 @@ def test_without_a_project_the_current_folder_counts_if_its_file_is_ours(
     }.items():
         file.write_text(text)
         assert project_file.default_folder() == (tmp_path if is_ours else PROJECT), text
-    with pytest.raises(SettingsError, match="is no file of deployments"):
+    with pytest.raises(SettingsError, match="is not a file of deployments"):
         project_file.read(tmp_path)
 
 

@@ -24,6 +24,8 @@ from podline.training.train import train
 
 TEST = 40
 
+pytestmark = pytest.mark.usefixtures("one_stage")
+
 
 def trained(root: Path, **values) -> EvaluateSpec:
     """A run, and what it takes to evaluate it."""

@@ -118,7 +118,7 @@ def test_a_threshold_leaves_people_out(network, tmp_path):
 def test_one_bad_file_is_named_and_nothing_is_written(network, tmp_path):
     bad = tmp_path / "bad.jpg"
     bad.write_bytes(b"no picture")
-    with pytest.raises(SourceError, match=r"bad\.jpg is no JPEG, PNG, WebP, BMP, TIFF or GIF"):
+    with pytest.raises(SourceError, match=r"bad\.jpg is not a JPEG, PNG, WebP, BMP, TIFF or GIF"):
         run(spec_of(network, tmp_path / "out", picture(tmp_path, "a.jpg"), str(bad)), silent())
     assert not (tmp_path / "out").exists()
 

@@ -58,3 +58,11 @@ def test_a_prefix_of_layers_without_a_kernel_is_refused() -> None:
 def test_images_and_outputs_that_cannot_be(shape: tuple[int, ...], outputs: int) -> None:
     with pytest.raises(SettingsError, match=f"{outputs} outputs"):
         build_model(ModelSettings(), shape, outputs, [0.0], [1.0])  # pyright: ignore[reportArgumentType]
+
+
+def test_a_resnet_with_gelu_has_no_relu() -> None:
+    layers = network(activation="gelu").layers
+    assert {layer.activation.__name__ for layer in layers if isinstance(layer, keras.layers.Activation)} == {"gelu"}
+    assert not any(isinstance(layer, keras.layers.ReLU) for layer in layers)
+    with pytest.raises(ValueError, match="got activation=gelu with kind=linear, expected kind=resnet"):
+        ModelSettings(kind="linear", activation="gelu")

@@ -45,6 +45,8 @@ OTHER = "fedcba9876543210"
 # So narrow that no test split of this size shows it.
 NARROW = PromotionSettings(margin=0.001)
 
+pytestmark = pytest.mark.usefixtures("one_stage")
+
 
 def spec(store: Store, run: str, **changes) -> PromoteSpec:
     made = spec_of(store, run, (), anyway=False, reason="")

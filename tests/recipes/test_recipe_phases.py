@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from podline.errors import SettingsError
 from podline.recipes import registry
@@ -61,3 +62,20 @@ def test_annealing_goes_back_to_earlier_states_so_the_optimizer_stays() -> None:
     given = {"phases": PHASES[:1], "annealing": {}, "validation_share": 0.1}
     with pytest.raises(SettingsError, match="from epoch 1: annealing goes back to earlier states"):
         registry.override(registry.get("mnist"), given)
+
+
+@pytest.mark.parametrize(("epochs", "begins"), [(10, [0, 3, 6]), (2, [0, 1]), (1, [0]), (0.5, [0])])
+def test_a_phase_from_a_share_moves_with_the_length(epochs: float, begins: list[int]) -> None:
+    phases = [{"from_share": share, "changes": {"augmentation.pad": round(10 * share)}} for share in (0.3, 0.6)]
+    recipe = Recipe.model_validate({"name": "r", "dataset": "d", "phases": phases, "duration": {"epochs": epochs}})
+    assert [epoch for epoch, _ in recipe.by_phase] == begins
+    assert recipe.by_phase[-1][1].augmentation.pad == 6
+
+
+def test_a_share_needs_a_length_in_epochs_and_stands_alone() -> None:
+    given: dict[str, Any] = {"name": "r", "dataset": "d", "duration": {"steps": 9}}
+    shared = {"from_share": 0.5, "changes": {"augmentation.pad": 1}}
+    with pytest.raises(ValidationError, match=r"from_share=0\.5 for a run of 9 steps, expected a length in epochs"):
+        Recipe.model_validate(given | {"phases": [shared]})
+    with pytest.raises(ValidationError, match=r"from_epoch=2 and from_share=0\.5, expected exactly one"):
+        Recipe.model_validate(given | {"phases": [shared | {"from_epoch": 2}]})

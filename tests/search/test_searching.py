@@ -228,7 +228,7 @@ def test_several_processes_do_not_search_together(store: Store) -> None:
 def test_a_record_that_cannot_be_read_is_named(store: Store) -> None:
     spec = spec_of(store)
     store.publish_json(f"{spec.folder}/search.json", {"trials": 3})
-    with pytest.raises(ArtifactError, match=r"search\.json is no record of a search"):
+    with pytest.raises(ArtifactError, match=r"search\.json is not a record of a search"):
         search(store, spec, Trainer(store), silent())
 
 

@@ -167,7 +167,7 @@ ROW = [[[0, 1, 2]] * 8] * 8
         ({"instances": [{"b64": "?"}]}, "instances[0]: got another object, expected"),
         ({"instances": [{"b64": 3}]}, "instances[0]: got another object"),
         ({"instances": [{"jpeg": "AAAA"}]}, "instances[0]: got another object"),
-        ({"instances": [{"b64": "AAAA"}]}, "instances[0] is no JPEG, PNG, WebP, BMP, TIFF or G"),
+        ({"instances": [{"b64": "AAAA"}]}, "instances[0] is not a JPEG, PNG, WebP, BMP, TIFF or G"),
     ],
 )
 def test_what_is_no_image_is_an_error_with_both_values(server, body, said):

@@ -14,6 +14,11 @@ def _all_the_news(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("podline.training.loop._NEWS_SECONDS", -1.0)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _one_stage(one_stage: None) -> None:
+    """Most of a small training's time goes into tracing its network."""
+
+
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     """A store with the small data set in it."""

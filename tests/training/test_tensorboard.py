@@ -8,6 +8,7 @@ import tensorflow as tf
 from metrics_lines import steps_line
 from tensorflow.core.util.event_pb2 import Event
 
+from podline.documents import metrics_log
 from podline.errors import StoreError
 from podline.training import tensorboard
 from podline.training.tensorboard import EventFile
@@ -33,7 +34,7 @@ def test_a_file_begun_again_holds_the_lines_that_are_left_at_the_times_they_were
     assert values["train/loss"] == 3.0
     assert values["train/gradient_norm/classifier"] == 4.0
     assert values.keys() == {
-        *(f"train/{name}" for name in tensorboard._FIGURES["train"]),
+        *(f"train/{name}" for name in metrics_log._FIGURES["train"]),
         *(f"train/gradient_norm/{block}" for block in ("stem", "classifier")),
     }
 

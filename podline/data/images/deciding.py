@@ -1,4 +1,4 @@
-"""Decides, from what each image is, which split it is of and what is left out.
+"""Assigns each image to a split, or leaves it out.
 
 Nothing here depends on a layout, on names or on the order of images, but for the words of a reason.
 """
@@ -26,7 +26,7 @@ from podline.errors import SourceError
 from podline.kinds.contract import TextTargets
 
 _FOR = {VALIDATION: "validate", TEST: "test"}
-_REMEDY = "get splits that are apart, or give the images without any"
+_REMEDY = "get splits without common images, or give the images without any"
 
 
 def in_general(reason: str) -> str:

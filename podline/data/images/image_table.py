@@ -1,4 +1,4 @@
-"""Images as columns in a file, and what is decided of them: a machine holds a few bytes of each."""
+"""The images of a source as columns in a file, with their splits, so that memory holds a few bytes of each."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def write_images(path: Path, images: Iterable[Image], about: Mapping[str, str]) 
 
 
 class ImageTable(ColumnFile):
-    """The images in a file, and what is decided of them.
+    """The images in a file, with their splits.
 
     Args:
         path: of what :func:`write_images` wrote.

@@ -1,4 +1,4 @@
-"""What any layout gives: an image's name, its class, and where its bytes are."""
+"""The items that every layout yields: an image's name, its class, the location of its bytes."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def held_out_splits(splits: frozenset[str]) -> dict[str, str]:
 
 
 def unread_splits(splits: frozenset[str]) -> frozenset[str]:
-    """Which of a source's splits are not read: images to test or to validate on, beside others."""
+    """Return which of a source's splits are not read: images to test or to validate on, beside others."""
     found = held_out_splits(splits)
     return splits & frozenset(HELD_OUT) - {*found.values()} if found else frozenset()
 

@@ -1,4 +1,4 @@
-"""What a layout is: a way in which a source holds images and their classes. docs/how-to/data-set.md adds one."""
+"""The contract of a layout: a way to store images and their classes. docs/how-to/data-set.md adds one."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Layout(ABC):
 
     @property
     def splits(self) -> frozenset[str]:
-        """Return what the source calls its splits, in small letters; by default, what its items say."""
+        """Return the source's names of splits, in lower case; by default those of its items."""
         return frozenset(item.split for item in self.items() if not item.reason) - {""}
 
     def reads(self, file: Found, /) -> bool:
@@ -85,7 +85,7 @@ def outside(file: Found, reason: str) -> Item:
         return Item(file.name, b"", reason="is hidden, or the system's own", stray=True)
     if file.bytes < 0:
         empty = Path(file.path).is_dir()
-        problem = "is a folder without a file" if empty else "is no file that can be read"
+        problem = "is a folder without a file" if empty else "cannot be read as a file"
         return Item(file.name, b"", reason=problem, stray=empty or not file.is_image)
     return Item(file.name, Place(file.path), reason=reason, stray=not file.is_image)
 

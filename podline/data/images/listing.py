@@ -34,7 +34,7 @@ class Found(NamedTuple):
     Attributes:
         name: its path in the listed folder.
         path: where it is.
-        bytes: its size; -1 of what is no file that can be read.
+        bytes: its size; -1 of what cannot be read as a file.
         changed: when its content, its name or its rights changed last, in nanoseconds.
     """
 
@@ -60,7 +60,7 @@ class Found(NamedTuple):
 
     @property
     def state(self) -> list[object]:
-        """What tells that the content is still the same."""
+        """The value that changes with the content."""
         return [self.name, self.bytes, self.changed]
 
 
@@ -203,7 +203,7 @@ def source_files(place: Path, settings: ImagesSettings, folder: Path) -> Files:
     if settings.images:
         images = above / Path(settings.images).expanduser()
         if not images.is_dir():
-            raise SourceError(f"{images} is no folder vs one with a table's images, as --set conversion.images says")
+            raise SourceError(f"{images} is not a folder; set conversion.images to the folder of the table's images")
         return Files(str(place), asked, _listed(images, listing(images), around))
     beside = place.is_file() and place.suffix not in _ARCHIVES
     return Files(str(place), asked, _listed(above, listing(above), around) if beside else asked)

@@ -1,4 +1,4 @@
-"""Opens images of one's own as a source; docs/images.md tells its user what is read and what is left out.
+"""Opens a user's images as a source; docs/how-to/images.md describes layouts and exclusions.
 
 Every image is decoded once into the cache folder, in the order of reading. Records come in the order of the sha256 of
 the images' files, so that the same images in any layout become the same records.
@@ -103,7 +103,7 @@ class ImagesSource(Source):
 
     @property
     def left_out(self) -> Sequence[LeftOut]:
-        """Of each split, without stray files."""
+        """The records of each split, without stray files."""
         meant = ~self.images.column("stray", self.images.every)
         parts = {
             split: LeftOut(f"images of the {split} split", int((meant & self.images.of_split(split)).sum()))
@@ -133,7 +133,7 @@ class ImagesSource(Source):
         return super().shard_tables(plans, seed, folder, elsewhere=False)
 
     def near_lines(self) -> list[str]:
-        """How many images have a near-duplicate, in words."""
+        """Return how many images have a near-duplicate, in words."""
         return near_lines(self.near, self.sizes)
 
 

@@ -33,7 +33,7 @@ _ITEMS, _IMAGES = "items.jsonl", "images"
 
 
 class Parsed(NamedTuple):
-    """What a source lists.
+    """The listing of a source.
 
     Attributes:
         words: the layout's, for the log.
@@ -82,7 +82,7 @@ def _written(folder: Path) -> Iterator[Item]:
 
 
 def _opens_files(files: Files, settings: ImagesSettings) -> bool:
-    """Return whether a layout may open a file; what an installed one does is unknown."""
+    """Return whether a layout may open a file; assume so for installed layouts."""
     if any(name not in LAYOUTS.shipped for name in settings.layouts):
         return True
     endings = tuple(ending for name in settings.layouts for ending in LAYOUTS.load(name).opens)
@@ -112,7 +112,7 @@ def parse(source: str, files: Files, settings: ImagesSettings, folder: str) -> t
 
 
 def _listed(source: str, files: Files, settings: ImagesSettings) -> tuple[str, Layout, Callable[[], Iterator[Item]]]:
-    """Return the layout of a source, by its name, and what yields its items with the files that it does not read."""
+    """Return the layout of a source, by its name; a generator of its items; and the files that it does not read."""
     name, layout = found_layout(source, files, settings)
     with parsing(source, name):
         unread = unread_splits(layout.splits)
@@ -182,7 +182,7 @@ def found_layout(source: str, files: Files, settings: ImagesSettings) -> tuple[s
         wanted = "images" if settings.layout == AUTO else f"images as {settings.layout}"
         why = "".join(f"; {problem}" for problem in [*dict.fromkeys(problems)][:2])
         remedy = "" if "Git LFS" in why else f"; {_remedy(files)}"
-        raise SourceError(f"{source} is no source of {wanted}: it holds {_summary(files.asked)}{why}{remedy}")
+        raise SourceError(f"{source} is not a source of {wanted}: it holds {_summary(files.asked)}{why}{remedy}")
     return next(iter(fitting.items()))
 
 
@@ -196,7 +196,7 @@ def others(layout: Layout, files: Files) -> Iterator[Found]:
 
 
 def _remedy(files: Files) -> str:
-    """Return what to do where nothing fits: unpack an archive, or give what is accepted."""
+    """Return the remedy if no layout fits: unpack an archive, or the accepted layouts."""
     for file in files.ending(".zip", ".gz", ".tgz"):
         refuse_lfs_pointer(Path(file.path), file.path)
     if remedy := unpacking([file.path for file in files.asked if not file.hidden]):
@@ -207,6 +207,6 @@ def _remedy(files: Files) -> str:
 
 
 def _summary(files: Sequence[Found]) -> str:
-    """How many files of which kinds there are."""
+    """Return the number of files by ending, in words."""
     kinds = Counter(PurePosixPath(file.name).suffix.lower() or "other" for file in files if file.bytes >= 0)
     return ", ".join(f"{count:,} {kind}" for kind, count in kinds.most_common(5)) or "nothing"

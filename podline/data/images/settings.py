@@ -23,7 +23,7 @@ MARKS = ("|", ";", ",")
 
 
 class ImagesSettings(ConverterSettings):
-    """Where images and their targets are found, and what the images become.
+    """The settings of a source of images: where images and targets are, and the form of the records.
 
     Attributes:
         kind: of task: its targets read what a source says of an image.
@@ -113,7 +113,7 @@ class ImagesSettings(ConverterSettings):
 
     @property
     def joining(self) -> str | None:
-        """Return what joins labels in a text, empty for nothing; None is what each column tells."""
+        """Return the separator of labels in a text, "" for none; None if each column decides."""
         return None
 
     def converter(self) -> dict[str, int | str]:

@@ -99,7 +99,7 @@ class CocoSource:
 
     @property
     def bytes_of_a_file(self) -> int:
-        """Of an image to convert that is kept, on average, rounded up."""
+        """The mean size of a kept file, rounded up."""
         if not self.settings.keep_files:
             return 0
         sizes = [image.place.size for images in self.splits.values() for image in images]

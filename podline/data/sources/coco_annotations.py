@@ -269,7 +269,7 @@ def list_images(place: AnnotationFile, path: Path, ids: Collection[int], joints:
     data, document = document_of(place.path, place.member, "fetch the official annotations again")
     if document is None:
         raise SourceError(
-            f"{place.path} is no COCO annotation file: an object with lists images and annotations is needed"
+            f"{place.path} is not a COCO annotation file: an object with lists images and annotations is needed"
         )
     entries, others, strays = _checked(document, ids, joints)
     digest = hashlib.sha256()

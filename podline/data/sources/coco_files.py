@@ -58,7 +58,7 @@ def find_coco(place: Path) -> list[AnnotationFile]:
         SourceError: nothing of the kind is there, or both years are.
     """
     if not place.is_dir():
-        raise SourceError(f"{place} is no folder; give one with annotations/ and the images, or with the zip files")
+        raise SourceError(f"{place} is not a folder; give one with annotations/ and the images, or with the zip files")
     years = [_find_splits(place, year) for year in YEARS]
     if all(years):
         raise SourceError(f"{place} holds COCO of 2014 and of 2017, which share images; give a folder with one of them")
@@ -102,7 +102,7 @@ def _first(place: Path, *names: str) -> Path | None:
 
 
 class ImagePlace(NamedTuple):
-    """Where an image's file is.
+    """The location of an image's file.
 
     Attributes:
         path: the image's file, or the zip file.

@@ -20,7 +20,7 @@ _NOWHERE = (0, 0, 0)
 
 
 class PixelPlace(NamedTuple):
-    """Where an image's decoded pixels are.
+    """The location of an image's decoded pixels.
 
     Attributes:
         part: the number of the file of annotations that lists it.
@@ -32,7 +32,7 @@ class PixelPlace(NamedTuple):
 
 
 class CocoImage(NamedTuple):
-    """An image that can be converted, and what is annotated in it, in its own pixels.
+    """An image to convert, with its annotations in its own pixels.
 
     Attributes:
         width: of the image that was annotated.

@@ -57,7 +57,7 @@ def check_outlines(annotations: Iterable[Mapping[str, Any]], width: int, height:
     """Check that :func:`ignored_mask` can draw some annotations, without drawing.
 
     Raises:
-        SourceError: an outline that cannot be one of this image, or more than are drawn of any image.
+        SourceError: an outline lies outside the image, or the outlines exceed the limits.
     """
     for _outline in _outlines(annotations, (height, width)):
         pass

@@ -97,7 +97,7 @@ def tables_of_people(
 
 
 def annotations_of(images: Sequence[CocoImage], side: int, max_people: int, skeleton: Skeleton) -> Columns:
-    """Compute the values of one record or more but for their pixels; places that are left over are all zeros.
+    """Compute the values of records without pixels; unused places are zeros.
 
     Returns:
         The features of :attr:`podline.data.sources.coco.CocoSource.features`, by name, without ``image``; (n, …shape).

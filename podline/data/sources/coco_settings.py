@@ -14,7 +14,7 @@ _COCO_VERSION = 3
 
 
 class CocoSettings(ConverterSettings):
-    """What records of images with people hold."""
+    """The content of records of images with people."""
 
     side: int = Field(
         default=368,
@@ -52,7 +52,7 @@ class CocoSettings(ConverterSettings):
 
 
 class KeypointSettings(CocoSettings):
-    """How annotations in COCO's format are understood; nothing given is found in the annotations."""
+    """The meaning of annotations in COCO's format; defaults come from the annotations."""
 
     category: str = Field(
         default="",

@@ -150,7 +150,7 @@ def _images(
 
 
 def _given(path: Path, read: Read) -> Iterator[tuple[npt.NDArray[Any], Any]]:
-    """Yield what ``read`` gives; what it raises is about the file."""
+    """Yield the items of ``read``; name the file in its errors."""
     with parsing(path, "images"):
         for image, target in read(path):
             yield np.asarray(image), target

@@ -101,7 +101,7 @@ class Pictures(NamedTuple):
     fit: Fit
 
     def decoded(self, data: bytes, _size: tuple[int, int]) -> Decoded:
-        """Return what a file is, and what it becomes; runs in a sandbox."""
+        """Return a file's format and its converted image; runs in a sandbox."""
         look = Look(hashlib.sha256(data).hexdigest(), bytes=len(data))
         declared: list[int] = []
 
@@ -138,7 +138,7 @@ class Squares(NamedTuple):
         return self.side, self.side, 3
 
     def decoded(self, data: bytes, size: tuple[int, int]) -> Decoded:
-        """Return what a file is, and what it becomes; runs in a sandbox."""
+        """Return a file's format and its converted image; runs in a sandbox."""
         look = Look(bytes=len(data), crc=zlib.crc32(data), picture=True)
         try:
             header = inspect_image(data)

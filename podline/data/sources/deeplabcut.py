@@ -113,7 +113,7 @@ def _read(path: Path) -> Table:
     header = {row[0]: row for row in itertools.takewhile(lambda row: row[:1] and row[0] in _HEADER, rows)}
     if not {"bodyparts", "coords"} <= header.keys():
         found = ", ".join(printable(row[0] if row else "", 20) for row in rows[:3])
-        raise SourceError(f"{path} is no table of DeepLabCut: rows {found} vs scorer, bodyparts, coords")
+        raise SourceError(f"{path} is not a table of DeepLabCut: rows {found} vs scorer, bodyparts, coords")
     if len(widths := {len(row) for row in rows}) > 1:
         raise SourceError(f"{path} has rows of {min(widths)} and of {max(widths)} cells vs one length; restore it")
     coords = header["coords"]

@@ -170,7 +170,7 @@ def _refuse_shared(
         raise SourceError(
             f"{dataset}: {shared:,} of the {len(later):,} {later.name} images are {split_in_words(split.name)} images "
             f"as well ({split.record_name(first)} and {later.record_name(twin)} are the first) vs {MAX_SHARED:.0%} at "
-            "most: they would say nothing of new images; get splits that are apart"
+            "most: they would say nothing of new images; get splits without common images"
         )
 
 

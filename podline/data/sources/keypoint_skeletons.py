@@ -24,7 +24,7 @@ Limb = tuple[int, int]
 
 
 class Summary(NamedTuple):
-    """What a file of annotations is about.
+    """The content of a file of annotations.
 
     Attributes:
         counts: ``category_id`` → how many numbers of keypoints its annotations with a labelled joint have, mostly.
@@ -41,7 +41,7 @@ class Summary(NamedTuple):
 
 
 class Joints(NamedTuple):
-    """What categories say of the joints that are learned.
+    """The skeleton of the learned joints, as the categories give it.
 
     Attributes:
         ids: of the categories, which all have these joints.
@@ -122,7 +122,7 @@ def _limbs(path: Path, skeleton: Any, count: int, notes: list[str]) -> list[Limb
 def skeleton_of(
     joints: Joints, settings: KeypointSettings, annotations: Iterable[Mapping[str, Any]], path: Path
 ) -> tuple[Skeleton, list[str]]:
-    """Return a skeleton whose limbs reach all joints, and what there is to say of it; settings go before what is found.
+    """Return a skeleton whose limbs connect all joints, with notes for the log; settings override the annotations.
 
     Raises:
         SourceError: what is said is no skeleton, or the settings name a joint that is not there.
@@ -165,7 +165,7 @@ def skeleton_of(
 
 
 def _distances(annotations: Iterable[Mapping[str, Any]], count: int) -> npt.NDArray[np.float64]:
-    """How far apart two joints lie on average, as a share of the box's diagonal; infinite where never both are."""
+    """Return the mean distance of two joints, as a share of the box's diagonal; infinite if never both are labelled."""
     total, seen = np.zeros((count, count)), np.zeros((count, count))
     for annotation in annotations:
         poses = np.reshape(annotation["keypoints"], (count, 3))

@@ -102,7 +102,7 @@ def parser() -> Callable[[Any], Any]:
 def _summaries(place: Path, sandbox: Sandbox) -> list[Summary]:
     """Return what the files of annotations of a folder are about, or the one file that is given."""
     if not place.exists():
-        raise SourceError(f"{place} is no folder and no file; give the one with annotations in COCO's format")
+        raise SourceError(f"{place} does not exist; give the one with annotations in COCO's format")
     if place.is_file() and (remedy := unpacking([str(place)])):
         raise SourceError(f"{place} is an archive vs annotations in COCO's format, or their folder: {remedy}")
     found = _read([place] if place.is_file() else _json_files(place), sandbox)

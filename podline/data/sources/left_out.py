@@ -21,7 +21,7 @@ _NAMED = 3
 
 @dataclass
 class LeftOut:
-    """What is left out of one part of a source.
+    """The records left out of one part of a source.
 
     Attributes:
         what: the part, as a plural: ``images of person_keypoints_train2017.json``.

@@ -61,7 +61,7 @@ def _header(file: RawFile, dimensions: int) -> tuple[int, list[int]]:
         header = stream.read(length)
     if header[:4] != magic:
         raise SourceError(
-            f"{file.path} is no IDX file of {'images' if dimensions == 3 else 'labels'}: "
+            f"{file.path} is not an IDX file of {'images' if dimensions == 3 else 'labels'}: "
             f"magic 0x{header[:4].hex()} vs 0x{magic.hex()}; {_REMEDY}"
         )
     sizes = np.frombuffer(header[4 : len(header) // 4 * 4], ">u4").tolist()

@@ -119,7 +119,7 @@ def open_source(dataset: str, uri: str, work: Path) -> Source:
 
 
 def _open_place(dataset: str, place: Path, work: Path, unpacked: dict[str, str]) -> Source:
-    """Open a folder or an archive; note what is unpacked, and of what."""
+    """Open a folder or an archive; record the unpacked folder and its origin."""
     archive, known, folders = None, {}, [place]
     if place.is_file():
         archive = raw_file(place.name, place)
@@ -193,7 +193,7 @@ def _refuse_other_names(source: Source, place: Path) -> None:
 
 
 def _nothing_fits(dataset: str, place: Path, finds: list[Find]) -> str:
-    """Return what a place holds in place of the data set that was asked for, and what to do."""
+    """Return what a place holds instead of the requested data set, with the remedy."""
     others = [find.layout for find in finds]
     others += [layout for layout in LAYOUTS if layout.archive and (place / layout.archive).is_file()]
     if others:
@@ -211,6 +211,6 @@ def _nothing_fits(dataset: str, place: Path, finds: list[Find]) -> str:
 
 
 def _fetch(dataset: str, folder: Path | str) -> str:
-    """How to come by a data set."""
+    """Return how to obtain a data set."""
     command = f"podline data draw {folder}" if dataset == "sample" else f"podline data download {dataset} {folder}"
     return f"get it with `{command}`"

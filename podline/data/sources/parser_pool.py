@@ -56,7 +56,7 @@ class Sandboxes:
 
 @dataclass(frozen=True)
 class Parser:
-    """How items are parsed.
+    """The way in which items are parsed.
 
     Attributes:
         maker: see :class:`podline.sandbox.Sandbox`.

@@ -77,7 +77,7 @@ def write_batch(path: Path, title: str, labels: Sequence[Label], folder: Path) -
     if not isinstance(found, dict) or not all(key in found for key in needed):
         keys = sorted(str(key)[:40] for key in list(found)[:8]) if isinstance(found, dict) else []
         what = f"keys {keys}" if isinstance(found, dict) else f"a {type(found).__name__}"
-        raise SourceError(f"{path} is no batch of {title}: {what} vs {needed} needed; {REMEDY}")
+        raise SourceError(f"{path} is not a batch of {title}: {what} vs {needed} needed; {REMEDY}")
     data = found["data"]
     if not isinstance(data, np.ndarray):
         raise SourceError(f"{path}: the data is a {type(data).__name__} vs an array of uint8; {REMEDY}")

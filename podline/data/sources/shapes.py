@@ -139,7 +139,7 @@ def _turned(chance: _Chance, kind: str, x: Floats, y: Floats, spread: float) -> 
 
 
 def _cover(outside: Floats) -> Floats:
-    """How much of each pixel a figure covers, 0 to 1, by the distance of its centre from the figure's edge."""
+    """Return the share of each pixel that a figure covers, by the distance of the pixel's centre from the edge."""
     return np.clip(0.5 - outside * (SIDE / 2), 0, 1)
 
 

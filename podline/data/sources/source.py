@@ -45,7 +45,7 @@ ShardTables = tuple[ShardFiller, Iterator[Path]]
 
 
 class Remarks(NamedTuple):
-    """What a conversion says of a source that changes no byte.
+    """Notes of a conversion about its source that change no byte.
 
     Attributes:
         official: how the raw files compare with the published ones; None of data that were never published.
@@ -59,7 +59,7 @@ class Remarks(NamedTuple):
 
 
 class RawData(Protocol):
-    """What a conversion asks of any kind of source.
+    """The interface of every kind of source.
 
     Attributes:
         dataset: the data set's name.
@@ -102,7 +102,7 @@ class RawData(Protocol):
     def facts(self) -> JsonObject: ...  # noqa: D102
 
     def looked_at(self) -> tuple[RawData, Remarks]:
-        """Return the source without what a look at every record leaves out, and what there is to say of it.
+        """Return the source without the records that a full scan excludes, with notes for the log.
 
         Raises:
             SourceError: it must not be converted.
@@ -118,7 +118,7 @@ class RawData(Protocol):
         ...
 
     def shard_tables(self, plans: ShardPlans, seed: int, folder: Path, elsewhere: bool) -> ShardTables:
-        """How workers make the records of shards, and the tables that they need for it.
+        """Return the function by which workers make the records of shards, with its tables.
 
         Args:
             plans: the shards.
@@ -199,7 +199,7 @@ class Source:
 
     @property
     def read(self) -> int:
-        """How many records the raw files hold."""
+        """Return the number of records in the raw files."""
         return sum(map(len, self.splits)) + len(self.quarantined)
 
     @property
@@ -209,7 +209,7 @@ class Source:
 
     @property
     def left_out(self) -> Sequence[LeftOut]:
-        """What is left out of each split."""
+        """Return the records left out of each split."""
         parts = {split.name: LeftOut(f"records of the {split.name} split", len(split)) for split in self.splits}
         for record in self.quarantined:
             parts[record.split].read += 1

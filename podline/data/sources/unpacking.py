@@ -10,7 +10,7 @@ _TAR = ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz"
 
 
 def unpacking(names: Sequence[str]) -> str:
-    """How to unpack the first archive among some files, as the end of a sentence; empty if none is one."""
+    """Return how to unpack the first archive among some files, as the end of a sentence; "" if there is none."""
     archives = sorted(name for name in names if name.lower().endswith((".zip", *_TAR)))
     if not archives:
         return ""

@@ -1,1 +1,1 @@
-"""What kinds of task share whose models answer each image by itself: a kind of an installed package begins here."""
+"""The shared part of kinds whose models answer each image separately; kinds of installed packages build on it."""

@@ -1,4 +1,4 @@
-"""What a model answers for each example, in the form of the target."""
+"""A model's answers for each example, in the form of the target."""
 
 from __future__ import annotations
 

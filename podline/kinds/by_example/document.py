@@ -42,7 +42,7 @@ class ImageEvaluation(RunEvaluation, Generic[F]):
 
     @property
     def examples(self) -> int:
-        """How many examples of the split were judged."""
+        """The number of judged examples in the split."""
         return self.trained.examples
 
 

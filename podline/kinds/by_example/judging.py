@@ -44,7 +44,7 @@ _MORE, _LEAST_STEPS = 5, 400
 
 
 def judge(kind: ExampleKind, case: Case) -> Judgement:
-    """Judge a run's model; beside the document lies what it answers to each example.
+    """Judge a run's model; write its answers to each example beside the document.
 
     Raises:
         ArtifactError: the data are not what they were, or were changed while they were read.
@@ -181,7 +181,7 @@ def asked(
 
 
 def not_better_than_guessing(case: Case, document: AnyEvaluation) -> str:
-    """Say that a model cannot be told from guessing, and what helps."""
+    """Return the message for a model that is not better than guessing, with remedies."""
     name, measure = document.measure, measure_named(document.measure)
     limit = document.guessing.high if measure.higher_is_better else document.guessing.low
     steps = plan_training(case.recipe, case.manifest).total_steps

@@ -75,7 +75,7 @@ class ImageKind(Kind[E, P]):
         """Return what its records hold beside the image."""
 
     def drawn(self, records: Arrays, manifest: Manifest) -> list[Picture]:
-        """Return images with their targets in words; of mixed ones, both with their shares."""
+        """Return images with their targets in words; mixed ones with the share of each."""
         from podline.drawing.picture_sheet import Picture
         from podline.input.mixing import captions
 

@@ -75,7 +75,7 @@ def values_of(measure: Measure, said: PerExample) -> Array:
 
 
 def drawn_rows(examples: int, samples: int = _RESAMPLES) -> Iterator[npt.NDArray[np.int64]]:
-    """Yield samples of the examples' places, with replacement; the same ones each time."""
+    """Yield samples of example indices, with replacement; the same ones each time."""
     random = np.random.default_rng(0)
     for _ in range(samples):
         yield random.integers(0, examples, examples)

@@ -92,7 +92,7 @@ def _gains(measure: Measure, pair: AnsweredPair) -> Floats:
 
 
 def aligned(store: Store, before: Judged, after: Judged, answers: type[Answers]) -> tuple[Answers, Answers]:
-    """Return what two models say of the same examples, in the order of the second's split.
+    """Return two models' answers for the same examples, in the order of the second split.
 
     Args:
         store: the store.
@@ -120,7 +120,7 @@ def aligned(store: Store, before: Judged, after: Judged, answers: type[Answers])
 
 
 def _places(store: Store, before: Judged, after: Judged) -> npt.NDArray[np.int64]:
-    """For each example of the second's split, where the first's has it."""
+    """Return the place in the first split of each example of the second."""
     there, here = (census_of(store, each.dataset, each.fingerprint)[each.split] for each in (before, after))
     then, now = same_examples(there, here)
     if not len(now) == len(there) == len(here):

@@ -1,4 +1,4 @@
-"""What a model answers to any pictures."""
+"""A model's answers for any pictures."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from podline.stages.tools import PicturePrediction
 
 @dataclass(frozen=True)
 class ImageFeeder:
-    """How pictures become a model's input; see :class:`podline.evaluation.predicting.PictureReader`."""
+    """The conversion of pictures to a model's input; see :class:`podline.evaluation.predicting.PictureReader`."""
 
     manifest: Manifest
     threshold: float | None = None
@@ -37,7 +37,7 @@ class ImageFeeder:
 
 @dataclass(frozen=True)
 class AnswerReader(ImageFeeder):
-    """Says the answers of a kind's model, as JSON and in words."""
+    """Formats the answers of a kind's model, as JSON and in words."""
 
     kind: ExampleKind = field(kw_only=True)
     recipe: Recipe = field(kw_only=True)

@@ -14,13 +14,13 @@ from podline.recipes.promotion_settings import PromotionSettings
 
 @rule("main")
 def main(pair: Pair, settings: PromotionSettings) -> Iterator[Figure]:
-    """The measure that counts must not be worse."""
+    """Require that the main measure is not worse."""
     yield measured(pair, measure_named(kind_named(pair.kind).measure), settings)
 
 
 @rule("guard")
 def guards(pair: Pair, settings: PromotionSettings) -> Iterator[Figure]:
-    """The measures that the settings name must not be worse."""
+    """Require that the measures named by the settings are not worse."""
     measures = {measure.name: measure for measure in of_kind(pair.kind)}
     for name in settings.guards:
         if name not in measures:

@@ -1,4 +1,4 @@
-"""What sections of a report share that show examples and their figures, and what a kind's report begins with."""
+"""Report sections with examples and their figures, and the shared start of a kind's report."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class JudgedSide(Scored, Protocol):
 
     @property
     def examples(self) -> int:
-        """How many examples."""
+        """The number of examples."""
         ...
 
 

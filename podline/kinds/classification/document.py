@@ -55,7 +55,7 @@ class CalibrationBin(Frozen):
 
 
 class Guess(Frozen):
-    """What the model says of an example.
+    """The model's answer for an example.
 
     Attributes:
         record: its position in the split, as ``SplitReader.gather`` takes it.

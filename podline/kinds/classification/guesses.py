@@ -60,7 +60,7 @@ class Guesses(PerExample):
 
     @property
     def right(self) -> npt.NDArray[np.bool_]:
-        """Which examples the model got right, (n,)."""
+        """Return which examples the model got right, (n,)."""
         return self.labels == self.predictions
 
     @property

@@ -82,7 +82,7 @@ Logits = Callable[[EvaluationInput], Iterator[tuple[npt.NDArray[np.float32], npt
 
 
 def logits_of(model: Callable[..., tf.Tensor], strategy: tf.distribute.Strategy) -> Logits:
-    """A model as a function of an input: for each batch the logits, (n, classes), and labels, (n,), of its examples.
+    """Return a model as a function: for each batch the logits, (n, classes), and labels, (n,), of its examples.
 
     Args:
         model: takes uint8 images (n, height, width, channels).
@@ -124,7 +124,7 @@ def ask(
 
 
 def over_views(model: Callable[..., tf.Tensor], views: int) -> Callable[..., tf.Tensor]:
-    """A classifier that answers with the mean over views of each image; the model is called once a view.
+    """Return a classifier that averages its answers over views of each image; it calls the model once per view.
 
     Args:
         model: from uint8 images (n, height, width, channels) to logits (n, classes).

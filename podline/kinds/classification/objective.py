@@ -1,4 +1,4 @@
-"""What a classifier is trained for: cross-entropy, focal or an installed loss, and the share of right answers."""
+"""A classifier's objective: cross-entropy, focal or an installed loss, and the accuracy."""
 
 from __future__ import annotations
 

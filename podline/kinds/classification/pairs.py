@@ -35,7 +35,7 @@ class GuessedPair:
         return {"top1": differences.accuracies(self.before.right, self.after.right, seeds["top1"])}
 
     def moved(self, names: Sequence[str]) -> dict[str, ShareChange]:
-        """How each class moved, by name."""
+        """Return the change of each class, by name."""
         return moved_classes(self.before, self.after, names)
 
 

@@ -1,4 +1,4 @@
-"""What a classifier says of pictures: classes with their probabilities."""
+"""A classifier's answers for pictures: classes with their probabilities."""
 
 from __future__ import annotations
 
@@ -47,5 +47,5 @@ def predicted(
 def reader(
     store: Store, training: TrainSpec, manifest: Manifest, threshold: float | None, reporter: Reporter
 ) -> Classes:
-    """A run's."""
+    """Return the reader of a run's model."""
     return Classes(manifest)

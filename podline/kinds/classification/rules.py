@@ -22,7 +22,7 @@ _DEPENDENT = 1.5
 
 @rule("main")
 def accuracy(pair: Pair, settings: PromotionSettings) -> Iterator[Figure]:
-    """The accuracy must not fall."""
+    """Require that the accuracy does not fall."""
     now = {"accuracy": _right([pair.candidate])[0]}
     parts = [each.noise for each in _of_classes(pair, settings)]
     of_part = [each.seeds / float(scale(each.share, each.examples)) for each in parts] or [0.0]
@@ -33,13 +33,13 @@ def accuracy(pair: Pair, settings: PromotionSettings) -> Iterator[Figure]:
 
 @rule("class")
 def classes(pair: Pair, settings: PromotionSettings) -> Iterator[Figure]:
-    """The accuracy of each class with enough test examples must not fall."""
+    """Require that the accuracy of each class with enough test examples does not fall."""
     yield from _of_classes(pair, settings)
 
 
 @rule("calibration")
 def calibration(pair: Pair, settings: PromotionSettings) -> Iterator[Figure]:
-    """The calibration error must not grow."""
+    """Require that the calibration error does not grow."""
     yield replace(measured(pair, measure_named("calibration_error"), settings), margin=settings.calibration)
 
 

@@ -1,4 +1,4 @@
-"""Sections of a classifier's report, and what its verdict says."""
+"""Sections and verdict of a classifier's report."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from podline.recipes.task import TaskSettings
 
 
 class ImageSettings(TaskSettings):
-    """What recipes of all kinds say whose models answer an image with a logit for each class.
+    """Settings of every kind whose models give a logit for each class of an image.
 
     Attributes:
         label_smoothing: the share of the target that ``cross_entropy`` spreads evenly over all answers.
@@ -34,7 +34,7 @@ class ImageSettings(TaskSettings):
 
 
 class ClassificationSettings(ImageSettings):
-    """What a recipe says that is about classifiers.
+    """Settings of classifiers.
 
     Attributes:
         views: how many views of each image of the test split further figures are averaged over, see

@@ -1,4 +1,4 @@
-"""Pictures of classes for the sheet: stored examples, and what a run makes of test images."""
+"""Pictures for the sheet of a classifier: stored examples, and a run's answers for test images."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ class ClassificationTally:
         )
 
     def confusion(self) -> tuple[tuple[int, ...], ...]:
-        """Counts of examples: ``confusion[label][prediction]``; empty of more than :data:`MANY_CLASSES`."""
+        """Return counts of examples: ``confusion[label][prediction]``; empty above :data:`MANY_CLASSES` classes."""
         if self.classes > MANY_CLASSES:
             return ()
         judged = self.guesses()
@@ -104,14 +104,14 @@ class ClassificationTally:
         )
 
     def mistakes(self, most: int = MOST_MISTAKES) -> tuple[Mistake, ...]:
-        """The mistakes that the model was most confident of, the worst first; of equals, the first in the split."""
+        """Return the mistakes with the highest confidence, the worst first; ties keep the order of the split."""
         judged = self.guesses()
         wrong = np.flatnonzero(~judged.right)
         worst = wrong[np.argsort(-judged.confidences[wrong], kind="stable")][:most]
         return tuple(Mistake(**_guess(judged, record).model_dump()) for record in worst.tolist())
 
     def first(self, most: int) -> tuple[Guess, ...]:
-        """What the model says of the first examples of the split."""
+        """Return the model's answers for the first examples of the split."""
         judged = self.guesses()
         return tuple(_guess(judged, record) for record in range(min(most, len(judged.labels))))
 

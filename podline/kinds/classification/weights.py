@@ -1,4 +1,4 @@
-"""How much the examples of each class count in a classifier's training."""
+"""The weight of each class in a classifier's training."""
 
 from __future__ import annotations
 

@@ -33,5 +33,5 @@ class LabelledImages(ImagesSettings):
 
     @property
     def joining(self) -> str | None:
-        """Return what joins labels in a text, empty for nothing; None is what each column tells."""
+        """Return the separator of labels in a text, "" for none; None if each column decides."""
         return {AUTO: None, "nothing": ""}.get(self.joined_by, self.joined_by)

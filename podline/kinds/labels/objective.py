@@ -1,4 +1,4 @@
-"""What a model of several labels is trained for: sigmoid cross-entropy, added up over the labels."""
+"""The objective of several labels: sigmoid cross-entropy, summed over the labels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model says of pictures: the labels whose probability reaches their threshold."""
+"""A model's answers for pictures: the labels whose probability reaches their threshold."""
 
 from __future__ import annotations
 

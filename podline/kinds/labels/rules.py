@@ -20,13 +20,13 @@ _GUARDED = ("f1_micro", "f1_macro")
 
 @rule("main")
 def mean_precision(pair: Pair, settings: PromotionSettings) -> Iterator[Figure]:
-    """The mAP must not fall."""
+    """Require that the mAP does not fall."""
     yield _figure("mAP", pair, Scores.mean_precision, settings.spread, settings.margin)
 
 
 @rule("class")
 def labels(pair: Pair, settings: PromotionSettings) -> Iterator[Figure]:
-    """The AP of each label with enough test examples must not fall."""
+    """Require that the AP of each label with enough test examples does not fall."""
     positives = pair.candidate.labels.sum(axis=0)
     for label in np.flatnonzero(positives >= LEAST_EXAMPLES).tolist():
 
@@ -38,7 +38,7 @@ def labels(pair: Pair, settings: PromotionSettings) -> Iterator[Figure]:
 
 @rule("guard")
 def guards(pair: Pair, settings: PromotionSettings) -> Iterator[Figure]:
-    """The measures that the settings name must not be worse."""
+    """Require that the measures named by the settings are not worse."""
     for name in settings.guards:
         if name not in _GUARDED:
             raise SettingsError(

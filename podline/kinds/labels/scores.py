@@ -1,4 +1,4 @@
-"""What a model says of each label of every example of a split: its figures are computed of it, and two models compared.
+"""A model's scores for each label of every example, for figures and comparisons.
 
 The figures are the same to the last bit however the examples were cut into batches: they are computed at the end.
 """

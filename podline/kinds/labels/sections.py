@@ -1,4 +1,4 @@
-"""Sections of the report on a model of several labels, and what its verdict says."""
+"""Sections and verdict of the report on a model of several labels."""
 
 from __future__ import annotations
 

@@ -6,6 +6,6 @@ from podline.kinds.classification.settings import ImageSettings
 
 
 class LabelsSettings(ImageSettings):
-    """What a recipe says that is about several labels."""
+    """Settings of recipes with several labels."""
 
     kind: str = "labels"

@@ -1,4 +1,4 @@
-"""Pictures with their labels for the sheet: stored examples, and what a run makes of test images."""
+"""Pictures with their labels for the sheet: stored examples, and a run's answers for test images."""
 
 from __future__ import annotations
 

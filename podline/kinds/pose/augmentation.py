@@ -37,7 +37,7 @@ def augmented(
     epoch: int,
     manifest: Manifest,
 ) -> dict[str, Array]:
-    """Augment a batch; the given arrays are not changed, and what comes in from outside an image has the mean colour.
+    """Augment a batch without changing the given arrays; pixels from outside an image get the mean colour.
 
     The arrays are ``image`` uint8 (n, side, side, 3), RGB; ``keypoints`` float32 (n, people, joints, 3); ``ignored``
     uint8 (n, m, m); if there, ``boxes`` float32 (n, people, 4); whatever else there is stays as it is.

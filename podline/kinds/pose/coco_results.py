@@ -32,7 +32,7 @@ _LARGEST_ID = 1 << 63
 
 
 def people_to_results(people: People, image_id: int, letterbox: LetterBox, skeleton: Skeleton) -> Results:
-    """The people of one image as results, in the image's own pixels, the surest first.
+    """Return the people of one image as COCO results, in the image's own pixels, by falling score.
 
     A joint that was not found is 0, 0, 0. The third number of a joint is its score, which COCO's measure does not look
     at.
@@ -52,7 +52,7 @@ def people_to_results(people: People, image_id: int, letterbox: LetterBox, skele
 
 
 def read_truth(path: Path) -> Truth:
-    """A COCO annotation file, ``person_keypoints_*.json``.
+    """Read a COCO annotation file, ``person_keypoints_*.json``.
 
     Raises:
         SourceError: the file cannot be read, or what is in it cannot be evaluated against.
@@ -100,7 +100,7 @@ def check_results(results: object, name: str, joints: int) -> None:
 
 
 def judged_joints(truth: Truth) -> tuple[tuple[str, ...], tuple[float, ...]]:
-    """The joints that poses are judged by, and OKS's constant of each, as the category says them.
+    """Return the joints that poses are judged by, and each one's OKS constant, as the category gives them.
 
     One that names no joints has COCO's; where it gives no ``sigmas``, which are no part of COCO's format, they follow
     from the names (:func:`podline.documents.skeleton.sigmas_by_name`).

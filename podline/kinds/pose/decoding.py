@@ -66,7 +66,7 @@ class Links(NamedTuple):
 def decode_people(
     heatmaps: Floats, pafs: Floats, stride: int, settings: DecodingSettings, skeleton: Skeleton
 ) -> list[People]:
-    """The people in each image of a batch.
+    """Return the people in each image of a batch.
 
     Args:
         heatmaps: (n, height, width, joints), as :func:`podline.kinds.pose.targets.pose_targets` draws them.
@@ -88,7 +88,7 @@ def _part(peaks: Peaks, part: slice) -> Peaks:
 
 
 def find_peaks(heatmaps: Floats, settings: DecodingSettings) -> Peaks:
-    """Cells that no neighbour surpasses, refined to a part of a cell.
+    """Return the local maxima of heatmaps, refined to a part of a cell.
 
     Of equal neighbours the first, row by row, is the peak: a plateau is one peak, not many or none.
 
@@ -134,7 +134,7 @@ def _refined(
 
 
 def _top(cells: Ints, middles: Ints, logs: list[Floats]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Where parabolas are highest, within half a cell of the peak's cell, and how much higher than at that cell.
+    """Return the maximum of each parabola, within half a cell of the peak's cell, and its excess over that cell.
 
     Args:
         cells: the peaks' cells along one axis.
@@ -167,7 +167,7 @@ def _people_of_image(peaks: Peaks, paf: Floats, stride: int, settings: DecodingS
 
 
 def find_links(peaks: Peaks, paf: Floats, settings: DecodingSettings, skeleton: Skeleton) -> Links:
-    """The pairs of peaks with enough of their limb's field between them.
+    """Return the pairs of peaks with enough of their limb's field between them.
 
     Args:
         peaks: of one image.
@@ -195,7 +195,7 @@ def find_links(peaks: Peaks, paf: Floats, settings: DecodingSettings, skeleton: 
 
 
 def _sampled(paf: Floats, points: npt.NDArray[np.float64], limbs: Ints) -> npt.NDArray[np.complexfloating]:
-    """A limb's field at points (…, 2) between cells' centres, bilinear, x + iy; beyond the outer cells theirs."""
+    """Sample a limb's field at points (…, 2) by bilinear interpolation, x + iy; outside, take the border cells."""
     height, width = paf.shape[:2]
     vectors = np.ascontiguousarray(paf).view(np.complex64).reshape(height * width, -1)
     x, y = np.clip(points[..., 0], 0, width - 1), np.clip(points[..., 1], 0, height - 1)
@@ -209,7 +209,7 @@ def _sampled(paf: Floats, points: npt.NDArray[np.float64], limbs: Ints) -> npt.N
 
 
 def assemble(peaks: Peaks, links: Links) -> list[list[int]]:
-    """Groups of peaks that are one person each: at most one peak for a joint.
+    """Group peaks into people: at most one peak for each joint.
 
     The strongest link first, two groups become one unless both have the same joint; of equal links the first.
     """
@@ -230,7 +230,7 @@ def assemble(peaks: Peaks, links: Links) -> list[list[int]]:
 
 
 def with_fragments(peaks: Peaks, people: list[list[int]], fragments: list[list[int]], reach: float) -> list[list[int]]:
-    """The people, with the fragments that lie near one who lacks their joints.
+    """Add fragments to nearby people who lack their joints.
 
     A wrist whose elbow was not seen is joined to nothing, but it is somebody's. The largest and highest fragments
     choose first.
@@ -261,12 +261,12 @@ def with_fragments(peaks: Peaks, people: list[list[int]], fragments: list[list[i
 
 
 def _joint_set(peaks: Peaks, members: list[int]) -> int:
-    """A group's joints as bits of an integer."""
+    """Return a group's joints as bits of an integer."""
     return sum(1 << joint for joint in peaks.joints[members].tolist())
 
 
 def _distances(peaks: Peaks, fragments: list[list[int]], people: list[list[int]]) -> npt.NDArray[np.float64]:
-    """The shortest distance, in cells, from any joint of each fragment to any of each person, (fragments, people)."""
+    """Return the shortest distance, in cells, between joints of each fragment and each person, (fragments, people)."""
     rows, columns = ([peak for group in groups for peak in group] for groups in (fragments, people))
     between = np.linalg.norm(peaks.places[rows][:, None] - peaks.places[columns], axis=-1)
     by_fragment = np.minimum.reduceat(between, _firsts(fragments), axis=0)
@@ -274,7 +274,7 @@ def _distances(peaks: Peaks, fragments: list[list[int]], people: list[list[int]]
 
 
 def _firsts(groups: list[list[int]]) -> Ints:
-    """Where each group begins when all are laid in a row."""
+    """Return the offset of each group in the concatenation of all."""
     return np.cumsum([0, *(len(group) for group in groups[:-1])])
 
 

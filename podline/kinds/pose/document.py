@@ -24,12 +24,12 @@ SEEN = "seen"
 
 
 def people_name(which: str) -> str:
-    """The file, beside the document, with the people found, as COCO results; for a split, or :data:`SEEN`."""
+    """Return the file name of a split's detected people (COCO results), beside the document; or of :data:`SEEN`."""
     return f"people-{which}.json"
 
 
 def read_people(store: Store, folder: str, which: str) -> list[JsonObject]:
-    """The people that an evaluation found, as COCO results.
+    """Return the people that an evaluation found, as COCO results.
 
     Raises:
         StoreError: they are not there, or cannot be read.
@@ -39,7 +39,7 @@ def read_people(store: Store, folder: str, which: str) -> list[JsonObject]:
 
 
 class PoseFigures(Frozen):
-    """How well people were found.
+    """The quality of detected people.
 
     Attributes:
         images: each judged once.
@@ -117,7 +117,7 @@ class PoseEvaluation(RunEvaluation):
 
     @property
     def examples(self) -> int:
-        """How many images of the split were judged."""
+        """The number of judged images in the split."""
         return self.trained.images
 
     @property
@@ -126,7 +126,7 @@ class PoseEvaluation(RunEvaluation):
         return self.threshold.judged.score if self.threshold else 0.0
 
     def verdict(self) -> str:
-        """The sanity check in words."""
+        """Return the sanity check in words."""
         ap, untrained = self.trained.metrics["ap"], self.untrained.metrics["ap"]
         against = (
             f"AP {ap.value:.3f} vs {untrained.value:.3f} of the untrained network and {self.guessing.value:.3f} of "

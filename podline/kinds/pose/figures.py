@@ -41,7 +41,7 @@ class SizeFigures(Frozen):
 
 
 class ThresholdFigures(Frozen):
-    """What is left of results when those with a lower score are left out, at OKS 0.5.
+    """Counts at OKS 0.5 without results below a score.
 
     Attributes:
         score: the threshold.
@@ -62,5 +62,5 @@ class ThresholdFigures(Frozen):
 
     @property
     def recall(self) -> float:
-        """The share of the people that is found; 0 where there is nobody."""
+        """The share of people found; 0 if there are none."""
         return self.right / self.people if self.people else 0.0

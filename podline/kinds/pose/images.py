@@ -27,7 +27,7 @@ def by_image(evaluation: COCOeval, threshold: float) -> list[ImageFigures]:
 
 
 def ranked(images: list[ImageFigures], shown: int = SHOWN) -> Ranked:
-    """The best, the median and the worst images, at most so many of each."""
+    """Return the best, the median and the worst images, up to a number of each."""
     order = sorted(images, key=lambda image: (-image.quality, -image.people, image.image_id))
     shown = min(shown, len(order) // 3) or min(1, len(order))
     best, rest = order[:shown], order[shown:]

@@ -73,7 +73,7 @@ class Scene(NamedTuple):
 
 
 class MapsOfImage(NamedTuple):
-    """An image, uint8 (side, side, 3), and what the network answers for it."""
+    """An image, uint8 (side, side, 3), and the network's answer for it."""
 
     image_id: int
     image: Image
@@ -83,7 +83,7 @@ class MapsOfImage(NamedTuple):
 def judged_pictures(
     store: Store, spec: ReportSpec, manifest: Manifest, evaluation: PoseEvaluation, *, seen: bool
 ) -> dict[str, list[JudgedPicture]]:
-    """The best, the median and the worst images, by that name.
+    """Return the best, the median and the worst images by name.
 
     Args:
         store: the store.
@@ -121,7 +121,7 @@ def judged_pictures(
 
 
 def maps_of_image(store: Store, spec: ReportSpec, manifest: Manifest, evaluation: PoseEvaluation) -> MapsOfImage | None:
-    """The network's answers that the evaluation kept, with their image.
+    """Return the network's outputs that the evaluation kept, with their image.
 
     Raises:
         StoreError: a file is not there.
@@ -140,7 +140,7 @@ def maps_of_image(store: Store, spec: ReportSpec, manifest: Manifest, evaluation
 
 
 def records_of(reader: SplitReader) -> dict[int, int]:
-    """Where each image is in its split, by COCO's id."""
+    """Return the index in its split of each image, by COCO's id."""
     ids = reader.gather(np.arange(len(reader)), ["image_id"])["image_id"][:, 0]
     return {image_id: place for place, image_id in enumerate(ids.tolist())}
 
@@ -153,7 +153,7 @@ def _by_image(people: Results) -> dict[int, Results]:
 
 
 def scene(reader: SplitReader, record: int, skeleton: Skeleton) -> Scene:
-    """A record's image."""
+    """Return a record's image."""
     fields = reader.gather(np.array([record]), ["image", "size"])
     square, (width, height) = fields["image"][0], fields["size"][0].tolist()
     letterbox = LetterBox(width, height, square.shape[0])

@@ -66,7 +66,7 @@ class _Split(NamedTuple):
 
 
 def judge(case: Case) -> Judgement:
-    """Finds the people of a split with a run's network, before training and after it, and judges both.
+    """Find the people of a split with a run's network, before and after training, and judge both.
 
     Beside the document lie the people found, as COCO results, and what the network answers for one image.
 
@@ -79,7 +79,7 @@ def judge(case: Case) -> Judgement:
 
 
 def judge_answers(case: Case, before: Answers, after: Answers) -> Judgement:
-    """The same of what two networks answer; see :func:`pose_answers`."""
+    """Judge the outputs of two networks; see :func:`pose_answers`."""
     spec, recipe = case.spec, case.recipe
     poses = PoseSettings.of(recipe)
     split = _split(case, spec.split, None)
@@ -103,14 +103,14 @@ def judge_answers(case: Case, before: Answers, after: Answers) -> Judgement:
 
 
 def _files(split: str, people: Results, seen_people: Results, maps: PoseMaps | None) -> dict[str, bytes]:
-    """What lies beside the document, by name."""
+    """Return the files beside the document, by name."""
     found = {people_name(split): people, people_name(SEEN): seen_people}
     files = {name: (json.dumps(results) + "\n").encode() for name, results in found.items()}
     return files | ({MAPS: maps_to_bytes(maps)} if maps else {})
 
 
 def chosen_threshold(store: Store, folder: str) -> float | None:
-    """The score from which on results are people, as the evaluation in a run's folder chose it.
+    """Return the score threshold that the evaluation in a run's folder chose.
 
     None where there is no evaluation, or where it found nobody to choose by.
     """
@@ -120,7 +120,7 @@ def chosen_threshold(store: Store, folder: str) -> float | None:
 
 
 def pose_answers(model: keras.Model, strategy: tf.distribute.Strategy, poses: PoseSettings) -> Answers:
-    """A network as a function of an input that gives what is decoded: its last heatmaps and its last fields."""
+    """Return a network as a function from an input to its last heatmaps and fields."""
     return answers_of(model, strategy, last_stages(poses))
 
 
@@ -134,7 +134,7 @@ def last_stages(poses: PoseSettings) -> Callable[[Mapping[str, tf.Tensor]], tupl
 def find_people(
     answers: Answers, batches: EvaluationInput, poses: PoseSettings, news: Callable[[int], None]
 ) -> Results:
-    """The people in each image, as COCO results in the images' own pixels.
+    """Return the people in each image, as COCO results in the images' own pixels.
 
     Raises:
         DivergenceError: an answer is not finite.
@@ -202,7 +202,7 @@ def _split(case: Case, name: str, ids: npt.NDArray[np.int64] | None) -> _Split:
 
 
 def _mean_person_everywhere(seen: _Split, split: _Split, side: int) -> Results:
-    """The best guess without looking: in every image one person, the mean of those that were trained on."""
+    """Return the baseline that ignores the images: one person each, the mean training pose."""
     skeleton = split.batches.manifest.skeleton
     joints = len(skeleton.joints)
     keypoints = seen.reader.gather(seen.ids, ["keypoints"])["keypoints"].reshape(-1, joints, 3)
@@ -274,7 +274,7 @@ def _figures(evaluation: COCOeval) -> PoseFigures:
 
 
 def _maps(answers: Answers, split: _Split, image_id: int, poses: PoseSettings) -> PoseMaps:
-    """What the network answers for one image, and what it should."""
+    """Return the network's maps for one image, and the target maps."""
     record = split.ids[split.image_ids == image_id]
     alone = EvaluationInput(
         split.reader, split.batches.manifest, FIELDS, batch_size=split.batches.batch_size, ids=record

@@ -39,12 +39,12 @@ def stage_losses(answers: Mapping[str, tf.Tensor], targets: PoseTargets, emphasi
 
 
 def target_of(stage: str, targets: PoseTargets) -> tf.Tensor:
-    """What a stage is to answer: ``pafs`` or ``heatmaps``, by the end of its name."""
+    """Return the target of a stage: ``pafs`` or ``heatmaps``, by the end of its name."""
     return targets.pafs if stage.endswith("paf") else targets.heatmaps
 
 
 def strength_of(stage: str, targets: PoseTargets) -> tf.Tensor:
-    """How near each cell is to a joint or a limb: a heatmap itself, the length of a field's vector.
+    """Return each cell's closeness to a joint or a limb: a heatmap's value, the length of a field's vector.
 
     Returns:
         float32 (n, height, width, joints or limbs), 0…1.
@@ -54,11 +54,11 @@ def strength_of(stage: str, targets: PoseTargets) -> tf.Tensor:
 
 
 def vectors(paf: tf.Tensor) -> tf.Tensor:
-    """A field's channels as vectors, (n, height, width, limbs, 2)."""
+    """Reshape a field's channels to vectors, (n, height, width, limbs, 2)."""
     return tf.reshape(paf, (*tf.unstack(tf.shape(paf)[:3]), -1, 2))
 
 
 def _channel_strength(stage: str, targets: PoseTargets) -> tf.Tensor:
-    """The strength for each channel of an answer; both of a vector's have its length."""
+    """Return the magnitude for each output channel; both channels of a vector get the vector's length."""
     strength = strength_of(stage, targets)
     return tf.repeat(strength, 2, axis=-1) if stage.endswith("paf") else strength

@@ -51,7 +51,7 @@ class FoundPair:
         return close_joints(self.before), close_joints(self.after)
 
     def moved(self, names: Sequence[str] = ()) -> dict[str, ShareChange]:
-        """How each joint moved, by name."""
+        """Return the change of each joint, by name."""
         del names  # joints have theirs in the results
         return moved_joints(*self.people, joint_names(self.after))
 
@@ -105,7 +105,7 @@ def _nets_by_image(images: Iterable[int], nets: npt.NDArray[np.int64]) -> npt.ND
 
 
 class Found(NamedTuple):
-    """How an image went: how many of its people were found at OKS 0.5, and how many of their joints are close."""
+    """Count the people of an image found at OKS 0.5, and their close joints."""
 
     people: int
     joints: int
@@ -132,7 +132,7 @@ class LostImage(NamedTuple):
 
 
 class LostPeople(NamedTuple):
-    """All that was lost and gained.
+    """The people and joints that the second network lost and gained.
 
     Attributes:
         lost: how many people only the first network finds, at OKS 0.5.
@@ -146,7 +146,7 @@ class LostPeople(NamedTuple):
 
 
 def lost_people(pair: FoundPair, reader: SplitReader) -> LostPeople:
-    """What was lost between two networks, and in which images of the split."""
+    """Return the joints and people that the second network lost, and their images."""
     before, after = pair.people
     records, images = records_of(reader), {}
     for person, now in after.items():
@@ -161,7 +161,7 @@ def lost_people(pair: FoundPair, reader: SplitReader) -> LostPeople:
 
 
 def _told(record: int, people: Sequence[tuple[int, CloseJoints, CloseJoints]]) -> LostImage:
-    """An image by its people: the annotation, as the first network found it, and as the second did."""
+    """Return an image of people: the annotations, the first network's results and the second's."""
 
     def found(sides: Sequence[CloseJoints]) -> Found:
         return Found(sum(side.result is not None for side in sides), sum(int(side.close.sum()) for side in sides))
@@ -178,7 +178,7 @@ def _told(record: int, people: Sequence[tuple[int, CloseJoints, CloseJoints]]) -
 
 
 def drawn(image: LostImage, pair: FoundPair, reader: SplitReader, thresholds: Sequence[float]) -> tuple[Image, Image]:
-    """An image with the people that the first network found, and with those of the second; what was lost is marked.
+    """Draw an image with the people that each network found; mark those that were lost.
 
     People whom only the first finds are framed; of the others, joints that only the first puts in their place have a
     ring around that place.
@@ -202,7 +202,7 @@ def drawn(image: LostImage, pair: FoundPair, reader: SplitReader, thresholds: Se
 
 
 def _shown(judged: COCOeval, image_id: int, people: dict[int, CloseJoints], threshold: float) -> Results:
-    """The results in an image that are taken for people, the surest first."""
+    """Return an image's results above the threshold, by falling score."""
     right = {person.result for person in people.values()}
     found: Any = judged.cocoDt.imgToAnns[image_id]
     results = sorted(found, key=lambda result: -result["score"])
@@ -210,7 +210,7 @@ def _shown(judged: COCOeval, image_id: int, people: dict[int, CloseJoints], thre
 
 
 def _lost_joints(image: LostImage, pair: FoundPair, there: Scene) -> npt.NDArray[np.floating]:
-    """Where the joints are that were lost of people who were not: (n, 2), in pixels of the picture."""
+    """Return the lost joints of people who were found again: (n, 2), in pixels of the picture."""
     (before, after), truth = pair.people, people_in(pair.after)
     found: list[npt.NDArray[np.floating]] = [np.empty((0, 2))]
     for person, now in after.items():

@@ -35,7 +35,7 @@ def stage_names(settings: PoseModelSettings) -> tuple[str, ...]:
 
 
 def pose_model(recipe: Recipe, manifest: Manifest) -> keras.Model:
-    """A pose recipe's model for a data set, with fresh weights; pixels are normalised by the training split.
+    """Return a pose recipe's model for a data set, with fresh weights; it normalises by the training split.
 
     Raises:
         SettingsError: see :func:`build_pose_model`.
@@ -55,7 +55,7 @@ def build_pose_model(
     seed: int = 0,
     precision: Precision = "float32",
 ) -> keras.Model:
-    """The model, with fresh weights.
+    """Return the model, with fresh weights.
 
     Returns:
         A model from uint8 (n, side, side, 3) to a dictionary of float32 answers (n, side / stride, side / stride,
@@ -71,7 +71,7 @@ def build_pose_model(
 
 
 def pose_network(settings: PoseModelSettings, side: int, stride: int, skeleton: Skeleton) -> keras.Model:
-    """The network in plain Keras, from normalised images (n, side, side, 3); see :func:`build_pose_model`.
+    """Return the network in plain Keras, from normalised images (n, side, side, 3); see :func:`build_pose_model`.
 
     Raises:
         SettingsError: a side that is no multiple of the stride, a stride that the backbone does not have.
@@ -88,13 +88,13 @@ def pose_network(settings: PoseModelSettings, side: int, stride: int, skeleton: 
 
 
 def _taps(network: keras.Model, cells: int) -> list[keras.KerasTensor]:
-    """The last map of each resolution from that of the answers on; the finest first."""
+    """Return the last map of each resolution, from the output's on; the finest first."""
     last: dict[int, keras.KerasTensor] = {layer.output.shape[1]: layer.output for layer in network.layers}
     return [last[height] for height in sorted(last, reverse=True) if height <= cells]
 
 
 def _neck(settings: PoseModelSettings, taps: list[keras.KerasTensor]) -> keras.KerasTensor:
-    """The sum of all resolutions at the finest, after a batch norm each: the features that all stages read."""
+    """Return the sum of all resolutions at the finest, each after a batch norm: the features of all stages."""
     make, cells = Blocks(), taps[0].shape[1]
     sums = []
     for number, tap in enumerate(taps):

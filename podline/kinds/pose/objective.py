@@ -1,4 +1,4 @@
-"""What a pose network is trained for: every stage's maps, drawn from the keypoints on the device."""
+"""The objective of a pose network: every stage's maps, drawn from the keypoints on the device."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Pose(Objective):
         self.measured = (*(_loss_of(stage) for stage in self.stages), *sum_names(self.stages))
 
     def prepared(self, batch: Batch) -> Batch:
-        """The batch with its targets."""
+        """Return the batch with its targets."""
         side: Tensor = batch[IMAGE].shape[1]
         settings, skeleton = self.settings.targets, self.skeleton
         return batch | pose_targets(batch[KEYPOINTS], batch[IGNORED], side, settings, skeleton)._asdict()
@@ -75,7 +75,7 @@ def _loss_of(stage: str) -> str:
 
 
 def pose_objective(recipe: Recipe, manifest: Manifest) -> Pose:
-    """What a pose recipe trains for on a data set."""
+    """Return the objective of a pose recipe on a data set."""
     return Pose(PoseSettings.of(recipe), manifest.skeleton)
 
 

@@ -33,7 +33,7 @@ MATCH = 0.5
 
 
 class OksFigures(Frozen):
-    """pycocotools' ten figures, 0…1; -1 where there is nobody of that size, as pycocotools has it.
+    """pycocotools' ten figures, 0…1; -1 where there are no people of that size.
 
     Average precision (AP) and average recall (AR) over the OKS thresholds 0.5, 0.55 … 0.95, at single thresholds, and
     for people of medium (32² to 96² pixels) and large area.
@@ -75,7 +75,7 @@ class OksEvaluation(Frozen):
 
 
 def evaluate_results(truth: Truth, results: Results) -> OksEvaluation:
-    """The evaluation of COCO results.
+    """Evaluate COCO results.
 
     Raises:
         SourceError: one of them is not what it should be, or a result belongs to an image that is not in truth.
@@ -118,7 +118,7 @@ def tables(evaluation: COCOeval) -> OksEvaluation:
 
 
 def at_threshold(evaluation: COCOeval, score: float) -> ThresholdFigures:
-    """What :func:`judged` gave, without the results that have a lower score."""
+    """Return :func:`judged`'s result without detections below a score."""
     matches = _Matches(evaluation)
     kept = [right for found, right in matches.scores if found >= score]
     return ThresholdFigures(score=score, kept=len(kept), right=sum(kept), people=len(matches.people))
@@ -131,7 +131,7 @@ def people_in(evaluation: COCOeval) -> Mapping[int, Person]:
 
 
 def joint_names(evaluation: COCOeval) -> tuple[str, ...]:
-    """The joints that :func:`judged` looked at, in the order of annotations."""
+    """Return the joints that :func:`judged` used, in the order of annotations."""
     truth: Any = evaluation.cocoGt.dataset
     return judged_joints(truth)[0]
 
@@ -187,7 +187,7 @@ def _coco(truth: Truth, annotations: Results) -> COCO:
 
 
 class _Matches:
-    """Who was found by which result at OKS 0.5, sizes aside.
+    """Match people with results at OKS 0.5, in any size range.
 
     Attributes:
         people: annotations that count, by id.
@@ -216,12 +216,12 @@ class _Matches:
                         self.results[int(person)] = dict(evaluation.cocoDt.anns[result])
 
     def closeness(self, annotation: Person, result: Person) -> npt.NDArray[np.float64]:
-        """Of each joint, how near it was found: 1 is perfect; only of labelled ones does it mean anything."""
+        """Return the similarity of each joint, 1 for a perfect one; meaningful for labelled joints only."""
         return np.exp(-_squares(annotation, result) / (2 * self.sigmas) ** 2 / 2)
 
 
 def _squares(annotation: Person, result: Person) -> npt.NDArray[np.float64]:
-    """Of each joint, the square of the distance, as a share of the person's area."""
+    """Return the squared distance of each joint, as a share of the person's area."""
     truth, pose = (np.reshape(person["keypoints"], (-1, 3))[:, :2] for person in (annotation, result))
     return ((pose - truth) ** 2).sum(axis=-1) / (annotation["area"] + np.spacing(1))
 
@@ -272,13 +272,13 @@ def _size_table(evaluation: COCOeval, matches: _Matches) -> tuple[SizeFigures, .
 
 
 def _mean(values: npt.NDArray[np.float64]) -> float:
-    """The mean of what there is; -1, as pycocotools has it, where there is nothing."""
+    """Return the mean of the defined values; -1, as in pycocotools, if there is none."""
     present = values[values > -1]
     return float(present.mean()) if present.size else -1.0
 
 
 def _best_threshold(matches: _Matches) -> float | None:
-    """The score of the last result to keep for the best F1 measure; of equal scores all are kept or none."""
+    """Return the score threshold of the best F1; results of equal score are kept or dropped together."""
     if not matches.results:
         return None
     scores = np.array([score for score, _ in matches.scores])

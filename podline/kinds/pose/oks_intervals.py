@@ -53,19 +53,19 @@ class _Results(NamedTuple):
 
 
 def figures_within(evaluation: COCOeval, draws: int = DRAWS, seed: int = 0) -> dict[str, Metric]:
-    """The figures of pycocotools by name, each with its interval; those are left out of which there is nobody."""
+    """Return the figures of pycocotools by name, each with its interval; omit those without people."""
     drawn = drawn_figures(evaluation, draws, seed)
     return {name: _metric(value, drawn[name]) for name, value in figures_of(evaluation).items()}
 
 
 def figures_of(evaluation: COCOeval) -> dict[str, float]:
-    """The figures of pycocotools by name; those are left out of which there is nobody."""
+    """Return the figures of pycocotools by name; omit those without people."""
     values = zip(OksFigures.model_fields, evaluation.stats.tolist(), strict=True)
     return {name: value for name, value in values if value >= 0}
 
 
 def drawn_figures(evaluation: COCOeval, draws: int = DRAWS, seed: int = 0) -> dict[str, npt.NDArray[np.float64]]:
-    """What the figures of pycocotools are for images drawn with replacement, by name, (draws,).
+    """Return the figures of pycocotools for images drawn with replacement, by name, (draws,).
 
     Two evaluations of the same images give, draw by draw, the figures of the same drawn images. A draw that has nobody
     of a figure's size has NaN; without images there are no draws.
@@ -120,7 +120,7 @@ def _results(by_image: dict[int, Any], people: npt.NDArray[np.int64]) -> _Result
 def _measured(
     parts: list[_Results], times: npt.NDArray[np.int64], recalls: npt.NDArray[np.float64]
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]] | tuple[None, None]:
-    """Average precision and recall at each OKS threshold, over categories, of images taken so many times each.
+    """Return average precision and recall at each OKS threshold, over categories, for images with these multiplicities.
 
     ``COCOeval.accumulate``, with images' weights in place of copies of them; None where there is nobody.
     """

@@ -1,4 +1,4 @@
-"""What a pose network says of pictures: people with their joints, drawn as skeletons."""
+"""A pose network's answers for pictures: people with their joints, drawn as skeletons."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ class PeopleReader:
     skeleton: Skeleton
 
     def fed(self, pixels: Image) -> Image:
-        """The picture, letter-boxed."""
+        """Return the picture, letter-boxed."""
         return LetterBox(pixels.shape[1], pixels.shape[0], self.poses.side).place(pixels)
 
     def answers(self, outputs: Mapping[str, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
-        """The last stages' heatmaps and fields."""
+        """Return the last stages' heatmaps and fields."""
         return last_stages(self.poses)(outputs)
 
     def say(self, name: str, place: int, pixels: Image, answer: tuple[Array, Array]) -> Predicted:
-        """The people with a score from the threshold on."""
+        """Return the people with a score from the threshold on."""
         heatmaps, pafs = answer
         stride, decoding = self.poses.targets.stride, self.poses.decoding
         [people] = decode_people(heatmaps[None], pafs[None], stride, decoding, self.skeleton)
@@ -61,7 +61,7 @@ class PeopleReader:
 def reader(
     store: Store, training: TrainSpec, manifest: Manifest, threshold: float | None, reporter: Reporter
 ) -> PeopleReader:
-    """A run's; the threshold is the one that its evaluation chose, if none is given."""
+    """Return the reader of a run's model; the default threshold is the one its evaluation chose."""
     if threshold is None:
         threshold = _threshold(store, training.folder, reporter)
     return PeopleReader(PoseSettings.of(training.recipe), threshold, manifest.skeleton)

@@ -1,4 +1,4 @@
-"""The targets of an image of people: their joints, and what else of them is learned and judged by."""
+"""The targets of an image of people: their joints, and the masks and areas for training and evaluation."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def average_precision(pair: Pair, settings: PromotionSettings) -> Iterator[Figur
 
 @rule("joint")
 def joints(pair: Pair, settings: PromotionSettings) -> Iterator[Figure]:
-    """The share of close ones of each joint with enough test examples must not fall."""
+    """Require that the share of close joints does not fall, for each joint with enough test examples."""
     people, now = [close_joints(each) for each in pair.known], close_joints(pair.candidate)
     places = _judged_joints(pair.candidate, now)
     if not places:

@@ -1,4 +1,4 @@
-"""Sections of a pose network's report, and what its verdict says."""
+"""Sections and verdict of a pose network's report."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def pictures(run: RunFacts) -> Iterator[Block]:
 
 @section("Pictures that it was trained on")
 def seen_pictures(run: RunFacts) -> Iterator[Block]:
-    """Show how well the network fits what it has seen, beside how well it does on what it has not."""
+    """Show the fit on training images beside the result on test images."""
     gallery = list(_gallery(run, seen=True))
     if run.evaluation.split != TRAINING_SPLIT and gallery:
         yield _KEY
@@ -164,7 +164,7 @@ def _metric(side: Scored, name: str) -> str:
 
 
 def _threshold(evaluation: PoseEvaluation) -> str:
-    """Return what became of the score threshold, in words."""
+    """Return the choice of the score threshold in words."""
     chosen = evaluation.threshold
     if chosen is None:
         return "No score threshold could be chosen: no instance was found on images that the network was trained on."

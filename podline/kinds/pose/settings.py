@@ -58,7 +58,7 @@ class PoseModelSettings(Frozen):
 
 
 class PoseAugmentationSettings(Augmentation):
-    """What chance does to a training image and its people; each example has draws of its own. All is off by default.
+    """Random augmentation of an image and its people; each example has its own draws. All is off by default.
 
     Attributes:
         flip: mirror left and right with probability one half.
@@ -124,7 +124,7 @@ class DecodingSettings(Frozen):
 
 
 class PoseSettings(TaskSettings):
-    """What a recipe says that is about poses.
+    """Settings of recipes of poses.
 
     Attributes:
         side: of the network's input, in pixels; conversion puts images into squares of this size.

@@ -26,7 +26,7 @@ _CHANGE, _CELLS = "change", "cells"
 
 
 class _Wanted(NamedTuple):
-    """What stages of one kind are to answer.
+    """The target of stages of one kind.
 
     Attributes:
         kind: ``heatmap`` or ``paf``.
@@ -51,7 +51,7 @@ class _Wanted(NamedTuple):
 
 
 def stage_sums(answers: Mapping[str, tf.Tensor], targets: PoseTargets) -> dict[str, tf.Tensor]:
-    """What the measures of :func:`stage_figures` are made of, summed over the cells of each example.
+    """Return the sums behind :func:`stage_figures`, over the cells of each example.
 
     All is counted like the loss: a cell by its weight. Sums of any examples may be added up.
 
@@ -81,7 +81,7 @@ def stage_sums(answers: Mapping[str, tf.Tensor], targets: PoseTargets) -> dict[s
 
 
 def _of_stage(answer: tf.Tensor, wanted: _Wanted, weights: tf.Tensor) -> tuple[tf.Tensor, ...]:
-    """The values of :data:`_OF_STAGES` of each cell."""
+    """Return the values of :data:`_OF_STAGES` of each cell."""
     half = wanted.strength / 2
     along, highest = _along(answer, wanted), _peaks(answer, wanted)
     return (
@@ -94,7 +94,7 @@ def _of_stage(answer: tf.Tensor, wanted: _Wanted, weights: tf.Tensor) -> tuple[t
 
 
 def _deviations(maps: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
-    """How far each cell is from its map's mean over the image, by its weight."""
+    """Return each cell's distance from its map's mean over the image, by its weight."""
     mean = tf.math.divide_no_nan(
         tf.reduce_sum(weights * maps, (1, 2), keepdims=True), tf.reduce_sum(weights, (1, 2), keepdims=True)
     )
@@ -102,7 +102,7 @@ def _deviations(maps: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
 
 
 def sum_names(stages: Sequence[str]) -> tuple[str, ...]:
-    """The names of :func:`stage_sums`, sorted, for a network with these stages."""
+    """Return the names of :func:`stage_sums`, sorted, for a network with these stages."""
     names = [_CELLS, *(f"{kind}/{name}" for kind in _KINDS for name in _OF_TARGETS)]
     for place, stage in enumerate(stages):
         again = _kind(stage) in map(_kind, stages[:place])
@@ -154,7 +154,7 @@ def _kind(stage: str) -> str:
 
 
 def _along(answer: tf.Tensor, wanted: _Wanted) -> tf.Tensor:
-    """The answer's part in the target's direction; a heatmap as it is."""
+    """Project the output on the target's direction; return a heatmap unchanged."""
     if wanted.kind == _HEATMAP:
         return answer
     products = tf.reduce_sum(vectors(answer) * vectors(wanted.target), axis=-1)
@@ -162,7 +162,7 @@ def _along(answer: tf.Tensor, wanted: _Wanted) -> tf.Tensor:
 
 
 def _peaks(answer: tf.Tensor, wanted: _Wanted) -> tf.Tensor:
-    """The highest of the answer's peaks in a cell and those around it.
+    """Return the highest output peak in a cell and its neighbours.
 
     Of a field, the largest of its parts along the target: a limb is a ridge, without a peak.
     """

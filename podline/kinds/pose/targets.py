@@ -25,7 +25,7 @@ _FAR_AWAY = 1e6
 
 
 class PoseTargets(NamedTuple):
-    """What a network is to answer.
+    """The targets of a network.
 
     Attributes:
         heatmaps: float32 (n, height, width, joints), 0…1: how near the next joint of each kind is.

@@ -246,7 +246,7 @@ def test_another_size_is_decoded_anew_and_bytes_are_one_file_in_the_manifest(fol
 
 def test_too_few_classes_or_images_to_test_on(tmp_path: Path) -> None:
     one = as_folders(tmp_path / "one", {"cat": images()["cat"]})
-    with pytest.raises(SourceError, match="is no source of images"):
+    with pytest.raises(SourceError, match="is not a source of images"):
         opened(one)
     few = as_folders(tmp_path / "few", {"cat": {"1.png": encoded(drawn(1))}, "dog": {"1.png": b"x"}})
     with pytest.raises(SourceError, match=r"1 class with a training image vs 2 at least; 1 of 2 files are left out"):

@@ -119,7 +119,7 @@ def test_a_file_that_cannot_be_read_is_left_out(tmp_path: Path, name: str) -> No
     assert reason in {
         "lies outside of the source",
         "there is no such file",
-        "is no file that can be read",
+        "cannot be read as a file",
         "names no file",
     }
     assert other == "has 3 values vs 2 columns"
@@ -177,7 +177,7 @@ def test_columns_and_folder_that_are_given(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"columns 'where', 'what' vs --set conversion.label_column=label"):
         opened(folder, label_column="label", file_column="where")
     assert records(opened(folder, file_column="where", label_column="what", images="all")) == expected
-    with pytest.raises(SourceError, match="nowhere is no folder"):
+    with pytest.raises(SourceError, match="nowhere is not a folder"):
         opened(folder, file_column="where", label_column="what", images="nowhere")
 
 
@@ -210,14 +210,16 @@ def test_two_layouts_are_told_apart_by_the_setting(tmp_path: Path) -> None:
         60,
     )
     assert set(reasons(source).values()) == {"is not named by the table"}
-    with pytest.raises(SourceError, match="is no source of images as webdataset: it holds"):
+    with pytest.raises(SourceError, match="is not a source of images as webdataset: it holds"):
         opened(folder, layout="webdataset")
 
 
 def test_what_is_no_source_says_what_is_there_and_what_could_be(tmp_path: Path) -> None:
     (tmp_path / "raw").mkdir()
     (tmp_path / "raw" / "notes.md").write_text("none")
-    with pytest.raises(SourceError, match=r"raw is no source of images: it holds 1 \.md; accepted are class folders"):
+    with pytest.raises(
+        SourceError, match=r"raw is not a source of images: it holds 1 \.md; accepted are class folders"
+    ):
         opened(tmp_path / "raw")
     with pytest.raises(SourceError, match="missing does not exist; give an existing folder or file"):
         opened(tmp_path / "missing")
@@ -229,7 +231,7 @@ def test_an_archive_of_class_folders_says_how_it_is_unpacked(tmp_path: Path, kin
     expected = records(opened(folder))
     archive = Path(shutil.make_archive(str(tmp_path / "my photos"), kind, folder))
     assert archive.name == f"my photos{ending}"
-    with pytest.raises(SourceError, match=r"is no source of images: it holds 1 \..*unpack it") as error:
+    with pytest.raises(SourceError, match=r"is not a source of images: it holds 1 \..*unpack it") as error:
         opened(archive)
     assert "\n" not in str(error.value)
     command, told = str(error.value).split("`")[1:]

@@ -174,7 +174,7 @@ WRONG_BATCHES: dict[str, tuple[Any, str]] = {
     "rows cut": ({"labels": [0] * 6, "data": ROWS[:, 1:].copy()}, "shape (6, 3071)"),
     "pixels a list": ({"labels": [0] * 6, "data": [1, 2]}, "the data is a list vs an array of uint8"),
     "no labels": ({"data": ROWS}, "keys ['data'] vs ['data', 'labels'] needed"),
-    "CIFAR-100": ({"fine_labels": [], "data": ROWS}, "is no batch of CIFAR-10: keys ['data', 'fine_labels']"),
+    "CIFAR-100": ({"fine_labels": [], "data": ROWS}, "is not a batch of CIFAR-10: keys ['data', 'fine_labels']"),
     "a list": ([1], "a list vs ['data', 'labels'] needed"),
 }
 

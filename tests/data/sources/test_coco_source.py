@@ -135,8 +135,8 @@ FILES = {
     "missing": (None, "has no such file"),
     "truncated": (jpeg(3)[:-200], "the file is truncated"),
     "end marker lost": (jpeg(3)[:-2], "the file is truncated"),
-    "empty": (b"", "the file is no JPEG"),
-    "no JPEG": (b"GIF89a", "the file is no JPEG and no PNG: it starts with 4749 vs ffd8 or 8950"),
+    "empty": (b"", "the file is not a JPEG"),
+    "no JPEG": (b"GIF89a", "the file is not a JPEG or PNG: it starts with 4749 vs ffd8 or 8950"),
     "bomb": (bomb(), "the file has 65535×65535 pixels vs 48,000,000 at most"),
     "other size": (jpeg(3, 50, 32), "the file has 50×32 pixels vs 48×32 in the annotations"),
     "only a head": (b"\xff\xd8\xff\xd9", "the file is a JPEG without an image"),
@@ -347,7 +347,7 @@ def test_malformed_json_is_one_clear_line(tmp_path: Path, content: bytes) -> Non
 def test_places_that_hold_no_coco(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="is empty"):
         opened(tmp_path)
-    with pytest.raises(SourceError, match="is no folder"):
+    with pytest.raises(SourceError, match="is not a folder"):
         opened(tmp_path / "nowhere")
     folder = CocoFiles().write(tmp_path / "a")
     (folder / "annotations" / "person_keypoints_val2014.json").write_bytes(CocoFiles().document())

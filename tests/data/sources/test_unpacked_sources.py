@@ -23,7 +23,7 @@ def test_unpacked_archives_are_listed_and_pruned_but_not_while_they_are_read(tmp
     archive = archive_of(write_cifar10_pickles(tmp_path / "cifar-10-batches-py"), tmp_path / "cifar-10-python.tar.gz")
     open_source("cifar10", str(archive), source_cache(open_store(root)))
     listed = CliRunner().invoke(cli, ["store", "list", "--root", str(root)]).output
-    folders = [line.split()[0] for line in listed.splitlines() if "an unpacked archive  in use" in line]
+    folders = [line.split()[0] for line in listed.splitlines() if "a cached source  in use" in line]
     assert len(folders) == 7  # the archive's files, and the pixels of each batch
     said = prune(root, "--yes")
     assert all(f"{folder} stays: a living process uses it" in said for folder in folders)

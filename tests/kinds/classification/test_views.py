@@ -30,6 +30,8 @@ RECIPE = Recipe(
     task=ClassificationSettings(views=6),
 )
 
+pytestmark = pytest.mark.usefixtures("one_stage")
+
 
 def pixels(images: tf.Tensor) -> tf.Tensor:
     """A model whose answers are the pixels."""

@@ -29,7 +29,7 @@ _MOST = 0.5  # of all images
 
 @dataclass(frozen=True)
 class SplitFolders:
-    """Where splits stand in the paths of images.
+    """The places of split names in the paths of images.
 
     Attributes:
         depth: of the folders that are named for splits; 0 is the source's own.
@@ -81,7 +81,7 @@ class Folders(Layout):
 
     @property
     def words(self) -> str:
-        """Which folders hold what."""
+        """The folders of each split and class, in words."""
         return "folders, " + (" and ".join(self._tops) or "<class>/")
 
     @property

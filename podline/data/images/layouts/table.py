@@ -132,7 +132,7 @@ class Tables(Layout):
 
     @property
     def words(self) -> str:
-        """Which tables, and which columns."""
+        """The tables and columns, in words."""
         files = ", ".join(printable(file.name) for file in self.read[:3])
         more = f" and {len(self.read) - 3} more" if len(self.read) > 3 else ""
         columns = ", ".join(map(printable, self.tables[0].columns.names[:12]))
@@ -230,7 +230,7 @@ def _unusable(path: str, files: Sequence[Found]) -> str:
         return "lies outside of the source"
     if not files:
         return "there is no such file"
-    return "" if files[0].bytes >= 0 else "is no file that can be read"
+    return "" if files[0].bytes >= 0 else "cannot be read as a file"
 
 
 def _table(file: Found, settings: ImagesSettings) -> Table:
@@ -306,7 +306,7 @@ def _class_names(file: Found, schema: pa.Schema, label: str) -> tuple[str, ...]:
     said = said.get("feature", said) if is_object(said) else None  # a list's is that of its members
     said = said.get("names") if is_object(said) else None
     if said is not None and not (isinstance(said, list) and all(isinstance(name, str) for name in said)):
-        raise SourceError(f"{file.path}: the names of its classes are no list of texts; write the file again")
+        raise SourceError(f"{file.path}: the names of its classes are not a list of texts; write the file again")
     return tuple(said or ())
 
 

@@ -67,7 +67,7 @@ class WebDataset(Layout):
 
     @property
     def words(self) -> str:
-        """How many archives."""
+        """The number of archives, in words."""
         return f"WebDataset, archives: {len(self.read)}"
 
     def items(self) -> Iterator[Item]:
@@ -141,7 +141,7 @@ class _Classes:
             try:
                 text = _content(sample[_CLASS]).decode().strip()
             except UnicodeDecodeError:
-                raise ValueError("has a class that is no UTF-8") from None
+                raise ValueError("has a class that is not UTF-8") from None
             label = label_of(text, self.settings, self.settings.joining)
             self.labels[_CLASS].add(text)
         return label, split, group
@@ -212,7 +212,7 @@ def _json(sample: Sample) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise ValueError(f"has JSON that cannot be read: {printable(reason(error))}") from None
     if not is_object(values):
-        raise ValueError("has JSON that is no object")
+        raise ValueError("has JSON that is not an object")
     return values
 
 

@@ -1,0 +1,181 @@
+"""Accuracy on images of one's own: the recipe ``images`` beside a script of plain Keras, with equally many images.
+
+    python -m benchmarks.accuracy photos --side 64 --seeds 3 --work /tmp/accuracy
+
+Both sides train the same network on the same pixels; the script has AdamW with a falling cosine, and mirrors and shifts
+images. What counts is the *macro accuracy*, the mean over classes, on the source's test split. Prints a row for
+RESULTS.md for each way; the last column is the difference from Keras, by the same test images.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from podline import notebook
+from podline.datasets.examples import Examples
+from podline.frozen import Json
+from podline.kinds.classification.guesses import Guesses
+from podline.progress import silent
+from podline.recipes import registry
+from podline.recipes.settings import Recipe
+from podline.stages.from_recipe import evaluation_spec, training_spec
+from podline.stages.table import EVALUATE, TRAIN
+from podline.store.opening import open_store
+from podline.training.run import initial_model, prepared
+
+WAYS: dict[str, dict[str, Json]] = {
+    "recipe `images`": {},
+    '`class_weights="balanced"`': {"task.class_weights": "balanced"},
+    '`sampling="balanced"`': {"task.sampling": "balanced"},
+}
+_NORMAL = 1.96
+
+
+def train_keras(
+    recipe: Recipe, train: Examples, images: int, rate: float, batch_size: int
+) -> tuple[keras.Model, float]:
+    """Train with ``keras.Model.fit`` as a script would; return the model, and how many seconds it took.
+
+    Args:
+        recipe: whose network and seed are used.
+        train: the examples of the training split.
+        images: to train on, counted as often as they are seen.
+        rate: the peak of the learning rate.
+        batch_size: images in a step.
+    """
+    network, pixels, steps = (
+        initial_model(recipe, train.manifest, prepared(recipe, "cpu")),
+        train[:],
+        images // batch_size,
+    )
+    started = time.perf_counter()
+    pairs = tf.data.Dataset.from_tensor_slices((pixels["image"], pixels["label"]))
+    batches = pairs.shuffle(len(train), seed=recipe.seed).repeat().batch(batch_size).prefetch(tf.data.AUTOTUNE)
+    augmented = keras.Sequential(
+        [keras.layers.RandomFlip("horizontal"), keras.layers.RandomTranslation(0.1, 0.1, fill_mode="reflect")]
+    )
+    model = keras.Sequential([keras.Input(train.manifest.image_shape, dtype="uint8"), augmented, network])
+    # Keras's annotations allow a number alone, and a name alone.
+    rates: Any = keras.optimizers.schedules.CosineDecay(rate, steps)
+    optimizer: Any = keras.optimizers.AdamW(rates, weight_decay=0.01)
+    model.compile(
+        optimizer=optimizer,
+        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    )
+    quietly: dict[str, Any] = {"verbose": 0}  # Keras's annotation allows "auto" alone
+    model.fit(batches, steps_per_epoch=steps, epochs=1, **quietly)
+    return model, time.perf_counter() - started
+
+
+def train_podline(recipe: Recipe, root: str, fingerprint: str) -> tuple[npt.NDArray[np.bool_], float, int]:
+    """Train and judge a recipe; return which test examples are right, the training's seconds, and the images seen."""
+    store, reporter = open_store(root), silent()
+    spec = training_spec(store, recipe, fingerprint, "cpu")
+    trained = TRAIN.find(spec, reporter) or TRAIN.run(spec, reporter)
+    judging = evaluation_spec(spec, trained)
+    if not EVALUATE.find(judging, reporter):
+        EVALUATE.run(judging, reporter)
+    return Guesses.read(store, trained.folder).right, trained.seconds, trained.examples
+
+
+def macro(right: npt.NDArray[Any], labels: npt.NDArray[np.int64]) -> tuple[float, float]:
+    """Return the mean over classes of a figure of each example, and its 95 % interval's half."""
+    groups = [right[labels == label] for label in np.unique(labels)]
+    variance = sum(group.var(ddof=1) / len(group) for group in groups) / len(groups) ** 2
+    return float(np.mean([group.mean() for group in groups])), _NORMAL * float(np.sqrt(variance))
+
+
+Found = dict[str, list[tuple[npt.NDArray[np.bool_], float]]]
+"""Of each way and seed, which test examples are right, and the seconds of the training."""
+
+
+def measured(
+    source: str, root: str, seeds: int, changes: dict[str, Json], plain: list[tuple[float, int]]
+) -> tuple[Found, npt.NDArray[np.int64]]:
+    """Return what each way found, and the labels of the test examples.
+
+    Args:
+        source: class folders with a test split.
+        root: the store.
+        seeds: trainings of each way.
+        changes: of the recipe.
+        plain: learning rate and batch of each script of plain Keras.
+    """
+    data = notebook.convert(registry.override(registry.get("images"), changes), root, source)
+    train, test = (Examples(root, data.folder, split) for split in ("train", "test"))
+    asked, found = test[:], Found()
+    for seed in range(seeds):
+        recipe, seen = registry.override(registry.get(data.dataset), {**changes, "seed": seed}), 0
+        for way, values in WAYS.items():
+            right, seconds, seen = train_podline(registry.override(recipe, values), root, data.fingerprint)
+            found.setdefault(way, []).append((right, seconds))
+            _tell(way, seed, right, asked["label"], seconds)
+        for rate, batch_size in plain:
+            way = f"Keras, AdamW {rate:g}, batches of {batch_size}"
+            model, seconds = train_keras(recipe, train, seen, rate, batch_size)
+            right = np.argmax(model(asked["image"], training=False), axis=1) == asked["label"]
+            found.setdefault(way, []).append((right, seconds))
+            _tell(way, seed, right, asked["label"], seconds)
+    return found, asked["label"]
+
+
+def _tell(way: str, seed: int, right: npt.NDArray[np.bool_], labels: npt.NDArray[np.int64], seconds: float) -> None:
+    sys.stderr.write(f"{way}, seed {seed}: {100 * macro(right, labels)[0]:.1f} % in {seconds:.0f} s\n")
+
+
+def rows(found: Found, labels: npt.NDArray[np.int64]) -> list[str]:
+    """Return the table's rows; the difference is from the best way of plain Keras."""
+    means = {way: np.mean([right for right, _ in trainings], axis=0) for way, trainings in found.items()}
+    best = max((way for way in found if way not in WAYS), key=lambda way: macro(means[way], labels)[0])
+    lines = []
+    for way, trainings in found.items():
+        share, half = macro(means[way], labels)
+        seeds = [100 * macro(right, labels)[0] for right, _ in trainings]
+        by, room = macro(means[way] - means[best], labels)
+        change = "" if way == best else f"{100 * by:+.1f} [{100 * (by - room):+.1f}, {100 * (by + room):+.1f}]"
+        lines.append(
+            f"| {way} | {100 * share:.1f} % ± {100 * half:.1f} | {min(seeds):.1f} to {max(seeds):.1f} | {change} | "
+            f"{np.mean([seconds for _, seconds in trainings]):.0f} s |"
+        )
+    return lines
+
+
+def _pair(text: str) -> tuple[float, int]:
+    rate, batch_size = text.split(":")
+    return float(rate), int(batch_size)
+
+
+def _assignment(text: str) -> tuple[str, Json]:
+    path, _, value = text.partition("=")
+    return path, json.loads(value)
+
+
+def main() -> None:
+    """Print the table's rows."""
+    parser = argparse.ArgumentParser(description="Accuracy on images of one's own, beside plain Keras.")
+    parser.add_argument("source", help="class folders with a test split")
+    parser.add_argument("--work", type=Path, required=True, help="a folder for what is converted and trained")
+    parser.add_argument("--side", type=int, default=64, help="of the images, in pixels")
+    parser.add_argument("--seeds", type=int, default=3, help="trainings of each way")
+    parser.add_argument("--keras", type=_pair, nargs="+", default=[(1e-3, 32)], help="learning rate:batch size")
+    parser.add_argument("--set", type=_assignment, nargs="*", default=[], help="of the recipe, like duration.epochs=60")
+    args = parser.parse_args()
+    args.work.mkdir(exist_ok=True)
+    # What nothing decides by costs time on one side alone.
+    changes = {"conversion.side": args.side, "evaluate_every": None, **dict(args.set)}
+    found, labels = measured(args.source, str(args.work / "root"), args.seeds, changes, args.keras)
+    sys.stdout.write("\n".join(rows(found, labels)) + "\n")
+
+
+if __name__ == "__main__":
+    main()

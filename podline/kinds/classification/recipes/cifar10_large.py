@@ -1,0 +1,25 @@
+"""Twice the width of cifar10-small for 30 passes over CIFAR-10, at 16 × 16, 24 × 24 and 32 × 32: 1.98 PFLOP.
+
+podline run cifar10-large --source DIR --root ROOT
+
+Expect 91.8 % of the test images for training on CIFAR-10 as JPEG files; benchmarks/RESULTS.md says how that was
+measured. Meant for a GPU or a TPU: two CPU cores need two hours and more.
+"""
+
+from __future__ import annotations
+
+from podline.kinds.classification.recipes.cifar10_small import RECIPE as SMALL
+from podline.recipes.durations import Duration
+from podline.recipes.phases import PhaseSettings
+from podline.recipes.settings import AugmentationSettings, ModelSettings
+
+RECIPE = SMALL.changed(
+    name="cifar10-large",
+    model=ModelSettings(kind="resnet", width=4.0, activation="gelu"),
+    duration=Duration(epochs=30),
+    augmentation=AugmentationSettings(pad=2, flip=True, alternate=True, cutout=12, image_size=16),
+    phases=(
+        PhaseSettings(from_share=0.3, changes={"augmentation.image_size": 24}),
+        PhaseSettings(from_share=0.6, changes={"augmentation.image_size": 0}),
+    ),
+)

@@ -1,0 +1,123 @@
+"""Runs at a tracking server: logged once, updated when the run ends again, and never in a run's way."""
+
+from __future__ import annotations
+
+import importlib.util
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+from finished_run import finished_run
+
+from podline.errors import SettingsError
+from podline.inventory.catalogue import run_of, training_of
+from podline.ledger.recording import recorded
+from podline.progress import Event, Reporter
+from podline.settings import Settings, load
+from podline.stages.specs import ReportResult, TrainResult
+from podline.store.opening import open_store
+
+needs_mlflow = pytest.mark.skipif(
+    importlib.util.find_spec("mlflow") is None, reason="not installed: pip install 'podline[mlflow]'"
+)
+
+
+def night(root: Path, tracking: str, *, evaluated: bool = True) -> list[str]:
+    """Record a run whose stages were all done before; return the warnings."""
+    store, events = open_store(root), list[Event]()
+    (run,) = (path.name for path in (root / "runs").iterdir())
+    training, stages = training_of(store, run), run_of(store, run).stages
+    with recorded(store, "cifar10", "flow", Reporter("ledger", events.append)) as notes:
+        notes.planned(training.recipe, Settings(root=str(root), tracking=tracking), "cpu")
+        notes.asked(training)
+        notes.answered(training, TrainResult.model_validate(stages["train"].result), 600.0)
+        if evaluated:
+            notes.answered(training, ReportResult(html="report.html", markdown="page.md", charts="charts.md"), 0.1)
+    return [event["message"] for event in events if event["event"] == "log" and event["level"] == "warning"]
+
+
+@pytest.fixture
+def tracked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, str, str]:
+    """A root with a finished run, its name, and the setting of a tracker."""
+    monkeypatch.chdir(tmp_path)  # MLflow names a folder in it for files of runs, and makes none
+    for variable in ("MLFLOW_HTTP_REQUEST_TIMEOUT", "MLFLOW_HTTP_REQUEST_MAX_RETRIES", "MLFLOW_DISABLE_TELEMETRY"):
+        monkeypatch.setenv(variable, {"MLFLOW_DISABLE_TELEMETRY": "true"}.get(variable, "1"))
+    run = finished_run(tmp_path / "root").run
+    open_store(tmp_path / "root").publish_bytes(f"runs/{run}/model/weights.npz", b"weights")
+    return tmp_path / "root", run, f"mlflow:sqlite:///{tmp_path / 'tracking.db'}"
+
+
+def runs(tracking: str) -> list[Any]:
+    import mlflow  # noqa: PLC0415 (an extra)
+
+    client = mlflow.MlflowClient(tracking.removeprefix("mlflow:"))
+    return list(client.search_runs([client.get_experiment_by_name("podline/cifar10").experiment_id]))
+
+
+def points(tmp_path: Path) -> int:
+    with sqlite3.connect(tmp_path / "tracking.db") as database:
+        return int(database.execute("select count(*) from metrics").fetchone()[0])
+
+
+@needs_mlflow
+def test_a_run_has_its_recipe_its_series_its_evaluation_and_its_places(
+    tracked: tuple[Path, str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    root, run, tracking = tracked
+    assert night(root, tracking) == []
+    assert capsys.readouterr().out == ""  # what --json prints is there
+    (found,) = runs(tracking)
+    assert (found.info.run_name, found.info.status) == (run, "FINISHED")
+    assert found.data.params["optimizer.kind"] == "sgd"
+    assert found.data.params["schedule.learning_rate"] == "0.1"
+    assert found.data.metrics["train/learning_rate"] == pytest.approx(0.4 * 20 / 1060)
+    assert {"test/accuracy", "train/gradient_norm/stem"} <= found.data.metrics.keys()
+    assert (
+        found.data.metrics["evaluation/top1/low"]
+        < found.data.metrics["evaluation/top1"]
+        < found.data.metrics["evaluation/top1/high"]
+    )
+    assert found.data.tags["podline.model"] == str(root / "runs" / run / "model/weights.npz")
+    assert found.data.tags["mlflow.note.content"] == f"Report: `{root / 'report.html'}`"
+
+
+@needs_mlflow
+def test_a_run_that_ends_again_updates_the_same_run(tracked: tuple[Path, str, str], tmp_path: Path) -> None:
+    root, _, tracking = tracked
+    night(root, tracking, evaluated=False)
+    (found,) = runs(tracking)
+    assert "podline.report" not in found.data.tags
+    before = points(tmp_path)
+    night(root, tracking)
+    (again,) = runs(tracking)
+    assert again.info.run_id == found.info.run_id
+    assert "podline.report" in again.data.tags
+    assert points(tmp_path) == before
+
+
+@needs_mlflow
+def test_a_server_that_does_not_answer_is_a_warning(tracked: tuple[Path, str, str]) -> None:
+    root, _, _ = tracked
+    (warning,) = night(root, "mlflow:http://127.0.0.1:9")
+    assert warning.startswith("the run is not logged at mlflow:http://127.0.0.1:9: ")
+    assert warning.endswith("; it is when the run ends again")
+
+
+def test_a_tracker_without_its_library_is_refused_before_the_work(
+    tracked: tuple[Path, str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, _, tracking = tracked
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(SettingsError, match=r"got no mlflow, expected it to be installed; `pip install 'podline\[ml"):
+        night(root, tracking)
+
+
+@pytest.mark.parametrize("value", ["wandb:x", "mlflow:", "http://127.0.0.1:5000"])
+def test_a_value_that_names_no_tracker_is_refused(value: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        load(environment={"PODLINE_TRACKING": value})
+    assert str(refused.value) == (
+        f"environment variable PODLINE_TRACKING: tracking = '{value}': expected mlflow:URI, as "
+        "mlflow:http://127.0.0.1:5000; leave it out to log nowhere else"
+    )
