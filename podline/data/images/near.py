@@ -196,7 +196,7 @@ def refuse_near(pairs: Sequence[NearPair], sizes: Mapping[str, int], allowed: fl
             share = len(some) / sizes[split]
             raise SourceError(
                 f"{_counted(some, sizes)}, {share:.1%} vs {allowed:.1%} at most ({_first(some)}): they would say "
-                "nothing of new images; give a column of groups (conversion.group_column), splits without common images, or "
+                "nothing of new images; give a column of groups (conversion.group_column), splits that are apart, or "
                 f"--set conversion.near_share={math.ceil(100 * share) / 100:g}; {_DRAWN}"
             )
 
