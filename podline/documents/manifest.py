@@ -8,6 +8,7 @@ from __future__ import annotations
 import heapq
 import json
 from collections.abc import Iterator
+from itertools import combinations
 from typing import Literal
 
 from pydantic import Field, model_validator
@@ -20,6 +21,10 @@ from podline.kinds.shipped import USUAL_KIND
 from podline.store import digests
 from podline.store.contract import Listed, Store
 
+TRAIN, VALIDATION, TEST = SPLITS = ("train", "validation", "test")
+"""The splits of a data set. Most are without one to validate on: then some training examples are held out, or none."""
+APART = tuple(reversed(list(combinations(SPLITS, 2))))
+"""Pairs of splits that share no image. One that both have is left out of the first, those of the test split first."""
 LAYOUT_VERSION = 1
 MANIFEST = "manifest.json"
 MANY_CLASSES = 128
@@ -191,9 +196,19 @@ class Manifest(Frozen):
         return self.field("image").shape
 
     @property
+    def has_validation(self) -> bool:
+        """Whether there is a split to validate on, so that no training example is held out for it."""
+        return any(split.name == VALIDATION for split in self.splits)
+
+    @property
     def mean_colour(self) -> tuple[int, ...]:
         """That of the training split, 0…255 per channel: augmentation fills holes with it."""
-        return tuple(round(mean) for mean in self.split("train").mean)
+        return tuple(round(mean) for mean in self.split(TRAIN).mean)
+
+
+def split_in_words(split: str) -> str:
+    """Return what the examples of a split are: ``training``, ``validation`` or ``test``."""
+    return "training" if split == TRAIN else split
 
 
 def dataset_folder(dataset: str, fingerprint: str) -> str:

@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar, Literal, TypeVar
 
 from pydantic import Field, SerializeAsAny, ValidationError, ValidationInfo, field_validator, model_validator
 
+from podline.documents.manifest import Manifest
 from podline.frozen import Frozen, Json, JsonObject, is_object, problem_in
 from podline.kinds.shipped import USUAL_KIND
 from podline.recipes import datasets
@@ -340,7 +341,7 @@ class Recipe(Frozen):
         ema_decay: evaluation and export use an exponential moving average of the weights. In each step it keeps this
             share of itself, as 0.999; 0 uses the weights themselves.
         validation_share: this share of the training split is held out, and evaluated during training; with 0 the test
-            split is. What decides by evaluations needs a share.
+            split is. What decides by evaluations needs a share. A data set's own validation split takes its place.
         evaluate_every: how often there is an evaluation during training; None only at the end.
         explosion: when a loss counts as exploded.
         checkpoint_steps: a checkpoint at least every N steps …
@@ -408,11 +409,9 @@ class Recipe(Frozen):
 
     @model_validator(mode="after")
     def _decides_by_validation(self) -> Recipe:
-        if self.decides_by and not self.validation_share:
-            raise ValueError(
-                f"{self.decides_by} vs validation_share=0: it decides by examples that are held out from training, "
-                "never by the test split; give validation_share=0.1"
-            )
+        dataset = datasets.known(self.dataset)
+        if dataset is not None and (dataset.published or dataset.drawn):  # these have no split to validate on
+            self._require_validation()
         return self
 
     @model_validator(mode="after")
@@ -467,6 +466,24 @@ class Recipe(Frozen):
                     "same; leave one of them out"
                 )
         return self
+
+    def held_out_share(self, manifest: Manifest) -> float:
+        """Return the share of the training split that is held out: 0 where a data set has a split to validate on.
+
+        Raises:
+            ValueError: something decides by evaluations, and there is nothing to evaluate but the test split.
+        """
+        if manifest.has_validation:
+            return 0.0
+        self._require_validation()
+        return self.validation_share
+
+    def _require_validation(self) -> None:
+        if self.decides_by and not self.validation_share:
+            raise ValueError(
+                f"{self.decides_by} vs validation_share=0: it decides by examples that are held out from training, "
+                "never by the test split; give validation_share=0.1"
+            )
 
     @property
     def kind(self) -> str:

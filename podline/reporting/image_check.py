@@ -119,7 +119,7 @@ class Checked:
         return np.stack(found)
 
     def write_pairs(self, file: Path) -> bool:
-        """Draws the nearest pairs of a test image and a training image that nearly repeat each other.
+        """Draws the nearest pairs of images of different splits that nearly repeat each other.
 
         Returns:
             Whether there are any.
@@ -131,20 +131,19 @@ class Checked:
         if not pairs:
             return False
         for pair in pairs[:_PAIRS]:
-            pixels = self.source.pixels(np.array([pair.test.row, pair.train.row]))
-            drawn += map(_picture, pixels, (pair.test, pair.train))
+            pixels = self.source.pixels(np.array([pair.image.row, pair.repeated.row]))
+            drawn += map(_picture, pixels, (pair.image, pair.repeated))
         wide = 2 * _PAIRS_IN_A_ROW
         rows = [PictureRow("", drawn[first : first + wide]) for first in range(0, len(drawn), wide)]
-        about = f"{len(pairs):,} test images have one; the nearest of them, each beside its training image"
+        about = f"{plural(len(pairs), 'image')} have one; the nearest of them, each beside the image that it repeats"
         _write(sheet([Block("Near-duplicates", about, rows)]), file)
         return True
 
     def _pair(self, pair: NearPair) -> dict[str, Any]:
+        images = (pair.image, pair.repeated)
         return {
-            "test": pair.test.key,
-            "train": pair.train.key,
-            "test_class": pair.test.label,
-            "train_class": pair.train.label,
+            **{image.split: image.key for image in images},
+            **{f"{image.split}_class": image.label for image in images},
             "distance": pair.distance,
         }
 

@@ -51,7 +51,9 @@ def training(run: RunFacts) -> Iterator[Block]:
     if last := _last_measures(run.steps):
         yield Fold("The stages at the end of training", last)
     if run.decisions:
-        yield Fold(f"{plural(len(run.decisions), 'decision')} by these evaluations", _decisions(run.decisions))
+        whose = "of the data set’s validation split" if run.manifest.has_validation else "held out of training"
+        by = f"these evaluations, by {plural(run.evaluations[-1].examples, 'example')} {whose}"
+        yield Fold(f"{plural(len(run.decisions), 'decision')} by {by}", _decisions(run.decisions))
 
 
 def _pace(run: RunFacts) -> str:

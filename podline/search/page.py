@@ -52,9 +52,10 @@ def _trials(document: SearchDocument) -> Iterator[Block]:
     if causes := [f"trial {trial.number}: {trial.cause}" for trial in document.trials if trial.cause]:
         yield Fold("Trials that did not complete", Items(causes))
     yield Text(
-        f"Each trial is a run of the store. The {metric} is that of the examples that validation_share holds out of "
-        "the training split, at the state that the run ended with; the test split has no part in a search. The best "
-        "of many trials looks better than it is: another seed, judged on the test split, shows by how much.",
+        f"Each trial is a run of the store. The {metric} is that of the data set's validation split, or of the "
+        "examples that validation_share holds out of the training split, at the state that the run ended with; the "
+        "test split has no part in a search. The best of many trials looks better than it is: another seed, judged on "
+        "the test split, shows by how much.",
         "note",
     )
 
@@ -63,7 +64,7 @@ def _best(document: SearchDocument, best: Trial) -> Iterator[Block]:
     root = shlex.quote(document.spec.root)
     yield Text("Its model, judged on the test split:")
     yield Code(f"podline evaluate {best.run} --root {root}")
-    if not document.spec.recipe.decides_by:
+    if document.spec.recipe.validation_share and not document.spec.recipe.decides_by:
         yield Text("A training with the same values on the whole training split:")
         yield Code(f"podline train {best.run} --set validation_share=0 --root {root}")
 

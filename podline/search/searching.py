@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import Field
 
 from podline.documents.completion import completion_name, record_files
-from podline.documents.manifest import manifest_digest
+from podline.documents.manifest import manifest_digest, read_manifest
 from podline.documents.metrics_log import METRICS, read_metrics
 from podline.errors import DivergenceError, PrunedError, SettingsError, one_line
 from podline.figures import duration
@@ -98,11 +98,11 @@ def search_spec(
     """
     if strategy == WORKERS:
         raise SettingsError(f"got strategy={strategy}, a search trains in one process; give auto, cpu, gpu or tpu")
-    if not recipe.validation_share:
+    dataset = dataset_for(store, recipe, fingerprint, reporter)
+    if not recipe.validation_share and not read_manifest(store, dataset.folder).has_validation:
         recipe = registry.override(recipe, {"validation_share": _HELD_OUT})
         reporter.log(f"validation_share={_HELD_OUT}: trials are compared by held-out examples, never by the test split")
     spaces = spaces_of(over, recipe)
-    dataset = dataset_for(store, recipe, fingerprint, reporter)
     return SearchSpec(
         root=store.uri,
         recipe=with_code(with_checksum(recipe)),

@@ -9,7 +9,7 @@ from typing import Any
 
 from podline import entry_points, measures
 from podline.documents.completion import completion_name
-from podline.documents.manifest import dataset_folder, manifest_digest, read_manifest
+from podline.documents.manifest import TRAIN, dataset_folder, manifest_digest, read_manifest
 from podline.documents.promotion import PROMOTION
 from podline.errors import SettingsError
 from podline.frozen import JsonObject
@@ -87,12 +87,17 @@ def training_spec(
     Raises:
         StoreError: there is no such data set.
         ArtifactError: its manifest is not what was published.
-        SettingsError: the recipe's file of weights cannot be read.
+        SettingsError: the recipe's file of weights cannot be read, or it decides by evaluations and holds nothing out.
     """
     folder = dataset_folder(recipe.dataset, fingerprint)
+    recipe = fitted(store, recipe, folder, tell)
+    try:
+        recipe.held_out_share(read_manifest(store, folder))
+    except ValueError as error:
+        raise SettingsError(str(error)) from error
     return TrainSpec(
         root=store.uri,
-        recipe=with_code(with_checksum(fitted(store, recipe, folder, tell))),
+        recipe=with_code(with_checksum(recipe)),
         fingerprint=fingerprint,
         manifest_digest=manifest_digest(store, folder),
         strategy=strategy,
@@ -116,8 +121,9 @@ def fitted(store: Store, recipe: Recipe, folder: str, tell: Tell = _to_nobody) -
     fit = recipe.fit
     if fit is None:
         return recipe
-    records = read_manifest(store, folder).split("train").records
-    images = records - round(recipe.validation_share * records)
+    manifest = read_manifest(store, folder)
+    records = manifest.split(TRAIN).records
+    images = records - (0 if manifest.has_validation else round(recipe.validation_share * records))
     batch_size = min(recipe.batch_size, images, max(fit.least_batch, images // fit.epoch_steps))
     found = recipe.changed(fit=None, batch_size=max(1, batch_size))
     if fit.rate:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from podline.documents.ledger_entry import Load
+from podline.documents.manifest import VALIDATION
 from podline.documents.metrics_log import (
     EvaluationLine,
     MetricsLine,
@@ -32,7 +33,7 @@ from podline.training.findings import Findings, JudgePace, JudgeStretches, judge
 from podline.training.hooks import Evaluate, RunClock, SaveCheckpoints, WriteMetrics
 from podline.training.loop import Hook, StepsDone, require_keys, run_loop
 from podline.training.objective import IMAGE
-from podline.training.plan import EVALUATION_SPLIT, VALIDATION
+from podline.training.plan import EVALUATION_SPLIT
 from podline.training.probe import Probe
 from podline.training.rehearsal import rehearse
 from podline.training.run import Run, few
@@ -217,15 +218,14 @@ class Scoring:
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        held_out = run.plan.validation if len(run.plan.validation) else None
-        self._split = EVALUATION_SPLIT if held_out is None else VALIDATION
-        self._reader = run.test_reader if held_out is None else run.training_reader
+        self._split = EVALUATION_SPLIT if run.plan.evaluated == EVALUATION_SPLIT else VALIDATION
+        self._reader = run.evaluated_reader
         self._batches = EvaluationInput(
             self._reader,
             run.manifest,
             run.objective.fields,
             batch_size=run.recipe.evaluation_batch_size,
-            ids=held_out,
+            ids=run.plan.held_out,
         )
         self._parts = run.strategy.distribute_datasets_from_function(self._batches.dataset)
         self._objective = run.objective.evaluated

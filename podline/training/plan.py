@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from podline.data.order import TrainingOrder, held_out
 from podline.data.reader import SplitReader
-from podline.documents.manifest import Manifest
+from podline.documents.manifest import TEST, TRAIN, VALIDATION, Manifest
 from podline.errors import SettingsError
 from podline.kinds.table import kind_of
 from podline.plurals import plural
@@ -20,10 +20,7 @@ from podline.recipes.epochs import Epochs
 from podline.recipes.settings import Recipe
 from podline.training.schedules import Schedule, build_schedule
 
-TRAINING_SPLIT = "train"
-EVALUATION_SPLIT = "test"
-# What is held out of the training split; it is no split of the data set.
-VALIDATION = "validation"
+TRAINING_SPLIT, EVALUATION_SPLIT = TRAIN, TEST
 # Records whose labels are read at a time.
 _BLOCK = 2**16
 
@@ -52,8 +49,9 @@ class Plan:
         order: which examples make which batch.
         total_steps: the length of the run.
         evaluations: the steps after which there is an evaluation, in order; the last is the end.
-        validation: ids of the training split that are evaluated and not trained on, int64 (n,); if there are none, the
-            test split is evaluated.
+        validation: ids of the training split that are evaluated and not trained on, int64 (n,); there are none where
+            another split is evaluated.
+        evaluated: the split that the examples which are evaluated during training lie in.
         phases: all of the run, in order.
     """
 
@@ -61,7 +59,22 @@ class Plan:
     total_steps: int
     evaluations: tuple[int, ...]
     validation: npt.NDArray[np.int64]
+    evaluated: str
     phases: tuple[Phase, ...]
+
+    @property
+    def held_out(self) -> npt.NDArray[np.int64] | None:
+        """Return which examples of the split are evaluated; None is all of them."""
+        return self.validation if self.evaluated == TRAIN else None
+
+    @property
+    def evaluates(self) -> str:
+        """Say which examples are evaluated during training, and so make its decisions."""
+        if self.evaluated == VALIDATION:
+            return "evaluations during training use the data set's validation split, not the training split"
+        if self.evaluated == TRAIN:
+            return f"evaluations during training use {plural(len(self.validation), 'held-out training example')}"
+        return "evaluations during training use the test split, and decide nothing"
 
     def epoch(self, step: int) -> float:
         """Return the number of passes over the data after this many steps."""
@@ -83,8 +96,12 @@ def plan_training(recipe: Recipe, manifest: Manifest, first_epoch: int = 0) -> P
         SettingsError: a batch is larger than the split, or a duration, the schedule or the augmentation does not fit.
     """
     examples = manifest.split(TRAINING_SPLIT).records
-    validation = held_out(recipe.seed, examples, recipe.validation_share)
-    if recipe.validation_share and not len(validation):
+    try:
+        share = recipe.held_out_share(manifest)
+    except ValueError as error:
+        raise SettingsError(str(error)) from error
+    validation = held_out(recipe.seed, examples, share)
+    if share and not len(validation):
         raise SettingsError(
             f"validation_share={recipe.validation_share} vs {plural(examples, 'example')} in the training split of "
             f"{manifest.dataset}: that is not one example; give a larger share"
@@ -108,7 +125,8 @@ def plan_training(recipe: Recipe, manifest: Manifest, first_epoch: int = 0) -> P
             f"{recipe.decides_by} vs evaluate_every of none: it decides by evaluations during training; "
             "give evaluate_every.epochs=1"
         )
-    return Plan(order, total, evaluations, validation, _phases(recipe, total, order.epochs))
+    evaluated = VALIDATION if manifest.has_validation else TRAIN if share else TEST
+    return Plan(order, total, evaluations, validation, evaluated, _phases(recipe, total, order.epochs))
 
 
 def plan_batches(recipe: Recipe, manifest: Manifest, reader: SplitReader, first_epoch: int = 0) -> Plan:

@@ -210,6 +210,7 @@ class Run(Trainer):
         shared: the store that holds other runs too.
         store: where this process writes.
         test_reader: of the test split.
+        evaluated_reader: of the split that is evaluated during training.
         log: ``metrics.jsonl``.
         events: ``events.jsonl``.
         reporter: is told of progress.
@@ -221,6 +222,7 @@ class Run(Trainer):
     shared: Store
     store: Store
     test_reader: SplitReader
+    evaluated_reader: SplitReader
     log: MetricsLog
     events: EventLog
     reporter: Reporter
@@ -241,8 +243,8 @@ class Run(Trainer):
         Raises:
             ArtifactError: a file was changed since.
         """
-        self.training_reader.require_unchanged()
-        self.test_reader.require_unchanged()
+        for reader in (self.training_reader, self.test_reader, self.evaluated_reader):
+            reader.require_unchanged()
 
     def go_back_to(self, step: int) -> None:
         """Set the state to that of an earlier step, but for the number of steps done."""

@@ -39,7 +39,7 @@ from podline.training.hooks import RunClock
 from podline.training.loop import stop_on_sigterm
 from podline.training.mirror import fetch_run, mirrored
 from podline.training.objective import IMAGE
-from podline.training.plan import EVALUATION_SPLIT
+from podline.training.plan import EVALUATION_SPLIT, TRAINING_SPLIT
 from podline.training.run import Run, build_trainer, few, for_images, prepared
 from podline.training.state import TrainingState
 from podline.training.workers import Agreement
@@ -176,7 +176,19 @@ def _opened(spec: TrainSpec, store: Store, reporter: Reporter) -> tuple[Callable
     trainer = build_trainer(store, spec.dataset_folder, spec.recipe, manifest, strategy, reporter)
     agreement = devices.agreement(strategy)
     parts = {field.name: getattr(trainer, field.name) for field in dataclasses.fields(trainer)}
-    make_run = functools.partial(Run, **parts, spec=spec, shared=store, test_reader=test_reader, agreement=agreement)
+    readers = {EVALUATION_SPLIT: test_reader, TRAINING_SPLIT: trainer.training_reader}
+    if (split := trainer.plan.evaluated) not in readers:
+        readers[split] = open_split(store, spec.dataset_folder, manifest, split, reporter)
+    make_run = functools.partial(
+        Run,
+        **parts,
+        spec=spec,
+        shared=store,
+        test_reader=test_reader,
+        evaluated_reader=readers[split],
+        agreement=agreement,
+    )
+    reporter.log(trainer.plan.evaluates)
     return make_run, agreement
 
 

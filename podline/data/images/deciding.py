@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -17,16 +17,16 @@ import pyarrow as pa
 
 from podline.data.images.column_file import array, compute, decoded, encoded
 from podline.data.images.image_table import ImageTable, Mask, Numbers, heads
-from podline.data.images.items import HELD_OUT, SPLITS, TEST, TRAIN, test_split_of
+from podline.data.images.items import DEV, HELD_OUT, SPLIT_NAMES, held_out_splits
 from podline.data.shown import printable, shortened
 from podline.data.sources.class_names import problem_of
 from podline.data.sources.duplicates import MAX_SHARED
+from podline.documents.manifest import APART, SPLITS, TEST, TRAIN, VALIDATION, split_in_words
 from podline.errors import SourceError
 from podline.kinds.contract import TextTargets
 
-_REMEDY = (
-    "the evaluation would lie inside the training set; get splits without common images, or give the images without any"
-)
+_FOR = {VALIDATION: "validate", TEST: "test"}
+_REMEDY = "get splits without common images, or give the images without any"
 
 
 def in_general(reason: str) -> str:
@@ -35,7 +35,7 @@ def in_general(reason: str) -> str:
 
 
 def decide(images: ImageTable, given: frozenset[str], test_share: float, targets: TextTargets) -> None:
-    """Set the split of each image, train or test, and why it is left out.
+    """Set the split of each image, and why it is left out.
 
     Args:
         images: all of them.
@@ -44,11 +44,11 @@ def decide(images: ImageTable, given: frozenset[str], test_share: float, targets
         targets: of the kind of task.
 
     Raises:
-        SourceError: a class's name cannot be one, or more test images than :data:`MAX_SHARED` can be trained on.
+        SourceError: a class's name cannot be one, or a larger share of a split than :data:`MAX_SHARED` is in another.
     """
-    test = test_split_of(given)
+    held_out = held_out_splits(given)
     for first, batch in images.batches("label", "split", "group", "reason", "row", "sha256"):
-        images.tested[first : first + len(batch)] = _is_tested(batch, test, test_share)
+        images.splits[first : first + len(batch)] = _splits(batch, held_out, test_share)
         for at in np.flatnonzero(_is_odd(batch)).tolist():
             images.leave_out(
                 first + at, _own_reason(*(batch[name][at].as_py() for name in ("reason", "label", "split")))
@@ -56,15 +56,16 @@ def decide(images: ImageTable, given: frozenset[str], test_share: float, targets
     _refuse_names(targets.class_names(set(map(decoded, images.values("label", images.kept())))))
     equal = _equal(images)
     _leave_out_contradicting(images, equal)
-    _leave_out_shared(images, equal, given_test=bool(test))
-    _leave_out_groups(images)
+    for other, kept_in in APART:
+        _leave_out_shared(images, equal, other, kept_in, given=bool(held_out))
+        _leave_out_groups(images, other, kept_in)
     _leave_out_unknown(images, targets)
     images.reasons = dict(sorted(images.reasons.items()))
 
 
 def _is_odd(batch: Any) -> Mask:
     """Return which images have to be left out, whatever the others are."""
-    known = pa.array([b"", *map(encoded, SPLITS)])
+    known = pa.array([b"", *map(encoded, SPLIT_NAMES)])
     found = (_is_empty(batch["label"]), ~_is_empty(batch["reason"]), ~array(compute.is_in(batch["split"], known)))
     return np.logical_or.reduce([*found, array(batch["row"]) < 0])
 
@@ -74,8 +75,9 @@ def _own_reason(reason: bytes, label: bytes | None, split: bytes) -> str:
         return decoded(reason)
     if not label:
         return "has no class"
-    if split and decoded(split) not in SPLITS:
-        return f"is of the split {shortened(decoded(split))} vs {TRAIN} or {', '.join(HELD_OUT)}"
+    if split and decoded(split) not in SPLIT_NAMES:
+        known = ", ".join(name for name in HELD_OUT if name != DEV)  # manifests keep their reasons
+        return f"is of the split {shortened(decoded(split))} vs {TRAIN} or {known}"
     return "is empty"
 
 
@@ -85,8 +87,8 @@ def _refuse_names(labels: Iterable[str]) -> None:
             raise SourceError(f"the class name {shortened(label)} {problem}; rename the class")
 
 
-def _is_tested(batch: Any, test: str, test_share: float) -> Mask:
-    """Return whether images are tested on: as the source says, else by a hash of the group, or of the image itself."""
+def _splits(batch: Any, held_out: Mapping[str, str], test_share: float) -> npt.NDArray[np.uint8]:
+    """Return the splits of images: as the source says, else by a hash of the group, or of the image itself."""
     hashed = heads(batch["sha256"])
     grouped = np.flatnonzero(~_is_empty(batch["group"]))
     groups = batch["group"].take(pa.array(grouped)).dictionary_encode()
@@ -94,11 +96,11 @@ def _is_tested(batch: Any, test: str, test_share: float) -> Mask:
     hashed[grouped] = np.array(numbers, np.uint64)[array(groups.indices)]
     known = (array(batch["sha256"]) != b"") & array(batch["label"].is_valid())
     by_hash = known & (hashed < np.uint64(math.ceil(test_share * 2**64)))
-    return (
-        np.where(_is_empty(batch["split"]), by_hash, array(compute.equal(batch["split"], encoded(test))))
-        if test
-        else by_hash
-    )
+    found = np.full(len(batch), SPLITS.index(TRAIN), np.uint8)
+    for split, name in held_out.items():
+        found[array(compute.equal(batch["split"], encoded(name)))] = SPLITS.index(split)
+    found[by_hash & _is_empty(batch["split"]) if held_out else by_hash] = SPLITS.index(TEST)
+    return found
 
 
 def _is_empty(texts: Any) -> Mask:
@@ -159,39 +161,41 @@ def _leave_out_contradicting(images: ImageTable, equal: _Equal) -> None:
             images.leave_out(number, f"the same image as one of another class: {printable(key)} is {shortened(label)}")
 
 
-def _leave_out_shared(images: ImageTable, equal: _Equal, *, given_test: bool) -> None:
-    """Leave out training images that the test split has too."""
-    tested, trained = (images.kept(split)[equal.numbers] for split in (TEST, TRAIN))
-    both = np.logical_or.reduceat(tested, equal.starts) & np.logical_or.reduceat(trained, equal.starts)
-    groups = [(group[images.tested[group]], group[~images.tested[group]]) for group in equal.groups(both)]
-    count, shared = np.count_nonzero(images.kept(TEST)), sum(len(ours) for ours, _ in groups)
+def _leave_out_shared(images: ImageTable, equal: _Equal, other: str, kept_in: str, *, given: bool) -> None:
+    """Leave out images of a split that another has too, in which they are kept."""
+    masks = images.kept(kept_in), images.kept(other)
+    ours, theirs = (np.logical_or.reduceat(mask[equal.numbers], equal.starts) for mask in masks)
+    groups = [tuple(group[mask[group]] for mask in masks) for group in equal.groups(ours & theirs)]
+    count, shared = np.count_nonzero(masks[0]), sum(len(ours) for ours, _ in groups)
     firsts = np.array([ours[0] for ours, _ in groups], np.int64)
     keys = {number: printable(key) for number, (key,) in images.some(np.sort(firsts), "key")}
-    if given_test and shared > MAX_SHARED * count:
+    if given and shared > MAX_SHARED * count:
         raise SourceError(
-            f"{shared:,} of the {count:,} test images ({keys[int(firsts[0])]}, for one) are training images "
-            f"as well vs {MAX_SHARED:.0%} at most: {_REMEDY}"
+            f"{shared:,} of the {count:,} {kept_in} images ({keys[int(firsts[0])]}, for one) are "
+            f"{split_in_words(other)} images as well vs {MAX_SHARED:.0%} at most: they would say nothing of new "
+            f"images; {_REMEDY}"
         )
     for first, (_, theirs) in zip(firsts.tolist(), groups, strict=True):
         for number in theirs.tolist():
-            images.leave_out(number, f"the same image as one of the test split: {keys[first]}")
+            images.leave_out(number, f"the same image as one of the {kept_in} split: {keys[first]}")
 
 
-def _leave_out_groups(images: ImageTable) -> None:
-    """Leave out training images of a group that the test split has too: possible where the source gives splits."""
-    groups = images.values("group", images.kept(TEST)) - {b""}
-    for number, group in _having("group", groups, images, TRAIN):
-        images.leave_out(number, f"is of the group {shortened(group)}, as images to test on")
+def _leave_out_groups(images: ImageTable, other: str, kept_in: str) -> None:
+    """Leave out images of a group that a split has too in which it is kept: possible where the source gives splits."""
+    groups = images.values("group", images.kept(kept_in)) - {b""}
+    for number, group in _having("group", groups, images, other):
+        images.leave_out(number, f"is of the group {shortened(group)}, as images to {_FOR[kept_in]} on")
 
 
 def _leave_out_unknown(images: ImageTable, targets: TextTargets) -> None:
-    """Leave out test images of a class that no training image has."""
+    """Leave out test and validation images of a class that no training image has."""
     trained = {*targets.class_names(set(map(decoded, images.values("label", images.kept(TRAIN)))))}
-    tested = images.values("label", images.kept(TEST))
-    unknown = {text: name for text in tested for name in targets.class_names([decoded(text)]) if name not in trained}
-    for number, label in _having("label", set(unknown), images, TEST):
-        name = unknown[encoded(label)]
-        images.leave_out(number, f"is of the class {shortened(name)}, which no training image is")
+    for split in (VALIDATION, TEST):
+        found = images.values("label", images.kept(split))
+        unknown = {text: name for text in found for name in targets.class_names([decoded(text)]) if name not in trained}
+        for number, label in _having("label", set(unknown), images, split):
+            name = unknown[encoded(label)]
+            images.leave_out(number, f"is of the class {shortened(name)}, which no training image is")
 
 
 def _having(name: str, values: set[bytes], images: ImageTable, split: str) -> Iterator[tuple[int, str]]:

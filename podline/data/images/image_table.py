@@ -22,7 +22,7 @@ from podline.data.images.column_file import (
     decoded,
     write_rows,
 )
-from podline.data.images.items import TEST, TRAIN
+from podline.documents.manifest import SPLITS
 
 Mask = npt.NDArray[np.bool_]
 Numbers = npt.NDArray[np.int64]
@@ -87,13 +87,13 @@ class ImageTable(ColumnFile):
     Attributes:
         reasons: image → why it is left out; in the order of images once all is decided.
         left_out: whether each image is.
-        tested: whether each image is of the test split; the others are of the training split.
+        splits: the split of each image, uint8, by its place in :data:`podline.documents.manifest.SPLITS`.
     """
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, _TYPES)
         self.reasons: dict[int, str] = {}
-        self.left_out, self.tested = np.zeros((2, len(self)), np.bool_)
+        self.left_out, self.splits = np.zeros(len(self), np.bool_), np.zeros(len(self), np.uint8)
 
     @property
     def every(self) -> Mask:
@@ -105,12 +105,16 @@ class ImageTable(ColumnFile):
         self.left_out[number], self.reasons[number] = True, reason
 
     def kept(self, split: str | None = None) -> Mask:
-        """Return which images are not left out, of one split or of both."""
-        return ~self.left_out if split is None else ~self.left_out & (self.tested == (split == TEST))
+        """Return which images are not left out, of one split or of all."""
+        return ~self.left_out if split is None else ~self.left_out & self.of_split(split)
+
+    def of_split(self, split: str) -> Mask:
+        """Return which images are of a split, as it was decided."""
+        return self.splits == SPLITS.index(split)
 
     def split_of(self, number: int) -> str:
         """Return the split of an image, as it was decided."""
-        return TEST if self.tested[number] else TRAIN
+        return SPLITS[self.splits[number]]
 
     def column(self, name: str, mask: Mask) -> npt.NDArray[Any]:
         """Return a column of numbers at some images."""

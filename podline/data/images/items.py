@@ -9,13 +9,15 @@ from functools import lru_cache
 from typing import IO, NamedTuple
 
 from podline.data.places import Place
+from podline.documents.manifest import TEST, VALIDATION
 
-TRAIN, TEST = "train", "test"
 TRAINING = ("train", "training")
 """What sources call their training split."""
-HELD_OUT = ("test", "testing", "val", "valid", "validation")
-"""What they call images to test on; the first that is there is taken, the others are not read."""
-SPLITS = frozenset((*TRAINING, *HELD_OUT))
+TESTED, DEV = ("test", "testing"), "dev"
+VALIDATED = ("val", "valid", "validation", DEV)
+HELD_OUT = (*TESTED, *VALIDATED)
+"""What they call images to test and to validate on; see :func:`held_out_splits`."""
+SPLIT_NAMES = frozenset((*TRAINING, *HELD_OUT))
 
 SAME_WITHIN = 10_000
 """How many items with data lie at most between two that are known to have the same."""
@@ -57,19 +59,26 @@ def read_items(lines: Iterable[str]) -> Iterator[Item]:
         yield Item(key, Place(*data) if data else b"", *rest)
 
 
-def test_split_of(splits: frozenset[str]) -> str:
-    """The name of the source's test split; empty if it has none, or nothing to train on."""
-    return next((name for name in HELD_OUT if name in splits), "") if splits & frozenset(TRAINING) else ""
+def held_out_splits(splits: frozenset[str]) -> dict[str, str]:
+    """Return which of a source's splits is tested on, and which validated on: our name → the source's.
+
+    The first of each that is there is taken. Without one to test on, the one to validate on is. There are none if
+    nothing is to be trained on.
+    """
+    if not splits & frozenset(TRAINING):
+        return {}
+    tested, validated = ([name for name in names if name in splits] for names in (TESTED, VALIDATED))
+    return dict(zip((TEST, VALIDATION) if tested else (TEST,), (*tested[:1], *validated[:1]), strict=False))
 
 
 def unread_splits(splits: frozenset[str]) -> frozenset[str]:
-    """Return the names of the splits that are not read: further images to test on."""
-    test = test_split_of(splits)
-    return splits & frozenset(HELD_OUT) - {test} if test else frozenset()
+    """Return which of a source's splits are not read: images to test or to validate on, beside others."""
+    found = held_out_splits(splits)
+    return splits & frozenset(HELD_OUT) - {*found.values()} if found else frozenset()
 
 
 @lru_cache
 def split_in_name(name: str) -> str:
     """Return the split that a path names, as train-00000-of-00010.parquet, in small letters; else empty."""
     words = re.split(r"[^a-z]+", name.lower())
-    return next((word for word in reversed(words) if word in SPLITS), "")
+    return next((word for word in reversed(words) if word in SPLIT_NAMES), "")

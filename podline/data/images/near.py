@@ -1,4 +1,4 @@
-"""Finds test images that a training image shows too: compressed, resized, cropped or brightened.
+"""Finds images of a split that one of another split shows too: compressed, resized, cropped or brightened.
 
 The hashes of all pairs are compared: 45,000 × 5,000 take about a second. Pairs whose hashes are close have to agree in
 their pixels too. They are told, and refused above a share.
@@ -7,7 +7,7 @@ their pixels too. They are told, and refused above a share.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from operator import attrgetter
@@ -19,9 +19,9 @@ import numpy.typing as npt
 from podline.cores import usable_cores
 from podline.data.images.hashing import Boxes, Hashed, Numbers, Read, agreement, hashes, shown_box
 from podline.data.images.image_table import Image, ImageTable
-from podline.data.images.items import TEST, TRAIN
 from podline.data.images.settings import ImagesSettings
 from podline.data.shown import printable
+from podline.documents.manifest import APART, split_in_words
 from podline.errors import SourceError
 from podline.store.prefetch import in_order
 
@@ -46,10 +46,16 @@ _DRAWN = "`podline data check SOURCE --near-duplicates FILE` draws them"
 
 
 class NearPair(NamedTuple):
-    """Two images that show nearly the same, and in how many bits of 63 their hashes differ."""
+    """Two images of different splits that show nearly the same.
 
-    test: Image
-    train: Image
+    Attributes:
+        image: of the test split, or of that to validate on.
+        repeated: of that to validate on, or of the training split.
+        distance: bits of 63 in which their hashes differ.
+    """
+
+    image: Image
+    repeated: Image
     distance: int
 
 
@@ -70,7 +76,7 @@ class Near(NamedTuple):
 def near_pairs(
     images: ImageTable, read: Read, settings: ImagesSettings, known: Iterable[Hashed] | None = None
 ) -> tuple[NearPair, ...]:
-    """Return each test image with the nearest training image, where one is near; the nearest pairs first.
+    """Return each image with the nearest one of a split that is apart, where one is near; the nearest pairs first.
 
     Args:
         images: all of them.
@@ -84,15 +90,18 @@ def near_pairs(
         shown = np.array([shown_box(*size, settings.shape, settings.fit) for size in sizes], np.int16)
         row = batch["row"].to_numpy()
         boxes[row[row >= 0]] = shown[row >= 0]
-    of_test, of_train = (images.column("row", images.kept(split)).astype(np.uint32) for split in (TEST, TRAIN))
-    found = near_duplicates(read, boxes, of_test, of_train, known)
-    test, train = (np.flatnonzero(images.kept(split)) for split in (TEST, TRAIN))
-    pairs = [test[found.test].tolist(), train[found.train].tolist(), found.distance.tolist()]
-    named = images.some(np.unique(pairs[0] + pairs[1]).astype(np.int64), "key", "label", "group", "row")
+    apart = [splits for splits in APART if all(images.kept(split).any() for split in splits)]
+    hashed = known if known is None or len(apart) < 2 else list(known)
+    pairs: list[tuple[int, int, int]] = []
+    for masks in ([images.kept(split) for split in reversed(splits)] for splits in apart):
+        rows = (images.column("row", mask).astype(np.uint32) for mask in masks)
+        found = near_duplicates(read, boxes, *rows, known=hashed)
+        test, train = map(np.flatnonzero, masks)
+        pairs += zip(test[found.test].tolist(), train[found.train].tolist(), found.distance.tolist(), strict=True)
+    numbers = sorted({number for one, other, _ in pairs for number in (one, other)})
+    named = images.some(np.array(numbers, np.int64), "key", "label", "group", "row")
     image = {at: Image(key, label, images.split_of(at), group, row=row) for at, (key, label, group, row) in named}
-    return tuple(
-        sorted((NearPair(image[one], image[other], far) for one, other, far in zip(*pairs, strict=True)), key=_distance)
-    )
+    return tuple(sorted((NearPair(image[one], image[other], far) for one, other, far in pairs), key=_distance))
 
 
 def near_duplicates(read: Read, boxes: Boxes, test: Rows, train: Rows, known: Iterable[Hashed] | None = None) -> Near:
@@ -163,30 +172,46 @@ def _close(test: Hashes, train: Hashes, distance: int, first: int) -> Near:
     return Near(tests, *map(np.concatenate, zip(*pairs, strict=True)))
 
 
-def near_lines(pairs: Sequence[NearPair], tested: int) -> list[str]:
-    """Return how many of the test images have a near-duplicate, in words."""
-    return [f"{_counted(pairs, tested)} ({_first(pairs)}); they are converted; {_DRAWN}"] if pairs else []
+def near_counts(pairs: Sequence[NearPair]) -> dict[str, int]:
+    """Return how many images of a split nearly repeat one of another, by a name for what is counted."""
+    return {
+        f"{split} images that nearly repeat a {split_in_words(other)} image": len(some)
+        for (split, other), some in _by_splits(pairs)
+    }
 
 
-def refuse_near(pairs: Sequence[NearPair], tested: int, allowed: float) -> None:
-    """Check that few of the test images have a near-duplicate; two are let pass.
+def near_lines(pairs: Sequence[NearPair], sizes: Mapping[str, int]) -> list[str]:
+    """Return how many of the images of each split have a near-duplicate, in words."""
+    return [f"{_counted(some, sizes)} ({_first(some)}); they are converted; {_DRAWN}" for _, some in _by_splits(pairs)]
+
+
+def refuse_near(pairs: Sequence[NearPair], sizes: Mapping[str, int], allowed: float) -> None:
+    """Check that few of the images of each split have a near-duplicate; two are let pass.
 
     Raises:
         SourceError: more than a share, 0 … 1, have one.
     """
-    if len(pairs) <= max(allowed * tested, _LET_PASS):
-        return
-    share = len(pairs) / tested
-    raise SourceError(
-        f"{_counted(pairs, tested)}, {share:.1%} vs {allowed:.1%} at most ({_first(pairs)}): the evaluation would lie "
-        "inside the training set; give a column of groups (conversion.group_column), splits that are apart, or "
-        f"--set conversion.near_share={math.ceil(100 * share) / 100:g}; {_DRAWN}"
-    )
+    for (split, _), some in _by_splits(pairs):
+        if len(some) > max(allowed * sizes[split], _LET_PASS):
+            share = len(some) / sizes[split]
+            raise SourceError(
+                f"{_counted(some, sizes)}, {share:.1%} vs {allowed:.1%} at most ({_first(some)}): they would say "
+                "nothing of new images; give a column of groups (conversion.group_column), splits that are apart, or "
+                f"--set conversion.near_share={math.ceil(100 * share) / 100:g}; {_DRAWN}"
+            )
 
 
-def _counted(pairs: Sequence[NearPair], tested: int) -> str:
-    return f"{len(pairs):,} of the {tested:,} test images nearly repeat a training image"
+def _by_splits(pairs: Sequence[NearPair]) -> Iterator[tuple[tuple[str, str], list[NearPair]]]:
+    """Yield the splits of images and of those that they repeat, with the pairs."""
+    for other, split in APART:
+        if some := [pair for pair in pairs if (pair.image.split, pair.repeated.split) == (split, other)]:
+            yield (split, other), some
+
+
+def _counted(pairs: Sequence[NearPair], sizes: Mapping[str, int]) -> str:
+    split, other = pairs[0].image.split, pairs[0].repeated.split
+    return f"{len(pairs):,} of the {sizes[split]:,} {split} images nearly repeat a {split_in_words(other)} image"
 
 
 def _first(pairs: Sequence[NearPair]) -> str:
-    return f"{printable(pairs[0].test.key)} and {printable(pairs[0].train.key)}, for one"
+    return f"{printable(pairs[0].image.key)} and {printable(pairs[0].repeated.key)}, for one"

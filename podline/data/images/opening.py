@@ -27,9 +27,9 @@ from podline.data.images.column_file import array, compute, decoded
 from podline.data.images.deciding import decide, in_general
 from podline.data.images.hashing import HASHED
 from podline.data.images.image_table import Image, ImageTable, Numbers, write_images
-from podline.data.images.items import SAME_WITHIN, TEST, TRAIN, Item, Place, test_split_of, unread_splits
+from podline.data.images.items import SAME_WITHIN, Item, Place, held_out_splits, unread_splits
 from podline.data.images.listing import source_files
-from podline.data.images.near import NearPair, near_lines, near_pairs, refuse_near
+from podline.data.images.near import NearPair, near_counts, near_lines, near_pairs, refuse_near
 from podline.data.images.parsing import Parsed, delete_parsed, parsed
 from podline.data.images.settings import ImagesSettings
 from podline.data.jpeg_files import JpegFiles
@@ -42,7 +42,7 @@ from podline.data.sources.decoding import DECODING, Decoding, Look, Pictures, Re
 from podline.data.sources.left_out import LeftOut
 from podline.data.sources.remote import on_this_machine
 from podline.data.sources.source import Remarks, ShardTables, Source
-from podline.documents.manifest import Quarantined, SourceFile
+from podline.documents.manifest import SPLITS, TEST, TRAIN, VALIDATION, Quarantined, SourceFile
 from podline.errors import SettingsError, SourceError
 from podline.kinds.contract import TextTargets
 from podline.plurals import plural
@@ -52,7 +52,8 @@ from podline.store.contract import explained
 from podline.store.folder import FolderStore
 
 _IMAGES, _FILES = "images.arrow", "files"
-_FORM = "columns in Arrow"  # of what is kept in the cache folder
+_FILES_OF = (TEST, TRAIN, VALIDATION)  # the splits in the order in which images are listed as a file
+_FORM = "columns in Arrow, of all splits"  # of what is kept in the cache folder
 _SAMPLED = 100  # images by which the size of JPEG files is estimated
 _GATHERED = 1_000_000  # images whose checksums are read at once
 
@@ -105,8 +106,8 @@ class ImagesSource(Source):
         """The records of each split, without stray files."""
         meant = ~self.images.column("stray", self.images.every)
         parts = {
-            split: LeftOut(f"images of the {split} split", int((meant & (self.images.tested == tested)).sum()))
-            for split, tested in ((TRAIN, False), (TEST, True))
+            split: LeftOut(f"images of the {split} split", int((meant & self.images.of_split(split)).sum()))
+            for split in self.sizes
         }
         for number, reason in self.images.reasons.items():
             parts[self.images.split_of(number)].add(in_general(reason), int(meant[number]))
@@ -114,20 +115,17 @@ class ImagesSource(Source):
 
     @property
     def counted(self) -> dict[str, int]:
-        """Images that are turned, and test images with a near-duplicate."""
-        counts = {
-            "turned as EXIF says": _turned(self.images),
-            "test images that nearly repeat a training image": len(self.near),
-        }
-        return {rule: count for rule, count in counts.items() if count}
+        """Images that are turned, and images with a near-duplicate in another split."""
+        turned = _turned(self.images)
+        return {**({"turned as EXIF says": turned} if turned else {}), **near_counts(self.near)}
 
     def looked_at(self) -> tuple[ImagesSource, Remarks]:
         """Return the source as it is: images that are the same were left out when it was opened.
 
         Raises:
-            SourceError: too many test images nearly repeat a training image.
+            SourceError: too many images of a split nearly repeat one of another.
         """
-        refuse_near(self.near, self.sizes[TEST], self.settings.near_share)
+        refuse_near(self.near, self.sizes, self.settings.near_share)
         return self, Remarks(notes=(*self.words, *self.near_lines()))
 
     def shard_tables(self, plans: ShardPlans, seed: int, folder: Path, elsewhere: bool) -> ShardTables:  # noqa: ARG002
@@ -135,8 +133,8 @@ class ImagesSource(Source):
         return super().shard_tables(plans, seed, folder, elsewhere=False)
 
     def near_lines(self) -> list[str]:
-        """Return the number of test images that have a near-duplicate, in words."""
-        return near_lines(self.near, self.sizes[TEST])
+        """Return how many images have a near-duplicate, in words."""
+        return near_lines(self.near, self.sizes)
 
 
 def open_images(dataset: DataSet, source: str, settings: ImagesSettings, work: Path) -> ImagesSource:
@@ -193,7 +191,8 @@ def _opened(dataset: DataSet, place: Path, settings: ImagesSettings, work: Path)
         files=(_content_of(images),),
         splits=tuple(
             SourceSplit(split, settings.shape, (pixels,), targets, _rows(source, images, split), stored)
-            for split in (TRAIN, TEST)
+            for split in SPLITS
+            if split != VALIDATION or VALIDATION in held_out_splits(given)
         ),
         quarantined=tuple(
             Quarantined(split=images.split_of(at), record=printable(key, 1_000), reason=images.reasons[at])
@@ -313,7 +312,7 @@ def _content_of(images: ImageTable) -> SourceFile:
         places[mine][array(batch["sha256"]) == b""] = -1
         total += int(array(batch["bytes"])[places[mine] >= 0].sum())
     numbers = images.by_checksum(places >= 0)
-    places[~images.tested] += len(names)  # the test split comes first
+    places += len(names) * np.array([_FILES_OF.index(split) for split in SPLITS], np.int32)[images.splits]
     numbers = numbers[np.argsort(places[numbers], kind="stable")]
     return SourceFile(name="images", bytes=total, sha256=digests.of_list(_content(images, numbers, names, places)))
 
@@ -326,8 +325,8 @@ def _content(
         some = numbers[first : first + _GATHERED]
         checksums, sizes = images.gather(some, "sha256", "bytes")
         for at, (place, size) in enumerate(zip(places[some].tolist(), sizes.tolist(), strict=True)):
-            after, name = divmod(int(place), len(names))
-            yield TRAIN if after else TEST, names[name], checksums[at : at + 1].tobytes().hex(), size
+            split, name = divmod(int(place), len(names))
+            yield _FILES_OF[split], names[name], checksums[at : at + 1].tobytes().hex(), size
 
 
 def _most_left_out(images: ImageTable) -> str:
@@ -343,9 +342,14 @@ def _most_left_out(images: ImageTable) -> str:
 def _words(
     layout: str, given: frozenset[str], settings: ImagesSettings, images: ImageTable, names: Sequence[str]
 ) -> tuple[str, ...]:
-    sizes = ", ".join(f"{np.count_nonzero(images.kept(split)):,} {split}" for split in (TRAIN, TEST))
-    test = test_split_of(given)
-    how = f"tested on {test}" if test else f"{settings.test_share:.0%} to test on, by a hash"
+    held_out = held_out_splits(given)
+    sizes = ", ".join(
+        f"{np.count_nonzero(images.kept(split)):,} {split}"
+        for split in SPLITS
+        if split != VALIDATION or split in held_out
+    )
+    how = f"tested on {held_out[TEST]}" if held_out else f"{settings.test_share:.0%} to test on, by a hash"
+    how += f", validated on {held_out[VALIDATION]}" if VALIDATION in held_out else ""
     unread = sorted(unread_splits(given))
     passed = f"; {', '.join(unread)} is not read" if unread else ""
     line = f"layout: {layout}; {plural(len(names), 'class', 'classes')}, {sizes}; {how}{passed}"

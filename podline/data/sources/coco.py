@@ -9,7 +9,7 @@ import hashlib
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,7 +28,7 @@ from podline.data.sources.decoding import Look
 from podline.data.sources.left_out import LeftOut
 from podline.data.sources.remote import on_this_machine
 from podline.data.sources.source import Remarks, ShardTables
-from podline.documents.manifest import FileInfo, Quarantined, SourceFile
+from podline.documents.manifest import APART, SPLITS, TEST, TRAIN, FileInfo, Quarantined, SourceFile
 from podline.documents.skeleton import COCO, SKELETON, Skeleton
 from podline.errors import SourceError
 from podline.frozen import JsonObject
@@ -41,7 +41,7 @@ TEST_SHARE = 0.2
 """Where there is one file of annotations only: the share of its images that is tested on."""
 
 _COLOURS = {1: "grey images", 4: "CMYK images"}  # by components
-_NOT_NEEDED = re.compile(r"(?:test|unlabeled)20\d\d")  # of what lies beside COCO's people in a bucket
+_UNLABELLED, _TEST = re.compile(r"unlabeled20\d\d"), re.compile(r"(person_keypoints_)?test20\d\d")
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class CocoSource:
 
     Attributes:
         files: the annotation files, and a line for each place with images: a hash of all their names and checksums.
-        splits: ``train`` and ``test``; each image once, ascending by id.
+        splits: those that there are, training first; each image once, ascending by id.
         quarantined: images, and annotations without an image, that are left out.
         counted: how often each rule applied.
         left_out: records of each file of annotations, and people in it that have a joint.
@@ -131,7 +131,7 @@ def open_people(dataset: DataSet, source: str, settings: CocoSettings, work: Pat
         dataset: what it is.
         source: a folder, here or ``gs://bucket/prefix``, with ``annotations/person_keypoints_train2017.json`` (or
             ``annotations_trainval2017.zip``) and ``train2017/`` (or ``train2017.zip``), and the same of ``val``, of
-            2017 or of 2014; one split is enough.
+            2017 or of 2014; one split is enough. With ``test`` of one's own, ``val`` is what is validated on.
         settings: what records hold.
         work: the cache folder of sources.
 
@@ -140,12 +140,25 @@ def open_people(dataset: DataSet, source: str, settings: CocoSettings, work: Pat
         StoreError: the cache folder cannot be written.
     """
     with (
-        on_this_machine(source, work, lambda name: not _NOT_NEEDED.search(name)) as place,
+        on_this_machine(source, work, _needed()) as place,
         tempfile.TemporaryDirectory(prefix="annotations") as folder,
     ):
         with Sandbox("podline.data.sources.coco_annotations:lister") as sandbox:
             listed = read_annotations(sandbox, find_coco(place), Path(folder), [PERSON], len(COCO.annotated))
         return open_listed(dataset, listed, settings, work)
+
+
+def _needed() -> Callable[[str], bool]:
+    """Return whether a file of a bucket is needed: COCO's test images are where annotations of them came before."""
+    annotated = False
+
+    def is_needed(name: str) -> bool:
+        nonlocal annotated
+        found = _TEST.search(name)
+        annotated = annotated or bool(found and found[1])
+        return not _UNLABELLED.search(name) and (annotated or not found)
+
+    return is_needed
 
 
 def open_listed(
@@ -171,14 +184,17 @@ def open_listed(
         splits = _cut(parts[0].images)
     else:
         splits = {part.listed.place.split: part.images for part in parts}
-        splits["train"], shared = _apart(splits["train"], splits["test"])
-        for image, reason in shared:
-            parts[0].leave_out(f"{image.name} (image {image.id})", reason)
+        by_split = {part.listed.place.split: part for part in parts}
+        for other, kept_in in APART:
+            if other in splits and kept_in in splits:
+                splits[other], shared = _apart(splits[other], splits[kept_in], kept_in)
+                for image, reason in shared:
+                    by_split[other].leave_out(f"{image.name} (image {image.id})", reason)
     counted = sum((part.counted for part in parts), Counter[str]())
     return CocoSource(
         dataset.name,
         tuple(files),
-        {name: tuple(sorted(splits[name], key=lambda image: image.id)) for name in ("train", "test")},
+        {name: tuple(sorted(splits[name], key=lambda image: image.id)) for name in SPLITS if name in splits},
         tuple(record for part in parts for record in part.quarantined),
         {rule: counted[rule] for rule in sorted(counted) if counted[rule]},
         tuple(left_out for part in parts for left_out in (part.records, part.people)),
@@ -283,21 +299,23 @@ def _cut(images: list[CocoImage]) -> dict[str, list[CocoImage]]:
     elif len(tested) == len(images):
         tested.remove(draws.index(max(draws)))
     test = [image for at, image in enumerate(images) if at in tested]
-    train, _ = _apart([image for at, image in enumerate(images) if at not in tested], test)
+    train, _ = _apart([image for at, image in enumerate(images) if at not in tested], test, TEST)
     kept = {image.id for image in train}
-    return {"train": train, "test": [image for image in images if image.id not in kept]}
+    return {TRAIN: train, TEST: [image for image in images if image.id not in kept]}
 
 
-def _apart(train: list[CocoImage], test: list[CocoImage]) -> tuple[list[CocoImage], list[tuple[CocoImage, str]]]:
-    """Training images without those that are in the test split as well, by id or by content; these, and why."""
-    ids = {image.id: image for image in test}
-    contents = {(image.place.size, image.place.crc): image for image in test}
+def _apart(
+    images: list[CocoImage], others: list[CocoImage], split: str
+) -> tuple[list[CocoImage], list[tuple[CocoImage, str]]]:
+    """Return images without those that are in another split as well, by id or by content; these, and why."""
+    ids = {image.id: image for image in others}
+    contents = {(image.place.size, image.place.crc): image for image in others}
     kept, shared = [], []
-    for image in train:
+    for image in images:
         twin = ids.get(image.id) or contents.get((image.place.size, image.place.crc))
         if twin is None:
             kept.append(image)
         else:
             what = "id" if twin.id == image.id else "file"
-            shared.append((image, f"the same {what} as {twin.name} of the test split"))
+            shared.append((image, f"the same {what} as {twin.name} of the {split} split"))
     return kept, shared

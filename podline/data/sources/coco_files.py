@@ -17,11 +17,11 @@ from typing import BinaryIO, NamedTuple
 from podline.data import bounds
 from podline.data.places import MemberError
 from podline.data.rawfiles import parsing, reading
+from podline.documents.manifest import TEST, TRAIN, VALIDATION
 from podline.errors import SourceError
 
 YEARS = ("2017", "2014")
-SPLITS = {"train": "train", "val": "test"}
-"""COCO's splits → ours: what COCO validates on is what is tested on here."""
+_TRAIN, _VAL, _TEST = "train", "val", "test"  # COCO's splits
 
 _SUFFIXES = (".jpg", ".jpeg", ".png")  # of the files that are taken for images before they are read
 _HEADER = struct.Struct("<4s5H3I2H")  # before a member's name in a zip file
@@ -32,7 +32,7 @@ class AnnotationFile(NamedTuple):
     """A file of annotations and the images that they are of.
 
     Attributes:
-        split: ``train`` or ``test``.
+        split: see :data:`podline.documents.manifest.SPLITS`.
         path: the file, the zip file that holds it, or a folder with DeepLabCut's tables.
         member: its name in the zip file.
         images: the folder, or the zip file.
@@ -52,12 +52,14 @@ class AnnotationFile(NamedTuple):
 def find_coco(place: Path) -> list[AnnotationFile]:
     """Find the splits of COCO 2014 or 2017 that a folder has, training first; no file is opened.
 
+    What COCO validates on is what is tested on here, unless there are annotations of test images of one's own.
+
     Raises:
         SourceError: nothing of the kind is there, or both years are.
     """
     if not place.is_dir():
         raise SourceError(f"{place} is not a folder; give one with annotations/ and the images, or with the zip files")
-    years = [[found for split in SPLITS if (found := _find_split(place, split, year))] for year in YEARS]
+    years = [_find_splits(place, year) for year in YEARS]
     if all(years):
         raise SourceError(f"{place} holds COCO of 2014 and of 2017, which share images; give a folder with one of them")
     if any(years):
@@ -71,17 +73,25 @@ def find_coco(place: Path) -> list[AnnotationFile]:
     )
 
 
-def _find_split(place: Path, split: str, year: str) -> AnnotationFile | None:
+def _find_splits(place: Path, year: str) -> list[AnnotationFile]:
+    found = [_find_split(place, split, year, ours) for split, ours in ((_TRAIN, TRAIN), (_VAL, TEST))]
+    if found[0] and (test := _find_split(place, _TEST, year, TEST)):
+        found = [found[0], found[1] and found[1]._replace(split=VALIDATION), test]
+    return [split for split in found if split]
+
+
+def _find_split(place: Path, split: str, year: str, ours: str) -> AnnotationFile | None:
     """Find a split; the official zip file has annotations of both, so there those without images do not count."""
     name, folder, archive = f"person_keypoints_{split}{year}.json", f"{split}{year}", f"annotations_trainval{year}.zip"
     member = f"annotations/{name}"
-    annotations = _first(place, member, name, archive, f"annotations/{archive}")
+    archives = (archive, f"annotations/{archive}") if split != _TEST else ()
+    annotations = _first(place, member, name, *archives)
     images = _first(place, folder, f"{folder}.zip", f"images/{folder}", f"images/{folder}.zip")
     if annotations is None:
         return None
     packed = annotations.name == archive
     if images is not None:
-        return AnnotationFile(SPLITS[split], annotations, member if packed else "", images)
+        return AnnotationFile(ours, annotations, member if packed else "", images)
     if packed:
         return None
     raise SourceError(f"{place} has {annotations.name} without its images; put {folder}/ or {folder}.zip beside it")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from podline.data.rawfiles import RawFile, parsing, raw_file, reading
 from podline.data.rows import CachedImages, SourceSplit, cached_images, write_images
 from podline.data.sources.remote import on_this_machine
 from podline.data.sources.source import Source
+from podline.documents.manifest import SPLITS
 from podline.entry_points import reason
 from podline.errors import SourceError
 from podline.kinds.table import code_of_targets, text_targets
@@ -52,7 +54,7 @@ def decoded_source(
     Args:
         dataset: what it is.
         source: the folder that holds the files, here or in ``gs://``.
-        splits: ``train`` and ``test`` → the names of their files.
+        splits: ``train``, ``test`` and, if there is one, ``validation`` → the names of their files.
         class_names: by their numbers; empty if the kind has none, or if they are those that ``read`` gives.
         read: see :data:`Read`; all images of a data set have one shape.
         work: the cache folder.
@@ -68,7 +70,8 @@ def decoded_source(
         raise SourceError(
             f"{dataset.name}: a child process calls what reads its files: give a function of a module: {reason(error)}"
         ) from error
-    names, targets, known = [*splits["train"], *splits["test"]], text_targets(dataset.kind), tuple(class_names)
+    splits = {split: splits[split] for split in SPLITS if split in splits}
+    names, targets, known = [*chain(*splits.values())], text_targets(dataset.kind), tuple(class_names)
     with (
         on_this_machine(source, work, names.__contains__) as place,
         Sandbox(_MAKER, read, dataset.kind, known) as sandbox,
@@ -82,14 +85,14 @@ def decoded_source(
     texts = {
         split: np.concatenate([images[name].labels[:, 0] for name in files]).tolist() for split, files in splits.items()
     }
-    class_names = known or targets.class_names(set(texts["train"] + texts["test"]))
+    class_names = known or targets.class_names(set(chain(*texts.values())))
     return Source(
         dataset.name,
         class_names,
         tuple(file.info for file in raw.values()),
         tuple(
             _split(split, [images[name] for name in splits[split]], targets.arrays(texts[split], class_names))
-            for split in ("train", "test")
+            for split in splits
         ),
         raw=tuple(raw.values()),
         kind=dataset.kind,

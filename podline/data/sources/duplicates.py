@@ -1,4 +1,4 @@
-"""Finds images that occur more than once; those in both splits are left out of training.
+"""Finds images that occur more than once; those in two splits are left out of the earlier one.
 
 Those within a split are converted; where their targets contradict each other, that is counted and said.
 """
@@ -9,6 +9,8 @@ import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
+from operator import itemgetter
 from typing import NamedTuple
 
 import google_crc32c
@@ -17,7 +19,7 @@ import numpy.typing as npt
 
 from podline.arrays import Arrays
 from podline.data.rows import SourceSplit
-from podline.documents.manifest import Quarantined
+from podline.documents.manifest import Quarantined, split_in_words
 from podline.errors import SourceError
 from podline.kinds.contract import TextTargets
 from podline.plurals import plural
@@ -68,53 +70,67 @@ def split_crcs(split: SourceSplit) -> npt.NDArray[np.uint32]:
 
 
 class WithoutRepeated(NamedTuple):
-    """A training split without repeated images.
+    """Splits that share no image.
 
     Attributes:
-        train: the split, without images that the test split has too.
-        quarantined: names each image left out with the test record that it equals.
+        splits: each without images that a later one has too.
+        quarantined: names each image left out with the record that it equals.
         contradicting: split → records that have the image of another one of that split, and another target.
     """
 
-    train: SourceSplit
+    splits: tuple[SourceSplit, ...]
     quarantined: tuple[Quarantined, ...]
     contradicting: dict[str, int]
 
 
 def without_repeated(
-    dataset: str, targets: TextTargets, class_names: Sequence[str], train: SourceSplit, test: SourceSplit
+    dataset: str, targets: TextTargets, class_names: Sequence[str], splits: Sequence[SourceSplit]
 ) -> WithoutRepeated:
-    """Look for images that are there more than once, and leave out training images that the test split has too.
+    """Look for images that are there more than once, and leave those out of a split that a later one has too.
 
     Args:
         dataset: its name.
         targets: of its kind.
         class_names: see :class:`podline.data.sources.source.Source`.
-        train: the training split; the raw files are read through once.
-        test: the test split.
+        splits: in the order of :data:`podline.documents.manifest.SPLITS`; the raw files are read through once.
 
     Raises:
-        SourceError: more than :data:`MAX_SHARED` of the test split are among the training images, or more than
+        SourceError: more than :data:`MAX_SHARED` of a split are in an earlier one, or more than
             :data:`MAX_CONTRADICTING` of a split are labelled in two ways.
     """
-    first = len(train)
+    starts = np.cumsum([0, *map(len, splits)])
 
     def read(positions: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
-        parts = [train.read(positions[positions < first]), test.read(positions[positions >= first] - first)]
-        return np.concatenate([part["image"] for part in parts])  # positions come ascending
+        parts = np.split(positions, np.searchsorted(positions, starts[1:-1]))  # positions come ascending
+        return np.concatenate(
+            [split.read(part - start)["image"] for split, part, start in zip(splits, parts, starts, strict=False)]
+        )
 
     groups = [
-        ([at for at in group if at < first], [at - first for at in group if at >= first])
-        for group in same_images(np.concatenate([split_crcs(train), split_crcs(test)]), read)
+        [[at - start for at in group if start <= at < end] for start, end in pairwise(starts.tolist())]
+        for group in same_images(np.concatenate([split_crcs(split) for split in splits]), read)
     ]
-    only_train, of_test = [group[0] for group in groups if not group[1]], [group[1] for group in groups]
     counts = {
-        split.name: _contradicting(dataset, targets, class_names, split, equal)
-        for split, equal in ((train, only_train), (test, of_test))
+        split.name: _contradicting(
+            dataset, targets, class_names, split, [group[place] for group in groups if not any(group[place + 1 :])]
+        )
+        for place, split in enumerate(splits)
     }
-    shared = [group for group in groups if group[0] and group[1]]
-    apart, found = _without_shared(dataset, train, test, shared)
-    return WithoutRepeated(apart, found, {name: count for name, count in counts.items() if count})
+    apart, found = list(splits), list[Quarantined]()
+    for place, split in enumerate(splits):
+        twins = dict[int, tuple[SourceSplit, int]]()
+        for later in reversed(range(place + 1, len(splits))):
+            shared = [(group[place], group[later]) for group in groups if group[place] and group[later]]
+            _refuse_shared(dataset, split, splits[later], shared)
+            for mine, theirs in shared:
+                twins.update({record: (splits[later], theirs[0]) for record in mine if record not in twins})
+        if twins:
+            places = np.arange(len(split)) if split.kept is None else split.kept
+            apart[place] = replace(split, kept=np.delete(places, sorted(twins)))
+        for record, (other, twin) in sorted(twins.items(), key=itemgetter(0)):
+            reason = f"the same image as {other.record_name(twin)} of the {other.name} split"
+            found.append(Quarantined(split=split.name, record=split.record_name(record), reason=reason))
+    return WithoutRepeated(tuple(apart), tuple(found), {name: count for name, count in counts.items() if count})
 
 
 def _contradicting(
@@ -145,31 +161,17 @@ def _contradicting(
     return count
 
 
-def _without_shared(
-    dataset: str, train: SourceSplit, test: SourceSplit, groups: list[tuple[list[int], list[int]]]
-) -> tuple[SourceSplit, tuple[Quarantined, ...]]:
-    """Return the training split without the records of groups of equal images, (training, test) records each."""
-    twins = {record: of_test[0] for of_train, of_test in groups for record in of_train}
-    if not twins:
-        return train, ()
-    left_out, shared = sorted(twins), sum(len(of_test) for _, of_test in groups)
-    if shared > MAX_SHARED * len(test):
+def _refuse_shared(
+    dataset: str, split: SourceSplit, later: SourceSplit, groups: Sequence[tuple[Sequence[int], Sequence[int]]]
+) -> None:
+    """Check that two splits share few images, given as the records of each in either."""
+    if (shared := sum(len(theirs) for _, theirs in groups)) > MAX_SHARED * len(later):
+        first, twin = min((mine[0], theirs[0]) for mine, theirs in groups)
         raise SourceError(
-            f"{dataset}: {shared:,} of the {len(test):,} test images are training images as well "
-            f"({train.record_name(left_out[0])} and {test.record_name(twins[left_out[0]])} are the first) vs "
-            f"{MAX_SHARED:.0%} at most: the evaluation would lie inside the training set; "
-            "get splits without common images"
+            f"{dataset}: {shared:,} of the {len(later):,} {later.name} images are {split_in_words(split.name)} images "
+            f"as well ({split.record_name(first)} and {later.record_name(twin)} are the first) vs {MAX_SHARED:.0%} at "
+            "most: they would say nothing of new images; get splits without common images"
         )
-    found = [
-        Quarantined(
-            split=train.name,
-            record=train.record_name(index),
-            reason=f"the same image as {test.record_name(twins[index])} of the test split",
-        )
-        for index in left_out
-    ]
-    places = np.arange(len(train)) if train.kept is None else train.kept
-    return replace(train, kept=np.delete(places, left_out)), tuple(found)
 
 
 def contradiction_lines(counts: Mapping[str, int]) -> list[str]:

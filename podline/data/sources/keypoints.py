@@ -1,9 +1,10 @@
 """Opens keypoints of one's own: annotations of whatever has joints, in COCO's format or DeepLabCut's, and their images.
 
-Looked for are JSON files in the folder, in ``annotations/``, and in ``train/``, ``val/``, ``valid/`` and ``test/``. One
-file is all there is; of several, the words train, val and test in their names say what each is for. Where there is no
-such file, DeepLabCut's tables are taken, all together (:mod:`podline.data.sources.deeplabcut`). COCO's people are one
-instance: what becomes of an annotation is decided in :mod:`podline.data.sources.coco`.
+Looked for are JSON files in the folder, in ``annotations/``, and in ``train/``, ``val/``, ``valid/``, ``dev/`` and
+``test/``. One file is all there is; of several, the words train, val (or dev) and test in their names say what each is
+for. Where there is no such file, DeepLabCut's tables are taken, all together
+(:mod:`podline.data.sources.deeplabcut`). COCO's people are one instance: what becomes of an annotation is decided in
+:mod:`podline.data.sources.coco`.
 """
 
 from __future__ import annotations
@@ -31,14 +32,27 @@ from podline.data.sources.deeplabcut import tables_of
 from podline.data.sources.keypoint_skeletons import Joints, Summary, joints_of, skeleton_of
 from podline.data.sources.remote import on_this_machine
 from podline.data.sources.unpacking import unpacking
+from podline.documents.manifest import SPLITS, TEST, TRAIN
 from podline.errors import SourceError
 from podline.plurals import plural
 from podline.recipes.datasets import DataSet
 from podline.sandbox import Sandbox
 
-_FOLDERS = ("annotations", "train", "val", "valid", "validation", "test")
-_IMAGE_FOLDERS = ("images", "imgs", "train", "val", "valid", "validation", "test", "train2017", "val2017")
-_ROLE = re.compile(r"(?<![a-z])(train|val|test)(?:ing|id|idation)?(?![a-z])")
+_FOLDERS = ("annotations", "train", "val", "valid", "validation", "dev", "test")
+_IMAGE_FOLDERS = (
+    "images",
+    "imgs",
+    "train",
+    "val",
+    "valid",
+    "validation",
+    "test",
+    "train2017",
+    "val2017",
+    "test2017",
+    "dev",
+)
+_ROLE = re.compile(r"(?<![a-z])(train|val|dev|test)(?:ing|id|idation)?(?![a-z])")
 _NAMES = 50  # of images, by which the folder that holds them is told
 
 
@@ -56,11 +70,10 @@ def open_keypoints(dataset: DataSet, source: str, settings: KeypointSettings, wo
     """
     with on_this_machine(source, work) as place, tempfile.TemporaryDirectory(prefix="annotations") as folder:
         with Sandbox(f"{__name__}:parser") as sandbox:
-            summaries = _chosen(place, _summaries(place, sandbox))
-            joints = _same_joints(summaries, settings.category)
+            chosen = _chosen(place, _summaries(place, sandbox))
+            joints = _same_joints([*chosen.values()], settings.category)
             files = [
-                AnnotationFile(split, summary.path, "", _images(place, summary))
-                for split, summary in zip(("train", "test"), summaries, strict=False)
+                AnnotationFile(split, summary.path, "", _images(place, summary)) for split, summary in chosen.items()
             ]
             listed = read_annotations(sandbox, files, Path(folder), joints.ids, len(joints.names))
         annotations = (json.loads(text) for entry in listed[0].entries() for text in entry.annotations)
@@ -129,8 +142,8 @@ def _summary(path: Path) -> tuple[Any, ...] | None:
     return counts, categories, [name for name in names if isinstance(name, str)], len(annotations)
 
 
-def _chosen(place: Path, summaries: list[Summary]) -> list[Summary]:
-    """Return the files to train on and to test on; COCO tests on what it calls val, so that is taken before test."""
+def _chosen(place: Path, summaries: list[Summary]) -> dict[str, Summary]:
+    """Return the file of each split; with two files, COCO's val is what is tested on."""
     if not summaries:
         raise SourceError(
             f"{place} holds no annotations of keypoints vs a JSON file in COCO's format (lists images, annotations and "
@@ -145,20 +158,23 @@ def _chosen(place: Path, summaries: list[Summary]) -> list[Summary]:
             "visibility of each); annotate some"
         )
     by_role = {role: [each for each in learned if _role(each.path) == role] for role in ("", "train", "val", "test")}
-    chosen = [*by_role["train"], *(by_role["val"] or by_role["test"])]
-    if len(learned) == 1 or (len(by_role["train"]) == 1 and len(chosen) == 2 and not by_role[""]):
-        return learned if len(learned) == 1 else chosen
+    held_out = by_role["val"] or by_role["test"]
+    if len(learned) == 1:
+        return {TRAIN: learned[0]}
+    if len(by_role["train"]) == 1 and len(held_out) == 1 and not by_role[""]:
+        splits = SPLITS if by_role["val"] and len(by_role["test"]) == 1 else (TRAIN, TEST)
+        return dict(zip(splits, [*by_role["train"], *held_out, *by_role["test"]], strict=False))
     names = ", ".join(each.path.name for each in learned)
     raise SourceError(
-        f"{place} holds {plural(len(learned), 'file')} of keypoints vs one, or one with train and one with val or "
-        f"test in its name: {names}; give one of them as the source, or move the others out of the folder"
+        f"{place} holds {plural(len(learned), 'file')} of keypoints vs one, or one with train and one with val, test "
+        f"or each in its name: {names}; give one of them as the source, or move the others out of the folder"
     )
 
 
 def _role(path: Path) -> str:
     """Return ``train``, ``val``, ``test`` or nothing, as a file's name or its folder's says."""
     found = _ROLE.search(path.name.lower()) or _ROLE.search(path.parent.name.lower())
-    return found[1] if found else ""
+    return found[1].replace("dev", "val") if found else ""
 
 
 def _images(place: Path, summary: Summary) -> Path:

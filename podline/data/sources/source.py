@@ -165,7 +165,7 @@ class Source:
         dataset: ``cifar10`` …
         class_names: in the order of their numbers; none where the kind has no classes.
         files: every raw file that the records come from, with its checksum.
-        splits: ``train``, ``test``.
+        splits: those of :data:`podline.documents.manifest.SPLITS` that there are, in that order.
         quarantined: records that were read and cannot be converted, with the reason.
         extra_class_names: names of the classes of further label features (``coarse_label`` of CIFAR-100).
         raw: the files themselves, by official name, unpacked.
@@ -227,15 +227,14 @@ class Source:
         return {}
 
     def looked_at(self) -> tuple[Source, Remarks]:
-        """Return the source without training images that the test split has too.
+        """Return the source without images that a split has which is tested or validated on, and another one too.
 
         Raises:
             SourceError: too many are, or have two targets.
         """
-        train, test = self.splits
-        found = without_repeated(self.dataset, text_targets(self.kind), self.class_names, train, test)
+        found = without_repeated(self.dataset, text_targets(self.kind), self.class_names, self.splits)
         left_out = (*self.quarantined, *found.quarantined)
-        apart = replace(self, splits=(found.train, test), quarantined=left_out) if found.quarantined else self
+        apart = replace(self, splits=found.splits, quarantined=left_out) if found.quarantined else self
         return apart, Remarks(check_official(self.dataset, self.raw, self.archive), found.contradicting)
 
     def publish_truths(self, _store: Store, _folder: str) -> dict[str, FileInfo]:

@@ -8,7 +8,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from podline.data.reader import SplitReader
-from podline.documents.manifest import Manifest
+from podline.documents.manifest import VALIDATION, Manifest
 from podline.errors import ArtifactError
 from podline.evaluation.case import Case, Judgement
 from podline.evaluation.forward import News
@@ -21,7 +21,7 @@ from podline.progress import Reporter
 from podline.stages.specs import TrainSpec
 from podline.store.contract import Store
 from podline.training.objective import IMAGE
-from podline.training.plan import TRAINING_SPLIT, VALIDATION, plan_training
+from podline.training.plan import TRAINING_SPLIT, plan_training
 
 FIELDS = (IMAGE, LABELS)
 """What of a record is read to judge it."""
@@ -36,12 +36,11 @@ def judge(case: Case) -> Judgement:
         DivergenceError: the model's logits are not finite.
     """
     spec, manifest, plan = case.spec, case.manifest, plan_training(case.recipe, case.manifest)
-    readers = {split: reader_of(case, split) for split in (spec.split, TRAINING_SPLIT)}
+    decides = plan.evaluated if plan.evaluated in (TRAINING_SPLIT, VALIDATION) else ""
+    readers = {split: reader_of(case, split) for split in (spec.split, TRAINING_SPLIT, decides) if split}
     judged = batches_of(case, readers[spec.split], FIELDS)
-    chosen = [plan.validation] if len(plan.validation) else []
-    seen, *held_out = (
-        batches_of(case, readers[TRAINING_SPLIT], FIELDS, ids) for ids in (plan.order.ids[: judged.count], *chosen)
-    )
+    seen = batches_of(case, readers[TRAINING_SPLIT], FIELDS, plan.order.ids[: judged.count])
+    held_out = [batches_of(case, readers[decides], FIELDS, plan.held_out)] if decides else []
     asked = [(case.before, judged), *((case.after, batches) for batches in (judged, seen, *held_out))]
     news = News(case.reporter, sum(batches.count for _, batches in asked))
     before, after, *trained_on = [ask(model, case.strategy, batches, LABELS, news.done) for model, batches in asked]

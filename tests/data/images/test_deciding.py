@@ -53,6 +53,31 @@ def test_no_group_is_on_both_sides(tmp_path: Path) -> None:
     assert len(train | test) == 100
 
 
+def test_an_image_or_a_group_of_several_splits_stays_in_the_later_one(tmp_path: Path) -> None:
+    """Of training, validation and test, in this order: nothing that decides or judges is seen before."""
+    count = {"train": 300, "val": 300, "test": 300}
+    names = [split for split, size in count.items() for _ in range(size)]
+    images = [seen(number, split=split) for number, split in enumerate(names)]
+    images += [seen(1000, split="train", same_as=300), seen(1001, split="val", same_as=600)]
+    images += [seen(1002, split="train", same_as=601)]
+    images += [seen(1003 + at, split=split, group="a") for at, split in enumerate(("train", "val"))]
+    images += [seen(1005 + at, split=split, group="b") for at, split in enumerate(count)]
+    found = decided(tmp_path, images, frozenset(count))
+    assert {key: reason for key, (_, reason) in found.items() if reason} == {
+        "1000.png": "the same image as one of the validation split: 300.png",
+        "1001.png": "the same image as one of the test split: 600.png",
+        "1002.png": "the same image as one of the test split: 601.png",
+        "1003.png": "is of the group 'a', as images to validate on",
+        "1005.png": "is of the group 'b', as images to test on",
+        "1006.png": "is of the group 'b', as images to test on",
+    }
+    assert [sum(split == name for split, _ in found.values()) for name in ("train", "validation", "test")] == [
+        304,
+        303,
+        301,
+    ]
+
+
 def test_a_group_that_given_splits_tear_apart_is_not_trained_on(tmp_path: Path) -> None:
     images = [seen(1, split="train", group="a"), seen(2, split="test", group="a"), seen(3, split="train", group="b")]
     found = decided(tmp_path, images, frozenset({"train", "test"}))

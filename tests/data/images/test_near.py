@@ -148,7 +148,7 @@ def test_a_file_without_pixels_changes_no_pair(tmp_path: Path) -> None:
     table = table_of(tmp_path, [*images, left_out])
     decide(table, frozenset({"train", "test"}), 0.1, ClassTargets())
     [pair] = near_pairs(table, pixels.__getitem__, ImagesSettings())
-    assert (pair.train.key, pair.test.key, pair.distance) == ("train", "test", 0)
+    assert (pair.repeated.key, pair.image.key, pair.distance) == ("train", "test", 0)
 
 
 def leaky(folder: Path, near: int, count: int = 40) -> Path:
@@ -172,7 +172,7 @@ def source_of(folder: Path, **values: float) -> ImagesSource:
 
 def test_a_source_counts_and_names_them(tmp_path: Path) -> None:
     source = source_of(leaky(tmp_path / "raw", near=4))
-    keys = [(pair.test.key, pair.train.key) for pair in source.near]
+    keys = [(pair.image.key, pair.repeated.key) for pair in source.near]
     assert sorted(keys) == [
         ("test/cat/40.jpg", "train/cat/0.jpg"),
         ("test/cat/42.jpg", "train/cat/2.jpg"),
@@ -204,8 +204,8 @@ def test_splits_made_by_a_hash_are_no_exception(tmp_path: Path) -> None:
     }
     source = source_of(as_folders(tmp_path / "raw", twice), test_share=0.3)
     assert source.near
-    assert {pair.test.split for pair in source.near} == {"test"}
-    assert {pair.train.split for pair in source.near} == {"train"}
+    assert {pair.image.split for pair in source.near} == {"test"}
+    assert {pair.repeated.split for pair in source.near} == {"train"}
     with pytest.raises(SourceError, match="nearly repeat a training image"):
         source.looked_at()
 

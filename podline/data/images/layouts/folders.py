@@ -8,12 +8,12 @@ from __future__ import annotations
 import functools
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Self
 
-from podline.data.images.items import HELD_OUT, SPLITS, TRAINING, Item, Place, split_in_name
+from podline.data.images.items import DEV, HELD_OUT, SPLIT_NAMES, TRAINING, Item, Place, split_in_name
 from podline.data.images.layout import Layout, outside
 from podline.data.images.listing import Files
 from podline.data.images.settings import ImagesSettings
@@ -42,7 +42,7 @@ class SplitFolders:
 
     def split_and_class(self, folder: Folder) -> tuple[str, Folder]:
         """Return the split's folder name and the class of images in a folder; both empty where it is in no split."""
-        if len(folder) <= self.depth or folder[self.depth].lower() not in SPLITS:
+        if len(folder) <= self.depth or folder[self.depth].lower() not in SPLIT_NAMES:
             return "", ()
         before, split, after = folder[: self.depth], folder[self.depth], folder[self.depth + 1 :]
         if self.above is None:
@@ -137,12 +137,13 @@ def split_folders(folders: Mapping[Folder, int]) -> SplitFolders | None:
     Raises:
         SourceError: a folder may be a split or a class.
     """
-    named = [folder for folder in folders if any(map(_is_split, folder))]
+    names = _split_names(folders)
+    named = [folder for folder in folders if _places(folder, names)]
     if not named:
         _refuse_similar(folders)
     if not named or len(class_folders(folders)) < 2:
         return None
-    depths = {tuple(at for at, part in enumerate(folder) if _is_split(part)) for folder in named}
+    depths = {_places(folder, names) for folder in named}
     depth = min(depths)[0]
     above = {folder[:depth] for folder in named if len(folder) > depth + 1}
     if depths != {(depth,)} or len(above) > 1 or not any(folder[depth].lower() in TRAINING for folder in named):
@@ -152,18 +153,25 @@ def split_folders(folders: Mapping[Folder, int]) -> SplitFolders | None:
     return found
 
 
-def class_folders(folders: Iterable[Folder]) -> set[Folder]:
+def class_folders(folders: Collection[Folder]) -> set[Folder]:
     """Return folders, each without its first part that is named for a split."""
-    return set(map(_without_split, folders)) - {()}
+    names, found = _split_names(folders), set[Folder]()
+    for folder in folders:
+        at = next(iter(_places(folder, names)), len(folder))
+        found.add(folder[:at] + folder[at + 1 :])
+    return found - {()}
 
 
-def _without_split(folder: Folder) -> Folder:
-    at = next((at for at, part in enumerate(folder) if _is_split(part)), len(folder))
-    return folder[:at] + folder[at + 1 :]
+def _split_names(folders: Collection[Folder]) -> frozenset[str]:
+    """Return what names a split: dev does where another name is there, else it is a class."""
+    there = {part.lower() for folder in folders for part in folder} & SPLIT_NAMES
+    return SPLIT_NAMES - {DEV} if there == {DEV} else SPLIT_NAMES
 
 
-def _is_split(part: str) -> bool:
-    return part.lower() in SPLITS
+def _places(folder: Folder, names: frozenset[str] = SPLIT_NAMES) -> tuple[int, ...]:
+    """Return where parts of a path are named for splits; dev is a class in a path with another such name."""
+    found = [at for at, part in enumerate(folder) if part.lower() in names]
+    return tuple([at for at in found if folder[at].lower() != DEV] or found)
 
 
 def _require_most(found: SplitFolders, folders: Mapping[Folder, int]) -> None:
@@ -191,8 +199,8 @@ def _unclear(named: Sequence[Folder]) -> str:
             f"several folders hold splits ({', '.join(shown)}): nothing says what belongs together; "
             f"give one of them as the source ({sources}), or sort the images into train/<class>/* and test/<class>/*"
         )
-    first = min(named, key=lambda folder: [not _is_split(part) for part in folder])
-    at = max(at for at, part in enumerate(first) if _is_split(part))
+    first = min(named, key=lambda folder: [part.lower() not in SPLIT_NAMES for part in folder])
+    at = _places(first)[-1]
     found = f"{_path(first[: at + 1])} may be a split or a class"
     if not parents:
         found += f": it is named as images to test on ({', '.join(HELD_OUT)}), and no folder is named {TRAINING[0]}"

@@ -16,7 +16,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, te
 from pydantic import AliasPath, BaseModel, Field, NonNegativeInt
 
 from podline.data import bounds
-from podline.data.images.items import SPLITS, Item, Place
+from podline.data.images.items import SPLIT_NAMES, Item, Place
 from podline.data.images.layout import Layout, opened
 from podline.data.images.listing import Files, Found
 from podline.data.images.settings import ImagesSettings
@@ -143,7 +143,7 @@ class Prepared(Layout):
     @property
     def splits(self) -> frozenset[str]:
         """As TFDS calls them."""
-        return frozenset(shard.split for shard in self.shards) & SPLITS
+        return frozenset(shard.split for shard in self.shards) & SPLIT_NAMES
 
     def items(self) -> Iterator[Item]:
         """Every record."""
