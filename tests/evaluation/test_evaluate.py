@@ -24,7 +24,7 @@ from podline.training.train import train
 
 TEST = 40
 
-pytestmark = pytest.mark.usefixtures("one_stage")
+pytestmark = pytest.mark.usefixtures("few_layers")
 
 
 def trained(root: Path, **values) -> EvaluateSpec:

@@ -20,6 +20,8 @@ from podline.stages.specs import TrainSpec
 from podline.stages.tools import PredictSpec
 from podline.training.train import train
 
+pytestmark = pytest.mark.usefixtures("few_layers")
+
 
 @pytest.fixture(scope="module")
 def classifier(tmp_path_factory) -> TrainSpec:

@@ -28,6 +28,8 @@ from podline.supervision import running
 from podline.supervision.supervisor import run_stage
 from podline.tasks.parameters import MachineGroup, TrainingForm, TrainingGroup
 
+pytestmark = pytest.mark.usefixtures("few_layers")
+
 CHAIN = ["convert", "validate", "train", "evaluate", "webhook", "report"]
 
 

@@ -31,6 +31,8 @@ from podline.recipes import registry
 from podline.stages.specs import ConvertSpec
 from podline.store.opening import open_store
 
+pytestmark = pytest.mark.usefixtures("few_layers")
+
 PACKAGE = Path(__file__).parent / "number_kind"
 MOST_FILES, MOST_LINES = 6, 250
 Podline = Callable[..., Any]

@@ -45,7 +45,7 @@ OTHER = "fedcba9876543210"
 # So narrow that no test split of this size shows it.
 NARROW = PromotionSettings(margin=0.001)
 
-pytestmark = pytest.mark.usefixtures("one_stage")
+pytestmark = pytest.mark.usefixtures("few_layers")
 
 
 def spec(store: Store, run: str, **changes) -> PromoteSpec:

@@ -21,6 +21,8 @@ from podline.reporting.report import report
 from podline.stages.table import REPORT
 from podline.store.opening import open_store
 
+pytestmark = pytest.mark.usefixtures("few_layers")
+
 
 @pytest.fixture(scope="module")
 def spec(tmp_path_factory):

@@ -34,6 +34,8 @@ from podline.serving.server import MAX_BODY, MAX_CONNECTIONS
 from podline.store.contract import Store
 from podline.store.opening import open_store
 
+pytestmark = pytest.mark.usefixtures("few_layers")
+
 TEST = 60
 IMAGES = drawn(TEST, 1)["image"]
 # The same sums in another order.

@@ -14,7 +14,7 @@ from typing import Any, TextIO
 
 from podline.datasets.fingerprint import fingerprint, memory_of, source_of
 from podline.documents.champions import Candidate, champion, crown
-from podline.documents.manifest import MANIFEST, dataset_folder
+from podline.documents.manifest import Manifest, dataset_folder, publish_manifest
 from podline.documents.metric import Metric
 from podline.documents.metrics_log import METRICS, EvaluationLine, MetricsLog
 from podline.errors import ArtifactError, PreemptedError, PrunedError
@@ -281,10 +281,21 @@ def convert(spec: ConvertSpec, reporter: Reporter) -> ConvertResult:
         shards_written=1,
         shards_reused=0,
     )
-    names = [f"{folder}/shard", f"{folder}/{MANIFEST}"]
-    for name in names:
-        store.publish_json(name, {"files": repr(files)}, replace=True)
-    complete(store, folder, spec, result, names)
+    store.publish_json(f"{folder}/shard", {"files": repr(files)}, replace=True)
+    manifest = Manifest(
+        dataset=spec.dataset,
+        fingerprint=result.fingerprint,
+        record_length=1,
+        fields=(),
+        class_names=(),
+        splits=(),
+        source=files,
+        converter={},
+        read=0,
+        written=0,
+        quarantined=(),
+    )
+    complete(store, folder, spec, result, [f"{folder}/shard", publish_manifest(store, manifest)])
     memory_of(spec, store).remember(result.fingerprint)
     return result
 

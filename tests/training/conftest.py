@@ -15,7 +15,7 @@ def _all_the_news(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _one_stage(one_stage: None) -> None:
+def _few_layers(few_layers: None) -> None:
     """Most of a small training's time goes into tracing its network."""
 
 

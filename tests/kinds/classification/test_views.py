@@ -30,7 +30,7 @@ RECIPE = Recipe(
     task=ClassificationSettings(views=6),
 )
 
-pytestmark = pytest.mark.usefixtures("one_stage")
+pytestmark = pytest.mark.usefixtures("few_layers")
 
 
 def pixels(images: tf.Tensor) -> tf.Tensor:

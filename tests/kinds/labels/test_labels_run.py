@@ -38,6 +38,8 @@ from podline.store.contract import Store
 from podline.store.opening import open_store
 from podline.training.train import train
 
+pytestmark = pytest.mark.usefixtures("few_layers")
+
 STEPS = 160
 
 

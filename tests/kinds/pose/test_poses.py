@@ -27,6 +27,8 @@ from podline.progress import Reporter, silent
 from podline.stages.specs import EvaluateSpec
 from podline.store.opening import open_store
 
+pytestmark = pytest.mark.usefixtures("few_layers")
+
 
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory):
