@@ -16,8 +16,6 @@ from podline.errors import SettingsError
 from podline.recipes import registry
 from podline.tasks.parameters import FinderParameters, TrainingForm
 
-pytestmark = pytest.mark.usefixtures("few_layers")
-
 SHORT = ("--steps", "80", "--set", "model.width=0.25")
 
 
