@@ -97,7 +97,7 @@ class ShardTable(Sequence[ShardInfo]):
             table = cls(document["file"], document["classes"], document["indexed"], base64.b64decode(document["table"]))
             count, left = divmod(len(table.rows), table._row.size)
         except (KeyError, TypeError, struct.error) as error:
-            raise ValueError(f"no table of shards: {error!r}") from error
+            raise ValueError(f"not a table of shards: {error!r}") from error
         if left or count != document.get("count"):
             raise ValueError(f"count={document.get('count')} vs {count} shards in the table")
         return table
@@ -166,7 +166,7 @@ def _checked(value: Json) -> ShardTable:
     if isinstance(value, ShardTable):
         return value
     if not is_object(value):
-        raise ValueError(f"no table of shards: {type(value).__name__}")
+        raise ValueError(f"not a table of shards: {type(value).__name__}")
     return ShardTable.from_json(value)
 
 

@@ -158,7 +158,7 @@ def shares(known: Mapping[str, Floats], now: Mapping[str, Floats], spread: float
 def number(
     name: str, measure: str, values: Sequence[float], variances: tuple[float, float], spread: float, margin: Margin
 ) -> Figure:
-    """Return a figure that is no share of examples.
+    """Return a figure that is a number, such as a loss, and not a share of examples.
 
     Args:
         name: in words.

@@ -87,7 +87,7 @@ def rmsprop(settings: OptimizerSettings, learning_rate: float) -> keras.optimize
 
 
 def adafactor(_settings: OptimizerSettings, learning_rate: float) -> keras.optimizers.Optimizer:
-    """Podline's own."""
+    """Return Podline's own Adafactor."""
     return Adafactor(learning_rate)
 
 

@@ -100,7 +100,7 @@ class TrainingSteps:
         return StepsDone(arrays, seconds=time.perf_counter() - before, waiting=float(waiting))
 
     def _take(self, iterator: Any, rates: Any, shares: Any) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
-        """Run the inner loop: each quantity's value at each step, and the seconds of waiting for input."""
+        """Take several steps; return each quantity's value at each step, and the seconds spent waiting for input."""
         self.traces += 1  # Python runs this once for each graph
         count = tf.shape(rates)[0]
 
