@@ -31,4 +31,4 @@ def describe_run(store: Store, training: TrainSpec, manifest: Manifest) -> Model
     try:
         return ModelDescription.model_validate_json(read_artifact(store, folder, "train", name))
     except ValueError as error:
-        raise ArtifactError(f"{store.where(name)} is not a description of a model ({error}); train the run again") from error
+        raise ArtifactError(f"{store.where(name)} is not a model description ({error}); train the run again") from error
