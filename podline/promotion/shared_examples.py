@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from podline.datasets.census import Census, census_of, same_examples
+from podline.documents.manifest import TRAIN, VALIDATION, split_in_words
 from podline.documents.promotion import Check
 from podline.errors import PodlineError
 from podline.inventory.catalogue import training_of
@@ -17,9 +18,9 @@ from podline.plurals import plural
 from podline.progress import Reporter
 from podline.stages.specs import TrainSpec
 from podline.store.contract import Store
-from podline.training.plan import TRAINING_SPLIT
 
 Places = npt.NDArray[np.int64]
+Hashes = npt.NDArray[np.uint64]
 
 # Of the examples that leaked so many are named.
 _NAMED = 3
@@ -72,6 +73,11 @@ class _Lesson(NamedTuple):
         """The data set's name and fingerprint."""
         return f"{self.training.recipe.dataset}-{self.training.fingerprint}"
 
+    @property
+    def learned(self) -> dict[str, Hashes]:
+        """The images of the splits that it learned from: by training on them, or by decisions on validation."""
+        return {split: self.census[split]["images"] for split in (TRAIN, VALIDATION) if split in self.census}
+
 
 def learned_anew(candidate: TrainSpec, reference: TrainSpec) -> bool:
     """Whether two models were trained on different data, or one of them began with another run's weights."""
@@ -104,7 +110,7 @@ def shared_examples(
         for leak in _leaks(candidate, judged, lesson, split)
     ]
     there, here = before.census[split], after.census[split]
-    learned = [lesson.census[TRAINING_SPLIT]["images"] for lesson in lessons if lesson.data != after.data]
+    learned = [images for lesson in lessons if lesson.data != after.data for images in lesson.learned.values()]
     unseen = ~np.isin(here["images"], np.concatenate(learned or [np.empty(0, np.uint64)]))
     then, now = same_examples(there, here)
     kept = unseen[now]
@@ -124,23 +130,25 @@ def _lessons(store: Store, role: str, training: TrainSpec, reporter: Reporter) -
 
 
 def _leaks(candidate: TrainSpec, judged: _Lesson, lesson: _Lesson, split: str) -> Iterator[Check]:
-    """Return a refusal if a model was trained on examples of a test split; impossible within one data set."""
-    tested, learned = judged.census[split]["images"], lesson.census[TRAINING_SPLIT]["images"]
-    places = np.flatnonzero(np.isin(tested, learned))
-    if judged.data == lesson.data or not len(places):
-        return
-    named = places[:_NAMED].tolist()
-    more = f" and {len(places) - _NAMED:,} more" if len(places) > _NAMED else ""
-    names = ", ".join(f"{split}[{place}]" for place in named)
-    there = ", ".join(f"{TRAINING_SPLIT}[{np.flatnonzero(learned == tested[place])[0]}]" for place in named)
-    yield Check(
-        rule="leakage",
-        name=f"{names}{more}",
-        refused=True,
-        message=(
-            f"{plural(len(places), 'test example')} of {judged.data} ({names}{more}) vs training examples of "
-            f"{lesson.data} ({there}{more}): the {lesson.role} was trained on them, by {lesson.training.run}; keep "
-            "each image in one split in every version of the data and convert again, or start again with "
-            f"`podline models promote {candidate.run} --anyway`"
-        ),
-    )
+    """Yield a refusal for each split that a model learned examples of a test split from; never within one data set."""
+    tested = judged.census[split]["images"]
+    for source, learned in lesson.learned.items():
+        places = np.flatnonzero(np.isin(tested, learned))
+        if judged.data == lesson.data or not len(places):
+            continue
+        named = places[:_NAMED].tolist()
+        more = f" and {len(places) - _NAMED:,} more" if len(places) > _NAMED else ""
+        names = ", ".join(f"{split}[{place}]" for place in named)
+        there = ", ".join(f"{source}[{np.flatnonzero(learned == tested[place])[0]}]" for place in named)
+        did = "was trained on them" if source == TRAIN else "was chosen by them"
+        yield Check(
+            rule="leakage",
+            name=f"{names}{more}",
+            refused=True,
+            message=(
+                f"{plural(len(places), 'test example')} of {judged.data} ({names}{more}) vs {split_in_words(source)} "
+                f"examples of {lesson.data} ({there}{more}): the {lesson.role} {did}, by {lesson.training.run}; keep "
+                "each image in one split in every version of the data and convert again, or start again with "
+                f"`podline models promote {candidate.run} --anyway`"
+            ),
+        )

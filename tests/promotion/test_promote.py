@@ -326,6 +326,22 @@ def test_an_example_that_the_champion_was_trained_on_refuses_by_name(fresh, runs
     assert (anyway.promoted, anyway.refusals) == (True, result.refusals)
 
 
+def test_a_validation_example_that_chose_the_champion_refuses_by_name(fresh, runs, monkeypatch):
+    promote(spec(fresh, runs[0]), silent())
+    before, after = "dddd456789abcdef", "eeee456789abcdef"
+    chosen_by = some(drawn(60, 9), 0, 20)
+    published_as(fresh, before, monkeypatch, train=drawn(256, 0), validation=chosen_by, test=drawn(TEST, 1))
+    champion = trained(fresh, 5, before)
+    promote(spec(fresh, champion, anyway=True), silent())
+    published_as(fresh, after, monkeypatch, train=drawn(256, 0), test=joined(drawn(TEST, 1), some(chosen_by, 4, 6)))
+    later = trained(fresh, 5, after)
+    refusals = promote(spec(fresh, later), silent()).refusals
+    assert refusals[0].startswith(
+        f"2 test examples of sample-{after} (test[120], test[121]) vs validation examples of sample-{before} "
+        f"(validation[4], validation[5]): the reference was chosen by them, by {champion}; keep each image in one split"
+    )
+
+
 def test_an_example_of_the_champions_test_that_the_model_was_trained_on_refuses_by_name(fresh, runs, monkeypatch):
     promote(spec(fresh, runs[0]), silent())
     turned, test = "cccc456789abcdef", drawn(TEST, 1)
