@@ -184,19 +184,33 @@ def _explain(store: Store, chosen: tuple[str, ...], out: Path | None, *, as_json
 @click.option(
     "--out", type=click.Path(path_type=Path), help="A file on this machine.  [default: index.html in the store's root]"
 )
+@click.option(
+    "--metrics",
+    type=click.Path(path_type=Path),
+    help="Write the newest night of each schedule to this file instead, as OpenMetrics text for a scraper.",
+)
 @store_options
 @json_option
-def nights(out: Path | None, as_json: bool, **options: Any) -> None:
+def nights(out: Path | None, metrics: Path | None, as_json: bool, **options: Any) -> None:
     """Write one page over all nights: state, result with interval, change, time, what was re-used, champions; charts.
 
       podline runs nights --root podline-root
       podline runs nights --root gs://bucket/nights --out nights.html
+      podline runs nights --metrics /var/lib/node_exporter/podline.prom
 
     Each night's report is a link away. A training flow writes the page again whenever it ends.
     """
     from podline.reporting.nights_page import page_elsewhere, write_index  # noqa: PLC0415 (not for --help)
+    from podline.reporting.openmetrics import openmetrics  # noqa: PLC0415 (likewise)
 
     store = existing_store(options)
+    if metrics is not None:
+        text = openmetrics(entries(store, reversed(names(store))))
+        with explained("write", metrics):
+            metrics.with_name(f"{metrics.name}.new").write_text(text)
+            metrics.with_name(f"{metrics.name}.new").replace(metrics)
+        answer({"metrics": str(metrics)}, lambda: [str(metrics)], as_json=as_json)
+        return
     if out is None:
         where = store.where(write_index(store))
     else:

@@ -326,6 +326,8 @@ class Entry(Origin):
         stages: those that came to an end, in order.
         waiting: for what, and how long.
         retries: in order.
+        spent: class of time → seconds, from the moment at which the run was due to its end: what was work and what was
+            loss; see :data:`podline.ledger.time_spent.CLASSES`.
         training: None if it did not come to an end.
         outcome: None if the model was not judged.
         promotion: None if none was asked for.
@@ -347,6 +349,7 @@ class Entry(Origin):
     stages: dict[str, StageTime] = Field(default_factory=dict)
     waiting: Waiting = Waiting()
     retries: tuple[RetrySummary, ...] = ()
+    spent: dict[str, float] = Field(default_factory=dict, exclude_if=operator.not_)
     training: Training | None = None
     outcome: Outcome | None = None
     promotion: PromotionSummary | None = None

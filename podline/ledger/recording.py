@@ -31,11 +31,20 @@ from podline.documents.ledger_entry import (
     Waiting,
 )
 from podline.documents.manifest import Manifest, SplitInfo, read_manifest
-from podline.documents.metrics_log import METRICS, AnnealingLine, read_metrics
+from podline.documents.metrics_log import (
+    EVENTS,
+    METRICS,
+    AnnealingLine,
+    EventLine,
+    MetricsLine,
+    read_events,
+    read_metrics,
+)
 from podline.documents.origins import keep_origin, read_origin
-from podline.errors import PodlineError, PrunedError, one_line
+from podline.errors import PodlineError, PreemptedError, PrunedError, one_line
 from podline.kinds.table import kind_of, read_evaluation
 from podline.ledger import ledger, provenance
+from podline.ledger.time_spent import Attempt, time_spent
 from podline.ledger.tracking import require_tracker, track
 from podline.progress import Reporter
 from podline.recipes import registry
@@ -140,6 +149,8 @@ class Notes:
         self._recipe: Recipe | None = None
         self._trained: TrainResult | None = None
         self._tracking = ""
+        self._attempts: list[Attempt] = []
+        self._asked: tuple[str, float] | None = None
 
     def planned(self, recipe: Recipe, machine: Settings, strategy: str) -> None:
         """Note the settings.
@@ -158,6 +169,7 @@ class Notes:
 
     def asked(self, spec: Spec) -> None:
         """Note that a stage begins."""
+        self._asked = stage_of(spec).name, time.monotonic()
         if isinstance(spec, ConvertSpec):
             self._update(seeds={**self.entry.seeds, "data": spec.seed})
         elif isinstance(spec, ValidateSpec):
@@ -178,6 +190,7 @@ class Notes:
         """
         took = StageTime(seconds=round(seconds, 3), seconds_when_made=round(result.seconds, 3), reused=result.reused)
         self._update(stages={**self.entry.stages, stage_of(spec).name: took})
+        self._attempted(0.0 if result.reused else result.seconds, kept=True)
         if isinstance(result, TrainResult):
             self._trained = result
             environment = self.entry.environment.model_copy(update={"devices": result.devices})
@@ -199,6 +212,8 @@ class Notes:
         """Note that a stage failed and is tried again after ``delay`` seconds."""
         retry = RetrySummary(stage=stage, error=type(error).__name__, cause=one_line(error), delay=delay)
         self._update(retries=(*self.entry.retries, retry))
+        self._attempted(0.0, kept=isinstance(error, PreemptedError))
+        self._asked = stage, time.monotonic() + delay
 
     def ended(self, error: BaseException | None) -> Entry:
         """Return the whole entry.
@@ -207,6 +222,7 @@ class Notes:
             error: what ended the run before its time.
         """
         state, ended = _state(error), time.time()
+        self._attempted(0.0, kept=isinstance(error, PreemptedError))
         self._update(
             name=ledger.name_of(ended, self.entry.recipe, state),
             state=state,
@@ -216,6 +232,7 @@ class Notes:
             waiting=self._waiting(),
             outcome=self._outcome(),
         )
+        self._update(spent=self._spent())
         if error is not None:
             self._update(error=type(error).__name__, cause=one_line(error))
         return self.entry
@@ -296,6 +313,28 @@ class Notes:
         waits = sum(told.took for told in tpu_log if told.event is Event.WAIT)
         repairs = sum(told.took for told in tpu_log if told.event in REPAIRS)
         return waiting.model_copy(update={"turn": turn, "tpu": waits - turn, "repairs": repairs})
+
+    def _attempted(self, work: float, *, kept: bool) -> None:
+        """Note that the attempt that is going on has ended, if one is."""
+        if self._asked is not None:
+            stage, began = self._asked
+            self._attempts.append(Attempt(stage, began, max(began, time.monotonic()), work, kept))
+            self._asked = None
+
+    def _spent(self) -> dict[str, float]:
+        """Return where the time went; what a training's damaged files would say is then lost work."""
+        entry, lines, events = self.entry, list[MetricsLine](), list[EventLine]()
+        if entry.run:
+            folder = f"runs/{entry.run}"
+            with contextlib.suppress(PodlineError):
+                lines = read_metrics(self.store.local(f"{folder}/{METRICS}"))
+                events = read_events(self.store.local(f"{folder}/{EVENTS}"))
+        # Unix times, as the training's lines have; the clock may have been set since.
+        since = entry.ended - time.monotonic()
+        attempts = [
+            attempt._replace(began=attempt.began + since, ended=attempt.ended + since) for attempt in self._attempts
+        ]
+        return time_spent(entry.seconds, entry.waiting, attempts, lines, events)
 
     def _outcome(self) -> Outcome | None:
         """Return how good the model is, if it was evaluated; also if it has learned nothing."""

@@ -191,10 +191,10 @@ def interval(axes: Axes, metric: Metric, place: float, colour: str) -> None:
     axes.plot([metric.value], [place], color=colour, marker="o", markersize=5.5)
 
 
-def stages(seconds: Sequence[tuple[str, float]]) -> Svg:
-    """Draw the duration of each stage as bars."""
-    alt = "Time of each stage: " + ", ".join(f"{stage} {figures.duration(took)}" for stage, took in seconds) + "."
-    with chart("stages", alt, height=0.4 + 0.27 * len(seconds)) as drawing:
+def times(name: str, what: str, seconds: Sequence[tuple[str, float]]) -> Svg:
+    """Draw durations as bars: ``what`` says of what."""
+    alt = f"{what}: " + ", ".join(f"{stage} {figures.duration(took)}" for stage, took in seconds) + "."
+    with chart(name, alt, height=0.4 + 0.27 * len(seconds)) as drawing:
         (axes,) = drawing.axes()
         places = range(len(seconds))
         bars = axes.barh(places, [took for _, took in seconds], 0.55, color=ACCENT, linewidth=0)

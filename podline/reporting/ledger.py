@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from podline.documents.ledger_entry import Entry, SplitChange, State, Waiting
 from podline.documents.metric import Metric
 from podline.ledger.ledger import entries, names
+from podline.ledger.time_spent import CLASSES
 from podline.measures import known
 from podline.stages.table import CHAIN
 from podline.store.opening import open_store
@@ -120,6 +121,7 @@ COLUMNS: tuple[Column, ...] = (
     *(Column(f"{stage}_reused", _TRUTH, f"stages.{stage}.reused") for stage in _STAGES),
     Column("waiting", _NUMBER, "waiting.total"),
     *(Column(f"waiting_{what}", _NUMBER, f"waiting.{what}") for what in Waiting.model_fields),
+    *(Column(f"spent_{kind}", _NUMBER, f"spent.{kind}") for kind in CLASSES),
     Column("retries", _COUNT, lambda entry: len(entry.retries)),
     Column("steps", _COUNT, "training.steps"),
     Column("epochs", _NUMBER, "training.epochs"),

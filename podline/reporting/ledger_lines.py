@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from podline.datasets.census import in_words
+from podline.datasets.census import in_words as changes_in_words
 from podline.documents.ledger_entry import CodeVersion, Data, Entry, Outcome, Training, Waiting
 from podline.figures import count, duration, metric_text, moment, percent, pflop, rate, size
+from podline.ledger.time_spent import in_words
 from podline.measures import shown
 from podline.plurals import plural
 from podline.store.contract import Store
@@ -49,6 +50,8 @@ def _told(store: Store, entry: Entry) -> Iterator[tuple[str, str]]:
         yield stage, f"{duration(took.seconds)}{made}"
     if entry.waiting.total:
         yield "waited", waiting_in_words(entry.waiting)
+    if entry.spent:
+        yield "time", in_words(entry.spent)
     for retry in entry.retries:
         yield "tried again", f"{retry.stage}, after {duration(retry.delay)}: {retry.error}: {retry.cause}"
     if entry.report:
@@ -89,7 +92,7 @@ def _data(data: Data) -> Iterator[tuple[str, str]]:
     if change is None:
         return
     words = change.unknown and f"not known: {change.unknown}"
-    told = "; ".join(f"{split}: {in_words(moved)}" for split, moved in change.splits.items())
+    told = "; ".join(f"{split}: {changes_in_words(moved)}" for split, moved in change.splits.items())
     yield "data changed", f"{words or told or 'not'}, since {change.before}"
 
 

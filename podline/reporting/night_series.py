@@ -79,6 +79,7 @@ class Series:
         self._waiting: dict[str, tuple[float, Waiting]] = {}
         self._paces: dict[str, dict[str, Pace]] = {}
         self._figures, self._speed, self._records = dict[str, Point](), dict[str, Point](), dict[str, Point]()
+        self._productive = dict[str, Point]()
 
     @property
     def count(self) -> int:
@@ -136,6 +137,8 @@ class Series:
         trained = entry.stages.get("train")
         if entry.training is not None and trained is not None and not trained.reused:
             self._speed[night] = _plain(entry.ended, entry.training.examples_per_second)
+        if trained is not None and not trained.reused and (total := sum(entry.spent.values())):
+            self._productive[night] = _plain(entry.ended, entry.spent.get("steps", 0.0) / total)
         if entry.outcome is not None:
             main = entry.outcome.main
             if entry.outcome.measure != self._measure:
@@ -169,6 +172,7 @@ class Series:
                 title[:1].upper() + title[1:], [*self._figures.values()], lambda v: figures.value_text(measure, v)
             ),
             NightsChart("Examples a second", [*self._speed.values()], figures.rate),
+            NightsChart("Share of the time in training steps", [*self._productive.values()], figures.percent),
             NightsChart(
                 "Waiting",
                 [*waiting.values()] if total.total else [],

@@ -10,6 +10,7 @@ from podline.documents.ledger_entry import Origin
 from podline.documents.manifest import Manifest
 from podline.documents.metrics_log import DecisionLine, EarlyStopLine, EventLine, FindingLine, PlateauLine, StepsLine
 from podline.documents.model_description import ModelDescription
+from podline.ledger.time_spent import CLASSES, time_of_training
 from podline.plurals import plural
 from podline.recipes.settings import Recipe
 from podline.reporting import charts
@@ -43,6 +44,12 @@ def training(run: RunFacts) -> Iterator[Block]:
     drawn += [Chart(svg, title) for title, svg in charts.stage_measures(steps).items()]
     yield Grid(*drawn, Chart(charts.throughput(steps), "Throughput"))
     yield Text(_pace(run))
+    lines = sorted([*run.steps, *run.evaluations], key=lambda line: line.time)
+    if spent := time_of_training(lines, run.events):
+        share = figures.percent(spent.get("steps", 0.0) / sum(spent.values()))
+        named = [(CLASSES[kind], seconds) for kind, seconds in spent.items()]
+        drawn = charts.times("time", "Where the time of the training went", named)
+        yield Fold(f"Where the time went: {share} in productive steps", Chart(drawn))
     yield Text(
         "Training is measured on the batches as they were augmented, while the model learned from them; its loss "
         "includes label smoothing and the model’s penalties. So it may be the worse of the two curves.",
@@ -287,7 +294,7 @@ def the_run(run: RunFacts) -> Iterator[Block]:
     yield Grid(
         Column(
             Heading("Time of each stage"),
-            Chart(charts.stages(run.stages)),
+            Chart(charts.times("stages", "Time of each stage", run.stages)),
             Table.of(rows_of_stages),
             Text("What each took when it did its work. A later run that finds the work done re-uses it.", "note"),
         ),

@@ -214,7 +214,7 @@ def test_the_page_needs_nothing_but_itself(reported: Reported) -> None:
 
 def test_charts_take_their_colours_from_the_page_and_say_what_they_show(reported: Reported) -> None:
     charts = [attributes for tag, attributes in reported.page.tags if tag == "svg"]
-    assert len(charts) == 9
+    assert len(charts) == 10
     assert all(str(chart["aria-label"]).endswith(".") for chart in charts)
     body = reported.html[reported.html.index("<body>") :]
     assert not re.search(r"(?:fill|stroke): #", body)
@@ -223,7 +223,7 @@ def test_charts_take_their_colours_from_the_page_and_say_what_they_show(reported
 def test_every_chart_is_a_picture_of_its_own_in_markdown(reported: Reported) -> None:
     text = open_store(reported.spec.root).read_bytes(REPORT.find(reported.spec, silent()).charts).decode()
     pictures = re.findall(r"!\[(.*)\]\(data:image/svg\+xml;base64,(.*)\)", text)
-    assert len(pictures) == reported.html.count('class="chart"') == 9
+    assert len(pictures) == reported.html.count('class="chart"') == 10
     assert pictures[0][0].startswith("Accuracy with 95 % intervals. guessing: ")
     assert "\n**Loss over training steps**\n" in text
     for _, data in pictures:

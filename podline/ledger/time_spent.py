@@ -1,0 +1,150 @@
+"""Attributes every second of a run, from the moment at which it was due until its end, to one class of work or loss.
+
+The names follow Google's ML Goodput library where that has one. What happened inside a training is read from its
+``metrics.jsonl`` and ``events.jsonl``: steps after the last checkpoint before a kill are not in there any more, so that
+time is what was lost.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from podline.documents.ledger_entry import Waiting
+from podline.documents.metrics_log import EvaluationLine, EventLine, MetricsLine, StepsLine
+from podline.figures import duration, percent
+
+CLASSES: Mapping[str, str] = {
+    "steps": "productive training steps",
+    "input": "training that waits for input",
+    "tracing": "tracing and rehearsal",
+    "saving": "checkpoints, logs and export",
+    "evaluation": "evaluation",
+    "lost": "work that a failure lost",
+    "starting": "processes that start, and work that is found done",
+    "converting": "conversion",
+    "validating": "validation",
+    "report": "promotion and report",
+    "other": "stages of packages",
+    "due": "from the moment at which it was due to its beginning",
+    "tpu": "the TPU: its turn, its start, its repairs",
+    "retries": "delays before retries",
+    "between": "between stages: Prefect and the ledger",
+}
+"""Class of time → in words, the productive one first."""
+_OF_STAGES = {
+    "convert": "converting",
+    "validate": "validating",
+    "evaluate": "evaluation",
+    "promote": "report",
+    "report": "report",
+}
+_TRAIN = "train"
+_LEAST = 0.005
+"""A share of less is not in the sentence."""
+
+
+class Attempt(NamedTuple):
+    """One attempt of a stage.
+
+    Attributes:
+        stage: its name.
+        began: Unix time.
+        ended: Unix time.
+        work: seconds of work, as the stage counted them; 0 where it was found done, or did not end well.
+        kept: whether nothing of it was lost: it is done, or what it had done was saved.
+    """
+
+    stage: str
+    began: float
+    ended: float
+    work: float
+    kept: bool
+
+
+def time_spent(
+    seconds: float,
+    waiting: Waiting,
+    attempts: Iterable[Attempt],
+    lines: Sequence[MetricsLine],
+    events: Sequence[EventLine],
+) -> dict[str, float]:
+    """Return class → seconds, of :data:`CLASSES`; the sum is all of the time.
+
+    Args:
+        seconds: from the run's beginning to its end.
+        waiting: of the run.
+        attempts: of its stages, in order.
+        lines: of the run's training.
+        events: of the run's training.
+    """
+    spent = defaultdict[str, float](float)
+    for attempt in attempts:
+        if attempt.stage == _TRAIN and any(_begins(event, attempt) for event in events):
+            for kind, took in _of_training(attempt, lines, events):
+                spent[kind] += took
+            continue
+        work = min(attempt.work, attempt.ended - attempt.began)
+        spent["starting" if attempt.kept else "lost"] += attempt.ended - attempt.began - work
+        spent[_OF_STAGES.get(attempt.stage, "other")] += work
+    tpu = waiting.turn + waiting.tpu + waiting.repairs
+    spent["starting"] = max(0.0, spent["starting"] - tpu)  # a stage waits for its TPU before its process starts
+    spent["tpu"], spent["due"], spent["retries"] = tpu, waiting.start, waiting.retries
+    spent["between"] = max(0.0, seconds + waiting.start - sum(spent.values()))
+    return {kind: round(spent[kind], 3) for kind in CLASSES if round(spent[kind], 3) > 0}
+
+
+def time_of_training(lines: Sequence[MetricsLine], events: Sequence[EventLine]) -> dict[str, float]:
+    """Return class → seconds of a training over all its starts.
+
+    After a kill, what was lost has no line any more: it counts together with the time until training went on.
+    """
+    begins = [place for place, event in enumerate(events) if event.event in ("started", "restored")]
+    spent = defaultdict[str, float](float)
+    for place, after in pairwise([*begins, len(events)]):
+        last = events[after - 1]
+        kept = last.event in ("preempted", "finished")
+        ended = last.time if kept or after == len(events) else events[after].time
+        for kind, took in _of_training(Attempt(_TRAIN, events[place].time, ended, 0.0, kept), lines, events):
+            spent[kind] += took
+    return {kind: round(spent[kind], 3) for kind in CLASSES if round(spent[kind], 3) > 0}
+
+
+def _of_training(
+    attempt: Attempt, lines: Sequence[MetricsLine], events: Sequence[EventLine]
+) -> Iterator[tuple[str, float]]:
+    """Yield what an attempt of the training took, part by part from its beginning to its end."""
+    began = next(event.time for event in events if _begins(event, attempt))
+    yield "starting", began - attempt.began
+    now, before, between = began, 0.0, "tracing"
+    for line in lines:
+        if not isinstance(line, StepsLine | EvaluationLine):
+            continue
+        took = line.seconds
+        if isinstance(line, StepsLine):
+            took, before = line.seconds - before, line.seconds
+        if not began <= line.time <= attempt.ended:
+            continue
+        took = min(took, line.time - now)
+        yield between, line.time - now - took
+        if isinstance(line, StepsLine):
+            yield "input", took * line.waiting
+            yield "steps", took * (1 - line.waiting)
+        else:
+            yield "evaluation", took
+        now, between = line.time, "saving"
+    yield "saving" if attempt.kept else "lost", attempt.ended - now
+
+
+def _begins(event: EventLine, attempt: Attempt) -> bool:
+    return event.event in ("started", "restored") and attempt.began <= event.time <= attempt.ended
+
+
+def in_words(spent: Mapping[str, float]) -> str:
+    """Return where the time went, in a line; the largest parts first."""
+    total = sum(spent.values())
+    parts = sorted(spent.items(), key=lambda part: -part[1])
+    told = [f"{percent(took / total)} {CLASSES[kind]}" for kind, took in parts if took >= _LEAST * total]
+    return f"{duration(total)}: {', '.join(told)}" if told else ""

@@ -1,0 +1,180 @@
+"""Every second of a run has one class, also where a training was killed and went on."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dying_runs import Killed
+from ledger_entries import night, outcome
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+from small_dataset import FINGERPRINT, publish_dataset, small_recipe
+
+from podline.data.reader import SplitReader
+from podline.documents.ledger_entry import Entry, Waiting
+from podline.documents.metrics_log import EvaluationLine, EventKind, EventLine, StepsLine
+from podline.errors import ChildKilledError
+from podline.ledger import ledger
+from podline.ledger.recording import recorded
+from podline.ledger.time_spent import CLASSES, Attempt, in_words, time_of_training, time_spent
+from podline.progress import Reporter, silent
+from podline.recipes.durations import Duration
+from podline.reporting.openmetrics import openmetrics
+from podline.stages.specs import TrainSpec
+from podline.store.opening import open_store
+from podline.training.checkpoints import CheckpointFolder
+from podline.training.train import train
+
+
+def steps(time: float, seconds: float, waiting: float = 0.0) -> StepsLine:
+    figures = {"epoch": 1.0, "loss": 1.0, "learning_rate": 0.1, "gradient_norm": 1.0, "gradient_norms": {}}
+    return StepsLine.model_validate(
+        {"step": 1, **figures, "examples_per_second": 1.0, "waiting": waiting, "seconds": seconds, "time": time}
+        | {"losses": (1.0,)}
+    )
+
+
+def evaluation(time: float, seconds: float) -> EvaluationLine:
+    return EvaluationLine(step=1, epoch=1.0, split="test", examples=1, loss=1.0, seconds=seconds, time=time)
+
+
+def event(time: float, kind: EventKind) -> EventLine:
+    return EventLine(time=time, event=kind, step=0, message="")
+
+
+# Starts at 100 s; steps until 140 s, a tenth of it waiting for input; evaluated; a checkpoint takes 5 s; killed at 170.
+FIRST = [steps(120, 10, 0.1), steps(140, 30, 0.1), evaluation(144, 4), steps(149, 30)]
+GOES_ON = [steps(220, 50, 0.5), evaluation(226, 6)]
+
+
+def test_a_killed_training_that_goes_on_loses_what_came_after_its_checkpoint():
+    attempts = [
+        Attempt("convert", 10, 40, 25, kept=True),
+        Attempt("validate", 41, 42, 0, kept=True),
+        Attempt("train", 42, 170, 0, kept=False),
+        Attempt("train", 180, 230, 100, kept=True),
+        Attempt("evaluate", 230, 238, 7, kept=True),
+        Attempt("webhook", 238, 239, 1, kept=True),
+        Attempt("report", 239, 245, 5, kept=True),
+    ]
+    events = [event(100, "started"), event(190, "restored"), event(229, "finished")]
+    spent = time_spent(240, Waiting(start=10, retries=10), attempts, [*FIRST, *GOES_ON], events)
+    assert spent == {
+        "steps": 30 * 0.9 + 20 * 0.5,
+        "input": 30 * 0.1 + 20 * 0.5,
+        "tracing": 10 + 10,
+        "saving": 5 + 4,
+        "evaluation": 4 + 6 + 7,
+        "lost": 170 - 149,
+        "starting": 5 + 1 + 58 + 10 + 1 + 1,
+        "converting": 25,
+        "report": 5,
+        "other": 1,
+        "due": 10,
+        "retries": 10,
+        "between": 1 + 5,
+    }
+    assert sum(spent.values()) == 250
+    assert in_words(spent).startswith("4 min 10 s: 30.4 % processes that start")
+
+
+def test_a_training_alone_counts_what_was_lost_until_it_goes_on():
+    events = [event(100, "started"), event(190, "restored"), event(229, "finished")]
+    spent = time_of_training([*FIRST, *GOES_ON], events)
+    assert spent["lost"] == 190 - 149
+    assert sum(spent.values()) == 229 - 100
+    assert time_of_training([], []) == {}
+
+
+def test_a_training_that_saved_what_it_had_loses_nothing():
+    attempts = [Attempt("train", 90, 155, 0, kept=True)]
+    spent = time_spent(65, Waiting(), attempts, FIRST, [event(100, "started"), event(154, "preempted")])
+    assert "lost" not in spent
+    assert sum(spent.values()) == 65
+
+
+def test_the_time_for_a_tpu_is_no_time_of_the_stage_that_waits_for_it():
+    attempts = [Attempt("train", 0, 155, 0, kept=True)]
+    spent = time_spent(155, Waiting(tpu=60, repairs=30), attempts, FIRST, [event(100, "started")])
+    assert (spent["tpu"], spent["starting"]) == (90, 10)
+    assert sum(spent.values()) == 155
+
+
+def dies_at_35(event: Any) -> None:
+    """Kill the process two seconds after it came to step 35."""
+    if event["event"] == "progress" and event["done"] >= 35:
+        time.sleep(2.0)
+        raise Killed
+
+
+def recorded_training(root: Path, *, killed: bool = False) -> Entry:
+    """The entry of a training of 60 steps, with a checkpoint at every tenth, that dies at step 35 if it is to."""
+    publish_dataset(root)
+    recipe = small_recipe(duration=Duration(steps=60), evaluate_every=None, summary_steps=10, checkpoint_steps=10)
+    store, spec = open_store(root), TrainSpec(root=str(root), recipe=recipe, fingerprint=FINGERPRINT, preflight=False)
+    with recorded(store, "t", "commands", silent()) as notes:
+        notes.asked(spec)
+        if killed:
+            with pytest.raises(Killed):
+                train(spec, Reporter("train", dies_at_35))
+            notes.retried("train", ChildKilledError("SIGKILL"), 0.0)
+        result = train(spec, silent())
+        notes.answered(spec, result, result.seconds)
+    entry = ledger.read(store, notes.entry.name)
+    assert sum(entry.spent.values()) == pytest.approx(entry.seconds, rel=0.02)
+    return entry
+
+
+def slowed(monkeypatch: pytest.MonkeyPatch, owner: type, name: str, seconds: float) -> list[float]:
+    """Make a method take longer; returns the list to which each call adds what it lost."""
+    lost, real = list[float](), getattr(owner, name)
+
+    def slow(*arguments: Any, **named: Any) -> Any:
+        lost.append(seconds)
+        time.sleep(seconds)
+        return real(*arguments, **named)
+
+    monkeypatch.setattr(owner, name, slow)
+    return lost
+
+
+def test_a_slow_input_is_time_that_training_waits(tmp_path, monkeypatch):
+    usual = recorded_training(tmp_path / "usual").spent
+    slowed(monkeypatch, SplitReader, "gather", 0.1)
+    spent = recorded_training(tmp_path / "slow").spent
+    # Batches are read ahead, while the first step is traced; each of the others waits.
+    assert 3.0 < spent["input"] - usual.get("input", 0.0) < 6.5
+    assert spent["steps"] < usual["steps"] + 1.0
+
+
+def test_a_slow_store_is_time_for_saving(tmp_path, monkeypatch):
+    usual = recorded_training(tmp_path / "usual").spent
+    lost = slowed(monkeypatch, CheckpointFolder, "save", 1.0)
+    spent = recorded_training(tmp_path / "slow").spent
+    assert spent["saving"] - usual["saving"] == pytest.approx(sum(lost), rel=0.2)
+
+
+def test_a_kill_loses_the_steps_since_the_checkpoint(tmp_path, monkeypatch):
+    monkeypatch.setattr("podline.training.loop._NEWS_SECONDS", -1.0)
+    assert 2.0 < recorded_training(tmp_path, killed=True).spent["lost"] < 3.0
+
+
+def test_what_scrapers_read_is_openmetrics():
+    spent = {"steps": 50.0, "starting": 10.5}
+    old, new = (night(number, outcome=outcome(0.7 + number / 100), spent=spent) for number in range(2))
+    [by_hand] = [new.model_copy(update={"started": "hand"})]
+    found = {
+        (sample.name, sample.labels.get("class", "")): sample.value
+        for family in text_string_to_metric_families(openmetrics([old, new, by_hand]))
+        for sample in family.samples
+    }
+    assert found == {
+        ("podline_night_ended_timestamp_seconds", ""): new.ended,
+        ("podline_night_finished", ""): 1.0,
+        ("podline_night_seconds", "steps"): 50.0,
+        ("podline_night_seconds", "starting"): 10.5,
+        ("podline_night_result", ""): pytest.approx(0.71),
+    }
+    assert set(spent) <= set(CLASSES)
