@@ -216,6 +216,7 @@ def test_an_index_says_where_records_begin_and_is_written_again_when_it_is_damag
         assert index.read_bytes() == content
 
 
+@pytest.mark.slow
 def test_kept_files_in_a_bucket_give_what_a_folder_gives(tmp_path: Path, gcs_root: str) -> None:
     CocoFiles("val", 2, 101).write(tmp_path / "raw")
     raw = CocoFiles("train", 40).write(tmp_path / "raw")

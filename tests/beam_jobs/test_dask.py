@@ -79,7 +79,11 @@ def test_a_worker_is_killed_and_the_bytes_are_those_of_the_local_engine(
 
 @pytest.mark.parametrize(
     ("kind", "settings"),
-    [("coco", {"keep_files": True}), ("images", {}), ("keypoints", {})],
+    [
+        pytest.param("coco", {"keep_files": True}, marks=pytest.mark.slow),
+        ("images", {}),
+        pytest.param("keypoints", {}, marks=pytest.mark.slow),
+    ],
 )
 def test_workers_need_not_see_images(
     dask: dask_cluster.Cluster,

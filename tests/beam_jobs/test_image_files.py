@@ -37,7 +37,12 @@ def gathered(tmp_path: Path, manifest: Manifest, split: str) -> dict[str, np.nda
 
 
 @pytest.mark.parametrize(
-    ("layout", "fit", "channels"), [("folders", "letterbox", 3), ("parquet", "crop", 1), ("webdataset", "squeeze", 3)]
+    ("layout", "fit", "channels"),
+    [
+        pytest.param("folders", "letterbox", 3, marks=pytest.mark.slow),
+        ("parquet", "crop", 1),
+        pytest.param("webdataset", "squeeze", 3, marks=pytest.mark.slow),
+    ],
 )
 def test_the_pixels_are_those_of_records_with_pixels(tmp_path: Path, layout: str, fit: str, channels: int) -> None:
     source = LAYOUTS[layout](tmp_path / "raw", images())

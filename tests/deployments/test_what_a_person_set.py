@@ -136,6 +136,7 @@ def test_a_persons_values_stay_and_are_told_and_the_files_come_when_asked_for(
     assert _about(asked, RECIPE) == 'was "mnist" on the server, is "cifar10" now, as prefect.yaml says'
 
 
+@pytest.mark.slow
 def test_notifications_stay_where_the_setting_is_not_given(
     client: SyncPrefectClient, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,6 +170,7 @@ def test_what_is_for_tpus_comes_with_a_tpu(
     assert {each.name for each in client.read_deployments()} == {NAME, *FOR_TPUS}
 
 
+@pytest.mark.slow
 def test_a_deployment_of_another_flow_that_has_the_same_name_is_left_alone(
     client: SyncPrefectClient, project: Path
 ) -> None:

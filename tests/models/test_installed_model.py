@@ -390,6 +390,7 @@ def killed(folder: Path, packages: Path, *words: str) -> None:
     assert process.returncode == -signal.SIGKILL
 
 
+@pytest.mark.slow
 def test_a_layer_of_a_class_of_one_s_own_is_found_when_the_run_is_judged(
     tmp_path: Path, answered: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
