@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import struct
@@ -14,6 +15,7 @@ import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
+from podline.data.rawfiles import reading
 from podline.data.rows import RowBlock
 from podline.errors import SourceError, StoreError
 from podline.store.opening import open_store
@@ -43,14 +45,44 @@ class DecodedRows(RowBlock):
             row[:] = pixels
         return stored
 
+    def each(self, kind: str) -> Iterator[bytes]:
+        """Yield something else of all images, a file after the other.
+
+        Raises:
+            SourceError: it cannot be read.
+        """
+        folder = Path(self.path).parent
+        for path in (*older_files(folder, kind), folder / kind):
+            with reading(path):
+                yield path.read_bytes()
+
     def _found(self, length: int, images: npt.NDArray[np.int64]) -> Iterator[bytes]:
         with self._open() as stream:
             for image in images.tolist():
                 yield os.pread(stream.fileno(), length, image * length)
 
 
+@dataclass(frozen=True)
+class JoinedRows(DecodedRows):
+    """Decoded images in several files, one after the other.
+
+    Attributes:
+        parts: the files; ``path`` is the last one.
+    """
+
+    parts: tuple[DecodedRows, ...] = ()
+
+    def _found(self, length: int, images: npt.NDArray[np.int64]) -> Iterator[bytes]:
+        edges = np.cumsum([0, *(part.count for part in self.parts)])
+        which = np.searchsorted(edges, images, "right") - 1
+        with contextlib.ExitStack() as opened:
+            files = {at: opened.enter_context(self.parts[at]._open()).fileno() for at in np.unique(which).tolist()}
+            for at, image in zip(which.tolist(), (images - edges[which]).tolist(), strict=True):
+                yield os.pread(files[at], length, image * length)
+
+
 def rows_of(folder: Path, shape: Sequence[int]) -> DecodedRows:
-    """Return the images that were decoded into a folder.
+    """Return the images that were decoded into a folder, after those that it has of older folders.
 
     Args:
         folder: which.
@@ -59,9 +91,22 @@ def rows_of(folder: Path, shape: Sequence[int]) -> DecodedRows:
     Raises:
         SourceError: the file is gone.
     """
-    path = folder / PIXELS
-    count = path.stat().st_size // (math.prod(shape) + _CRC.size) if path.exists() else 0
-    return DecodedRows(PIXELS, str(path), count)
+    parts = tuple(_rows_in(path, shape) for path in (*older_files(folder, PIXELS), folder / PIXELS))
+    return JoinedRows(PIXELS, parts[-1].path, sum(part.count for part in parts), parts=parts) if parts[1:] else parts[0]
+
+
+def older_files(folder: Path, kind: str) -> list[Path]:
+    """Return the files of a kind that a folder has of older ones, in the order of their rows."""
+    return sorted(folder.glob(f"[0-9]*.{kind}"))
+
+
+def _rows_in(path: Path, shape: Sequence[int]) -> DecodedRows:
+    return DecodedRows(PIXELS, str(path), path.stat().st_size // row_bytes(shape) if path.exists() else 0)
+
+
+def row_bytes(shape: Sequence[int]) -> int:
+    """Return how many bytes of a file an image of a shape takes, with its checksum."""
+    return math.prod(shape) + _CRC.size
 
 
 def write_row(path: str, row: int, pixels: npt.NDArray[Any]) -> None:

@@ -136,9 +136,7 @@ def made_once(work: Path, key: str, make: Callable[[Path], Iterable[RawFile]]) -
         StoreError: the cache folder cannot be written.
     """
     folder = work / key
-    with explained("write", folder):
-        locks.hold(use_of(folder))
-    found = _whole(folder)
+    found = made_earlier(folder)
     if found is not None:
         with explained("write", folder):
             os.utime(folder)  # used now
@@ -154,6 +152,17 @@ def made_once(work: Path, key: str, make: Callable[[Path], Iterable[RawFile]]) -
             (making / _LIST).write_text(json.dumps([file.info.model_dump() for file in files]))
             _publish(making, folder, workspace / "damaged")
     return tuple(file._replace(path=folder / file.name) for file in files)
+
+
+def made_earlier(folder: Path) -> tuple[RawFile, ...] | None:
+    """Return the files that :func:`made_once` made in a folder, if they are whole; they stay likewise.
+
+    Raises:
+        StoreError: the cache folder cannot be written.
+    """
+    with explained("write", folder):
+        locks.hold(use_of(folder))
+    return _whole(folder)
 
 
 def use_of(folder: Path) -> Path:

@@ -144,6 +144,34 @@ class FileOfFiles:
 
 
 @dataclass(frozen=True)
+class JoinedFiles:
+    """Images' own files in several files, one after the other.
+
+    Attributes:
+        parts: the files of files.
+        firsts: the row of each part's first image.
+    """
+
+    parts: tuple[FileOfFiles, ...]
+    firsts: tuple[int, ...]
+
+    def read_files(self, images: npt.NDArray[np.int64]) -> list[bytes]:
+        """See :meth:`FileOfFiles.read_files`."""
+        which, found = np.searchsorted(self.firsts, images, "right") - 1, [b""] * len(images)
+        for at in np.unique(which).tolist():
+            mine = np.flatnonzero(which == at)
+            for place, file in zip(
+                mine.tolist(), self.parts[at].read_files(images[mine] - self.firsts[at]), strict=True
+            ):
+                found[place] = file
+        return found
+
+    def seen(self, images: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+        """Return the images unchanged: they were decoded from these files."""
+        return images
+
+
+@dataclass(frozen=True)
 class SourceSplit:
     """The records of one split that can be converted, in the source's own order.
 

@@ -11,7 +11,7 @@ import pytest
 from drawn_images import as_folders, as_parquet, as_webdataset, drawn, encoded, images
 
 from podline.beam_jobs.conversion import convert
-from podline.data.images import opening
+from podline.data.images import decoded
 from podline.data.reader import open_split
 from podline.datasets.validation import check_files, check_records
 from podline.documents.manifest import Manifest, read_manifest
@@ -101,13 +101,13 @@ def test_an_image_that_is_left_out_leaves_no_gap(tmp_path: Path) -> None:
 def test_a_file_that_changes_while_it_is_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = as_folders(tmp_path / "raw", images(30))
     path = source / "cat" / "000.png"
-    really = opening._copy_files
+    really = decoded._copy_files
 
     def change(*args: Any) -> None:
         path.write_bytes(encoded(drawn(99)))
         really(*args)
 
-    monkeypatch.setattr(opening, "_copy_files", change)
+    monkeypatch.setattr(decoded, "_copy_files", change)
     with pytest.raises(SourceError, match=rf"{path} was changed while it was read"):
         converted(tmp_path, source, side=16, keep_files=True)
 

@@ -45,6 +45,7 @@ class Image(NamedTuple):
         width: of the picture as it is shown.
         height: of the picture as it is shown.
         turned: whether EXIF turns it.
+        stamp: a hash of its file's path, inode, size and time; 0 where it lies in a file with others.
     """
 
     key: str
@@ -60,6 +61,7 @@ class Image(NamedTuple):
     width: int = 0
     height: int = 0
     turned: bool = False
+    stamp: int = 0
 
 
 _TYPES: dict[str, pa.DataType] = {
@@ -70,6 +72,7 @@ _TYPES: dict[str, pa.DataType] = {
     "bytes": pa.int64(),
     **dict.fromkeys(("width", "height"), pa.int32()),
     "turned": pa.bool_(),
+    "stamp": pa.int64(),
 }
 
 
@@ -99,6 +102,13 @@ class ImageTable(ColumnFile):
     def every(self) -> Mask:
         """Return that it is each image."""
         return np.ones(len(self), np.bool_)
+
+    def without_reason(self) -> Mask:
+        """Return which images nothing was wrong with when they were decoded."""
+        found = np.empty(len(self), np.bool_)
+        for first, batch in self.batches("reason"):
+            found[first : first + len(batch)] = array(compute.equal(compute.binary_length(batch["reason"]), 0))
+        return found
 
     def leave_out(self, number: int, reason: str) -> None:
         """Note why an image is left out."""

@@ -73,8 +73,19 @@ class Near(NamedTuple):
     distance: Numbers
 
 
+def boxes_of(images: ImageTable, settings: ImagesSettings, count: int) -> Boxes:
+    """Return what each of ``count`` rows shows, (count, 2): height and width; see :func:`shown_box`."""
+    boxes = np.zeros((count, 2), np.int16)
+    for _, batch in images.batches("row", "width", "height"):
+        sizes = zip(batch["height"].to_pylist(), batch["width"].to_pylist(), strict=True)
+        shown = np.array([shown_box(*size, settings.shape, settings.fit) for size in sizes], np.int16)
+        row = batch["row"].to_numpy()
+        boxes[row[row >= 0]] = shown[row >= 0]
+    return boxes
+
+
 def near_pairs(
-    images: ImageTable, read: Read, settings: ImagesSettings, known: Iterable[Hashed] | None = None
+    images: ImageTable, read: Read, settings: ImagesSettings, count: int, known: Iterable[Hashed]
 ) -> tuple[NearPair, ...]:
     """Return each image with the nearest one of a split that is apart, where one is near; the nearest pairs first.
 
@@ -82,16 +93,12 @@ def near_pairs(
         images: all of them.
         read: gives the pixels of some rows.
         settings: what the images became.
-        known: their hashes by row, some after the others, where the decoder made these.
+        count: of rows.
+        known: their hashes by row, some after the others.
     """
-    boxes = np.zeros((len(images), 2), np.int16)
-    for _, batch in images.batches("row", "width", "height"):
-        sizes = zip(batch["height"].to_pylist(), batch["width"].to_pylist(), strict=True)
-        shown = np.array([shown_box(*size, settings.shape, settings.fit) for size in sizes], np.int16)
-        row = batch["row"].to_numpy()
-        boxes[row[row >= 0]] = shown[row >= 0]
+    boxes = boxes_of(images, settings, count)
     apart = [splits for splits in APART if all(images.kept(split).any() for split in splits)]
-    hashed = known if known is None or len(apart) < 2 else list(known)
+    hashed = known if len(apart) < 2 else list(known)
     pairs: list[tuple[int, int, int]] = []
     for masks in ([images.kept(split) for split in reversed(splits)] for splits in apart):
         rows = (images.column("row", mask).astype(np.uint32) for mask in masks)

@@ -6,10 +6,9 @@ the images' files, so that the same images in any layout become the same records
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -20,25 +19,26 @@ import pyarrow as pa
 
 from podline import settings as machine
 from podline.arrays import Array
-from podline.data.decoded_rows import HASHES, StoredRows
+from podline.data.decoded_rows import HASHES, DecodedRows, StoredRows
 from podline.data.decoders import pixels_digest
 from podline.data.fitting import SQUEEZE
 from podline.data.images.column_file import array, compute, decoded
 from podline.data.images.deciding import decide, in_general
+from podline.data.images.decoded import IMAGES, decode_images, files_of
 from podline.data.images.hashing import HASHED
-from podline.data.images.image_table import Image, ImageTable, Numbers, write_images
-from podline.data.images.items import SAME_WITHIN, Item, Place, held_out_splits, unread_splits
+from podline.data.images.image_table import ImageTable, Numbers
+from podline.data.images.items import held_out_splits, unread_splits
 from podline.data.images.listing import source_files
 from podline.data.images.near import NearPair, near_counts, near_lines, near_pairs, refuse_near
-from podline.data.images.parsing import Parsed, delete_parsed, parsed
+from podline.data.images.parsing import parsed
 from podline.data.images.settings import ImagesSettings
 from podline.data.jpeg_files import JpegFiles
 from podline.data.planning import ShardPlans
-from podline.data.rawfiles import RawFile, made_once, raw_file, reading
+from podline.data.rawfiles import made_once
 from podline.data.records import Feature
-from podline.data.rows import EDGES, FileOfFiles, SourceSplit
+from podline.data.rows import FilesByRow, SourceSplit
 from podline.data.shown import printable
-from podline.data.sources.decoding import DECODING, Decoding, Look, Pictures, Request
+from podline.data.sources.decoding import DECODING
 from podline.data.sources.left_out import LeftOut
 from podline.data.sources.remote import on_this_machine
 from podline.data.sources.source import Remarks, ShardTables, Source
@@ -48,12 +48,10 @@ from podline.kinds.contract import TextTargets
 from podline.plurals import plural
 from podline.recipes.datasets import DataSet
 from podline.store import digests
-from podline.store.contract import explained
 from podline.store.folder import FolderStore
 
-_IMAGES, _FILES = "images.arrow", "files"
 _FILES_OF = (TEST, TRAIN, VALIDATION)  # the splits in the order in which images are listed as a file
-_FORM = "columns in Arrow, of all splits"  # of what is kept in the cache folder
+_FORM = "columns in Arrow, of all splits, with stamps"  # of what is kept in the cache folder
 _SAMPLED = 100  # images by which the size of JPEG files is estimated
 _GATHERED = 1_000_000  # images whose checksums are read at once
 
@@ -76,8 +74,9 @@ class ImagesSource(Source):
     def near(self) -> tuple[NearPair, ...]:
         """Near-duplicates across the splits, the nearest first."""
         [rows] = self.splits[0].blocks
-        known = (np.frombuffer(some, HASHED) for some in rows.each(HASHES)) if isinstance(rows, StoredRows) else None
-        return near_pairs(self.images, self.pixels, self.settings, known)
+        hashes = rows.each(HASHES) if isinstance(rows, DecodedRows) else ()
+        known = (np.frombuffer(some, HASHED) for some in hashes)
+        return near_pairs(self.images, self.pixels, self.settings, rows.count, known)
 
     def pixels(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
         """Return decoded images by row: uint8, (n, side, side, channels)."""
@@ -164,14 +163,14 @@ def _opened(dataset: DataSet, place: Path, settings: ImagesSettings, work: Path)
     source = str(place)
     becoming = settings.model_dump(mode="json", exclude={"near_share", "test_share"})
     limits, decoding = machine.load().parse_limits, DECODING.get()  # higher limits may decode what was left out
-    form = [_FORM, dataset.base, dataset.version, becoming, pixels_digest(), limits, settings.code, decoding.key]
+    depends = [_FORM, dataset.base, dataset.version, becoming, pixels_digest(), limits, settings.code, decoding.key]
     with FolderStore(work).workspace("list") as folder:
-        files = source_files(place, settings, folder)
-        key = digests.of_json([form, source, files.state])
+        files, form = source_files(place, settings, folder), digests.of_json([*depends, source])
         read = partial(parsed, source, files, settings)
-        listed, *beside = made_once(work, key, partial(_decode, read, settings, decoding))
-    pixels = decoding.rows(listed.path.parent, settings.shape)
-    images = ImageTable(listed.path)
+        make = partial(decode_images, read, settings, decoding, form, work)
+        cached = made_once(work, digests.of_json([form, files.state]), make)[0].path.parent
+    pixels = decoding.rows(cached, settings.shape)
+    images = ImageTable(cached / IMAGES)
     layout, given = images.about["layout"], frozenset[str](json.loads(images.about["splits"]))
     decide(images, given, settings.test_share, settings.targets)
     names = settings.targets.class_names({decoded(text) for text in images.values("label", images.kept(TRAIN))})
@@ -180,10 +179,9 @@ def _opened(dataset: DataSet, place: Path, settings: ImagesSettings, work: Path)
             f"{source}: {layout}: {plural(len(names), 'class', 'classes')} with a training image vs {least} at least"
             f"{_most_left_out(images)}"
         )
-    copied = FileOfFiles(beside[0].place) if beside else None
-    stored = pixels if settings.keep_files and isinstance(pixels, StoredRows) else copied
-    if settings.keep_jpeg:
-        stored = JpegFiles(pixels, settings.shape)
+    stored: FilesByRow | None = JpegFiles(pixels, settings.shape) if settings.keep_jpeg else None
+    if settings.keep_files:
+        stored = pixels if isinstance(pixels, StoredRows) else files_of(cached)
     targets = _targets(images, settings.targets, names, pixels.count)
     return ImagesSource(
         dataset=dataset.name,
@@ -203,70 +201,6 @@ def _opened(dataset: DataSet, place: Path, settings: ImagesSettings, work: Path)
         settings=settings,
         kind=settings.kind,
     )
-
-
-def _decode(read: Callable[..., Parsed], settings: ImagesSettings, decoding: Decoding, folder: Path) -> list[RawFile]:
-    """Decode the images of a source."""
-    layout, copied = read(folder=folder), settings.keep_files and not decoding.key
-    about = {"layout": layout.words, "splits": json.dumps(sorted(layout.splits))}
-    with explained("write", folder):
-        requests = (Request(place) for place in _places(layout.items()))
-        looks = decoding.looks(Pictures(settings.shape, settings.fit), requests, folder)
-        write_images(folder / _IMAGES, _looked_at(layout.items(), looks), about)
-        if copied:
-            _copy_files(_places(layout.items()), ImageTable(folder / _IMAGES), folder / _FILES)
-        delete_parsed(folder)
-    beside = (_FILES, f"{_FILES}{EDGES}") if copied else ()
-    return [raw_file(name, folder / name) for name in (_IMAGES, *beside)]
-
-
-def _places(items: Iterator[Item]) -> Iterator[Place]:
-    """Yield where the images that are decoded are, by row."""
-    return (item.data for item in items if item.same < 0 and isinstance(item.data, Place))
-
-
-def _looked_at(items: Iterator[Item], looks: Iterator[Look]) -> Iterator[Image]:
-    """Yield items with what their images are."""
-    recent: dict[int, Image] = {}
-    row = 0
-    for number, item in enumerate(items):
-        named = (item.key, item.label, item.split, item.group)
-        if item.same >= 0:
-            image = recent[item.same]._replace(key=item.key, label=item.label, split=item.split, group=item.group)
-        elif isinstance(item.data, Place):
-            look = next(looks)
-            reason, stray = item.reason or look.reason, item.stray and not look.picture
-            size = (look.bytes, look.width, look.height, look.turned)
-            image = recent[number] = Image(*named, reason, stray, row, look.sha256, look.pixels, *size)
-            row += 1
-            if len(recent) > SAME_WITHIN:
-                del recent[next(iter(recent))]
-        else:
-            image = Image(*named, item.reason, item.stray)
-        yield image
-
-
-def _copy_files(places: Iterator[Place], images: ImageTable, path: Path) -> None:
-    """Copy the files of images that were decoded, by row, into one; where each begins goes beside it.
-
-    Raises:
-        SourceError: one is not what was decoded.
-    """
-    with path.open("wb") as stream, Path(f"{path}{EDGES}").open("wb") as edges:
-        edges.write(bytes(8))
-        last = -1
-        for _, batch in images.batches("reason", "row", "sha256"):
-            for reason, row, sha256 in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                if row <= last:  # the same as an earlier one
-                    continue
-                place, last = next(places), row
-                if not reason:
-                    with reading(place.path):
-                        data = place.read()
-                    if hashlib.sha256(data).digest() != sha256:
-                        raise SourceError(f"{place.path} was changed while it was read; convert again")
-                    stream.write(data)
-                edges.write(stream.tell().to_bytes(8, "little"))
 
 
 def _targets(images: ImageTable, targets: TextTargets, names: Sequence[str], rows: int) -> dict[str, Array]:

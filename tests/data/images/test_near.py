@@ -17,7 +17,7 @@ from podline.data.fitting import fitted, shown_size
 from podline.data.images.deciding import decide
 from podline.data.images.hashing import BITS, hashes
 from podline.data.images.image_table import Image
-from podline.data.images.near import DISTANCE, close, near_duplicates, near_pairs
+from podline.data.images.near import DISTANCE, boxes_of, close, near_duplicates, near_pairs
 from podline.data.images.opening import ImagesSource
 from podline.data.images.settings import ImagesSettings
 from podline.errors import SourceError
@@ -147,7 +147,13 @@ def test_a_file_without_pixels_changes_no_pair(tmp_path: Path) -> None:
     left_out = Image("notes.txt", None, "train", "", "is no image")
     table = table_of(tmp_path, [*images, left_out])
     decide(table, frozenset({"train", "test"}), 0.1, ClassTargets())
-    [pair] = near_pairs(table, pixels.__getitem__, ImagesSettings())
+    [pair] = near_pairs(
+        table,
+        pixels.__getitem__,
+        ImagesSettings(),
+        len(table),
+        [hashes(pixels.__getitem__, boxes_of(table, ImagesSettings(), len(table)))],
+    )
     assert (pair.repeated.key, pair.image.key, pair.distance) == ("train", "test", 0)
 
 

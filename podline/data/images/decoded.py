@@ -1,0 +1,233 @@
+"""Decodes the images of a source into the cache folder; those of files that did not change are taken from an older one.
+
+A folder holds its own new images, and further names of an older folder's files. An image's row never changes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from array import array as numbers_array
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from podline.data.decoded_rows import FILES, HASHES, PIXELS, older_files, row_bytes, rows_of
+from podline.data.images.hashing import hashes
+from podline.data.images.image_table import Image, ImageTable, Numbers, write_images
+from podline.data.images.items import SAME_WITHIN, Item, Place
+from podline.data.images.near import boxes_of
+from podline.data.images.parsing import Parsed, delete_parsed
+from podline.data.images.settings import ImagesSettings
+from podline.data.rawfiles import RawFile, made_earlier, raw_file, reading, unpacked
+from podline.data.rows import EDGES, FileOfFiles, FilesByRow, JoinedFiles
+from podline.data.sources.decoding import Decoding, Look, Pictures, Request
+from podline.errors import SourceError
+from podline.store.contract import explained
+
+IMAGES = "images.arrow"
+"""The table of images in a folder."""
+_EDGES = f"{FILES}{EDGES}"
+_MOST_PARTS, _MOST_DEAD = 50, 0.5  # with more files, or a larger share of images that are gone, all are decoded again
+_AT_ONCE = 1 << 14
+_FACTS = ("row", "sha256", "pixels_sha256", "bytes", "width", "height", "turned")
+
+
+def decode_images(
+    read: Callable[..., Parsed], settings: ImagesSettings, decoding: Decoding, form: str, work: Path, folder: Path
+) -> list[RawFile]:
+    """Decode the images of a source.
+
+    Args:
+        read: lists the source.
+        settings: what the images become.
+        decoding: decodes them.
+        form: a hash of all that a decoded image depends on beside its file.
+        work: the cache folder.
+        folder: an empty one, which gets the images.
+
+    Returns:
+        The files in the folder that have to stay as they are; decoded images have checksums of their own.
+    """
+    layout, here = read(folder=folder), not decoding.key
+    with explained("write", folder):
+        stamps = np.array(numbers_array("q", (_stamp(place, folder) for place in _places(layout.items()))), np.int64)
+        older = _older(work, form, stamps) if here else None
+        known = older.known if older else np.full(len(stamps), -1)
+        base = _link(older.folder, folder, settings) if older else 0
+
+        def new() -> Iterator[Place]:
+            return (place for place, at in zip(_places(layout.items()), known.tolist(), strict=True) if at < 0)
+
+        (folder / PIXELS).touch()
+        looks = decoding.looks(Pictures(settings.shape, settings.fit), map(Request, new()), folder)
+        facts = older.facts() if older else iter(())
+        about = {"layout": layout.words, "splits": json.dumps(sorted(layout.splits)), "form": form}
+        write_images(folder / IMAGES, _looked_at(layout.items(), stamps, known, facts, looks, base), about)
+        if here:  # a row for the last image too where it cannot be decoded
+            os.truncate(folder / PIXELS, int(np.count_nonzero(known < 0)) * row_bytes(settings.shape))
+            _write_hashes(folder, settings, base)
+        if here and settings.keep_files:
+            _copy_files(new(), ImageTable(folder / IMAGES), folder / FILES, base)
+        delete_parsed(folder)
+    kinds = (IMAGES, *((HASHES,) if here else ()), *((FILES, _EDGES) if here and settings.keep_files else ()))
+    paths = [path for kind in kinds for path in (*older_files(folder, kind), folder / kind)]
+    return [raw_file(path.name, path) for path in paths]
+
+
+def files_of(folder: Path) -> FilesByRow:
+    """Return the images' own files in a folder, by row."""
+    paths = [*older_files(folder, FILES), folder / FILES]
+    counts = [Path(f"{path}{EDGES}").stat().st_size // 8 - 1 for path in paths]
+    firsts = np.cumsum([0, *counts[:-1]]).tolist()
+    parts = tuple(FileOfFiles(str(path)) for path in paths)
+    return JoinedFiles(parts, tuple(firsts)) if parts[1:] else parts[0]
+
+
+class _Older(NamedTuple):
+    """An older folder of the same source.
+
+    Attributes:
+        folder: it.
+        known: the number there of each image to decode; -1 of one that is new.
+    """
+
+    folder: Path
+    known: Numbers
+
+    def facts(self) -> Iterator[tuple[Any, ...]]:
+        """Yield what is known of each image that is not new, in their order."""
+        table = pa.ipc.open_file(pa.memory_map(str(self.folder / IMAGES))).read_all().select(_FACTS)
+        wanted = self.known[self.known >= 0]
+        for first in range(0, len(wanted), _AT_ONCE):
+            some = table.take(pa.array(wanted[first : first + _AT_ONCE]))
+            yield from zip(*(column.to_pylist() for column in some.columns), strict=True)
+
+
+def _older(work: Path, form: str, stamps: Numbers) -> _Older | None:
+    """Return the newest folder of the same source and settings; None if there is none that is worth it."""
+    tables = (folder / IMAGES for folder in unpacked(work))
+    folders = [path.parent for path in tables if path.exists() and ImageTable(path).about.get("form") == form]
+    for folder in sorted(folders, key=lambda one: one.stat().st_mtime, reverse=True)[:1]:
+        if made_earlier(folder) is None or len(older_files(folder, PIXELS)) >= _MOST_PARTS:
+            return None
+        images = ImageTable(folder / IMAGES)
+        theirs, rows = (images.column(name, images.every) for name in ("stamp", "row"))
+        whole = np.flatnonzero((theirs != 0) & (rows >= 0) & images.without_reason())
+        order = whole[np.argsort(theirs[whole], kind="stable")]
+        at = np.searchsorted(theirs[order], stamps)
+        at[at == len(order)] = 0
+        known = np.where(theirs[order][at] == stamps, order[at], -1) if len(order) else np.full(len(stamps), -1)
+        used = len(np.unique(rows[known[known >= 0]]))
+        if used > (1 - _MOST_DEAD) * (rows.max(initial=-1) + 1):
+            return _Older(folder, known)
+    return None
+
+
+def _link(older: Path, folder: Path, settings: ImagesSettings) -> int:
+    """Give an older folder's files further names in a new one; return how many rows they have."""
+    base = at = 0
+    for path in (*older_files(older, PIXELS), older / PIXELS):
+        if not (rows := path.stat().st_size // row_bytes(settings.shape)):
+            continue
+        for kind in (PIXELS, HASHES, FILES, _EDGES):
+            there = path.with_name(path.name.removesuffix(PIXELS) + kind)
+            if there.exists():
+                name = folder / f"{at:07}.{kind}"
+                try:
+                    name.hardlink_to(there)
+                except OSError:  # a file system without
+                    shutil.copyfile(there, name)
+        base, at = base + rows, at + 1
+    return base
+
+
+def _stamp(place: Place, folder: Path) -> int:
+    """Return a hash of what changes with the content of a file of the user's; 0 of a part of one, or of a copy."""
+    if place.bytes >= 0 or place.start or place.path.startswith(f"{folder}/"):
+        return 0
+    try:
+        facts = os.stat(place.path)  # noqa: PTH116 (millions of them)
+    except OSError:  # who decodes it says so
+        return 0
+    known = f"{place.path}\0{facts.st_ino}\0{facts.st_size}\0{facts.st_ctime_ns}"
+    digest = hashlib.blake2b(known.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "little", signed=True)
+
+
+def _places(items: Iterator[Item]) -> Iterator[Place]:
+    """Yield where the images that are decoded are, in order."""
+    return (item.data for item in items if item.same < 0 and isinstance(item.data, Place))
+
+
+def _looked_at(
+    items: Iterator[Item],
+    stamps: Numbers,
+    known: Numbers,
+    facts: Iterator[tuple[Any, ...]],
+    looks: Iterator[Look],
+    row: int,
+) -> Iterator[Image]:
+    """Yield items with what their images are; new ones have the rows from ``row`` on."""
+    recent: dict[int, Image] = {}
+    places = zip(stamps.tolist(), known.tolist(), strict=True)
+    for number, item in enumerate(items):
+        named = (item.key, item.label, item.split, item.group)
+        if item.same >= 0:
+            image = recent[item.same]._replace(key=item.key, label=item.label, split=item.split, group=item.group)
+        elif isinstance(item.data, Place):
+            stamp, at = next(places)
+            if at >= 0:
+                there, sha256, pixels, *size = next(facts)
+                image = Image(*named, item.reason, False, there, sha256.hex(), pixels.hex(), *size, stamp)
+            else:
+                look = next(looks)
+                reason, stray = item.reason or look.reason, item.stray and not look.picture
+                size = (look.bytes, look.width, look.height, look.turned)
+                image = Image(*named, reason, stray, row, look.sha256, look.pixels, *size, stamp)
+                row += 1
+            recent[number] = image
+            if len(recent) > SAME_WITHIN:
+                del recent[next(iter(recent))]
+        else:
+            image = Image(*named, item.reason, item.stray)
+        yield image
+
+
+def _write_hashes(folder: Path, settings: ImagesSettings, base: int) -> None:
+    """Write the perceptual hashes of the new images, which have the rows from ``base`` on."""
+    rows = rows_of(folder, settings.shape)
+    boxes = boxes_of(ImageTable(folder / IMAGES), settings, rows.count)[base:]
+
+    def read(wanted: Numbers) -> np.ndarray:
+        return rows.read(base + wanted, int(np.prod(settings.shape))).reshape(-1, *settings.shape)
+
+    (folder / HASHES).write_bytes(hashes(read, boxes).tobytes())
+
+
+def _copy_files(places: Iterator[Place], images: ImageTable, path: Path, base: int) -> None:
+    """Copy the files of images that were decoded, by row, into one; where each begins goes beside it.
+
+    Raises:
+        SourceError: one is not what was decoded.
+    """
+    with path.open("wb") as stream, Path(f"{path}{EDGES}").open("wb") as edges:
+        edges.write(bytes(8))
+        last = base - 1
+        for _, batch in images.batches("reason", "row", "sha256"):
+            for reason, row, sha256 in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                if row <= last:  # an older one, or the same as an earlier one
+                    continue
+                place, last = next(places), row
+                if not reason:
+                    with reading(place.path):
+                        data = place.read()
+                    if hashlib.sha256(data).digest() != sha256:
+                        raise SourceError(f"{place.path} was changed while it was read; convert again")
+                    stream.write(data)
+                edges.write(stream.tell().to_bytes(8, "little"))

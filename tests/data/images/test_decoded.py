@@ -1,0 +1,94 @@
+"""Images of files that did not change are decoded once, whatever else of their source changes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from drawn_images import Images, as_folders, as_webdataset, drawn, encoded, images, opened, records
+
+from podline.data.decoded_rows import PIXELS
+from podline.data.images import decoded
+from podline.data.sources.decoding import Here, Request
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The files that are decoded."""
+    found, looks = list[str](), Here.looks
+
+    def noted(self: Here, becoming: object, requests: object, folder: Path) -> object:
+        def each() -> object:
+            for request in requests:  # type: ignore[attr-defined]
+                assert isinstance(request, Request)
+                found.append(Path(request.place.path).name)  # type: ignore[union-attr]
+                yield request
+
+        return looks(self, becoming, each(), folder)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Here, "looks", noted)
+    return found
+
+
+def anew(folder: Path, name: str, **settings: object) -> list[tuple[str, str, bytes]]:
+    """Records of a source without a cache."""
+    (folder / name).mkdir()
+    (folder / name / "raw").symlink_to(folder / "raw")
+    return records(opened(folder / name / "raw", **settings))
+
+
+@pytest.mark.parametrize("settings", [{}, {"keep_files": True}, {"keep_jpeg": True}])
+def test_new_files_alone_are_decoded(tmp_path: Path, asked: list[str], settings: dict[str, object]) -> None:
+    folder = as_folders(tmp_path / "raw", images(30))
+    (folder / "cat" / "zzz.png").write_bytes(b"\x89PNG\r\n\x1a\n")  # the last one, which cannot be decoded
+    opened(folder, **settings)
+    asked.clear()
+    (folder / "cat" / "000.png").unlink()
+    (folder / "cat" / "aaa.png").write_bytes(encoded(drawn(100)))
+    (folder / "cat" / "003.bmp").rename(folder / "日本 dog" / "003.bmp")
+    first = opened(folder, **settings)
+    assert sorted(asked) == ["003.bmp", "aaa.png", "zzz.png"]  # a move is a change: it has another path
+    (folder / "cat" / "bbb.png").write_bytes(encoded(drawn(101)))
+    asked.clear()
+    second = opened(folder, **settings)
+    assert sorted(asked) == ["bbb.png", "zzz.png"]
+    assert records(second) == anew(tmp_path, "other", **settings)
+    assert (second.files, second.near) != (first.files, None)
+    split = second.splits[0]
+    if settings:
+        assert split.kept is not None
+        assert split.files is not None
+        assert all(split.read_files(split.kept))
+
+
+def test_a_file_that_is_overwritten_is_decoded_again(tmp_path: Path, asked: list[str]) -> None:
+    folder = as_folders(tmp_path / "raw", images(30))
+    opened(folder)
+    asked.clear()
+    (folder / "cat" / "000.png").write_bytes(encoded(drawn(500)))
+    assert records(opened(folder)) == anew(tmp_path, "other")
+    assert asked[0] == "000.png"
+
+
+def test_images_of_archives_are_decoded_again(tmp_path: Path) -> None:
+    drawings: Images = images(30)
+    folder = as_webdataset(tmp_path / "raw", drawings)
+    opened(folder)
+    as_webdataset(folder, {"cat": {"new.png": encoded(drawn(100))}}, "part-001.tar")
+    assert records(opened(folder)) == anew(tmp_path, "other")
+
+
+def test_all_are_decoded_again_where_most_are_gone(
+    tmp_path: Path, asked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = as_folders(tmp_path / "raw", images(30))
+    opened(folder)
+    for file in sorted(folder.glob("*/*"))[::3]:
+        file.unlink()
+    opened(folder)
+    asked.clear()
+    monkeypatch.setattr(decoded, "_MOST_DEAD", 0.2)
+    (folder / "cat" / "new.png").write_bytes(encoded(drawn(100)))
+    assert records(opened(folder)) == anew(tmp_path, "other")
+    assert len(asked) > 21
+    assert len(list((tmp_path / "work").glob(f"*/0*.{PIXELS}"))) == 1
