@@ -184,7 +184,8 @@ def _looked_at(
             stamp, at = next(places)
             if at >= 0:
                 there, sha256, pixels, *size = next(facts)
-                image = Image(*named, item.reason, False, there, sha256.hex(), pixels.hex(), *size, stamp)
+                known_of = (there, sha256.hex(), pixels.hex(), *size)
+                image = Image(*named, item.reason, False, *known_of)._replace(stamp=stamp)
             else:
                 look = next(looks)
                 reason, stray = item.reason or look.reason, item.stray and not look.picture
