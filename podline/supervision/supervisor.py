@@ -1,9 +1,12 @@
 """Runs a stage in a child process: its progress, time limits, death and descendants.
 
 What the child writes to its standard output and error goes to ``.podline/logs/<stage>-<digest>.log`` in the store, so
-that the noise of libraries never reaches a terminal. Only events count as signs of life, since a heartbeat might go on
-in a hung stage: a stage reports progress more often than the setting ``silence``. One that reports its pace, as
-training does between two stops, counts as hung much sooner. A hung child is first asked where each of its threads is.
+that the noise of libraries never reaches a terminal. Of a store in a bucket that file is on this machine, and its end
+is published as ``logs/<stage>-<digest>.log`` while the child runs, so that it outlives the machine.
+
+Only events count as signs of life, since a heartbeat might go on in a hung stage: a stage reports progress more often
+than the setting ``silence``. One that reports its pace, as training does between two stops, counts as hung much sooner.
+A hung child is first asked where each of its threads is.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import selectors
 import signal
 import subprocess
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -28,6 +32,7 @@ from podline.settings import STAGE_MARK, Settings, child_environment
 from podline.stages.specs import Result, Spec, part_of_work
 from podline.stages.table import Stage, stage_of
 from podline.store.contract import Store, explained
+from podline.store.folder import FolderStore
 from podline.store.opening import open_store
 from podline.supervision import processes
 from podline.supervision.child import Order
@@ -42,6 +47,7 @@ _EXIT_SECONDS = 20.0
 _HUNG_GRACE = 2.0
 _STACKS_SECONDS = 2.0
 _TAIL_LINES = 6
+_LOG_SECONDS, _LOG_BYTES = 15.0, 4_000_000  # a log in a bucket is so old at most, and has so many bytes
 # What TensorFlow and XLA write at every start, on machines without a GPU above all; it stays in the log of the stage.
 _NOISE = re.compile(
     r"^Extension modules: |^(\S+ \S+: )?I(\d{4})? .*\S\.(cc|h|py):\d+\] "  # for information, in the layout of absl
@@ -292,6 +298,7 @@ def _started(stage: Stage[Any, Any], spec: Spec, listener: Listener, grace: floa
     with (
         os.fdopen(reading, "rb", buffering=0) as pipe,
         log.open("ab") as output,
+        _kept(log, store),
         # Libraries leave temporary files behind when their process is killed.
         store.workspace(stage.name) as temporary,
     ):
@@ -320,6 +327,33 @@ def _started(stage: Stage[Any, Any], spec: Spec, listener: Listener, grace: floa
             finally:
                 child.clear(mark)
                 process.stdin.close()
+
+
+@contextlib.contextmanager
+def _kept(log: Path, store: Store) -> Iterator[None]:
+    """Publish the end of a growing log into a bucket again and again; in a folder it is there already."""
+    if isinstance(store, FolderStore):
+        yield
+        return
+    over = threading.Event()
+
+    def publish() -> None:
+        last, published = False, -1
+        while not last:
+            last, size = over.wait(_LOG_SECONDS), log.stat().st_size
+            with contextlib.suppress(PodlineError), log.open("rb") as stream:  # no stage fails for its log
+                if size != published:
+                    stream.seek(max(0, size - _LOG_BYTES))
+                    store.publish_bytes(f"logs/{log.name}", stream.read(), replace=True)
+                    published = size
+
+    thread = threading.Thread(target=publish, name="log", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 def _log_file(store: Store, stage: Stage[Any, Any], spec: Spec) -> Path:

@@ -18,6 +18,7 @@ from small_stages import NOISE, ActResult, ActSpec
 from podline import errors
 from podline.progress import Event
 from podline.settings import Settings
+from podline.store.opening import open_store
 from podline.supervision import processes
 from podline.supervision.supervisor import Ending, run_stage
 
@@ -27,7 +28,7 @@ TESTS = Path(__file__).parent.parent
 pytestmark = pytest.mark.usefixtures("in_children")
 
 
-def act(root: Path, name: str, listener: Any = None, number: int = 0, **limits: float) -> ActResult:
+def act(root: Path | str, name: str, listener: Any = None, number: int = 0, **limits: float) -> ActResult:
     spec = ActSpec(root=str(root), act=name, number=number)
     return run_stage(spec, listener or (lambda _event: None), Settings(**limits))
 
@@ -120,6 +121,27 @@ def test_an_end_without_a_word_comes_with_the_last_lines_of_the_log(tmp_path: Pa
         act(tmp_path, "exit")
     [log] = (tmp_path / ".podline" / "logs").iterdir()
     assert NOISE in log.read_text(), "what is left out of the message is in the file"
+
+
+def test_in_a_bucket_the_log_outlives_the_machine(gcs_root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("podline.supervision.supervisor._LOG_SECONDS", 0.05)
+    monkeypatch.setattr("podline.supervision.supervisor._LOG_BYTES", 1_000_000)
+    store, while_running = open_store(gcs_root), list[int]()
+
+    def listen(event: Event) -> None:
+        if event["event"] == "log":
+            deadline = time.monotonic() + 30
+            while not store.list("logs") and time.monotonic() < deadline:
+                time.sleep(0.05)
+            while_running.append(len(store.list("logs")))
+
+    act(gcs_root, "noise", listen)
+    assert while_running == [1]
+    [log] = store.list("logs")
+    assert len(store.read_bytes(log)) == 1_000_000
+    with pytest.raises(errors.PodlineError, match="exit code 3"):
+        act(gcs_root, "exit")
+    assert [NOISE in store.read_bytes(name).decode() for name in store.list("logs")].count(True) == 1
 
 
 @pytest.mark.parametrize(("name", "signal_name"), [("killed", "SIGKILL"), ("crash", "SIGSEGV"), ("bus", "SIGBUS")])
