@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,10 +19,13 @@ from small_dataset import FINGERPRINT, publish_dataset
 from test_workers import free_ports
 
 from podline.documents.metrics_log import StepsLine, read_events, read_metrics
+from podline.errors import WorkerLostError
+from podline.ledger import ledger
 from podline.progress import silent
 from podline.recipes.durations import Duration
 from podline.recipes.settings import AugmentationSettings, ModelSettings, Recipe, ScheduleSettings
 from podline.stages.specs import TrainSpec
+from podline.store.opening import open_store
 from podline.training.train import train
 
 SBATCH = Path(__file__).resolve().parents[2] / "deployments" / "slurm" / "train.sbatch"
@@ -141,3 +145,32 @@ def test_slurm_trains_as_one_process_would_and_goes_on_with_the_nodes_that_are_l
     ]
     assert restored >= 40
     np.testing.assert_allclose(losses(broken), alone, rtol=TOLERANCE)
+
+
+@pytest.fixture
+def ray_address(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A Ray of two nodes on this machine."""
+    cluster_utils = pytest.importorskip("ray.cluster_utils", reason="needs Ray")
+    port = free_ports(1)[0]
+    monkeypatch.setenv("PODLINE_CLUSTER_PORT", str(port))
+    monkeypatch.setenv("PYTHONPATH", str(SBATCH.parents[2]))
+    nodes = cluster_utils.Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    try:
+        nodes.add_node(num_cpus=1)
+        yield nodes.address
+    finally:
+        nodes.shutdown()
+
+
+def test_two_nodes_of_ray_train_as_one_process_would(tmp_path: Path, alone: np.ndarray, ray_address: str):
+    spec = spec_of(tmp_path / "root")
+    (tmp_path / "spec.json").write_text(spec.model_copy(update={"strategy": "auto"}).model_dump_json())
+    command = [str(Path(sys.executable).with_name("podline")), "train", "--spec", str(tmp_path / "spec.json")]
+    command += ["--launch", f"ray:{ray_address}"]
+    few = subprocess.run([*command, "--hosts", "3..4"], capture_output=True, text=True, timeout=_SECONDS)
+    assert few.returncode == WorkerLostError.exit_code
+    assert "got 2 nodes, expected hosts=3..4" in few.stderr
+    ended = subprocess.run([*command, "--hosts", "2"], capture_output=True, text=True, timeout=_SECONDS)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    np.testing.assert_allclose(losses(spec), alone, rtol=TOLERANCE)
+    assert len(ledger.names(open_store(spec.root), recipe="t", state="finished")) == 1
