@@ -51,10 +51,10 @@ def launched(address: str, spec: Any, listener: Listener, machine: Settings) -> 
         )
         addresses = wanted.addresses([node.address for node in nodes])
         # A lost node is a lost training: Ray tries nothing again by itself.
-        work = ray.remote(max_retries=0)(_work).options(**nodes[0].resources)
+        work = ray.remote(max_retries=0)(_work)
         kind = f"{type(spec).__module__}:{type(spec).__qualname__}"
         tasks = {
-            work.options(scheduling_strategy=node.place).remote(
+            work.options(scheduling_strategy=node.place, **node.resources).remote(
                 spec.model_dump_json(), kind, machine, _config(addresses, index), index == 0
             ): f"worker {index} ({addresses[index]})"
             for index, node in enumerate(nodes)
