@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -95,15 +95,23 @@ class Job(NamedTuple):
         return state
 
 
-def child_of_task(place: int) -> int:
-    """The training process of a task of Slurm."""
+def checkpoint_of(spec: TrainSpec, log: Callable[[], str]) -> None:
+    """Wait for the checkpoint of step 40."""
+    checkpoint = Path(spec.root) / spec.folder / "checkpoints" / "step-00000040.json"
+    deadline = time.monotonic() + _SECONDS
+    while not checkpoint.exists():
+        assert time.monotonic() < deadline, log()
+        time.sleep(0.01)
+
+
+def training_process(variable: bytes) -> int:
+    """The process that trains with a variable in its environment."""
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            environment = (folder / "environ").read_bytes().split(b"\0")
             command = (folder / "cmdline").read_bytes().split(b"\0")
-            if b"podline.supervision.child" in command and f"SLURM_PROCID={place}".encode() in environment:
+            if b"podline.supervision.child" in command and variable in (folder / "environ").read_bytes():
                 return int(folder.name)
-    raise AssertionError(f"task {place} trains nowhere")
+    raise AssertionError(f"no process with {variable!r} trains")
 
 
 @pytest.mark.skipif(bool(slurm_cluster.missing()), reason=f"needs {', '.join(slurm_cluster.missing())}")
@@ -125,25 +133,21 @@ def test_slurm_trains_as_one_process_would_and_goes_on_with_the_nodes_that_are_l
 
         broken = spec_of(tmp_path / "broken")
         job = submitted(broken)
-        checkpoint = Path(broken.root) / broken.folder / "checkpoints" / "step-00000040.json"
-        deadline = time.monotonic() + _SECONDS
-        while not checkpoint.exists():
-            assert time.monotonic() < deadline, job.log.read_text()
-            time.sleep(0.01)
+        checkpoint_of(broken, job.log.read_text)
         job.scontrol("update", f"NodeName={slurm_cluster.NODES[1]}", "State=DRAIN", "Reason=lost")
-        os.kill(child_of_task(1), signal.SIGKILL)
+        os.kill(training_process(b"SLURM_PROCID=1\0"), signal.SIGKILL)
         lost = time.monotonic()
         job.await_state("PENDING")
         assert time.monotonic() - lost < 60
         job.scontrol("update", f"JobId={job.number}", "StartTime=now")  # Slurm waits for two minutes
         state = job.await_state("COMPLETED")
     assert (state["NumNodes"], state["Restarts"]) == ("1", "1")
-    [restored] = [
-        event.step
-        for event in read_events(Path(broken.root) / broken.folder / "events.jsonl")
-        if event.event == "restored"
-    ]
-    assert restored >= 40
+    events = read_events(Path(broken.root) / broken.folder / "events.jsonl")
+    assert [event.event for event in events] == ["started", "host_lost", "restored", "finished"]
+    assert events[0].message.endswith("2 × cpu of 2 hosts")
+    assert "another worker is gone" in events[1].message
+    assert events[2].message.endswith("the newest whole one, cpu")
+    assert events[2].step >= 40
     np.testing.assert_allclose(losses(broken), alone, rtol=TOLERANCE)
 
 
@@ -162,7 +166,9 @@ def ray_address(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         nodes.shutdown()
 
 
-def test_two_nodes_of_ray_train_as_one_process_would(tmp_path: Path, alone: np.ndarray, ray_address: str):
+def test_ray_trains_as_one_process_would_and_tells_one_cause_when_a_host_is_lost(
+    tmp_path: Path, alone: np.ndarray, ray_address: str
+):
     spec = spec_of(tmp_path / "root")
     (tmp_path / "spec.json").write_text(spec.model_copy(update={"strategy": "auto"}).model_dump_json())
     command = [str(Path(sys.executable).with_name("podline")), "train", "--spec", str(tmp_path / "spec.json")]
@@ -170,7 +176,16 @@ def test_two_nodes_of_ray_train_as_one_process_would(tmp_path: Path, alone: np.n
     few = subprocess.run([*command, "--hosts", "3..4"], capture_output=True, text=True, check=False, timeout=_SECONDS)
     assert few.returncode == WorkerLostError.exit_code
     assert "got 2 nodes, expected hosts=3..4" in few.stderr
-    ended = subprocess.run([*command, "--hosts", "2"], capture_output=True, text=True, check=False, timeout=_SECONDS)
+    with subprocess.Popen([*command, "--hosts", "2"], stderr=subprocess.PIPE, text=True) as first:
+        assert first.stderr
+        checkpoint_of(spec, first.stderr.read)
+        os.kill(training_process(b'"index": 1'), signal.SIGKILL)
+        lost = time.monotonic()
+        told = first.stderr.read()
+    assert time.monotonic() - lost < 60
+    assert first.returncode == WorkerLostError.exit_code
+    assert "killed by SIGKILL" in told
+    ended = subprocess.run([*command, "--hosts", "1..4"], capture_output=True, text=True, check=False, timeout=_SECONDS)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     np.testing.assert_allclose(losses(spec), alone, rtol=TOLERANCE)
-    assert len(ledger.names(open_store(spec.root), recipe="t", state="finished")) == 1
+    assert len(ledger.names(open_store(spec.root), recipe="t", state="failed")) == 2
