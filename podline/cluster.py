@@ -1,4 +1,4 @@
-"""The processes that train together, from ``TF_CONFIG``.
+"""The processes that train together, and what ``TF_CONFIG`` says of them; :mod:`podline.launchers` has other sources.
 
 ``TF_CONFIG`` is TensorFlow's own variable, JSON: the ``host:port`` of every process, by job, and which one this is; see
 :data:`EXAMPLE`. The first worker is the chief, unless there is a job ``chief`` of one process. Nothing here needs
@@ -33,12 +33,10 @@ class Cluster(Frozen):
     Attributes:
         addresses: ``host:port`` of each.
         place: which of them this one is, from 0; the first is the chief, which alone writes to the run's folder.
-        jobs: how many processes each of TensorFlow's jobs has.
     """
 
     addresses: tuple[str, ...]
     place: int
-    jobs: dict[str, int]
 
     @property
     def chief(self) -> bool:
@@ -46,14 +44,12 @@ class Cluster(Frozen):
         return self.place == 0
 
 
-def parse(text: str | None) -> Cluster:
+def parse(text: str) -> Cluster:
     """Return what ``TF_CONFIG`` says.
 
     Raises:
-        SettingsError: it is not there, no JSON, or names no such process.
+        SettingsError: it is no JSON, or names no such process.
     """
-    if not text:
-        raise SettingsError(f"strategy=workers needs the variable {VARIABLE}, like {VARIABLE}='{EXAMPLE}'")
     try:
         document = json.loads(text)
         cluster, task = document["cluster"], document["task"]
@@ -74,7 +70,6 @@ def parse(text: str | None) -> Cluster:
     return Cluster(
         addresses=tuple(address for job in _JOBS for address in jobs.get(job, [])),
         place=before + index,
-        jobs={job: len(addresses) for job, addresses in jobs.items()},
     )
 
 

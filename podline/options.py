@@ -302,7 +302,7 @@ class MachineGroup(Options):
         "",
         "Strategy",
         "Where the model runs: auto (the GPUs, else the CPU), cpu, cpu:N (N replicas on the CPU), gpu, workers "
-        "(processes that find each other by TF_CONFIG), tpu or tpu:NAME; see docs/how-to/strategies.md.",
+        "(several hosts), tpu or tpu:NAME; see docs/how-to/strategies.md.",
         unset="the setting strategy, else auto",
         metavar="NAME",
         pattern=f"^({strategies.PATTERN})?$",

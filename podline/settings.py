@@ -12,6 +12,7 @@ import contextlib
 import difflib
 import functools
 import os
+import socket
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -20,11 +21,11 @@ from typing import Annotated, Any, get_args
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError
 from pydantic.fields import FieldInfo
 
-from podline import cluster as clusters
 from podline.cluster import Cluster
 from podline.engines import LOCAL, EngineName
 from podline.errors import SettingsError
 from podline.frozen import Frozen, problem_in
+from podline.launchers import HOSTS, Wanted, discover
 from podline.strategies import StrategyName
 from podline.tpu_settings import TpuSettings
 
@@ -133,6 +134,14 @@ class Settings(Frozen):
     strategy: StrategyName = Field(default="auto", description="the devices of models; see docs/how-to/strategies.md")
     require_accelerator: bool = Field(
         default=False, description="strategy `auto` is an error where it would run on the CPU"
+    )
+    hosts: str = Field(
+        default="",
+        pattern=f"^({HOSTS})?$",
+        description="how many hosts train together, `4` or `2..4`; empty: as many as the launcher starts",
+    )
+    cluster_port: int = Field(
+        default=2222, ge=1, le=65000, description="host i of several listens on this port + i, from 0"
     )
     silence: float = Field(default=900.0, gt=0, description="a stage without progress for so long counts as hung")
     hang_factor: float = Field(
@@ -249,9 +258,10 @@ def cluster() -> Cluster:
     """Return the processes that train together, as this process's environment says.
 
     Raises:
-        SettingsError: it does not say, or cannot be understood.
+        SettingsError: see :func:`podline.launchers.discover`.
     """
-    return clusters.parse(os.environ.get(clusters.VARIABLE))
+    machine = load()
+    return discover(os.environ, Wanted(machine.cluster_port, machine.hosts), socket.getfqdn)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

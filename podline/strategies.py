@@ -7,7 +7,7 @@ name            where
 ``cpu``         the CPU, as one device
 ``cpu:N``       the CPU as N logical devices with a replica of the model on each: what 8 cores of a TPU do, to try out
 ``gpu``         the GPU of this machine, or all of them with a replica on each
-``workers``     several processes, which find each other by ``TF_CONFIG``; each has what ``auto`` gives it
+``workers``     several processes, started by a launcher; each has what ``auto`` gives it
 ``tpu``         the TPU of this machine
 ``tpu:NAME``    a TPU by its name or address
 =============== ====================================================================================================

@@ -14,6 +14,8 @@ from pydantic.fields import FieldInfo
 from podline import engines
 from podline import settings as settings_module
 from podline.errors import SettingsError, StoreError
+from podline.frozen import name_check
+from podline.launchers import HOSTS
 from podline.options import (
     AS_WRITTEN,
     Choices,
@@ -162,6 +164,20 @@ layout_option = command_line(DataGroup, "layout")
 assignments_option = command_line(TrainingGroup, "assignments")
 recipe_options = command_line(Choices)
 strategy_option = command_line(MachineGroup, "strategy")
+launch_options = (
+    click.option(
+        "--launch",
+        metavar="ray:ADDRESS",
+        callback=_checked(name_check("--launch", r"ray:\S+", "ray:ADDRESS, as ray:auto or ray:10.0.0.1:6379")),
+        help="Train on the nodes of a Ray cluster.",
+    ),
+    click.option(
+        "--hosts",
+        metavar="N..M",
+        callback=_checked(name_check("--hosts", HOSTS, "a number, or two as 2..4")),
+        help="How many hosts train together.  [default: the setting hosts, else all that there are]",
+    ),
+)
 
 
 def load_settings(options: dict[str, Any]) -> Settings:
@@ -172,7 +188,7 @@ def load_settings(options: dict[str, Any]) -> Settings:
     file = options.pop("settings_file", None)
     if file is not None:
         settings_module.use_file(file)
-    given = {name: options.pop(name, None) for name in ("root", "engine", "workers", "strategy")}
+    given = {name: options.pop(name, None) for name in ("root", "engine", "workers", "strategy", "hosts")}
     return settings_module.load().model_copy(update={name: value for name, value in given.items() if value is not None})
 
 

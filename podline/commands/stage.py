@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import shlex
 import time
@@ -10,6 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import click
 
+from podline import entry_points
 from podline.commands import display, pages
 from podline.commands.options import (
     answer,
@@ -19,6 +21,7 @@ from podline.commands.options import (
     fingerprint_option,
     in_order,
     json_option,
+    launch_options,
     load_settings,
     recipe_of,
     recipe_options,
@@ -66,9 +69,12 @@ from podline.store.opening import open_store
 from podline.supervision.running import perform
 
 S = TypeVar("S", bound=Spec)
+Performer = Callable[[Any, Listener, Settings], Any]
 
 # A run is called by its recipe's name and twelve digits of a hash.
 _RUN = re.compile(r"[a-z0-9][a-z0-9_.-]*-[0-9a-f]{12}")
+# Ray is not everybody's.
+_LAUNCHED = "podline.commands.ray_hosts:launched"
 _spec_option = click.option(
     "--spec", "spec_file", type=click.File(), help="All of it from a JSON file (- is standard input); see --show-spec."
 )
@@ -133,13 +139,14 @@ def _stage_command(
 
     def decorate(make_spec: Callable[..., S]) -> click.Command:
         def run(recipe: str | None, spec_file: Any, show_spec: bool, as_json: bool, **given: Any) -> None:
-            settings, dry_run = load_settings(given), given.pop("dry_run", False)
+            settings, dry_run, launch = load_settings(given), given.pop("dry_run", False), given.pop("launch", None)
             with display.shown() as listener:
                 request = Request(recipe, open_store(settings.root), settings, listener)
                 spec = make_spec(request, **given) if spec_file is None else _read_spec(stage, spec_file)
                 if dry_run:
                     spec = PreflightSpec.model_validate(spec.model_dump())
-                result = None if show_spec else performed(spec, listener, settings)
+                by = functools.partial(entry_points.load(_LAUNCHED), launch.partition(":")[2]) if launch else perform
+                result = None if show_spec else performed(spec, listener, settings, by)
             _say_result(spec, result, as_json=as_json)
 
         shared = (_spec_option, _show_spec_option, json_option, store_options)
@@ -157,16 +164,17 @@ def _say_result(spec: Spec, result: Result | None, *, as_json: bool) -> None:
         answer(result, lambda: result.lines(open_store(spec.root).where), as_json=as_json)
 
 
-def performed(spec: Any, listener: Listener, settings: Settings) -> Any:
+def performed(spec: Any, listener: Listener, settings: Settings, by: Performer = perform) -> Any:
     """Do a stage and return its result.
 
     A run's training and its evaluation leave one entry in the ledger between them. It is written when the evaluation
     has ended, or when either was ended before its time.
     """
     stage, store = stage_of(spec), open_store(spec.root)
-    training = _training_of(spec, store)
+    beside = by is perform and spec.by_workers and cluster().place
+    training = None if beside else _training_of(spec, store)
     if training is None:
-        result = perform(spec, listener, settings)
+        result = by(spec, listener, settings)
         result.require_sane()
         return result
     with recorded(store, training.recipe.name, "commands", Reporter("ledger", listener)) as notes:
@@ -176,7 +184,7 @@ def performed(spec: Any, listener: Listener, settings: Settings) -> Any:
             trained = run_of(store, spec.run).stages[TRAIN.name].result
             notes.answered(training, TrainResult.model_validate({**trained, "reused": True}), 0.0)
         started = time.monotonic()
-        result = perform(spec, listener, settings)
+        result = by(spec, listener, settings)
         notes.answered(spec, result, time.monotonic() - started)
         result.require_sane()
         # After the training comes the evaluation; and an evaluation that is found has its entry, unless the command
@@ -193,8 +201,6 @@ def _is_recorded(store: Store, training: TrainSpec) -> bool:
 
 def _training_of(spec: Any, store: Store) -> TrainSpec | None:
     """Return the training whose ledger entry this command writes, or None."""
-    if spec.by_workers and cluster().place:
-        return None
     stage = stage_of(spec)
     if stage is TRAIN:
         return spec
@@ -269,6 +275,7 @@ def validate(request: Request, fingerprint: str | None, deep: bool) -> ValidateS
     strategy_option,
     fingerprint_option,
     click.option("--dry-run", is_flag=True, help="Only rehearse the training, and estimate its time and memory."),
+    *launch_options,
 )
 def train(request: Request, fingerprint: str | None, **changes: Any) -> TrainSpec:
     """Train a recipe on its converted data set; a run that was broken off goes on from its last checkpoint.

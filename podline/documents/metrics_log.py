@@ -228,6 +228,7 @@ EventKind = Literal[
     "restored",  # … or went on from a checkpoint
     "checkpoint_damaged",  # a checkpoint was passed over
     "preempted",  # the machine asked the run to end
+    "host_lost",  # another process of the training is gone
     "diverged",  # the loss was no finite number
     "rate_lowered",  # validation stalled
     "accepted",  # annealing keeps the state that was evaluated

@@ -141,15 +141,23 @@ def _gpus(name: str) -> list[str]:
 
 
 def _workers(cluster: Cluster) -> tf.distribute.Strategy:
-    """Return the strategy of several processes, once all of them have started.
+    """Return the strategy of several processes, once all of them have started; that of ``auto`` for a single one.
 
     Raises:
         WorkerLostError: they are not, after a while.
     """
+    if len(cluster.addresses) == 1:
+        return _strategy("auto")
     for gpu in tf.config.list_physical_devices("GPU"):
         tf.config.experimental.set_memory_growth(gpu, True)
     options = tf.distribute.experimental.CommunicationOptions(timeout_seconds=_SUM_SECONDS)
-    return gathered(lambda: tf.distribute.MultiWorkerMirroredStrategy(communication_options=options), cluster)
+    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
+        tf.train.ClusterSpec({"worker": list(cluster.addresses)}),
+        task_type="worker",
+        task_id=cluster.place,
+        rpc_layer="grpc",
+    )
+    return gathered(lambda: tf.distribute.MultiWorkerMirroredStrategy(resolver, options), cluster)
 
 
 def _tpu(name: str) -> tf.distribute.Strategy:

@@ -9,7 +9,9 @@ import time
 from collections.abc import Callable, Iterator
 
 import numpy as np
+import tensorflow as tf
 
+from podline.cluster import lost as lost_host
 from podline.data.reader import open_split
 from podline.documents.initial_weights import INITIAL_WEIGHTS
 from podline.documents.ledger_entry import Load
@@ -66,7 +68,7 @@ def train(spec: TrainSpec, reporter: Reporter) -> TrainResult:
         DivergenceError: a loss is no finite number.
         PreemptedError: SIGTERM came; what was done is saved.
         PrunedError: it is a trial of a search, and hopeless; what was done is saved.
-        WorkerLostError: of several processes that train together not all came.
+        WorkerLostError: of several processes that train together not all came, or one was lost.
     """
     started = time.monotonic()
     shared = open_store(spec.root)
@@ -91,7 +93,7 @@ def train(spec: TrainSpec, reporter: Reporter) -> TrainResult:
             step, before = _go_on(run)
             agreement.require_same("the steps to go on from", str(step))
             clock = RunClock(before, started)
-            with _noted(events, run.state):
+            with _noted(spec, events, run.state):
                 meter = LoadMeter()
                 traces = train_from(run, step, clock)
         return _finish(run, clock, traces, meter.load())
@@ -201,9 +203,11 @@ def _go_on(run: Run) -> tuple[int, TimeSpent]:
         run.events.write("checkpoint_damaged", step, message)
 
     checkpoint = restore_newest(run.checkpoints, run.log, run.restore, passed_over)
-    total = run.plan.total_steps
+    total, where = run.plan.total_steps, devices.describe(run.strategy)
+    if (hosts := run.agreement.processes) > 1:
+        where = f"{where} of {hosts} hosts"
     if checkpoint is None:
-        parameters, where = run.state.model.count_params(), devices.describe(run.strategy)
+        parameters = run.state.model.count_params()
         taken = run.begin()
         begins = run.base.in_words if run.base else "from the beginning"
         message = f"{run.spec.run}: {plural(total, 'step')} {begins}, {parameters:,} parameters, {where}"
@@ -214,7 +218,8 @@ def _go_on(run: Run) -> tuple[int, TimeSpent]:
             run.reporter.log(f"weights begin with those of {taken}")
     else:
         message = (
-            f"{run.spec.run}: going on from the checkpoint of step {checkpoint.step} of {total}, the newest whole one"
+            f"{run.spec.run}: going on from the checkpoint of step {checkpoint.step} of {total}, the newest whole one, "
+            f"{where}"
         )
         run.events.write("restored", checkpoint.step, message)
     run.reporter.log(message)
@@ -222,7 +227,7 @@ def _go_on(run: Run) -> tuple[int, TimeSpent]:
 
 
 @contextlib.contextmanager
-def _noted(events: EventLog, state: TrainingState) -> Iterator[None]:
+def _noted(spec: TrainSpec, events: EventLog, state: TrainingState) -> Iterator[None]:
     """Record why a run ended early."""
     try:
         yield
@@ -234,6 +239,11 @@ def _noted(events: EventLog, state: TrainingState) -> Iterator[None]:
         raise
     except PrunedError as error:
         events.write("pruned", state.step, str(error))
+        raise
+    except tf.errors.OpError as error:
+        if spec.by_workers and (gone := lost_host(type(error).__name__, str(error))):
+            events.write("host_lost", state.step, str(gone))
+            raise gone from error
         raise
 
 

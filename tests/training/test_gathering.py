@@ -13,7 +13,7 @@ from podline.training.workers import gathered
 
 def cluster(*ports: int) -> Cluster:
     addresses = tuple(f"localhost:{port}" for port in ports)
-    return Cluster(addresses=addresses, place=0, jobs={"worker": len(addresses)})
+    return Cluster(addresses=addresses, place=0)
 
 
 def test_what_is_made_is_returned_and_what_fails_is_raised():

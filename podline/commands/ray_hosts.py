@@ -1,0 +1,153 @@
+"""Trains on several nodes of a Ray cluster: ``podline train … --launch ray:ADDRESS``.
+
+Each node runs one process, which gets as many CPUs and GPUs as the smallest of the nodes has. All nodes find the store
+by the same name, and have the same release of Podline.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any, NamedTuple
+
+from podline import cluster as clusters
+from podline.entry_points import load
+from podline.errors import PodlineError, SettingsError, WorkerLostError, from_json, one_line
+from podline.frozen import JsonObject
+from podline.launchers import Wanted
+from podline.plurals import plural
+from podline.progress import Event, Listener
+from podline.settings import Settings, export
+from podline.stages.table import stage_of
+from podline.strategies import WORKERS
+from podline.supervision.supervisor import run_stage
+
+PATTERN = r"ray:\S+"
+_READY_SECONDS = 60.0
+
+
+def launched(address: str, spec: Any, listener: Listener, machine: Settings) -> Any:
+    """Return a training's result; all nodes train together.
+
+    Args:
+        address: the cluster's, as ``ray.init`` takes it.
+        spec: of the training.
+        listener: gets what the launcher reports; what the first process logs is printed by Ray.
+        machine: the setting ``hosts`` says how many nodes.
+
+    Raises:
+        SettingsError: Ray is not installed.
+        WorkerLostError: there are too few nodes, or one was lost.
+        PodlineError: what a process raised; the cause, where several did.
+    """
+    ray = _ray()
+    spec, stage = spec.model_copy(update={"strategy": WORKERS}), stage_of(spec)
+    wanted = Wanted(machine.cluster_port, machine.hosts)
+    ray.init(address=address, ignore_reinit_error=True, logging_level="WARNING")
+    try:
+        nodes = _held(ray, address, wanted)
+        listener(
+            {"event": "log", "stage": stage.name, "level": "info", "message": f"Ray: {plural(len(nodes), 'host')}"}
+        )
+        addresses = wanted.addresses([node.address for node in nodes])
+        # A lost node is a lost training: Ray tries nothing again by itself.
+        work = ray.remote(max_retries=0)(_work)
+        kind = f"{type(spec).__module__}:{type(spec).__qualname__}"
+        tasks = {
+            work.options(scheduling_strategy=node.place, **node.resources).remote(
+                spec.model_dump_json(), kind, machine, _config(addresses, index), index == 0
+            ): f"worker {index} ({addresses[index]})"
+            for index, node in enumerate(nodes)
+        }
+        return stage.result.model_validate(_first_result(ray, tasks))
+    finally:
+        ray.shutdown()
+
+
+class _Node(NamedTuple):
+    """A node of Ray that is held for one process."""
+
+    address: str
+    place: Any
+    resources: dict[str, float]
+
+
+def _held(ray: Any, address: str, wanted: Wanted) -> list[_Node]:
+    """Hold as many nodes as are wanted and there, all at once.
+
+    Raises:
+        WorkerLostError: there are too few, or others have them.
+    """
+    alive = {node["NodeID"]: node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")}
+    least, most = wanted.bounds
+    if len(alive) < least:
+        raise WorkerLostError(
+            f"--launch ray:{address}: got {plural(len(alive), 'node')}, expected hosts={wanted.hosts}"
+        )
+    cpus, gpus = (min(node["Resources"].get(name, 0) for node in alive.values()) for name in ("CPU", "GPU"))
+    count = min(len(alive), most)
+    group = ray.util.placement_group([{"CPU": cpus} | ({"GPU": gpus} if gpus else {})] * count, "STRICT_SPREAD")
+    if not group.wait(_READY_SECONDS):
+        raise WorkerLostError(
+            f"--launch ray:{address}: {plural(count, 'node')} with {cpus:g} CPUs and {gpus:g} GPUs not free within "
+            f"{_READY_SECONDS:g} s; end what uses them, or ask for fewer by --hosts"
+        )
+    place = ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy
+    where = ray.util.placement_group_table(group)["bundles_to_node_id"]
+    return [
+        _Node(alive[where[index]]["NodeManagerAddress"], place(group, index), {"num_cpus": cpus, "num_gpus": gpus})
+        for index in range(count)
+    ]
+
+
+def _first_result(ray: Any, tasks: dict[Any, str]) -> Any:
+    """Return the first process's result.
+
+    Raises:
+        PodlineError: why they ended; one that is not about another process comes before the others.
+    """
+    results, lost, causes = [], [], []
+    for task, name in tasks.items():
+        try:
+            ended = ray.get(task)
+        except ray.exceptions.RayError as error:
+            causes.append(WorkerLostError(f"{name} is gone; start again, with the nodes left ({one_line(error)})"))
+            continue
+        if "result" in ended:
+            results.append(ended["result"])
+        else:
+            error = from_json(ended["error"])
+            (lost if isinstance(error, WorkerLostError) else causes).append(error)
+    if errors := causes + lost:
+        raise errors[0]
+    return results[0]
+
+
+def _work(spec_json: str, spec_type: str, machine: Settings, config: str, prints: bool) -> JsonObject:
+    """Do a process's part on its node; return its result or its error."""
+    export({clusters.VARIABLE: config})
+
+    def said(event: Event) -> None:
+        if prints and event["event"] == "log":
+            sys.stdout.write(f"{event['message']}\n")
+
+    try:
+        result = run_stage(load(spec_type).model_validate_json(spec_json), said, machine)
+    except PodlineError as error:
+        return {"error": error.to_json()}
+    return {"result": result.model_dump(mode="json")}
+
+
+def _config(addresses: tuple[str, ...], index: int) -> str:
+    return json.dumps({"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}})
+
+
+def _ray() -> Any:
+    try:
+        import ray  # noqa: PLC0415 (an extra)
+        import ray.util.scheduling_strategies  # noqa: PLC0415
+    except ImportError as error:
+        raise SettingsError(
+            f"--launch ray: got {error}, expected Ray; install podline[ray] here and on each node"
+        ) from None
+    return ray

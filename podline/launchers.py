@@ -1,0 +1,166 @@
+"""The processes that train together, from the environment that a launcher gives each of them. Needs no TensorFlow.
+
+============= ========================================== ========================== ====================================
+launcher      where                                      which process this is      host names
+============= ========================================== ========================== ====================================
+``TF_CONFIG`` set by a person, or by ``--launch ray:…``  ``task``                   ``cluster``
+Slurm         a step of ``srun``, one task a node        ``SLURM_PROCID``           ``SLURM_STEP_NODELIST``
+Kubernetes    an Indexed Job, alone or in a JobSet       ``JOB_COMPLETION_INDEX``   the pod's own, with other indices
+============= ========================================== ========================== ====================================
+
+All that are there must agree on how many processes there are and which one this is. Addresses come from the first.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from podline import cluster as clusters
+from podline.cluster import Cluster
+from podline.errors import SettingsError
+
+HOSTS = r"[1-9][0-9]{0,3}(\.\.[1-9][0-9]{0,3})?"
+_SLURM_NODES = re.compile(r"([^,\[]+)(?:\[([^\]]+)\]([^,\[]*))?(?:,|$)")
+
+
+class Wanted(NamedTuple):
+    """What the settings say of the processes.
+
+    Attributes:
+        port: where the first one listens; each of the others listens on the next.
+        hosts: how many there are, ``4`` or ``2..4``; empty is any number.
+    """
+
+    port: int
+    hosts: str
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """The least and the greatest number of hosts."""
+        least, _, most = self.hosts.partition("..")
+        return int(least or 1), int(most or least or 2**31)
+
+    def addresses(self, names: list[str]) -> tuple[str, ...]:
+        """Return ``host:port`` of each; ports differ, so that processes may share a machine."""
+        return tuple(f"{name}:{self.port + place}" for place, name in enumerate(names))
+
+
+def discover(environment: Mapping[str, str], wanted: Wanted, full_name: Callable[[], str]) -> Cluster:
+    """Return the processes that train together.
+
+    Args:
+        environment: of this process.
+        wanted: what the settings say.
+        full_name: returns the name of this host with its domain.
+
+    Raises:
+        SettingsError: no launcher describes them, launchers contradict each other, or the settings allow no such
+            number.
+    """
+    found = {name: cluster for name, read in _LAUNCHERS.items() if (cluster := read(environment, wanted, full_name))}
+    if not found:
+        raise SettingsError(
+            f"strategy=workers: got no launcher's variables, expected those of Slurm (start by srun), of an "
+            f"Indexed Job of Kubernetes, or {clusters.VARIABLE}, like {clusters.VARIABLE}='{clusters.EXAMPLE}'"
+        )
+    first, *others = found
+    for other in others:
+        if (one := _part(found[first])) != (two := _part(found[other])):
+            raise SettingsError(
+                f"strategy=workers: got {one} from {first} and {two} from {other}, expected the same; "
+                f"unset {first}, or start every process by one launcher"
+            )
+    count, (least, most) = len(found[first].addresses), wanted.bounds
+    if not least <= count <= most:
+        raise SettingsError(
+            f"strategy=workers: got {count} processes from {first}, expected hosts={wanted.hosts}; "
+            "start as many, or change the setting hosts"
+        )
+    return found[first]
+
+
+def slurm_nodes(text: str) -> list[str]:
+    """Return the names in a list of nodes as Slurm writes it: ``n[01-03,7],gpu``.
+
+    Raises:
+        SettingsError: it is no such list.
+    """
+    names: list[str] = []
+    end = 0
+    for match in _SLURM_NODES.finditer(text):
+        before, numbers, after = match.groups(default="")
+        if match.start() != end or (numbers and not re.fullmatch(r"\d+(-\d+)?(,\d+(-\d+)?)*", numbers)):
+            break
+        names += [f"{before}{number}{after}" for number in _numbers(numbers)]
+        end = match.end()
+    if not names or end != len(text):
+        raise SettingsError(f"SLURM_STEP_NODELIST: got {text!r}, expected a list like n[01-03],gpu; set TF_CONFIG")
+    return names
+
+
+def _numbers(ranges: str) -> list[str]:
+    """Return the numbers of ``01-03,7``, with their leading zeros; one empty string for no ranges."""
+    found: list[str] = []
+    for part in ranges.split(","):
+        first, _, last = part.partition("-")
+        found += [f"{number:0{len(first)}}" for number in range(int(first), int(last) + 1)] if last else [first]
+    return found
+
+
+def _by_hand(environment: Mapping[str, str], _wanted: Wanted, _full_name: Callable[[], str]) -> Cluster | None:
+    text = environment.get(clusters.VARIABLE)
+    return clusters.parse(text) if text else None
+
+
+def _slurm(environment: Mapping[str, str], wanted: Wanted, _full_name: Callable[[], str]) -> Cluster | None:
+    if "SLURM_STEP_NODELIST" not in environment:
+        return None
+    names = slurm_nodes(environment["SLURM_STEP_NODELIST"])
+    variables = ("SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_NODEID")
+    tasks, place, node = (_number(environment, name) for name in variables)
+    if tasks != len(names) or place != node:
+        raise SettingsError(
+            f"Slurm: got {tasks} tasks on {len(names)} nodes and task {place} on node {node}, expected task i on "
+            "node i; use srun --ntasks-per-node=1"
+        )
+    return Cluster(addresses=wanted.addresses(names), place=place)
+
+
+def _kubernetes(environment: Mapping[str, str], wanted: Wanted, full_name: Callable[[], str]) -> Cluster | None:
+    if "JOB_COMPLETION_INDEX" not in environment:
+        return None
+    place, (least, most) = _number(environment, "JOB_COMPLETION_INDEX"), wanted.bounds
+    if least != most or place >= most:
+        raise SettingsError(
+            f"Kubernetes: got JOB_COMPLETION_INDEX={place} and hosts={wanted.hosts or 'nothing'}, expected the number "
+            "of completions; set PODLINE_HOSTS to it in the pod"
+        )
+    host, _, domain = (name := full_name()).partition(".")
+    if not domain or not host.endswith(f"-{place}"):
+        raise SettingsError(
+            f"Kubernetes: got host name {name!r}, expected JOB-{place}.SERVICE…; give the Job's pods a subdomain with "
+            "a headless service, as deployments/kubernetes does"
+        )
+    job = host.removesuffix(f"-{place}")
+    return Cluster(addresses=wanted.addresses([f"{job}-{index}.{domain}" for index in range(most)]), place=place)
+
+
+# In this order: what a person or podline itself says comes first.
+_LAUNCHERS: dict[str, Callable[[Mapping[str, str], Wanted, Callable[[], str]], Cluster | None]] = {
+    clusters.VARIABLE: _by_hand,
+    "Slurm": _slurm,
+    "Kubernetes": _kubernetes,
+}
+
+
+def _number(environment: Mapping[str, str], name: str) -> int:
+    text = environment.get(name, "")
+    if not text.isdecimal():
+        raise SettingsError(f"{name}: got {text!r}, expected a number, as the launcher sets it; set TF_CONFIG instead")
+    return int(text)
+
+
+def _part(cluster: Cluster) -> str:
+    return f"process {cluster.place} of {len(cluster.addresses)}"
