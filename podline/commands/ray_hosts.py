@@ -6,6 +6,7 @@ by the same name, and have the same release of Podline.
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
 from typing import Any, NamedTuple
@@ -144,8 +145,8 @@ def _config(addresses: tuple[str, ...], index: int) -> str:
 
 def _ray() -> Any:
     try:
-        import ray  # noqa: PLC0415 (an extra)
-        import ray.util.scheduling_strategies  # noqa: PLC0415
+        ray: Any = importlib.import_module("ray")  # an extra
+        importlib.import_module("ray.util.scheduling_strategies")
     except ImportError as error:
         raise SettingsError(
             f"--launch ray: got {error}, expected Ray; install podline[ray] here and on each node"
