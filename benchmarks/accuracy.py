@@ -2,9 +2,10 @@
 
     python -m benchmarks.accuracy photos --side 64 --seeds 3 --work /tmp/accuracy
 
-Both sides train the same network on the same pixels; the script has AdamW with a falling cosine, and mirrors and shifts
-images. What counts is the *macro accuracy*, the mean over classes, on the source's test split. Prints a row for
-RESULTS.md for each way; the last column is the difference from Keras, by the same test images.
+Both sides train the same network on the same pixels; the script mirrors and shifts images, and has AdamW with a falling
+cosine, or Adam with a constant rate. What counts is the *macro accuracy*, the mean over classes, on the source's test
+split. Prints a row for RESULTS.md for each way; the last column is the difference from the best script, by the same
+test images.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import json
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -23,7 +24,9 @@ import tensorflow as tf
 
 from podline import notebook
 from podline.datasets.examples import Examples
+from podline.documents.metric import Metric
 from podline.frozen import Json
+from podline.intervals import mean_interval
 from podline.kinds.classification.guesses import Guesses
 from podline.progress import silent
 from podline.recipes import registry
@@ -38,36 +41,44 @@ WAYS: dict[str, dict[str, Json]] = {
     '`class_weights="balanced"`': {"task.class_weights": "balanced"},
     '`sampling="balanced"`': {"task.sampling": "balanced"},
 }
-_NORMAL = 1.96
 
 
-def train_keras(
-    recipe: Recipe, train: Examples, images: int, rate: float, batch_size: int
-) -> tuple[keras.Model, float]:
+class Script(NamedTuple):
+    """A script of plain Keras: ``adam`` has a constant rate, ``adamw`` a falling cosine."""
+
+    optimizer: str
+    rate: float
+    batch_size: int
+
+
+def train_keras(recipe: Recipe, train: Examples, images: int, script: Script) -> tuple[keras.Model, float]:
     """Train with ``keras.Model.fit`` as a script would; return the model, and how many seconds it took.
 
     Args:
         recipe: whose network and seed are used.
         train: the examples of the training split.
         images: to train on, counted as often as they are seen.
-        rate: the peak of the learning rate.
-        batch_size: images in a step.
+        script: its optimizer, rate and batch.
     """
     network, pixels, steps = (
         initial_model(recipe, train.manifest, prepared(recipe, "cpu")),
         train[:],
-        images // batch_size,
+        images // script.batch_size,
     )
     started = time.perf_counter()
     pairs = tf.data.Dataset.from_tensor_slices((pixels["image"], pixels["label"]))
-    batches = pairs.shuffle(len(train), seed=recipe.seed).repeat().batch(batch_size).prefetch(tf.data.AUTOTUNE)
+    batches = pairs.shuffle(len(train), seed=recipe.seed).repeat().batch(script.batch_size).prefetch(tf.data.AUTOTUNE)
     augmented = keras.Sequential(
         [keras.layers.RandomFlip("horizontal"), keras.layers.RandomTranslation(0.1, 0.1, fill_mode="reflect")]
     )
     model = keras.Sequential([keras.Input(train.manifest.image_shape, dtype="uint8"), augmented, network])
     # Keras's annotations allow a number alone, and a name alone.
-    rates: Any = keras.optimizers.schedules.CosineDecay(rate, steps)
-    optimizer: Any = keras.optimizers.AdamW(rates, weight_decay=0.01)
+    rates: Any = keras.optimizers.schedules.CosineDecay(script.rate, steps)
+    optimizer: Any = (
+        keras.optimizers.AdamW(rates, weight_decay=0.01)
+        if script.optimizer == "adamw"
+        else keras.optimizers.Adam(script.rate)
+    )
     model.compile(
         optimizer=optimizer,
         loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
@@ -88,11 +99,13 @@ def train_podline(recipe: Recipe, root: str, fingerprint: str) -> tuple[npt.NDAr
     return Guesses.read(store, trained.folder).right, trained.seconds, trained.examples
 
 
-def macro(right: npt.NDArray[Any], labels: npt.NDArray[np.int64]) -> tuple[float, float]:
-    """Return the mean over classes of a figure of each example, and its 95 % interval's half."""
-    groups = [right[labels == label] for label in np.unique(labels)]
-    variance = sum(group.var(ddof=1) / len(group) for group in groups) / len(groups) ** 2
-    return float(np.mean([group.mean() for group in groups])), _NORMAL * float(np.sqrt(variance))
+def macro(figures: npt.NDArray[Any], labels: npt.NDArray[np.int64]) -> Metric:
+    """Return the mean over classes of a figure of each example, with its 95 % interval."""
+    _, places, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    means = np.bincount(places, weights=figures) / counts
+    # The mean over classes plus an example's influence times the number of examples: the mean of these is the figure.
+    influences = (figures - means[places]) / counts[places] / len(counts)
+    return mean_interval((means.mean() + len(labels) * influences).tolist())
 
 
 Found = dict[str, list[tuple[npt.NDArray[np.bool_], float]]]
@@ -100,7 +113,7 @@ Found = dict[str, list[tuple[npt.NDArray[np.bool_], float]]]
 
 
 def measured(
-    source: str, root: str, seeds: int, changes: dict[str, Json], plain: list[tuple[float, int]]
+    source: str, root: str, seeds: int, changes: dict[str, Json], scripts: list[Script]
 ) -> tuple[Found, npt.NDArray[np.int64]]:
     """Return what each way found, and the labels of the test examples.
 
@@ -109,7 +122,7 @@ def measured(
         root: the store.
         seeds: trainings of each way.
         changes: of the recipe.
-        plain: learning rate and batch of each script of plain Keras.
+        scripts: of plain Keras.
     """
     data = notebook.convert(registry.override(registry.get("images"), changes), root, source)
     train, test = (Examples(root, data.folder, split) for split in ("train", "test"))
@@ -120,9 +133,9 @@ def measured(
             right, seconds, seen = train_podline(registry.override(recipe, values), root, data.fingerprint)
             found.setdefault(way, []).append((right, seconds))
             _tell(way, seed, right, asked["label"], seconds)
-        for rate, batch_size in plain:
-            way = f"Keras, AdamW {rate:g}, batches of {batch_size}"
-            model, seconds = train_keras(recipe, train, seen, rate, batch_size)
+        for script in scripts:
+            way = f"Keras, {script.optimizer} {script.rate:g}, batches of {script.batch_size}"
+            model, seconds = train_keras(recipe, train, seen, script)
             right = np.argmax(model(asked["image"], training=False), axis=1) == asked["label"]
             found.setdefault(way, []).append((right, seconds))
             _tell(way, seed, right, asked["label"], seconds)
@@ -130,29 +143,31 @@ def measured(
 
 
 def _tell(way: str, seed: int, right: npt.NDArray[np.bool_], labels: npt.NDArray[np.int64], seconds: float) -> None:
-    sys.stderr.write(f"{way}, seed {seed}: {100 * macro(right, labels)[0]:.1f} % in {seconds:.0f} s\n")
+    sys.stderr.write(f"{way}, seed {seed}: {100 * macro(right, labels).value:.1f} % in {seconds:.0f} s\n")
 
 
 def rows(found: Found, labels: npt.NDArray[np.int64]) -> list[str]:
     """Return the table's rows; the difference is from the best way of plain Keras."""
     means = {way: np.mean([right for right, _ in trainings], axis=0) for way, trainings in found.items()}
-    best = max((way for way in found if way not in WAYS), key=lambda way: macro(means[way], labels)[0])
+    best = max((way for way in found if way not in WAYS), key=lambda way: macro(means[way], labels).value)
     lines = []
     for way, trainings in found.items():
-        share, half = macro(means[way], labels)
-        seeds = [100 * macro(right, labels)[0] for right, _ in trainings]
-        by, room = macro(means[way] - means[best], labels)
-        change = "" if way == best else f"{100 * by:+.1f} [{100 * (by - room):+.1f}, {100 * (by + room):+.1f}]"
+        share, by = macro(means[way], labels), macro(means[way] - means[best], labels)
+        seeds = [100 * macro(right, labels).value for right, _ in trainings]
+        seconds = np.mean([seconds for _, seconds in trainings])
+        change = "" if way == best else f"{100 * by.value:+.1f} [{100 * by.low:+.1f}, {100 * by.high:+.1f}]"
         lines.append(
-            f"| {way} | {100 * share:.1f} % ± {100 * half:.1f} | {min(seeds):.1f} to {max(seeds):.1f} | {change} | "
-            f"{np.mean([seconds for _, seconds in trainings]):.0f} s |"
+            f"| {way} | {100 * share.value:.1f} % ± {50 * (share.high - share.low):.1f} | "
+            f"{min(seeds):.1f} to {max(seeds):.1f} | {change} | {seconds:.0f} s |"
         )
     return lines
 
 
-def _pair(text: str) -> tuple[float, int]:
-    rate, batch_size = text.split(":")
-    return float(rate), int(batch_size)
+def _script(text: str) -> Script:
+    optimizer, rate, batch_size = text.split(":")
+    if optimizer not in ("adam", "adamw"):
+        raise argparse.ArgumentTypeError(f"got {optimizer}, expected adam or adamw; give one, as adamw:0.003:32")
+    return Script(optimizer, float(rate), int(batch_size))
 
 
 def _assignment(text: str) -> tuple[str, Json]:
@@ -167,7 +182,8 @@ def main() -> None:
     parser.add_argument("--work", type=Path, required=True, help="a folder for what is converted and trained")
     parser.add_argument("--side", type=int, default=64, help="of the images, in pixels")
     parser.add_argument("--seeds", type=int, default=3, help="trainings of each way")
-    parser.add_argument("--keras", type=_pair, nargs="+", default=[(1e-3, 32)], help="learning rate:batch size")
+    scripts = [Script("adam", 1e-3, 32), Script("adamw", 3e-3, 32)]
+    parser.add_argument("--keras", type=_script, nargs="+", default=scripts, help="optimizer:learning rate:batch size")
     parser.add_argument("--set", type=_assignment, nargs="*", default=[], help="of the recipe, like duration.epochs=60")
     args = parser.parse_args()
     args.work.mkdir(exist_ok=True)

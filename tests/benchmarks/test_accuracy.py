@@ -6,16 +6,17 @@ import numpy as np
 import pytest
 
 from benchmarks import accuracy
+from podline.intervals import Z
 
 LABELS = np.array([0] * 8 + [1] * 2)
 
 
 def test_each_class_counts_the_same() -> None:
     right = np.array([True] * 8 + [True, False])
-    share, half = accuracy.macro(right, LABELS)
-    assert share == pytest.approx(0.75)
-    # The first class has no spread; of the other's two examples one is right: variance 0.5, halved for two, over 2².
-    assert half == pytest.approx(1.96 * np.sqrt(0.5 / 2 / 4))
+    share = accuracy.macro(right, LABELS)
+    assert share.value == pytest.approx(0.75)
+    # The first class has no spread. Of the other's two examples one is right: each moves the mean by 0.5 / 2 / 2.
+    assert share.high - share.value == pytest.approx(Z * np.sqrt(2 * 0.125**2 * 10 / 9))
 
 
 def test_the_difference_is_from_the_best_script_by_the_same_examples() -> None:

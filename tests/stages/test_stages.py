@@ -122,15 +122,16 @@ def test_without_a_manifest_the_remedy_is_said(store: Store) -> None:
 @pytest.mark.parametrize(
     ("images", "given", "batch", "rate", "duration", "every"),
     [
-        (126, {}, 16, 0.025, Duration(epochs=58), 2),
-        (705, {}, 64, 0.1, Duration(epochs=37), 2),
-        (3000, {}, 64, 0.1, Duration(epochs=30), 1),
-        (6, {}, 6, 0.009375, Duration(epochs=400), 14),
-        (126, {"duration.epochs": 20}, 16, 0.025, Duration(epochs=20), 1),
-        (126, {"duration.steps": 50}, 16, 0.025, Duration(steps=50), 1),
-        (126, {"batch_size": 64}, 64, 0.1, Duration(epochs=400), 14),
-        (40, {"batch_size": 64, "duration.epochs": 5}, 40, 0.1, Duration(epochs=5), 1),
-        (126, {"schedule.learning_rate": 0.05}, 16, 0.05, Duration(epochs=58), 2),
+        (126, {}, 16, 0.05, Duration(epochs=58), 2),
+        (705, {}, 64, 0.05, Duration(epochs=37), 2),
+        (3000, {}, 64, 0.05, Duration(epochs=30), 1),
+        (6, {}, 6, 0.05, Duration(epochs=400), 14),
+        (126, {"duration.epochs": 20}, 16, 0.05, Duration(epochs=20), 1),
+        (126, {"duration.steps": 50}, 16, 0.05, Duration(steps=50), 1),
+        (126, {"batch_size": 64}, 64, 0.05, Duration(epochs=400), 14),
+        (40, {"batch_size": 64, "duration.epochs": 5}, 40, 0.05, Duration(epochs=5), 1),
+        (126, {"schedule.learning_rate": 0.1}, 16, 0.1, Duration(epochs=58), 2),
+        (126, {"fit.rate": True}, 16, 0.0125, Duration(epochs=58), 2),
     ],
 )
 def test_few_images_make_smaller_batches_and_more_epochs_unless_these_are_given(

@@ -8,8 +8,7 @@ change.
 
 from __future__ import annotations
 
-from podline.kinds.classification.recipes.small_images import OPTIMIZER, SCHEDULE
-from podline.kinds.classification.settings import ClassificationSettings
+from podline.kinds.classification.recipes.small_images import MUON, SCHEDULE
 from podline.recipes.durations import Duration
 from podline.recipes.settings import AugmentationSettings, FitSettings, ModelSettings, Recipe
 
@@ -18,11 +17,10 @@ RECIPE = Recipe(
     dataset="images",
     model=ModelSettings(kind="resnet", width=0.5),
     batch_size=64,
-    fit=FitSettings(epoch_steps=8, least_batch=16, rate=True, steps=400),
+    fit=FitSettings(epoch_steps=8, least_batch=16, steps=400),
     duration=Duration(epochs=30),
-    optimizer=OPTIMIZER,
-    schedule=SCHEDULE.changed(learning_rate=0.1),
-    augmentation=AugmentationSettings(pad=8, flip=True),
-    task=ClassificationSettings(label_smoothing=0.1),
+    optimizer=MUON,
+    schedule=SCHEDULE.changed(learning_rate=0.05),
+    augmentation=AugmentationSettings(pad=4, flip=True),
 )
 """Flips images: not for letters and digits."""
