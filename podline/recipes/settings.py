@@ -20,8 +20,9 @@ from podline.recipes.phases import PhaseSettings, require_changeable
 from podline.recipes.promotion_settings import PromotionSettings
 from podline.recipes.task import COMMON, TaskSettings, is_usual, task_of
 
-# Of a recipe, a model, an optimizer.
+# Of a recipe, a model, an optimizer; a part of several, as 1/4.
 _NAME = r"^[a-z0-9][a-z0-9_.-]*$"
+_PART = r"^([0-9]{1,3}/[1-9][0-9]{0,2})?$"
 
 
 Precision = Literal["float32", "bfloat16", "auto"]
@@ -342,6 +343,8 @@ class Recipe(Frozen):
             share of itself, as 0.999; 0 uses the weights themselves.
         validation_share: this share of the training split is held out, and evaluated during training; with 0 the test
             split is. What decides by evaluations needs a share. A data set's own validation split takes its place.
+        without_part: a part of the training split that is not trained on, as ``1/4``, the second of four, drawn by a
+            hash. ``podline data suspects`` trains without each.
         evaluate_every: how often there is an evaluation during training; None only at the end.
         explosion: when a loss counts as exploded.
         checkpoint_steps: a checkpoint at least every N steps …
@@ -381,6 +384,7 @@ class Recipe(Frozen):
     phases: tuple[PhaseSettings, ...] = Field(default=(), exclude_if=operator.not_)
     ema_decay: float = Field(default=0.0, ge=0, lt=1)
     validation_share: float = Field(default=0.0, ge=0, lt=1, exclude_if=lambda value: not value)
+    without_part: str = Field(default="", pattern=_PART, exclude_if=operator.not_)
     evaluate_every: Duration | None = Duration(epochs=1)
     explosion: ExplosionSettings = Field(
         default=ExplosionSettings(), exclude_if=lambda value: value == ExplosionSettings()
