@@ -53,14 +53,13 @@ def mixture(records: Floats, canaries: Floats) -> list[Mixture]:
     edges = np.unique(np.quantile(np.concatenate([records, canaries]), np.linspace(0, 1, _BINS + 1)[1:-1]))
     places = [np.searchsorted(edges, scores) for scores in (records, canaries)]
     counts = [np.bincount(place, minlength=len(edges) + 1).astype(np.float64) for place in places]
-    sums = sum(np.bincount(place, scores, len(edges) + 1) for place, scores in zip(places, (records, canaries)))
-    middle = sums / np.maximum(counts[0] + counts[1], 1)
+    sums = [np.bincount(place, some, len(edges) + 1) for place, some in zip(places, (records, canaries), strict=True)]
+    middle = (sums[0] + sums[1]) / np.maximum(counts[0] + counts[1], 1)
     found = [_fit(middle, *counts, np.array([-4.0, 0.0, 1.0]))]
     start = np.array([np.log(found[0].share / (1 - found[0].share)), found[0].a, found[0].b])
     drawn = np.random.default_rng(0)
-    for _ in range(_DRAWS):
-        found.append(_fit(middle, *(drawn.poisson(count) for count in counts), start))
-    return found
+    draws = ([drawn.poisson(count) for count in counts] for _ in range(_DRAWS))
+    return [*found, *(_fit(middle, *some, start) for some in draws)]
 
 
 def _fit(scores: Floats, records: Floats, canaries: Floats, start: Floats) -> Mixture:
@@ -71,9 +70,11 @@ def _fit(scores: Floats, records: Floats, canaries: Floats, start: Floats) -> Mi
         density = share + (1 - share) * grow
         odds = ratio * density
         lost = -(records * np.log(odds) - (records + canaries) * np.log1p(odds)).sum()
-        slope = (records / density - (records + canaries) * ratio / (1 + odds))
+        slope = records / density - (records + canaries) * ratio / (1 + odds)
         by_grow = slope * (1 - share) * grow
-        return lost, -np.array([(slope * (1 - grow)).sum() * share * (1 - share), by_grow.sum(), (by_grow * scores).sum()])
+        return lost, -np.array(
+            [(slope * (1 - grow)).sum() * share * (1 - share), by_grow.sum(), (by_grow * scores).sum()]
+        )
 
     found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=[(-14, 2), (-20, 20), (0.02, 5)]).x
     return Mixture(float(max(expit(found[0]), _LEAST)), float(found[1]), float(found[2]))
