@@ -2,13 +2,13 @@
 
 No model trained on a record that it scores, so a swapped label is one that was never trained on. Canaries show how
 wrong labels score; the records themselves are a mixture of right and wrong ones. Their density at a score s, the
-log-odds of the label, relative to that of canaries is
+log-odds that a model gives the label, relative to that of canaries is
 
-    π + (1 - π) exp(a + b s)
+    π + (1 - π) exp(a + b s + c s²),  c ≤ 0,
 
-with π the share of wrong labels. Of a calibrated model b is 1, by Bayes' rule, where wrong labels are drawn evenly from
-all classes. The three numbers are those of the greatest likelihood of "record or canary?" (J. Qin, Inferences for
-case-control and semiparametric two-sample density ratio models, 1998).
+with π the share of wrong labels. Of a calibrated model b is 1 and c is 0, by Bayes' rule, where wrong labels are drawn
+evenly from the other classes. The numbers are those of the greatest likelihood of "record or canary?" (J. Qin,
+Inferences for case-control and semiparametric two-sample density ratio models, Biometrika 1998).
 """
 
 from __future__ import annotations
@@ -17,29 +17,89 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from cleanlab.rank import get_label_quality_scores
 from scipy.optimize import minimize
-from scipy.special import expit
+from scipy.special import expit, logit
 
 from podline.data.order import random_below
+from podline.documents.suspects import Interval
 
 Floats = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int64]
 
-_DRAWS = 200  # of the bootstrap
+_DRAWS = 100  # of the bootstrap
 _BINS = 300  # of scores, of equal size: the likelihood is that of counts
-_LEAST = 1e-6  # a share of wrong labels
+_MIDDLE, _SCALE = -2.0, 3.0  # of log-odds: powers of what is near 1 are well conditioned
+_LEAST = 1.0  # wrong labels: where a list may have fewer, none are expected
+
+
+class Judged(NamedTuple):
+    """The labels of a split, judged.
+
+    Attributes:
+        suspects: places of records, the least believed first; none where none are expected.
+        wrong: the probability that each label is wrong, (n,).
+        expected: the number of wrong labels in the split.
+        precision: the share of wrong labels among the suspects; None where there are none.
+    """
+
+    suspects: Labels
+    wrong: Floats
+    expected: Interval
+    precision: Interval | None
+
+
+def judged(labels: Labels, probabilities: Floats, precision: float) -> Judged:
+    """Judge labels by models that did not train on them.
+
+    Args:
+        labels: (n,).
+        probabilities: of each class, (n, classes).
+        precision: the suspects are as many as this share of them is expected to be wrong.
+    """
+    scores, canaries = (_scores(some, probabilities) for some in (labels, swapped(labels, probabilities.shape[1])))
+    best, *draws = mixtures(scores, canaries)
+    order, wrong, drawn = np.argsort(scores, kind="stable"), best.wrong(scores), np.random.default_rng(0)
+    expected = _interval(best.share * len(labels), [draw.share * len(labels) for draw in draws])
+    enough = np.flatnonzero(np.cumsum(wrong[order]) >= precision * np.arange(1, len(order) + 1))
+    suspects = order[: enough[-1] + 1 if len(enough) else 0]
+    if not len(suspects):
+        return Judged(suspects, wrong, expected, None)
+    # With the chance of which of them are wrong, beside that of the fit.
+    shares = [
+        drawn.binomial(len(suspects), min(1.0, draw.wrong(scores[suspects]).mean())) / len(suspects) for draw in draws
+    ]
+    found = _interval(wrong[suspects].mean(), shares)
+    if found.low * len(suspects) < _LEAST:
+        return Judged(suspects[:0], wrong, expected, None)
+    return Judged(suspects, wrong, expected, found)
+
+
+def _scores(labels: Labels, probabilities: Floats) -> Floats:
+    """Return the log-odds of labels, from cleanlab's score of their quality."""
+    quality = get_label_quality_scores(labels, probabilities, method="self_confidence", adjust_pred_probs=False)
+    return logit(np.clip(quality, 1e-9, 1 - 1e-9))
+
+
+def _interval(value: float, draws: list[float]) -> Interval:
+    low, high = np.quantile(draws, [0.025, 0.975])
+    return Interval(value=value, low=min(float(low), value), high=max(float(high), value))
 
 
 class Mixture(NamedTuple):
-    """A fit: see the module."""
+    """A fit: see the module.
+
+    Attributes:
+        share: of wrong labels.
+        terms: of the polynomial, the constant one first.
+    """
 
     share: float
-    a: float
-    b: float
+    terms: Floats
 
     def wrong(self, scores: Floats) -> Floats:
         """Return the probability that a record of each score has a wrong label."""
-        right = (1 - self.share) * np.exp(np.minimum(self.a + self.b * scores, 700.0))
+        right = (1 - self.share) * np.exp(np.minimum(_powers(scores) @ self.terms, 700.0))
         return self.share / (self.share + right)
 
 
@@ -48,33 +108,37 @@ def swapped(labels: Labels, classes: int, seed: int = 0) -> Labels:
     return (labels + 1 + random_below(seed, "canary", 0, np.arange(len(labels)), classes - 1)) % classes
 
 
-def mixture(records: Floats, canaries: Floats) -> list[Mixture]:
+def mixtures(records: Floats, canaries: Floats) -> list[Mixture]:
     """Return the fit to the scores of records and canaries, and then those of the draws of a bootstrap."""
-    edges = np.unique(np.quantile(np.concatenate([records, canaries]), np.linspace(0, 1, _BINS + 1)[1:-1]))
+    both = np.concatenate([records, canaries])
+    edges = np.unique(np.quantile(both, np.linspace(0, 1, _BINS + 1)[1:-1]))
     places = [np.searchsorted(edges, scores) for scores in (records, canaries)]
     counts = [np.bincount(place, minlength=len(edges) + 1).astype(np.float64) for place in places]
-    sums = [np.bincount(place, some, len(edges) + 1) for place, some in zip(places, (records, canaries), strict=True)]
-    middle = (sums[0] + sums[1]) / np.maximum(counts[0] + counts[1], 1)
-    found = [_fit(middle, *counts, np.array([-4.0, 0.0, 1.0]))]
-    start = np.array([np.log(found[0].share / (1 - found[0].share)), found[0].a, found[0].b])
+    sums = np.bincount(np.concatenate(places), both, len(edges) + 1)
+    powers = _powers(sums / np.maximum(counts[0] + counts[1], 1))
+    first, start = _fit(powers, *counts, np.array([-4.0, 0.0, 3.0, -0.1]))
     drawn = np.random.default_rng(0)
     draws = ([drawn.poisson(count) for count in counts] for _ in range(_DRAWS))
-    return [*found, *(_fit(middle, *some, start) for some in draws)]
+    return [first, *(_fit(powers, *some, start)[0] for some in draws)]
 
 
-def _fit(scores: Floats, records: Floats, canaries: Floats, start: Floats) -> Mixture:
+def _powers(scores: Floats) -> Floats:
+    return np.vander((scores - _MIDDLE) / _SCALE, 3, increasing=True)
+
+
+def _fit(powers: Floats, records: Floats, canaries: Floats, start: Floats) -> tuple[Mixture, Floats]:
     ratio = records.sum() / canaries.sum()
 
     def loss(values: Floats) -> tuple[float, Floats]:
-        share, grow = expit(values[0]), np.exp(np.clip(values[1] + values[2] * scores, -60, 60))
-        density = share + (1 - share) * grow
+        share, exponent = expit(values[0]), powers @ values[1:]
+        right = np.exp(np.clip(exponent, -60, 60))
+        density = share + (1 - share) * right
         odds = ratio * density
         lost = -(records * np.log(odds) - (records + canaries) * np.log1p(odds)).sum()
         slope = records / density - (records + canaries) * ratio / (1 + odds)
-        by_grow = slope * (1 - share) * grow
-        return lost, -np.array(
-            [(slope * (1 - grow)).sum() * share * (1 - share), by_grow.sum(), (by_grow * scores).sum()]
-        )
+        by_share = (slope * (1 - right)).sum() * share * (1 - share)
+        return lost, -np.array([by_share, *((slope * (1 - share) * right) @ powers)])
 
-    found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=[(-14, 2), (-20, 20), (0.02, 5)]).x
-    return Mixture(float(max(expit(found[0]), _LEAST)), float(found[1]), float(found[2]))
+    bounds = [(-14.0, 2.0), (None, None), (0.0, None), (None, 0.0)]
+    found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds).x
+    return Mixture(float(expit(found[0])), found[1:]), found
