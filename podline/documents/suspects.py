@@ -1,4 +1,4 @@
-"""The record of a pass over a data set's labels: ``suspects/<dataset>/<digest>/suspects.json``, and a page beside it."""
+"""The record of a pass over a data set's labels, ``suspects/<dataset>/<digest>/suspects.json``, beside its page."""
 
 from __future__ import annotations
 

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from cleanlab.rank import get_label_quality_scores
 from scipy.optimize import minimize
 from scipy.special import expit, logit
+from threadpoolctl import threadpool_limits
 
 from podline.data.order import random_below
 from podline.documents.suspects import Interval
@@ -58,9 +59,12 @@ def judged(labels: Labels, probabilities: Floats, precision: float) -> Judged:
         precision: the suspects are as many as this share of them is expected to be wrong.
     """
     scores, canaries = (_scores(some, probabilities) for some in (labels, swapped(labels, probabilities.shape[1])))
-    best, *draws = mixtures(scores, canaries)
-    order, wrong, drawn = np.argsort(scores, kind="stable"), best.wrong(scores), np.random.default_rng(0)
-    expected = _interval(best.share * len(labels), [draw.share * len(labels) for draw in draws])
+    with threadpool_limits(1):  # a fit is small: with more threads it takes ten times as long
+        best, draws = mixtures(scores, canaries)
+    wrong = np.mean([fit.wrong(scores) for fit in best], axis=0)
+    order, drawn = np.argsort(scores, kind="stable"), np.random.default_rng(0)
+    share = float(np.mean([fit.share for fit in best]))
+    expected = _interval(share * len(labels), [draw.share * len(labels) for draw in draws])
     enough = np.flatnonzero(np.cumsum(wrong[order]) >= precision * np.arange(1, len(order) + 1))
     suspects = order[: enough[-1] + 1 if len(enough) else 0]
     if not len(suspects):
@@ -108,25 +112,33 @@ def swapped(labels: Labels, classes: int, seed: int = 0) -> Labels:
     return (labels + 1 + random_below(seed, "canary", 0, np.arange(len(labels)), classes - 1)) % classes
 
 
-def mixtures(records: Floats, canaries: Floats) -> list[Mixture]:
-    """Return the fit to the scores of records and canaries, and then those of the draws of a bootstrap."""
+def mixtures(records: Floats, canaries: Floats) -> tuple[list[Mixture], list[Mixture]]:
+    """Return the fits to the scores of records and canaries, with c = 0 and with any c, and draws of a bootstrap.
+
+    Data of a few wrong labels do not say which is right: each has half of the draws.
+    """
     both = np.concatenate([records, canaries])
     edges = np.unique(np.quantile(both, np.linspace(0, 1, _BINS + 1)[1:-1]))
     places = [np.searchsorted(edges, scores) for scores in (records, canaries)]
     counts = [np.bincount(place, minlength=len(edges) + 1).astype(np.float64) for place in places]
     sums = np.bincount(np.concatenate(places), both, len(edges) + 1)
     powers = _powers(sums / np.maximum(counts[0] + counts[1], 1))
-    first, start = _fit(powers, *counts, np.array([-4.0, 0.0, 3.0, -0.1]))
-    drawn = np.random.default_rng(0)
-    draws = ([drawn.poisson(count) for count in counts] for _ in range(_DRAWS))
-    return [first, *(_fit(powers, *some, start)[0] for some in draws)]
+    drawn, best, draws = np.random.default_rng(0), list[Mixture](), list[Mixture]()
+    for least in (0.0, None):
+        fit, start = _fit(powers, *counts, np.array([-4.0, 0.0, 3.0, 0.0]), least)
+        best.append(fit)
+        some = ([drawn.poisson(count) for count in counts] for _ in range(_DRAWS // 2))
+        draws += [_fit(powers, *each, start, least)[0] for each in some]
+    return best, draws
 
 
 def _powers(scores: Floats) -> Floats:
     return np.vander((scores - _MIDDLE) / _SCALE, 3, increasing=True)
 
 
-def _fit(powers: Floats, records: Floats, canaries: Floats, start: Floats) -> tuple[Mixture, Floats]:
+def _fit(
+    powers: Floats, records: Floats, canaries: Floats, start: Floats, least: float | None
+) -> tuple[Mixture, Floats]:
     ratio = records.sum() / canaries.sum()
 
     def loss(values: Floats) -> tuple[float, Floats]:
@@ -139,6 +151,6 @@ def _fit(powers: Floats, records: Floats, canaries: Floats, start: Floats) -> tu
         by_share = (slope * (1 - right)).sum() * share * (1 - share)
         return lost, -np.array([by_share, *((slope * (1 - share) * right) @ powers)])
 
-    bounds = [(-14.0, 2.0), (None, None), (0.0, None), (None, 0.0)]
+    bounds = [(-14.0, 2.0), (None, None), (0.0, None), (least, 0.0)]
     found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds).x
     return Mixture(float(expit(found[0])), found[1:]), found
