@@ -109,7 +109,7 @@ def newest_suspects(store: Store, dataset: str) -> tuple[str, SuspectsDocument]:
         StoreError: there is none.
         ArtifactError: it is damaged.
     """
-    found = [file for file in store.listing(f"{FOLDER}/{dataset}") if file.name.endswith(f"/{DOCUMENT}")]
+    found = [file for file in store.listing(f"{FOLDER}/{dataset}") if file.name.split("/")[3:] == [DOCUMENT]]
     if not found:
         raise StoreError(f"{store.uri} has no suspects of {dataset}; `podline data suspects {dataset}` finds some")
     name = max(found, key=lambda file: file.published).name

@@ -92,7 +92,7 @@ def _boxes(reader: SplitReader) -> Boxes:
 def _shown(images: npt.NDArray[np.uint8]) -> Boxes:
     sides = []
     for axis in (1, 2):
-        lit = images.any(axis=(3 - axis, 3))
+        lit: npt.NDArray[np.bool_] = np.any(images, axis=(3 - axis, 3))
         bars = np.minimum(lit.argmax(axis=1), lit[:, ::-1].argmax(axis=1))
         sides.append(images.shape[axis] - 2 * bars)
     return np.stack(sides, axis=1).astype(np.int16)

@@ -13,6 +13,7 @@ Inferences for case-control and semiparametric two-sample density ratio models, 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -85,7 +86,7 @@ def _scores(labels: Labels, probabilities: Floats) -> Floats:
     return logit(np.clip(quality, 1e-9, 1 - 1e-9))
 
 
-def _interval(value: float, draws: list[float]) -> Interval:
+def _interval(value: float, draws: Sequence[float]) -> Interval:
     low, high = np.quantile(draws, [0.025, 0.975])
     return Interval(value=value, low=min(float(low), value), high=max(float(high), value))
 
@@ -125,10 +126,10 @@ def mixtures(records: Floats, canaries: Floats) -> tuple[list[Mixture], list[Mix
     powers = _powers(sums / np.maximum(counts[0] + counts[1], 1))
     drawn, best, draws = np.random.default_rng(0), list[Mixture](), list[Mixture]()
     for least in (0.0, None):
-        fit, start = _fit(powers, *counts, np.array([-4.0, 0.0, 3.0, 0.0]), least)
+        fit, start = _fit(powers, counts, np.array([-4.0, 0.0, 3.0, 0.0]), least)
         best.append(fit)
-        some = ([drawn.poisson(count) for count in counts] for _ in range(_DRAWS // 2))
-        draws += [_fit(powers, *each, start, least)[0] for each in some]
+        some = ([drawn.poisson(count).astype(np.float64) for count in counts] for _ in range(_DRAWS // 2))
+        draws += [_fit(powers, each, start, least)[0] for each in some]
     return best, draws
 
 
@@ -136,9 +137,8 @@ def _powers(scores: Floats) -> Floats:
     return np.vander((scores - _MIDDLE) / _SCALE, 3, increasing=True)
 
 
-def _fit(
-    powers: Floats, records: Floats, canaries: Floats, start: Floats, least: float | None
-) -> tuple[Mixture, Floats]:
+def _fit(powers: Floats, counts: Sequence[Floats], start: Floats, least: float | None) -> tuple[Mixture, Floats]:
+    records, canaries = counts
     ratio = records.sum() / canaries.sum()
 
     def loss(values: Floats) -> tuple[float, Floats]:

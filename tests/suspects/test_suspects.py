@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from drawn_images import as_folders, encoded
 from dying_runs import Killed
 from parsing_here import parsing_here
@@ -19,7 +18,6 @@ from parsing_here import parsing_here
 pytest.importorskip("cleanlab", reason="podline[suspects] is not installed")
 
 from podline.beam_jobs.conversion import convert
-from podline.cli import main
 from podline.data.reader import open_split
 from podline.datasets.fingerprint import find_converted
 from podline.documents.manifest import TRAIN, read_manifest
@@ -102,7 +100,9 @@ def found(store: Store, train: Callable[[TrainSpec], TrainResult], **values: Any
     return suspects_spec(store, trainings, train, silent(), **values)
 
 
-def test_wrong_labels_are_found_reviewed_and_corrected(tmp_path: Path, store: Store, source: Path) -> None:
+def test_wrong_labels_are_found_reviewed_and_corrected(
+    tmp_path: Path, store: Store, source: Path, podline: Any
+) -> None:
     before = convert(conversion(store, source), silent())
     wrong = {pixels for pixels, label in labels_of(store, before).items() if label != true_label(pixels)}
     spec = found(store, partial(train, reporter=silent()), precision=0.8)
@@ -117,9 +117,8 @@ def test_wrong_labels_are_found_reviewed_and_corrected(tmp_path: Path, store: St
     assert verification.verify(store, silent()).notes == []
 
     table = tmp_path / "review.csv"
-    say = partial(CliRunner().invoke, main, catch_exceptions=False)
-    said = say(["data", "review", NAME, "--out", str(table), "--root", store.uri])
-    assert said.exit_code == 0, said.output
+    assert podline("data", "review", NAME, "--out", table, "--root", store.uri).code == 0
+    assert table.with_suffix(".html").read_bytes() == store.read_bytes(result.page)
     with table.open(newline="") as stream:
         rows = list(csv.DictReader(stream))
     assert len(rows) == result.suspects >= FLIPPED / 2
@@ -129,9 +128,9 @@ def test_wrong_labels_are_found_reviewed_and_corrected(tmp_path: Path, store: St
         writer = csv.DictWriter(stream, rows[0])
         writer.writeheader()
         writer.writerows(rows)
-    said = say(["data", "apply", str(table), "--by", "ann", "--json", "--root", store.uri])
-    assert said.exit_code == 0, said.output
-    assert json.loads(said.output)["relabel"] == len(rows)
+    said = podline("data", "apply", table, "--by", "ann", "--json", "--root", store.uri)
+    assert said.code == 0
+    assert json.loads(said.out)["relabel"] == len(rows)
 
     assert find_converted(conversion(store, source), silent()) is None
     after = convert(conversion(store, source), silent())
@@ -163,7 +162,9 @@ def test_a_pass_that_was_killed_goes_on_with_the_models_that_are_there(store: St
     assert len(set(first.runs)) == 3
 
 
-def test_a_published_data_set_and_too_many_parts_are_refused(tmp_path: Path, store: Store, source: Path) -> None:
+def test_a_published_data_set_and_too_many_parts_are_refused(
+    tmp_path: Path, store: Store, source: Path, podline: Any
+) -> None:
     with pytest.raises(StoreError, match="has no suspects"):
         newest_suspects(store, NAME)
     convert(conversion(store, source), silent())
@@ -171,6 +172,6 @@ def test_a_published_data_set_and_too_many_parts_are_refused(tmp_path: Path, sto
         fold_specs(store, RECIPE, silent(), parts=9000)
     table = tmp_path / "review.csv"
     table.write_text(f"decision,new_label,label,image,dataset\ndrop,,cat,{'a' * 64},cifar10\n")
-    said = CliRunner().invoke(main, ["data", "apply", str(table), "--root", store.uri])
-    assert isinstance(said.exception, SettingsError | SystemExit)
-    assert "expected one of images of your own" in f"{said.exception} {said.output}"
+    said = podline("data", "apply", table, "--root", store.uri)
+    assert said.code == 2
+    assert "expected one of images of your own" in said.err
