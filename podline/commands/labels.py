@@ -68,9 +68,8 @@ from podline.suspects.review import read_review, write_review
 def suspects(recipe: str, parts: int, precision: float, fingerprint: str | None, as_json: bool, **options: Any) -> None:
     """Find labels that models which did not train on them do not believe, and say how many are wrong.
 
-    The recipe is trained several times, each time without a part of the training split, and judges that part. Labels
-    that are swapped on purpose show how well it does: "120 suspects; about 71 % [60, 80] are wrong". Near-duplicates
-    with different labels are listed too. Nothing is changed; the same command goes on where it was broken off.
+    The recipe is trained several times, each time without a part of the training split, which it then judges. Labels
+    that are swapped on purpose show how well. The same command goes on where it was broken off.
 
       podline data suspects cifar10 --epochs 10
       podline data suspects images.flowers --parts 2 --precision 0.5
@@ -121,8 +120,8 @@ def review(name: str, out: Path, as_json: bool, **options: Any) -> None:
 
       podline data review images.flowers --out review.csv
 
-    Fill in the column decision: keep (the label is right), relabel (new_label is), or drop (do not use the image). Rows
-    left empty change nothing. What was reviewed before is not asked again. Next: `podline data apply review.csv`.
+    Fill in the column decision: keep, relabel (to new_label) or drop; rows left empty change nothing. What was reviewed
+    before is not asked again. Next: `podline data apply review.csv`.
     """
     store = existing_store(options)
     folder, document = newest_suspects(store, dataset_named(name))
@@ -145,8 +144,8 @@ def apply(file: Path, by: str, as_json: bool, **options: Any) -> None:
 
       podline data apply review.csv --by ann
 
-    The review is kept in the store, and none is ever overwritten; of two about one image the later counts. A conversion
-    counts what it relabels, and lists what it drops, in its manifest. Next: `podline convert NAME --source SOURCE`.
+    Reviews stay in the store; of two about one image the later counts. The manifest counts what is relabelled, and
+    names what is dropped. Next: `podline run images --source SOURCE`.
     """
     store = existing_store(options)
     filled = read_review(file)

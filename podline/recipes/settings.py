@@ -343,8 +343,7 @@ class Recipe(Frozen):
             share of itself, as 0.999; 0 uses the weights themselves.
         validation_share: this share of the training split is held out, and evaluated during training; with 0 the test
             split is. What decides by evaluations needs a share. A data set's own validation split takes its place.
-        without_part: a part of the training split that is not trained on, as ``1/4``, the second of four, drawn by a
-            hash. ``podline data suspects`` trains without each.
+        without_part: this part of the training split is not trained on, as ``1/4``; drawn by a hash.
         evaluate_every: how often there is an evaluation during training; None only at the end.
         explosion: when a loss counts as exploded.
         checkpoint_steps: a checkpoint at least every N steps …

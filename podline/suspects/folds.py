@@ -59,9 +59,10 @@ def fold_specs(
     records = read_manifest(store, dataset.folder).split(TRAIN).records
     if parts > records:
         raise SettingsError(f"got parts={parts}, expected at most the {records} training records of {recipe.dataset}")
-    # Its values are those for the whole split, also where a part makes it smaller.
+    # Its values are those for the whole split, also where a part makes it smaller. By its name it is no run of the
+    # recipe, whose newest one is evaluated, and whose spread between seeds is known from all.
     whole = fitted(store, recipe, dataset.folder)
-    folds = (whole.changed(without_part=f"{number}/{parts}") for number in range(parts))
+    folds = (whole.changed(name=f"{recipe.name}-part", without_part=f"{number}/{parts}") for number in range(parts))
     return [training_spec(store, fold, dataset.fingerprint, strategy) for fold in folds]
 
 
