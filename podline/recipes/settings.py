@@ -410,6 +410,14 @@ class Recipe(Frozen):
             return given
         return task_of(given.get("kind") or _usual_task(info.data).kind, given)
 
+    @field_validator("without_part")
+    @classmethod
+    def _is_one_of_the_parts(cls, part: str) -> str:
+        number, _, parts = part.partition("/")
+        if part and int(number) >= int(parts):
+            raise ValueError(f"got {part}, expected parts from 0/{parts} to {int(parts) - 1}/{parts}; give one of them")
+        return part
+
     @model_validator(mode="after")
     def _decides_by_validation(self) -> Recipe:
         dataset = datasets.known(self.dataset)
