@@ -59,7 +59,7 @@ wheel: $(READY) ## build the package as an sdist, and a wheel of that, in dist/
 	$(BIN)/uv build --quiet --no-build-isolation --python $(BIN)/python --out-dir dist .
 
 lock: $(READY) ## compile requirements.lock and deployments/{cpu,gpu,tpu}.lock again from pyproject.toml
-	$(BIN)/uv pip compile pyproject.toml --universal --generate-hashes --no-header --extra cpu --extra dask --group dev \
+	$(BIN)/uv pip compile pyproject.toml --universal --generate-hashes --no-header --extra cpu --extra dask --extra suspects --group dev \
 	  --python-version 3.11 --output-file requirements.lock
 	$(BIN)/uv pip compile pyproject.toml --universal --generate-hashes --no-header --extra cpu --extra dask \
 	  --constraint requirements.lock --python-version 3.11 --output-file deployments/cpu.lock

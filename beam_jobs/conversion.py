@@ -37,7 +37,7 @@ from podline.data.sources.left_out import refuse_left_out
 from podline.data.sources.source import RawData, Remarks
 from podline.data.tfds import tfds_files, tfds_names
 from podline.datasets.draft import class_names_of, manifest_of
-from podline.datasets.fingerprint import fingerprint, memory_of, source_of
+from podline.datasets.fingerprint import corrected, fingerprint, memory_of, source_of
 from podline.documents.manifest import (
     MANIFEST,
     SHARD_RECORDS,
@@ -80,6 +80,7 @@ def convert(spec: ConvertSpec, reporter: Reporter) -> ConvertResult:
     with open_engine(spec) as engine:  # first: options that cannot be are refused before anything is written
         store = open_store(spec.root)
         store.sweep()
+        spec = corrected(spec, store)
         with _job_folder(store, spec) as folder:
             return _Conversion(spec, reporter, store, engine, Home(spec.root, folder, spec.engine)).result()
 

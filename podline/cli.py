@@ -41,7 +41,9 @@ SECTIONS: dict[str, dict[str, ListedCommand]] = {
         "stage": ListedCommand("stage:stage_command", "Run a stage of an installed package."),
     },
     "Look, choose and tidy up": {
-        "data": ListedCommand("data:data", "list · show · check · preview · download · draw"),
+        "data": ListedCommand(
+            "data:data", "list · show · check · preview · suspects · review · apply · download · draw"
+        ),
         "runs": ListedCommand("runs:runs_group", "list · show · compare · nights"),
         "models": ListedCommand(
             "models:models_group", "list · describe · promote · rollback · predict · serve · export"

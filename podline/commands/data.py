@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from podline import entry_points
-from podline.commands import display, pages
+from podline.commands import display, labels, pages
 from podline.commands.options import (
     absolute,
     answer,
@@ -357,3 +357,7 @@ def _draw(folder: Path, dataset: str, train: int | None, test: int | None, seed:
         raise SettingsError(f"{dataset} cannot be drawn, only {there}")
     counts = {name: count for name, count in (("train", train), ("test", test)) if count is not None}
     say([str(found.code(found.draw)(folder, **counts, seed=seed))])
+
+
+for _command in (labels.suspects, labels.review, labels.apply):
+    data.add_command(_command)

@@ -82,6 +82,17 @@ def held_out(seed: int, count: int, share: float) -> Ids:
     return np.sort(permutation(seed, "validation", 0, count)[: round(share * count)])
 
 
+def part_of(count: int, part: int, parts: int) -> Ids:
+    """Return the ids, ascending, of one of several parts of ``count`` examples, the same for every run.
+
+    Args:
+        count: examples in the split.
+        part: which, from 0.
+        parts: how many there are; their sizes differ by one at most.
+    """
+    return np.sort(permutation(0, "parts", 0, count)[part::parts])
+
+
 @dataclass(frozen=True)
 class _Classes:
     """Examples by class, each class in an order of its own, which is gone round without end.

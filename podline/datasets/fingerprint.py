@@ -17,6 +17,7 @@ from podline.data.images.listing import listing, one
 from podline.data.sources.left_out import refuse_left_out
 from podline.data.sources.remote import is_remote, objects_of
 from podline.data.sources.source import RawData, open_raw
+from podline.documents.corrections import corrections
 from podline.documents.manifest import LAYOUT_VERSION, SourceFile, dataset_folder
 from podline.errors import SourceError
 from podline.kinds.table import code_of_targets
@@ -119,6 +120,20 @@ def source_of(spec: ConvertSpec, store: Store) -> RawData:
     return source
 
 
+def corrected(spec: ConvertSpec, store: Store) -> ConvertSpec:
+    """Return a conversion with the corrections that reviews of its data set made, where its settings can have some.
+
+    Raises:
+        ArtifactError: a review is damaged.
+    """
+    if "corrections" not in type(spec.settings).model_fields:
+        return spec
+    said = corrections(store, spec.dataset)
+    labels = {image: each.label for image, each in sorted(said.items()) if each.decision != "keep"}
+    settings = spec.settings.model_copy(update={"corrections": labels})
+    return spec.model_copy(update={"settings": settings})
+
+
 def fingerprint(spec: ConvertSpec, files: Iterable[SourceFile]) -> str:
     """Hash all that a converted data set's bytes depend on: 16 hexadecimal digits.
 
@@ -157,7 +172,9 @@ def find_converted(spec: ConvertSpec, reporter: Reporter) -> ConvertResult | Non
     Raises:
         SourceError: the source does not exist.
     """
-    known = memory_of(spec, open_store(spec.root)).fingerprint
+    store = open_store(spec.root)
+    spec = corrected(spec, store)
+    known = memory_of(spec, store).fingerprint
     return completed.find(spec, reporter, dataset_folder(spec.dataset, known)) if known else None
 
 

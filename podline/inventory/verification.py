@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from podline.data.sources.coco_truth import truth_name
 from podline.data.tfds import tfds_names
-from podline.documents import champions
+from podline.documents import champions, corrections
 from podline.documents.completion import Artifact, Completion, completion_name, damage
 from podline.documents.manifest import MANIFEST, SHARD_RECORDS, Manifest, shard_record
 from podline.documents.origins import ORIGIN
@@ -27,8 +27,9 @@ from podline.store.prefetch import in_order
 
 _RECORD = re.compile(r"(?P<folder>.+)/stages/(?P<stage>[^/]+)\.json")
 # How many parts the names of these folders have.
-_DEPTHS = {"datasets": 3, "runs": 2, "finder": 2, "comparisons": 2}
-_KNOWN = (*_DEPTHS, ledger.FOLDER, champions.FOLDER)
+_DEPTHS = {"datasets": 3, "runs": 2, "finder": 2, "comparisons": 2, "suspects": 3}
+_KNOWN = (*_DEPTHS, ledger.FOLDER, champions.FOLDER, corrections.FOLDER)
+_ENTRIES = (ledger.is_entry, champions.is_of_history, corrections.is_review)
 # In a run's folder: written by who runs the stages, beside them.
 _OF_FLOWS = (ORIGIN, "tpu.json")
 
@@ -152,7 +153,7 @@ class _Verification:
             depth = 2 if name.startswith(f"{ledger.FOLDER}/data/") else _DEPTHS.get(parts[0], 0)
             if depth and len(parts) > depth:
                 folders.setdefault("/".join(parts[:depth]), []).append(name)
-            elif parts[0] in _KNOWN and not ledger.is_entry(name) and not champions.is_of_history(name):
+            elif parts[0] in _KNOWN and not any(known(name) for known in _ENTRIES):
                 self._orphan(name, parts[0])
         return folders
 

@@ -20,8 +20,9 @@ from podline.recipes.phases import PhaseSettings, require_changeable
 from podline.recipes.promotion_settings import PromotionSettings
 from podline.recipes.task import COMMON, TaskSettings, is_usual, task_of
 
-# Of a recipe, a model, an optimizer.
+# Of a recipe, a model, an optimizer; a part of several, as 1/4.
 _NAME = r"^[a-z0-9][a-z0-9_.-]*$"
+_PART = r"^([0-9]{1,3}/[1-9][0-9]{0,2})?$"
 
 
 Precision = Literal["float32", "bfloat16", "auto"]
@@ -342,6 +343,7 @@ class Recipe(Frozen):
             share of itself, as 0.999; 0 uses the weights themselves.
         validation_share: this share of the training split is held out, and evaluated during training; with 0 the test
             split is. What decides by evaluations needs a share. A data set's own validation split takes its place.
+        without_part: this part of the training split is not trained on, as ``1/4``; drawn by a hash.
         evaluate_every: how often there is an evaluation during training; None only at the end.
         explosion: when a loss counts as exploded.
         checkpoint_steps: a checkpoint at least every N steps …
@@ -381,6 +383,7 @@ class Recipe(Frozen):
     phases: tuple[PhaseSettings, ...] = Field(default=(), exclude_if=operator.not_)
     ema_decay: float = Field(default=0.0, ge=0, lt=1)
     validation_share: float = Field(default=0.0, ge=0, lt=1, exclude_if=lambda value: not value)
+    without_part: str = Field(default="", pattern=_PART, exclude_if=operator.not_)
     evaluate_every: Duration | None = Duration(epochs=1)
     explosion: ExplosionSettings = Field(
         default=ExplosionSettings(), exclude_if=lambda value: value == ExplosionSettings()
@@ -406,6 +409,14 @@ class Recipe(Frozen):
         if not is_object(given) or "dataset" not in info.data:
             return given
         return task_of(given.get("kind") or _usual_task(info.data).kind, given)
+
+    @field_validator("without_part")
+    @classmethod
+    def _is_one_of_the_parts(cls, part: str) -> str:
+        number, _, parts = part.partition("/")
+        if part and int(number) >= int(parts):
+            raise ValueError(f"got {part}, expected parts from 0/{parts} to {int(parts) - 1}/{parts}; give one of them")
+        return part
 
     @model_validator(mode="after")
     def _decides_by_validation(self) -> Recipe:

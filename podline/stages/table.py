@@ -36,6 +36,7 @@ from podline.stages.specs import (
     ValidateResult,
     ValidateSpec,
 )
+from podline.stages.suspects import SuspectsResult, SuspectsSpec
 from podline.stages.tools import (
     ExportResult,
     ExportSpec,
@@ -166,10 +167,11 @@ SHOW = Stage("show", ShowSpec, ShowResult, "podline.evaluation.sheet:run")
 PREDICT = Stage("predict", PredictSpec, PredictResult, "podline.evaluation.predicting:run")
 EXPORT = Stage("export", ExportSpec, ExportResult, "podline.serving.exporting:export")
 INPUT_SPEED = Stage("benchmark", InputSpeedSpec, InputSpeed, "podline.training.input_speed:run")
+SUSPECTS = Stage("suspects", SuspectsSpec, SuspectsResult, "podline.suspects.finding:find_suspects")
 
 # Those of the training flow, in its order; a promotion is made where it is asked for.
 CHAIN = (CONVERT, VALIDATE, TRAIN, EVALUATE, PROMOTE, REPORT)
-_TOOLS = (PREFLIGHT, PACE, SHOW, PREDICT, EXPORT, LR_FIND, INPUT_SPEED)
+_TOOLS = (PREFLIGHT, PACE, SHOW, PREDICT, EXPORT, LR_FIND, INPUT_SPEED, SUSPECTS)
 # Podline's own stages, in every process.
 STAGES: dict[str, Stage[Any, Any]] = {stage.name: stage for stage in (*CHAIN, *_TOOLS)}
 # What an installed stage may follow: there is a run from here on.

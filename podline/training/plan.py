@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from podline.data.order import TrainingOrder, held_out
+from podline.data.order import TrainingOrder, held_out, part_of
 from podline.data.reader import SplitReader
 from podline.documents.manifest import TEST, TRAIN, VALIDATION, Manifest
 from podline.errors import SettingsError
@@ -106,16 +106,19 @@ def plan_training(recipe: Recipe, manifest: Manifest, first_epoch: int = 0) -> P
             f"validation_share={recipe.validation_share} vs {plural(examples, 'example')} in the training split of "
             f"{manifest.dataset}: that is not one example; give a larger share"
         )
-    left = examples - len(validation)
+    without = validation
+    if recipe.without_part:
+        without = np.union1d(validation, part_of(examples, *map(int, recipe.without_part.split("/"))))
+    left = examples - len(without)
     for _, phase in recipe.by_phase:
         if phase.batch_size > left:
-            without = f" ({len(validation)} are held out for validation)" if len(validation) else ""
+            held = f" ({len(without)} are held out)" if len(without) else ""
             raise SettingsError(
                 f"batch_size={phase.batch_size} vs {plural(left, 'example')} in the training split of "
-                f"{manifest.dataset}{without}: a batch cannot be larger than the split; choose a smaller batch_size"
+                f"{manifest.dataset}{held}: a batch cannot be larger than the split; choose a smaller batch_size"
             )
         kind_of(phase).require_fit(phase, manifest)
-    order = TrainingOrder(examples, recipe.batch_size, recipe.seed, validation, first_epoch, _later_batch_sizes(recipe))
+    order = TrainingOrder(examples, recipe.batch_size, recipe.seed, without, first_epoch, _later_batch_sizes(recipe))
     total = recipe.duration.in_steps(order.epochs)
     if not total:
         raise SettingsError("a duration of 0 steps trains nothing; give at least one step")

@@ -42,7 +42,7 @@ def test_evaluation_may_be_left_to_the_end(manifest):
         ({"duration": Duration(steps=0)}, "a duration of 0 steps trains nothing"),
         ({"schedule": ScheduleSettings(warmup=Part(steps=18))}, "warm-up of 18 steps vs 18 steps"),
         ({"validation_share": 0.005}, r"validation_share=0\.005 vs 50 examples .* not one example"),
-        ({"validation_share": 0.9}, r"batch_size=8 vs 5 examples .*\(45 are held out for validation\)"),
+        ({"validation_share": 0.9}, r"batch_size=8 vs 5 examples .*\(45 are held out\)"),
         (
             {"schedule": {"kind": "plateau"}, "validation_share": 0.2, "evaluate_every": None},
             r"schedule\.kind=plateau vs evaluate_every of none",
@@ -52,6 +52,17 @@ def test_evaluation_may_be_left_to_the_end(manifest):
 def test_a_recipe_that_does_not_fit_is_refused(manifest, values, message):
     with pytest.raises(SettingsError, match=message):
         plan_training(recipe(**values), manifest)
+
+
+def test_each_part_is_left_out_of_one_run_whatever_its_seed(manifest):
+    left = [set(range(50)) - set(plan_training(recipe(without_part=f"{k}/3"), manifest).order.ids) for k in range(3)]
+    assert sorted(map(len, left)) == [16, 17, 17]
+    assert set.union(*left) == set(range(50))
+    both = plan_training(recipe(without_part="1/3", seed=7, validation_share=0.2), manifest)
+    assert not (left[1] | set(both.validation)) & set(both.order.ids)
+    assert both.order.count == 50 - len(left[1] | set(both.validation))
+    with pytest.raises(ValueError, match="got 3/3, expected parts from 0/3 to 2/3"):
+        recipe(without_part="3/3")
 
 
 def test_a_part_is_held_out_and_the_rest_makes_the_epochs(manifest):

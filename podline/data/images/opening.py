@@ -23,6 +23,7 @@ from podline.data.decoded_rows import HASHES, DecodedRows, StoredRows
 from podline.data.decoders import pixels_digest
 from podline.data.fitting import SQUEEZE
 from podline.data.images.column_file import array, compute, decoded
+from podline.data.images.corrections import correction_counts, correction_lines, write_corrected
 from podline.data.images.deciding import decide, in_general
 from podline.data.images.decoded import IMAGES, decode_images, files_of
 from podline.data.images.hashing import HASHED
@@ -114,9 +115,10 @@ class ImagesSource(Source):
 
     @property
     def counted(self) -> dict[str, int]:
-        """Images that are turned, and images with a near-duplicate in another split."""
+        """Images that are turned, those that a review corrected, and images with a near-duplicate in another split."""
         turned = _turned(self.images)
-        return {**({"turned as EXIF says": turned} if turned else {}), **near_counts(self.near)}
+        counts = {"turned as EXIF says": turned} if turned else {}
+        return {**counts, **correction_counts(self.images), **near_counts(self.near)}
 
     def looked_at(self) -> tuple[ImagesSource, Remarks]:
         """Return the source as it is: images that are the same were left out when it was opened.
@@ -125,7 +127,7 @@ class ImagesSource(Source):
             SourceError: too many images of a split nearly repeat one of another.
         """
         refuse_near(self.near, self.sizes, self.settings.near_share)
-        return self, Remarks(notes=(*self.words, *self.near_lines()))
+        return self, Remarks(notes=(*self.words, *correction_lines(self.images), *self.near_lines()))
 
     def shard_tables(self, plans: ShardPlans, seed: int, folder: Path, elsewhere: bool) -> ShardTables:  # noqa: ARG002
         """See :meth:`RawData.shard_tables`; decoded images are where workers see them, wherever these are."""
@@ -161,16 +163,20 @@ def open_images(dataset: DataSet, source: str, settings: ImagesSettings, work: P
 
 def _opened(dataset: DataSet, place: Path, settings: ImagesSettings, work: Path) -> ImagesSource:
     source = str(place)
-    becoming = settings.model_dump(mode="json", exclude={"near_share", "test_share"})
+    becoming = settings.model_dump(mode="json", exclude={"near_share", "test_share", "corrections"})
     limits, decoding = machine.load().parse_limits, DECODING.get()  # higher limits may decode what was left out
     depends = [_FORM, dataset.base, dataset.version, becoming, pixels_digest(), limits, settings.code, decoding.key]
     with FolderStore(work).workspace("list") as folder:
         files, form = source_files(place, settings, folder), digests.of_json([*depends, source])
         read = partial(parsed, source, files, settings)
-        make = partial(decode_images, read, settings, decoding, form, work)
-        cached = made_once(work, digests.of_json([form, files.state]), make)[0].path.parent
+        key = digests.of_json([form, files.state])
+        cached = made_once(work, key, partial(decode_images, read, settings, decoding, form, work))[0].path.parent
     pixels = decoding.rows(cached, settings.shape)
     images = ImageTable(cached / IMAGES)
+    if settings.corrections:
+        key = digests.of_json([key, settings.corrections])
+        [corrected] = made_once(work, key, partial(write_corrected, images, settings.corrections))
+        images = ImageTable(corrected.path)
     layout, given = images.about["layout"], frozenset[str](json.loads(images.about["splits"]))
     decide(images, given, settings.test_share, settings.targets)
     names = settings.targets.class_names({decoded(text) for text in images.values("label", images.kept(TRAIN))})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
@@ -14,6 +15,7 @@ from podline.kinds.table import text_targets
 from podline.recipes import own_code
 from podline.recipes.datasets import ConverterSettings
 from podline.recipes.parts import LAYOUTS
+from podline.store import digests
 
 # Of MNIST's test images up to 5 % are that near to another writer's digit; of CIFAR-10's 1.5 %.
 NEAR_SHARE = 0.1
@@ -71,6 +73,12 @@ class ImagesSettings(ConverterSettings):
         exclude_if=lambda value: value == NEAR_SHARE,
     )
 
+    corrections: dict[str, str] = Field(
+        default_factory=dict,
+        description="of reviews, from the store: the sha256 of an image's pixels → its label, or empty to drop it",
+        exclude_if=operator.not_,
+    )
+
     @model_validator(mode="after")
     def _keeps_one_kind_of_files(self) -> ImagesSettings:
         if self.keep_files and self.keep_jpeg:
@@ -126,6 +134,8 @@ class ImagesSettings(ConverterSettings):
             from podline.data.jpeg_files import QUALITY, encoder_digest  # noqa: PLC0415 (as the decoders)
 
             kept = {"images": f"jpeg {QUALITY}", "encoder": encoder_digest()}
+        if self.corrections:
+            kept["corrections"] = digests.of_json(self.corrections)
         return {**own, **kept, "test_share": str(self.test_share), "decoders": pixels_digest()}
 
 

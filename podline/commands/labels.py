@@ -1,0 +1,170 @@
+"""``podline data suspects``, ``review`` and ``apply``: labels in doubt, what a person says of them, and corrections."""
+
+from __future__ import annotations
+
+import getpass
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from podline.commands import display
+from podline.commands.options import (
+    answer,
+    command_line,
+    dataset_named,
+    existing_store,
+    fingerprint_option,
+    in_order,
+    json_option,
+    load_settings,
+    recipe_argument,
+    recipe_of,
+    store_options,
+    strategy_option,
+)
+from podline.documents.corrections import corrections, publish_review
+from podline.documents.suspects import PAGE, newest_suspects
+from podline.errors import SettingsError
+from podline.inventory.catalogue import choose_dataset, manifest_of
+from podline.ledger.recording import recorded
+from podline.options import Choices, Length, TrainingGroup
+from podline.plurals import plural
+from podline.progress import Reporter, silent
+from podline.recipes import datasets
+from podline.stages.specs import TrainResult, TrainSpec
+from podline.store.contract import explained
+from podline.store.opening import open_store
+from podline.supervision.running import perform
+from podline.suspects.folds import PARTS, PRECISION, fold_specs, suspects_spec
+from podline.suspects.review import read_review, write_review
+
+
+@click.command("suspects")
+@recipe_argument
+@click.option(
+    "--parts",
+    type=click.IntRange(2, 100),
+    default=PARTS,
+    show_default=True,
+    help="How many models are trained, each without one of so many parts.",
+)
+@click.option(
+    "--precision",
+    type=click.FloatRange(0.01, 0.99),
+    default=PRECISION,
+    show_default=True,
+    help="List as many as this share is expected to be wrong of.",
+)
+@in_order(
+    command_line(Length, "epochs"),
+    command_line(TrainingGroup, "model", "steps", "batch_size", "learning_rate", "seed", "init", "assignments"),
+    strategy_option,
+    fingerprint_option,
+    store_options,
+)
+@json_option
+def suspects(recipe: str, parts: int, precision: float, fingerprint: str | None, as_json: bool, **options: Any) -> None:
+    """Find labels that models which did not train on them do not believe, and say how many are wrong.
+
+    The recipe is trained several times, each time without a part of the training split, which it then judges. Labels
+    that are swapped on purpose show how well. The same command goes on where it was broken off.
+
+      podline data suspects cifar10 --epochs 10
+      podline data suspects images.flowers --parts 2 --precision 0.5
+
+    Next: `podline data review NAME`. It needs the extra: pip install 'podline[suspects]'.
+    """
+    settings = load_settings(options)
+    store = open_store(settings.root)
+    with display.shown() as listener:
+        reporter = Reporter("suspects", listener)
+
+        def train(spec: TrainSpec) -> TrainResult:
+            started = time.monotonic()
+            with recorded(store, spec.recipe.name, "commands", Reporter("ledger", listener)) as notes:
+                notes.planned(spec.recipe, settings, spec.strategy)
+                notes.asked(spec)
+                result = perform(spec, listener, settings)
+                notes.answered(spec, result, time.monotonic() - started)
+                notes.dropped = result.reused
+            return result
+
+        trainings = fold_specs(
+            store,
+            Choices(**options).apply(recipe_of(recipe)),
+            reporter,
+            fingerprint=fingerprint,
+            parts=parts,
+            strategy=settings.strategy,
+        )
+        spec = suspects_spec(store, trainings, train, reporter, precision)
+        result = perform(spec, listener, settings)
+    answer(result, lambda: result.lines(store.where), as_json=as_json)
+
+
+@click.command("review")
+@click.argument("name", metavar="NAME")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default="review.csv",
+    show_default=True,
+    help="The table to write; a page with the pictures goes beside it.",
+)
+@store_options
+@json_option
+def review(name: str, out: Path, as_json: bool, **options: Any) -> None:
+    """Write the newest suspects of a data set as a table for a person, and a page with their pictures.
+
+      podline data review images.flowers --out review.csv
+
+    Fill in the column decision: keep, relabel (to new_label) or drop; rows left empty change nothing. What was reviewed
+    before is not asked again. Next: `podline data apply review.csv`.
+    """
+    store = existing_store(options)
+    folder, document = newest_suspects(store, dataset_named(name))
+    said = corrections(store, document.dataset)
+    rows = write_review(document, (each for each in document.suspects if each.image not in said), out)
+    pictures = out.with_suffix(".html")
+    with explained("write", pictures):
+        pictures.write_bytes(store.read_bytes(f"{folder}/{PAGE}"))
+    found = {"rows": rows, "table": str(out), "page": str(pictures)}
+    answer(found, lambda: [f"{plural(rows, 'suspect')} in {out}, their pictures in {pictures}"], as_json=as_json)
+
+
+@click.command("apply")
+@click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="FILE")
+@click.option("--by", default="", help="Who says so.  [default: this user]")
+@store_options
+@json_option
+def apply(file: Path, by: str, as_json: bool, **options: Any) -> None:
+    """Apply a review that a person filled in: the next conversion of the data set follows it.
+
+      podline data apply review.csv --by ann
+
+    Reviews stay in the store; of two about one image the later counts. The manifest counts what is relabelled, and
+    names what is dropped. Next: `podline run images --source SOURCE`.
+    """
+    store = existing_store(options)
+    filled = read_review(file)
+    if "corrections" not in type(datasets.settings_of(filled.dataset, {})).model_fields:
+        raise SettingsError(
+            f"got a review of {filled.dataset}, expected one of images of your own: the labels of a published data set "
+            "stay; convert its images as yours"
+        )
+    manifest = manifest_of(store, choose_dataset(store, filled.dataset, None, silent()))
+    filled = read_review(file, manifest.class_names)
+    if str(manifest.converter.get("images", "")).startswith("jpeg"):
+        raise SettingsError(
+            f"{filled.dataset}: got keep_jpeg=true, expected records with the images' own pixels; convert without it"
+        )
+    if not filled.corrections:
+        raise SettingsError(f"{file}: got no decision, expected one at least; fill in keep, relabel or drop")
+    name = publish_review(store, filled.dataset, by or getpass.getuser(), filled.corrections)
+    decisions = [each.decision for each in filled.corrections.values()]
+    counts = {each: decisions.count(each) for each in dict.fromkeys(decisions)}
+    words = ", ".join(f"{count:,} {decision}" for decision, count in counts.items())
+    lines = [f"{words}; {plural(filled.undecided, 'row')} undecided", store.where(name)]
+    answer({"review": name, **counts, "undecided": filled.undecided}, lambda: lines, as_json=as_json)

@@ -1,0 +1,157 @@
+"""The suspects stage: models judge the labels that they did not train on, and canaries say how well."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Mapping, Sequence
+
+import keras
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from podline.data.order import part_of
+from podline.data.reader import SplitReader, open_split
+from podline.data.records import IMAGE, LABEL
+from podline.documents.manifest import TRAIN, Manifest, read_manifest
+from podline.documents.suspects import DOCUMENT, PAGE, SplitSuspects, Suspect, SuspectsDocument
+from podline.evaluation.forward import News, answers_of, finished_model
+from podline.input.pipeline import EvaluationInput
+from podline.progress import Reporter
+from podline.stages.completed import complete
+from podline.stages.suspects import SuspectsResult, SuspectsSpec
+from podline.store.opening import open_store
+from podline.suspects.page import page
+from podline.suspects.pairs import LabelPair, label_pairs
+from podline.suspects.precision import Judged, judged
+from podline.training.run import prepared
+
+_FIRST = 10  # suspects that the command names
+
+
+def find_suspects(spec: SuspectsSpec, reporter: Reporter) -> SuspectsResult:
+    """Find labels that models which did not train on them do not believe, in every split.
+
+    A training record is judged by the one model that lacked it; other splits by the mean of all models.
+
+    Raises:
+        StoreError: a run is gone.
+        ArtifactError: weights or data are not what they were.
+    """
+    started, store = time.monotonic(), open_store(spec.root)
+    manifest = read_manifest(store, spec.dataset_folder, spec.manifest_digest)
+    strategy = prepared(spec.recipe, spec.strategy)
+    with strategy.scope():
+        models = [finished_model(store, run) for run in spec.runs]
+    readers = {split.name: open_split(store, spec.dataset_folder, manifest, split.name) for split in manifest.splits}
+    believed = _believed(spec, manifest, models, strategy, readers, reporter)
+    labels = {name: _all(reader, LABEL) for name, reader in readers.items()}
+    pairs = label_pairs(readers, labels)
+    names = manifest.class_names
+    splits = []
+    for name, reader in readers.items():
+        found = judged(labels[name], believed[name], spec.precision)
+        told = _Told(name, reader, labels[name], believed[name], found, names)
+        own = [pair for pair in pairs if pair.split == name]
+        splits.append(
+            SplitSuspects(
+                split=name,
+                examples=len(reader),
+                expected=found.expected,
+                precision=found.precision,
+                suspects=tuple(told.suspect(record) for record in found.suspects.tolist()),
+                pairs=tuple(told.repeated(pair) for pair in own),
+            )
+        )
+        reader.require_unchanged()
+    document = SuspectsDocument(
+        dataset=manifest.dataset,
+        fingerprint=spec.fingerprint,
+        class_names=names,
+        runs=spec.runs,
+        splits=tuple(splits),
+    )
+    files = [f"{spec.folder}/{name}" for name in (DOCUMENT, PAGE)]
+    store.publish_json(files[0], document.model_dump(mode="json"), replace=True)
+    store.publish_bytes(files[1], page(document, readers).encode(), replace=True)
+    suspects = document.suspects
+    result = SuspectsResult(
+        seconds=time.monotonic() - started,
+        folder=spec.folder,
+        page=files[1],
+        suspects=len(suspects),
+        sentences=tuple(split.sentence() for split in splits),
+        first=tuple(each.words() for each in suspects[:_FIRST]),
+    )
+    complete(store, spec.folder, spec, result, files)
+    return result
+
+
+def _believed(
+    spec: SuspectsSpec,
+    manifest: Manifest,
+    models: Sequence[keras.Model],
+    strategy: tf.distribute.Strategy,
+    readers: Mapping[str, SplitReader],
+    reporter: Reporter,
+) -> dict[str, npt.NDArray[np.float64]]:
+    """Return the probability of each class for each record of each split, (n, classes)."""
+    found = {name: np.zeros((len(reader), len(manifest.class_names))) for name, reader in readers.items()}
+    others = sum(len(reader) for name, reader in readers.items() if name != TRAIN)
+    news = News(reporter, len(readers[TRAIN]) + others * len(models))
+    for number, model in enumerate(models):
+        answers = answers_of(model, strategy, tf.nn.softmax)
+        for name, reader in readers.items():
+            out_of_fold = name == TRAIN
+            ids = part_of(len(reader), number, len(models)) if out_of_fold else np.arange(len(reader))
+            batches = EvaluationInput(reader, manifest, (IMAGE,), batch_size=spec.recipe.evaluation_batch_size, ids=ids)
+            first = 0
+            with batches.explained():
+                for some, _ in answers(batches):
+                    mine = ids[first : first + len(some)]
+                    found[name][mine] += some / (1 if out_of_fold else len(models))
+                    first += len(some)
+                    news.done(len(some))
+    return found
+
+
+class _Told:
+    """Makes suspects of a split's records."""
+
+    def __init__(
+        self,
+        split: str,
+        reader: SplitReader,
+        labels: npt.NDArray[np.int64],
+        believed: npt.NDArray[np.float64],
+        found: Judged,
+        names: Sequence[str],
+    ) -> None:
+        self._split, self._reader, self._labels, self._believed = split, reader, labels, believed
+        self._found, self._names = found, names
+
+    def suspect(self, record: int) -> Suspect:
+        """Return a record whose label the models do not believe."""
+        label = int(self._labels[record])
+        others = np.delete(np.arange(len(self._names)), label)
+        suggested = int(others[self._believed[record, others].argmax()])
+        image = self._reader.gather(np.array([record]), (IMAGE,))[IMAGE]
+        return Suspect(
+            split=self._split,
+            record=record,
+            image=hashlib.sha256(image.tobytes()).hexdigest(),
+            label=self._names[label],
+            suggested=self._names[suggested],
+            believed=float(self._believed[record, label]),
+            wrong=float(self._found.wrong[record]),
+        )
+
+    def repeated(self, pair: LabelPair) -> Suspect:
+        """Return a record that nearly repeats one of another label."""
+        changes = {"suggested": self._names[pair.other_label], "repeats": f"{pair.other_split}[{pair.other}]"}
+        return self.suspect(pair.record).model_copy(update=changes)
+
+
+def _all(reader: SplitReader, field: str) -> npt.NDArray[np.int64]:
+    return reader.gather(np.arange(len(reader)), (field,))[field]

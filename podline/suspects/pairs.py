@@ -1,0 +1,98 @@
+"""Near-duplicates with different labels, within a split and across splits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from podline.data.images.hashing import Boxes, agreement, hashes
+from podline.data.images.near import COLOUR, CONTRAST, CORRELATION, close
+from podline.data.reader import SplitReader
+from podline.data.records import IMAGE
+
+Numbers = npt.NDArray[np.int64]
+_BLOCK = 1_000
+
+
+class LabelPair(NamedTuple):
+    """A record that nearly repeats one of another label.
+
+    Attributes:
+        split: of the record.
+        record: its position.
+        other_split: of the one that it repeats.
+        other: its position.
+        other_label: its label.
+    """
+
+    split: str
+    record: int
+    other_split: str
+    other: int
+    other_label: int
+
+
+def label_pairs(readers: Mapping[str, SplitReader], labels: Mapping[str, Numbers]) -> list[LabelPair]:
+    """Return the pairs among all records of a data set; each record comes first in one pair at most.
+
+    Args:
+        readers: by split.
+        labels: of each split's records.
+    """
+    names, sizes = [*readers], [len(reader) for reader in readers.values()]
+    edges = np.cumsum([0, *sizes])
+    every = np.concatenate([labels[name] for name in names])
+
+    shape = next(iter(readers.values())).gather(np.arange(1), (IMAGE,))[IMAGE].shape[1:]
+
+    def read(rows: Numbers) -> npt.NDArray[np.uint8]:
+        splits = np.searchsorted(edges, rows, side="right") - 1
+        found = np.empty((len(rows), *shape), np.uint8)
+        for number, reader in enumerate(readers.values()):
+            mine = splits == number
+            found[mine] = reader.gather(rows[mine] - edges[number], (IMAGE,))[IMAGE]
+        return found
+
+    boxes = np.concatenate([_boxes(reader) for reader in readers.values()])
+    hashed = hashes(read, boxes)
+    clear = np.flatnonzero(hashed["contrast"] >= CONTRAST)
+    near = close(hashed["hash"][clear], hashed["hash"][clear])
+    ones, others = clear[near.test], clear[near.train]
+    differ = np.flatnonzero((every[ones] != every[others]) & (ones < others))
+    found, seen = list[LabelPair](), set[int]()
+    for start in range(0, len(differ), _BLOCK):
+        one, other = (side[differ[start : start + _BLOCK]] for side in (ones, others))
+        correlation, colour = agreement(read, boxes, one, other)
+        for at in np.flatnonzero((correlation >= CORRELATION) & (colour <= COLOUR)).tolist():
+            first, second = int(one[at]), int(other[at])
+            if first not in seen:
+                seen.add(first)
+                (split, record), (other_split, repeated) = (_place(edges, row) for row in (first, second))
+                found.append(LabelPair(names[split], record, names[other_split], repeated, int(every[second])))
+    return found
+
+
+def _place(edges: Numbers, row: int) -> tuple[int, int]:
+    split = int(np.searchsorted(edges, row, side="right")) - 1
+    return split, row - int(edges[split])
+
+
+def _boxes(reader: SplitReader) -> Boxes:
+    """Return height and width of what is between black bars, (n, 2)."""
+    found = [
+        _shown(reader.gather(np.arange(first, min(first + _BLOCK, len(reader))), (IMAGE,))[IMAGE])
+        for first in range(0, len(reader), _BLOCK)
+    ]
+    return np.concatenate(found)
+
+
+def _shown(images: npt.NDArray[np.uint8]) -> Boxes:
+    sides = []
+    for axis in (1, 2):
+        lit: npt.NDArray[np.bool_] = np.any(images, axis=(3 - axis, 3))
+        bars = np.minimum(lit.argmax(axis=1), lit[:, ::-1].argmax(axis=1))
+        sides.append(images.shape[axis] - 2 * bars)
+    return np.stack(sides, axis=1).astype(np.int16)

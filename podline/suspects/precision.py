@@ -1,0 +1,156 @@
+"""The share of wrong labels among suspects, from canaries: records whose label is swapped before it is scored.
+
+No model trained on a record that it scores, so a swapped label is one that was never trained on. Canaries show how
+wrong labels score; the records themselves are a mixture of right and wrong ones. Their density at a score s, the
+log-odds that a model gives the label, relative to that of canaries is
+
+    π + (1 - π) exp(a + b s + c s²),  c ≤ 0,
+
+with π the share of wrong labels. Of a calibrated model b is 1 and c is 0, by Bayes' rule, where wrong labels are drawn
+evenly from the other classes. The numbers are those of the greatest likelihood of "record or canary?" (J. Qin,
+Inferences for case-control and semiparametric two-sample density ratio models, Biometrika 1998).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from cleanlab.rank import get_label_quality_scores
+from scipy.optimize import minimize
+from scipy.special import expit, logit
+from threadpoolctl import threadpool_limits
+
+from podline.data.order import random_below
+from podline.documents.suspects import Interval
+
+Floats = npt.NDArray[np.float64]
+Labels = npt.NDArray[np.int64]
+
+_DRAWS = 100  # of the bootstrap
+_BINS = 300  # of scores, of equal size: the likelihood is that of counts
+_MIDDLE, _SCALE = -2.0, 3.0  # of log-odds: powers of what is near 1 are well conditioned
+_LEAST = 1.0  # wrong labels: where a list may have fewer, none are expected
+
+
+class Judged(NamedTuple):
+    """The labels of a split, judged.
+
+    Attributes:
+        suspects: places of records, the least believed first; none where none are expected.
+        wrong: the probability that each label is wrong, (n,).
+        expected: the number of wrong labels in the split.
+        precision: the share of wrong labels among the suspects; None where there are none.
+    """
+
+    suspects: Labels
+    wrong: Floats
+    expected: Interval
+    precision: Interval | None
+
+
+def judged(labels: Labels, probabilities: Floats, precision: float) -> Judged:
+    """Judge labels by models that did not train on them.
+
+    Args:
+        labels: (n,).
+        probabilities: of each class, (n, classes).
+        precision: the suspects are as many as this share of them is expected to be wrong.
+    """
+    scores, canaries = (_scores(some, probabilities) for some in (labels, swapped(labels, probabilities.shape[1])))
+    with threadpool_limits(1):  # a fit is small: with more threads it takes ten times as long
+        best, draws = mixtures(scores, canaries)
+    wrong = np.mean([fit.wrong(scores) for fit in best], axis=0)
+    order, drawn = np.argsort(scores, kind="stable"), np.random.default_rng(0)
+    share = float(np.mean([fit.share for fit in best]))
+    expected = _interval(share * len(labels), [draw.share * len(labels) for draw in draws])
+    enough = np.flatnonzero(np.cumsum(wrong[order]) >= precision * np.arange(1, len(order) + 1))
+    suspects = order[: enough[-1] + 1 if len(enough) else 0]
+    if not len(suspects):
+        return Judged(suspects, wrong, expected, None)
+    # With the chance of which of them are wrong, beside that of the fit.
+    shares = [
+        drawn.binomial(len(suspects), min(1.0, draw.wrong(scores[suspects]).mean())) / len(suspects) for draw in draws
+    ]
+    found = _interval(wrong[suspects].mean(), shares)
+    if found.low * len(suspects) < _LEAST:
+        return Judged(suspects[:0], wrong, expected, None)
+    return Judged(suspects, wrong, expected, found)
+
+
+def _scores(labels: Labels, probabilities: Floats) -> Floats:
+    """Return the log-odds of labels, from cleanlab's score of their quality."""
+    quality = get_label_quality_scores(labels, probabilities, method="self_confidence", adjust_pred_probs=False)
+    return logit(np.clip(quality, 1e-9, 1 - 1e-9))
+
+
+def _interval(value: float, draws: Sequence[float]) -> Interval:
+    low, high = np.quantile(draws, [0.025, 0.975])
+    return Interval(value=value, low=min(float(low), value), high=max(float(high), value))
+
+
+class Mixture(NamedTuple):
+    """A fit: see the module.
+
+    Attributes:
+        share: of wrong labels.
+        terms: of the polynomial, the constant one first.
+    """
+
+    share: float
+    terms: Floats
+
+    def wrong(self, scores: Floats) -> Floats:
+        """Return the probability that a record of each score has a wrong label."""
+        right = (1 - self.share) * np.exp(np.minimum(_powers(scores) @ self.terms, 700.0))
+        return self.share / (self.share + right)
+
+
+def swapped(labels: Labels, classes: int, seed: int = 0) -> Labels:
+    """Return another class for each record, drawn evenly by a hash of its position."""
+    return (labels + 1 + random_below(seed, "canary", 0, np.arange(len(labels)), classes - 1)) % classes
+
+
+def mixtures(records: Floats, canaries: Floats) -> tuple[list[Mixture], list[Mixture]]:
+    """Return the fits to the scores of records and canaries, with c = 0 and with any c, and draws of a bootstrap.
+
+    Data of a few wrong labels do not say which is right: each has half of the draws.
+    """
+    both = np.concatenate([records, canaries])
+    edges = np.unique(np.quantile(both, np.linspace(0, 1, _BINS + 1)[1:-1]))
+    places = [np.searchsorted(edges, scores) for scores in (records, canaries)]
+    counts = [np.bincount(place, minlength=len(edges) + 1).astype(np.float64) for place in places]
+    sums = np.bincount(np.concatenate(places), both, len(edges) + 1)
+    powers = _powers(sums / np.maximum(counts[0] + counts[1], 1))
+    drawn, best, draws = np.random.default_rng(0), list[Mixture](), list[Mixture]()
+    for least in (0.0, None):
+        fit, start = _fit(powers, counts, np.array([-4.0, 0.0, 3.0, 0.0]), least)
+        best.append(fit)
+        some = ([drawn.poisson(count).astype(np.float64) for count in counts] for _ in range(_DRAWS // 2))
+        draws += [_fit(powers, each, start, least)[0] for each in some]
+    return best, draws
+
+
+def _powers(scores: Floats) -> Floats:
+    return np.vander((scores - _MIDDLE) / _SCALE, 3, increasing=True)
+
+
+def _fit(powers: Floats, counts: Sequence[Floats], start: Floats, least: float | None) -> tuple[Mixture, Floats]:
+    records, canaries = counts
+    ratio = records.sum() / canaries.sum()
+
+    def loss(values: Floats) -> tuple[float, Floats]:
+        share, exponent = expit(values[0]), powers @ values[1:]
+        right = np.exp(np.clip(exponent, -60, 60))
+        density = share + (1 - share) * right
+        odds = ratio * density
+        lost = -(records * np.log(odds) - (records + canaries) * np.log1p(odds)).sum()
+        slope = records / density - (records + canaries) * ratio / (1 + odds)
+        by_share = (slope * (1 - right)).sum() * share * (1 - share)
+        return lost, -np.array([by_share, *((slope * (1 - share) * right) @ powers)])
+
+    bounds = [(-14.0, 2.0), (None, None), (0.0, None), (least, 0.0)]
+    found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds).x
+    return Mixture(float(expit(found[0])), found[1:]), found

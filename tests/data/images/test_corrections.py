@@ -1,0 +1,74 @@
+"""Reviews correct a conversion: other labels and dropped images, counted, with a fingerprint of their own."""
+
+from __future__ import annotations
+
+import hashlib
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from drawn_images import as_folders, images, opened, reasons, records
+
+from podline.datasets.fingerprint import corrected
+from podline.datasets.fingerprint import fingerprint as fingerprint_of
+from podline.documents.corrections import Correction, corrections, publish_review, reviews
+from podline.errors import ArtifactError
+from podline.recipes import datasets
+from podline.stages.specs import ConvertSpec
+from podline.store.opening import open_store
+
+pytestmark = pytest.mark.usefixtures("parsed_here")
+
+
+def test_labels_are_replaced_and_images_dropped(tmp_path: Path) -> None:
+    folder = as_folders(tmp_path / "raw", images())
+    before = records(opened(folder))
+    first, second, third = (hashlib.sha256(record[2]).hexdigest() for record in before[:3])
+    other = next(record[1] for record in before if record[1] != before[0][1])
+    source = opened(folder, corrections={first: other, second: "", third: before[2][1], "0" * 64: "cat"})
+    expected = [(before[0][0], other, before[0][2]), *before[2:]]
+    assert records(source) == expected
+    assert [*reasons(source).values()] == ["dropped by a review"]
+    assert source.counted == {
+        "turned as EXIF says": 1,
+        "relabelled by a review": 1,
+        "dropped by a review": 1,
+    }
+    assert source.looked_at()[1].notes[-1].startswith("1 correction of reviews match no image")
+    assert source.read == 60
+
+
+def test_a_conversion_takes_what_the_last_review_says(tmp_path: Path) -> None:
+    store = open_store(str(tmp_path / "root"))
+    spec = ConvertSpec(
+        root=store.uri, dataset="images.pets", source=".", settings=datasets.settings_of("images.pets", {})
+    )
+    assert corrected(spec, store) == spec
+    cat, dog = Correction(decision="relabel", label="cat"), Correction(decision="relabel", label="dog")
+    publish_review(store, "images.pets", "ann", {"a": cat, "b": Correction(decision="drop"), "c": cat})
+    publish_review(store, "images.pets", "ben", {"a": dog, "c": Correction(decision="keep")})
+    publish_review(store, "images.cars", "ben", {"a": cat})
+    found = corrected(spec, store)
+    assert found.settings.model_dump()["corrections"] == {"a": "dog", "b": ""}
+    assert fingerprint_of(found, []) != fingerprint_of(spec, [])
+
+
+def test_of_reviews_at_once_none_is_lost(tmp_path: Path) -> None:
+    store = open_store(str(tmp_path))
+
+    def publish(number: int) -> None:
+        publish_review(store, "images.pets", f"person {number}", {str(number): Correction(decision="drop")})
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(publish, range(20)))
+    assert {review.by for review in reviews(store, "images.pets")} == {f"person {number}" for number in range(20)}
+    assert len(corrections(store, "images.pets")) == 20
+
+
+def test_a_damaged_review_stops_a_conversion(tmp_path: Path) -> None:
+    store = open_store(str(tmp_path))
+    name = publish_review(store, "images.pets", "ann", {"a": Correction(decision="drop")})
+    path = store.local(name)
+    path.write_text(path.read_text().replace("drop", "keep"))
+    with pytest.raises(ArtifactError):
+        corrections(store, "images.pets")
