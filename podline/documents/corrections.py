@@ -60,7 +60,7 @@ def reviews(store: Store, dataset: str) -> list[Review]:
     Raises:
         ArtifactError: one is damaged.
     """
-    found = []
+    found = list[Review]()
     for name in filter(is_review, store.list(f"{FOLDER}/{dataset}")):
         try:
             found.append(Review.model_validate(store.read_json(name)))

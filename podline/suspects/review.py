@@ -6,7 +6,7 @@ import csv
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from podline.documents.corrections import Correction
 from podline.documents.suspects import Suspect, SuspectsDocument
@@ -42,7 +42,7 @@ def write_review(document: SuspectsDocument, suspects: Iterable[Suspect], file: 
     """
     if file.exists():
         raise SettingsError(f"{file} is there, and may be filled in; give another --out, or delete it")
-    rows = [
+    rows: list[dict[Any, Any]] = [
         {
             "decision": "",
             "new_label": suspect.suggested,
