@@ -161,7 +161,7 @@ def _described(store: Store, dataset: Dataset, manifest: Manifest) -> list[str]:
         *remarks(manifest, conversion_of(store, dataset.folder)),
         "",
         *(
-            f"split {split.name}: {plural(split.records, 'example')} in {plural(len(split.shards), 'shard')}, "
+            f"split {split.name}: {plural(split.records, 'example')} in {plural(len(split.every_shard), 'shard')}, "
             f"mean {_channels(split.mean)}, deviation {_channels(split.std)}"
             for split in manifest.splits
         ),

@@ -16,7 +16,7 @@ from podline.data.sources.coco_truth import truth_name
 from podline.data.tfds import tfds_names
 from podline.documents import champions
 from podline.documents.completion import Artifact, Completion, completion_name, damage
-from podline.documents.manifest import MANIFEST, SHARD_RECORDS, Manifest, shard_record
+from podline.documents.manifest import MANIFEST, SHARD_RECORDS, Manifest, shard_record, stored_name
 from podline.documents.origins import ORIGIN
 from podline.errors import PodlineError
 from podline.ledger import ledger
@@ -226,7 +226,7 @@ def _is_manifest(name: str) -> bool:
 def _of_manifest(name: str, manifest: Manifest) -> Iterator[Artifact]:
     folder = name.removesuffix(f"/{MANIFEST}")
     for item in manifest.files:
-        yield Artifact(name=f"{folder}/{item.file}", bytes=item.bytes, sha256=item.sha256)
+        yield Artifact(name=stored_name(folder, item.file), bytes=item.bytes, sha256=item.sha256)
 
 
 def _known(manifest: Manifest) -> Iterator[str]:

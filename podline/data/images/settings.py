@@ -126,7 +126,7 @@ class ImagesSettings(ConverterSettings):
             from podline.data.jpeg_files import QUALITY, encoder_digest  # noqa: PLC0415 (as the decoders)
 
             kept = {"images": f"jpeg {QUALITY}", "encoder": encoder_digest()}
-        return {**own, **kept, "test_share": str(self.test_share), "decoders": pixels_digest()}
+        return {**own, **kept, "order": "checksum", "test_share": str(self.test_share), "decoders": pixels_digest()}
 
 
 class ClassesSettings(ImagesSettings):
