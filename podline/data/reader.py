@@ -20,7 +20,7 @@ from podline.data.fitting import fitted
 from podline.data.mapped_files import MappedFiles
 from podline.data.pictures import PictureError, picture_of
 from podline.data.record_table import places
-from podline.data.records import size_of, values_of
+from podline.data.records import IMAGE, size_of, values_of
 from podline.data.tfrecord import (
     FOOTER_BYTES,
     FRAME_BYTES,
@@ -109,6 +109,17 @@ class SplitReader:
                 values = values_of(field, self._files.take(begins, size_of(field)))
                 gathered[field.name] = values.astype(field.dtype, copy=False)
         return gathered
+
+    def files(self, indices: Ids) -> list[bytes]:
+        """Return the images' files that the records at some positions hold; call :meth:`gather` first, which checks.
+
+        Raises:
+            IndexError: a position that is not in the split.
+        """
+        starts, ends = self._frames(indices)
+        begins = starts + (HEADER_BYTES + self._fields[IMAGE].offset)
+        places = zip(begins.tolist(), (ends - FOOTER_BYTES).tolist(), strict=True)
+        return [self._files.data[begin:end].tobytes() for begin, end in places]
 
     def _frames(self, indices: Ids) -> tuple[Ids, Ids]:
         """Return where the frames of some records start and end in the mapped files."""

@@ -132,21 +132,29 @@ class Growth:
         return tuple(infos), RecordTable(pa.concat_tables([*tables, self.dead]), sums)
 
     def _new_rows(self, name: str, split: SplitGrowth, part: Written | None) -> pa.Table:
-        lengths = part.shards.lengths if part else []
-        files = np.repeat([shard.file for shard in part.shards], lengths) if part else np.array([], "U1")
-        positions = np.concatenate([np.arange(length) for length in lengths] or [np.arange(0)])
-        none = pa.nulls(len(files), pa.string())
+        if part is None:
+            return _SCHEMA.empty_table()
+        count = len(split.new)
+        none = pa.nulls(count, pa.string())
         columns = [
-            pa.array([name] * len(files), pa.string()),
+            pa.array([name] * count, pa.string()),
             _fixed(split.now.keys[split.new]),
             _fixed(split.now.digests[split.new]),
-            pa.array(files.tolist(), pa.string()),
-            pa.array(positions, pa.int64()),
-            pa.array([self.fingerprint] * len(files), pa.string()),
+            none,
+            pa.nulls(count, pa.int64()),
+            pa.array([self.fingerprint] * count, pa.string()),
             none,
             none,
         ]
-        return pa.table(columns, schema=_SCHEMA)
+        return records_of_shards(pa.table(columns, schema=_SCHEMA), part.shards)
+
+
+def records_of_shards(rows: pa.Table, shards: ShardTable) -> pa.Table:
+    """Return rows of a table of records with the places that they have in shards, one after the other."""
+    files = np.repeat([shard.file for shard in shards], shards.lengths)
+    positions = np.concatenate([np.arange(length) for length in shards.lengths])
+    moved = rows.set_column(COLUMNS.index("shard"), "shard", pa.array(files.tolist(), pa.string()))
+    return moved.set_column(COLUMNS.index("position"), "position", pa.array(positions, pa.int64())).cast(_SCHEMA)
 
 
 def fitting_base(store: Store, spec: ConvertSpec, source: ImagesSource, candidates: Iterator[str]) -> Manifest | None:

@@ -248,6 +248,12 @@ class Manifest(Frozen):
         return tuple(round(mean) for mean in self.split(TRAIN).mean)
 
 
+def dead_share(manifest: Manifest) -> float:
+    """Return which share of the records in the data set's shards it has no more."""
+    dead = sum(split.dead for split in manifest.splits)
+    return dead / max(1, dead + manifest.written)
+
+
 def split_in_words(split: str) -> str:
     """Return what the examples of a split are: ``training``, ``validation`` or ``test``."""
     return "training" if split == TRAIN else split

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from podline.data.sources.coco_truth import truth_name
 from podline.data.tfds import tfds_names
-from podline.documents import champions
+from podline.documents import champions, versions
 from podline.documents.completion import Artifact, Completion, completion_name, damage
 from podline.documents.manifest import MANIFEST, SHARD_RECORDS, Manifest, shard_record, stored_name
 from podline.documents.origins import ORIGIN
@@ -28,7 +28,7 @@ from podline.store.prefetch import in_order
 _RECORD = re.compile(r"(?P<folder>.+)/stages/(?P<stage>[^/]+)\.json")
 # How many parts the names of these folders have.
 _DEPTHS = {"datasets": 3, "runs": 2, "finder": 2, "comparisons": 2}
-_KNOWN = (*_DEPTHS, ledger.FOLDER, champions.FOLDER)
+_KNOWN = (*_DEPTHS, ledger.FOLDER, champions.FOLDER, versions.FOLDER)
 # In a run's folder: written by who runs the stages, beside them.
 _OF_FLOWS = (ORIGIN, "tpu.json")
 
@@ -152,7 +152,7 @@ class _Verification:
             depth = 2 if name.startswith(f"{ledger.FOLDER}/data/") else _DEPTHS.get(parts[0], 0)
             if depth and len(parts) > depth:
                 folders.setdefault("/".join(parts[:depth]), []).append(name)
-            elif parts[0] in _KNOWN and not ledger.is_entry(name) and not champions.is_of_history(name):
+            elif parts[0] in _KNOWN and not _is_of_history(name):
                 self._orphan(name, parts[0])
         return folders
 
@@ -216,6 +216,10 @@ class _Verification:
             f"{self.store.where(first.rstrip('/'))} is not looked at: {plural(count, 'file')} that no stage made"
             for first, count in sorted(others.items())
         ]
+
+
+def _is_of_history(name: str) -> bool:
+    return ledger.is_entry(name) or champions.is_of_history(name) or name.startswith(f"{versions.FOLDER}/")
 
 
 def _is_manifest(name: str) -> bool:

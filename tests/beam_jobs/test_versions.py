@@ -2,30 +2,40 @@
 
 from __future__ import annotations
 
+import json
 import random
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from drawn_images import CLASSES, as_folders, drawn, encoded, images
 
 from podline.beam_jobs.conversion import convert
+from podline.cli import cli
 from podline.data.reader import open_split
 from podline.data.record_table import RECORDS, RecordTable, read_records
+from podline.datasets.compaction import compact
+from podline.datasets.fingerprint import find_converted
 from podline.datasets.validation import check_files, check_records
-from podline.documents.manifest import Manifest, read_manifest
+from podline.documents.manifest import Manifest, dead_share, read_manifest
 from podline.documents.versions import Version, publish_version, version_of, versions
 from podline.errors import StoreError
+from podline.inventory.inventory import holdings, needless
+from podline.inventory.verification import verify
 from podline.progress import silent
 from podline.stages.specs import ConvertResult, ConvertSpec
 from podline.store.opening import open_store
 
 
-def converted(root: Path, source: Path, **settings: Any) -> tuple[ConvertResult, Manifest]:
+def spec_of(root: Path, source: Path, **settings: Any) -> ConvertSpec:
     given = {"side": 16, "shard_bytes": 20_000, **settings}
-    spec = ConvertSpec.model_validate({"root": str(root), "dataset": "images", "source": str(source), **given})
-    result = convert(spec, silent())
+    return ConvertSpec.model_validate({"root": str(root), "dataset": "images", "source": str(source), **given})
+
+
+def converted(root: Path, source: Path, **settings: Any) -> tuple[ConvertResult, Manifest]:
+    result = convert(spec_of(root, source, **settings), silent())
     return result, read_manifest(open_store(str(root)), result.folder)
 
 
@@ -35,7 +45,6 @@ def table_of(root: Path, manifest: Manifest) -> RecordTable:
 
 def require_equal(grown: Path, one: Manifest, once: Path, other: Manifest) -> None:
     """Both manifests have the same records in the same order, the same statistics and the same table of these."""
-    assert one.fingerprint == other.fingerprint
     both = ((grown, one), (once, other))
     for ours, theirs in zip(one.splits, other.splits, strict=True):
         for name in ("name", "records", "class_counts", "mean", "std", "content"):
@@ -81,6 +90,7 @@ def test_nights_equal_one_conversion(tmp_path: Path, settings: dict[str, Any]) -
         assert 6 <= own <= 10
     assert written
     _, at_once = converted(tmp_path / "once", folder, **settings)
+    assert manifest.fingerprint == at_once.fingerprint
     require_equal(grown, manifest, tmp_path / "once", at_once)
     assert len(versions(open_store(str(grown)), "images")) == 4
     ended = table_of(grown, manifest).rows.filter(table_of(grown, manifest).rows["until"].is_valid())
@@ -132,3 +142,57 @@ def test_of_two_versions_at_once_one_gets_the_next_number(tmp_path: Path, monkey
     assert version_of(store, "images", "1").fingerprint == theirs.fingerprint
     with pytest.raises(StoreError, match="has no version 3 vs 1 to 2 there"):
         version_of(store, "images", "3")
+
+
+def test_versions_are_listed_chosen_verified_and_kept(tmp_path: Path) -> None:
+    folder, root = as_folders(tmp_path / "raw", images()), tmp_path / "root"
+    found = [converted(root, folder)[0].fingerprint]
+    for night in range(2):
+        changed(folder, night)
+        found.append(converted(root, folder)[0].fingerprint)
+    at = ["--root", str(root)]
+    listed = CliRunner().invoke(cli, ["data", "list", "images", *at])
+    assert [line.split()[:2] for line in listed.output.splitlines()] == [
+        [f"@{number}", known] for number, known in enumerate(found, start=1)
+    ]
+    assert "3 removed, 2 relabelled" in listed.output
+    shown = CliRunner().invoke(cli, ["data", "show", "images@2", "--json", *at])
+    assert json.loads(shown.output)["fingerprint"] == found[1]
+    shown_by_number = CliRunner().invoke(cli, ["data", "show", "images", "--fingerprint", "@1", *at])
+    assert f"images {found[0]}" in shown_by_number.output
+    store = open_store(str(root))
+    assert not verify(store, silent()).problems
+    assert not needless(holdings(store), store.now() + 1)  # the newest version has shards of all of them
+    as_folders(folder, {"cat": {"late.png": encoded(drawn(9_000))}})
+    converted(root, folder, side=24)
+    assert [holding.name.split("/")[2] for holding in needless(holdings(store), store.now() + 1)] == sorted(found)
+
+
+@pytest.mark.parametrize("settings", [{}, {"keep_files": True}], ids=["pixels", "files"])
+def test_a_compacted_version_has_its_records_alone_and_is_gone_on_from(
+    tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    folder, root = as_folders(tmp_path / "raw", images()), tmp_path / "root"
+    store = open_store(str(root))
+    converted(root, folder, **settings)
+    changed(folder, 1)
+    _, grown = converted(root, folder, **settings)
+    assert compact(store, grown, 0.5, silent()) is None
+    version = compact(store, grown, 0.05, silent())
+    assert version is not None
+    assert (version.number, version.content) == (3, grown.fingerprint)
+    compacted = read_manifest(store, f"datasets/images/{version.fingerprint}")
+    assert (compacted.base, dead_share(compacted)) == ("", 0)
+    _, once = converted(tmp_path / "once", folder, **settings)
+    require_equal(root, compacted, tmp_path / "once", once)
+    if not settings:
+        assert [shard.sha256 for split in compacted.splits for shard in split.shards] == [
+            shard.sha256 for split in once.splits for shard in split.shards
+        ]
+    spec = spec_of(root, folder, **settings)
+    found = find_converted(spec, silent())
+    assert found is not None
+    assert found.fingerprint == version.fingerprint
+    changed(folder, 2)
+    assert converted(root, folder, **settings)[1].base == version.fingerprint
+    assert not verify(store, silent()).problems
