@@ -27,17 +27,20 @@ from podline.beam_jobs.decoding import OnEngine, add_steps
 from podline.beam_jobs.engines import open_engine, where
 from podline.beam_jobs.runners import quiet, run
 from podline.beam_jobs.steps import LOOKS, WORKERS, Home, Job, tables_of, write_or_find
+from podline.data.images.opening import ImagesSource
 from podline.data.official import official_lines
 from podline.data.planning import ShardPlans, plan_shards
+from podline.data.record_table import RECORDS, RecordTable
 from podline.data.records import stored_layout
 from podline.data.shards import ShardFiller, WrittenShard
 from podline.data.sources.decoding import DECODING
 from podline.data.sources.duplicates import contradiction_lines
 from podline.data.sources.left_out import refuse_left_out
 from podline.data.sources.source import RawData, Remarks
-from podline.data.tfds import tfds_files, tfds_names
-from podline.datasets.draft import class_names_of, manifest_of
+from podline.data.tfds import tfds_files
+from podline.datasets.draft import class_names_of, manifest_of, written_splits
 from podline.datasets.fingerprint import corrected, fingerprint, memory_of, source_of
+from podline.datasets.growth import Growth, fitting_base, growth_of
 from podline.documents.manifest import (
     MANIFEST,
     SHARD_RECORDS,
@@ -49,6 +52,7 @@ from podline.documents.manifest import (
     read_manifest,
     shard_record,
 )
+from podline.documents.versions import Version, publish_version, versions
 from podline.engines import LOCAL
 from podline.errors import PermanentError, PodlineError
 from podline.plurals import plural
@@ -110,16 +114,51 @@ class _Conversion:
         self.reporter.log(f"reading {self.spec.source}")
         source, remarks = _looked_at(self._opened(), self.spec, self.reporter)
         _tell_quarantined(self.reporter, source.quarantined)
-        folder = dataset_folder(self.spec.dataset, fingerprint(self.spec, source.files))
-        with self.store.using([folder]):
+        known = fingerprint(self.spec, source.files)
+        folder = dataset_folder(self.spec.dataset, known)
+        with self.store.using([folder]), self._growth(source, known) as growth:
             truths = source.publish_truths(self.store, folder)
-            plans, reused = self._write(source, folder)
-            _publish(self.store, self.spec, source, truths, folder, plans)
-            beside = [f"{folder}/{name}" for name in (*tfds_names(class_names_of(source)), MANIFEST)]
+            plans, reused = self._write(source, folder, growth)
+            names = _publish(self.store, self.spec, source, truths, folder, plans, growth)
+            beside = [f"{folder}/{name}" for name in names]
             seconds = time.monotonic() - started
             result = _finish(self.store, self.spec, folder, beside, remarks, seconds, reused)
+            if growth:
+                self._publish_version(growth)
         memory.remember(result.fingerprint)
         return result
+
+    @contextlib.contextmanager
+    def _growth(self, source: RawData, known: str) -> Iterator[Growth | None]:
+        """Yield how the user's own images go on from an older version; None of other data.
+
+        A folder that has a manifest keeps what it went on from: runs name the manifest by its digest.
+        """
+        if not isinstance(source, ImagesSource):
+            yield None
+            return
+        dataset, folder = self.spec.dataset, dataset_folder(self.spec.dataset, known)
+        candidates = [version.fingerprint for version in reversed(versions(self.store, dataset))]
+        if self.store.exists(f"{folder}/{MANIFEST}"):
+            with contextlib.suppress(PodlineError):
+                candidates = [read_manifest(self.store, folder).base]
+        others = [other for other in candidates if other and other != known]
+        with self.store.using([dataset_folder(dataset, other) for other in others]):
+            base = fitting_base(self.store, self.spec, source, iter(others))
+            growth = growth_of(self.store, source, known, base)
+            if base:
+                changed = ", ".join(f"{count:,} {what}" for what, count in growth.changes.items() if count)
+                self.reporter.log(f"going on from version {base.fingerprint}: {changed or 'the same records'}")
+            elif others:
+                self.reporter.log("all records are written: no older version has these settings, classes and files")
+            yield growth
+
+    def _publish_version(self, growth: Growth) -> None:
+        base = growth.base.fingerprint if growth.base else ""
+        known, changes = growth.fingerprint, dict(growth.changes)
+        version = Version(number=0, fingerprint=known, content=known, base=base, **changes)
+        published = publish_version(self.store, self.spec.dataset, version)
+        self.reporter.log(f"this is version {published.number}: {self.spec.dataset}@{published.number}")
 
     def _opened(self) -> RawData:
         """Return the source; on an engine, its workers decode the images."""
@@ -137,11 +176,15 @@ class _Conversion:
 
         self._run(folder, add, "batches of images", count, look)
 
-    def _write(self, source: RawData, folder: str) -> tuple[ShardPlans, int]:
+    def _write(self, source: RawData, folder: str, growth: Growth | None) -> tuple[ShardPlans, int]:
         """Write the shards that are not there yet; return all of them, and how many were there."""
+        prefix, spec = datasets.find(self.spec.dataset).base, self.spec
+        if growth and isinstance(source, ImagesSource):
+            source, prefix = source.part(growth.new), growth.prefix(prefix)
+            if not source.sizes:
+                return ShardPlans(prefix, ()), 0
         layout = stored_layout(source.features)
         frame = layout.frame_length + source.bytes_of_a_file
-        prefix, spec = datasets.find(self.spec.dataset).base, self.spec
         plans = plan_shards(prefix, source.sizes, frame, shard_bytes=spec.shard_bytes, min_shards=spec.min_shards)
         shards, started = _Shards(self.store, folder), time.monotonic()
         tables, count = tables_of(self.home, folder), len(plans)
@@ -264,15 +307,42 @@ class _Shards:
 
 
 def _publish(
-    store: Store, spec: ConvertSpec, source: RawData, truths: Mapping[str, FileInfo], folder: str, plans: ShardPlans
-) -> None:
-    """Publish what lies beside the shards, the manifest last; all facts are in the shards' records."""
+    store: Store,
+    spec: ConvertSpec,
+    source: RawData,
+    truths: Mapping[str, FileInfo],
+    folder: str,
+    plans: ShardPlans,
+    growth: Growth | None,
+) -> list[str]:
+    """Publish what lies beside the shards, the manifest last, and return its names; facts are in the shards' records.
+
+    TFDS reads a data set whose shards lie in one folder.
+    """
     names = (f"{folder}/{shard_record(plan.file)}" for plan in plans)
     shards = map(WrittenShard.model_validate, in_order(store.read_json, names, store.parallel))
-    manifest = manifest_of(spec, source, truths, plans, shards)
-    for name, content in tfds_files(manifest, class_names_of(source)).items():
+    written, table, base = written_splits(plans, shards), None, ""
+    if growth:
+        splits, records = growth.infos(written)
+        table, base = _publish_records(store, folder, records), growth.base.fingerprint if growth.base else ""
+    else:
+        splits = tuple(part.info(name, truths.get(name)) for name, part in written.items())
+    manifest = manifest_of(spec, source, splits, table, base)
+    beside = {} if base else tfds_files(manifest, class_names_of(source))
+    for name, content in beside.items():
         store.publish_bytes(f"{folder}/{name}", content, replace=True)
     publish_manifest(store, manifest)
+    return [*beside, *([table.file] if table else []), MANIFEST]
+
+
+def _publish_records(store: Store, folder: str, records: RecordTable) -> FileInfo:
+    """Publish the table of records."""
+    with store.workspace("records") as workspace:
+        path = workspace / RECORDS
+        records.write(path)
+        info = FileInfo(file=RECORDS, bytes=path.stat().st_size, sha256=digests.of_file(path))
+        store.publish_file(path, f"{folder}/{RECORDS}", replace=True)
+    return info
 
 
 def _looked_at(source: RawData, spec: ConvertSpec, reporter: Reporter) -> tuple[RawData, Remarks]:

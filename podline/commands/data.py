@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from podline.commands.options import (
     answer,
     assignments_option,
     command_line,
+    dataset_argument,
     dataset_named,
     deep_option,
     existing_store,
@@ -29,7 +30,11 @@ from podline.commands.options import (
 )
 from podline.commands.stage import Request
 from podline.data.sources import download as downloading
+from podline.datasets.compaction import compact
+from podline.datasets.growth import ADDED, MOVED, RELABELLED, REMOVED
 from podline.documents.manifest import Manifest
+from podline.documents.manifest import dead_share as share_of_dead
+from podline.documents.versions import Version, versions
 from podline.errors import SettingsError, SourceError
 from podline.figures import count as number
 from podline.figures import moment, size
@@ -67,19 +72,39 @@ def data() -> None:
 
 
 @data.command("list")
+@click.argument("name", required=False, metavar="NAME")
 @store_options
 @json_option
-def _list(as_json: bool, **options: Any) -> None:
-    """List every data set of a store, the newest first.
+def _list(name: str | None, as_json: bool, **options: Any) -> None:
+    """List every data set of a store, the newest first; or the versions of one of your own images.
 
       podline data list --root podline-root
+      podline data list images --root podline-root
 
     Next: `podline data show NAME`, or `podline train NAME`.
     """
     store = existing_store(options)
-    found = [(dataset, manifest_of(store, dataset)) for dataset in datasets(store)]
+    if name and (known := versions(store, dataset_named(name))):
+        there = {dataset.fingerprint: manifest_of(store, dataset) for dataset in datasets(store, dataset_named(name))}
+        document = [version.model_dump(mode="json") for version in known]
+        answer(document, lambda: _versions(known, there), as_json=as_json)
+        return
+    of_name = datasets(store, dataset_named(name) if name else None)
+    found = [(dataset, manifest_of(store, dataset)) for dataset in of_name]
     document = [_document(store, dataset, manifest) for dataset, manifest in found]
     answer(document, lambda: _table(store, found), as_json=as_json)
+
+
+def _versions(known: Sequence[Version], there: Mapping[str, Manifest]) -> list[str]:
+    """Return a line for each version: its records, what changed, the share of its shards' records that it has."""
+    lines = []
+    for version in known:
+        manifest = there.get(version.fingerprint)
+        changes = {ADDED: version.added, REMOVED: version.removed, RELABELLED: version.relabelled, MOVED: version.moved}
+        said = ", ".join(f"{number(count)} {what}" for what, count in changes.items() if count) or "the same records"
+        has = f"{_words(_splits(manifest))}, {share_of_dead(manifest):.1%} dead" if manifest else "was deleted"
+        lines.append(f"@{version.number:<4} {version.fingerprint}  {has:44} {said}")
+    return lines
 
 
 def _table(store: Store, found: Sequence[tuple[Dataset, Manifest]]) -> list[str]:
@@ -113,8 +138,44 @@ def _words(splits: dict[str, int]) -> str:
     return ", ".join(f"{number(records)} {name}" for name, records in splits.items())
 
 
+@data.command("compact")
+@dataset_argument
+@fingerprint_option
+@click.option(
+    "--dead-share",
+    type=click.FloatRange(0, 1),
+    default=0.3,
+    show_default=True,
+    help="Of the records in its shards, how many it has no more; nothing is done for less.",
+)
+@store_options
+@json_option
+def _compact(name: str, fingerprint: str | None, dead_share: float, as_json: bool, **options: Any) -> None:
+    """Rewrite a version of your own images into shards that hold its records alone; make it the newest version.
+
+      podline data compact images --root podline-root
+      podline data compact images@7 --dead-share 0
+
+    Older versions keep their shards. Next: `podline store prune`, which deletes what no version, run or champion needs.
+    """
+    store = existing_store(options)
+    with display.shown() as listener:
+        listener({"event": "start", "stage": "compact"})
+        reporter = Reporter("compact", listener)
+        dataset = choose_dataset(store, dataset_named(name), fingerprint, reporter)
+        manifest = manifest_of(store, dataset)
+        version = compact(store, manifest, dead_share, reporter)
+        listener({"event": "result", "stage": "compact", "result": {}})
+    if version is None:
+        found = share_of_dead(manifest)
+        line = f"nothing to do: {found:.1%} of the records in its shards are dead vs more than {dead_share:.1%}"
+        answer({"version": None, "dead_share": found}, lambda: [line], as_json=as_json)
+        return
+    answer(version, lambda: [f"{dataset.name}@{version.number} {version.fingerprint}"], as_json=as_json)
+
+
 @data.command("show")
-@click.argument("name", metavar="NAME")
+@dataset_argument
 @fingerprint_option
 @click.option("--verify", is_flag=True, help="Read every byte and check it, also where that was done before.")
 @deep_option
@@ -161,7 +222,7 @@ def _described(store: Store, dataset: Dataset, manifest: Manifest) -> list[str]:
         *remarks(manifest, conversion_of(store, dataset.folder)),
         "",
         *(
-            f"split {split.name}: {plural(split.records, 'example')} in {plural(len(split.shards), 'shard')}, "
+            f"split {split.name}: {plural(split.records, 'example')} in {plural(len(split.every_shard), 'shard')}, "
             f"mean {_channels(split.mean)}, deviation {_channels(split.std)}"
             for split in manifest.splits
         ),

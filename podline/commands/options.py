@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
@@ -142,8 +143,28 @@ settings_option = click.option(
     help="A TOML file of settings; see docs/reference/settings.md.",
 )
 store_options = in_order(command_line(MachineGroup, "root"), settings_option)
+
+
+def _without_version(context: click.Context, _: click.Parameter, name: str | None) -> str | None:
+    """Return the name in NAME@3; :func:`_or_version` has the version, where the command wants a data set."""
+    before, at, number = (name or "").partition("@")
+    if at and number.isdecimal() and any(parameter.name == "fingerprint" for parameter in context.command.params):
+        context.meta[_VERSION] = f"@{number}"
+        return before
+    return name
+
+
+def _or_version(context: click.Context, _: click.Parameter, fingerprint: str | None) -> str | None:
+    return fingerprint or context.meta.get(_VERSION)
+
+
+_VERSION = "podline.version"
+_versioned: Any = partial(click.argument, callback=_without_version, is_eager=True)
+dataset_argument = _versioned("name", metavar="NAME")
 fingerprint_option = click.option(
-    "--fingerprint", help="Which data set, by the start of its fingerprint.  [default: the newest]"
+    "--fingerprint",
+    callback=_or_version,
+    help="Which data set, by the start of its fingerprint, or @3 for its version 3.  [default: the newest]",
 )
 deep_option = click.option(
     "--deep",
@@ -151,8 +172,8 @@ deep_option = click.option(
     help="Also decode every record, compute the manifest's figures again, and look for images in two splits.",
 )
 run_argument = click.argument("run", metavar="RUN", shell_complete=complete_run)
-recipe_argument = click.argument("recipe", metavar="RECIPE", shell_complete=complete_recipe)
-recipe_or_run_argument = click.argument("recipe", required=False, metavar="RECIPE", shell_complete=_complete_either)
+recipe_argument = _versioned("recipe", metavar="RECIPE", shell_complete=complete_recipe)
+recipe_or_run_argument = _versioned("recipe", required=False, metavar="RECIPE", shell_complete=_complete_either)
 run_or_recipe_argument = click.argument("recipe", required=False, metavar="RUN", shell_complete=_complete_either)
 engine_argument = click.argument("engine", callback=_checked(engines.checked), metavar="ENGINE")
 beam_options_option = command_line(MachineGroup, "beam_options")

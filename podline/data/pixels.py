@@ -51,6 +51,15 @@ def pixel_sums(images: npt.NDArray[np.uint8]) -> PixelSums:
     )
 
 
+def without(total: PixelSums, part: PixelSums) -> PixelSums:
+    """Return sums without those of a part."""
+    return PixelSums(
+        count=total.count - part.count,
+        sums=tuple(one - other for one, other in zip(total.sums, part.sums, strict=True)),
+        squares=tuple(one - other for one, other in zip(total.squares, part.squares, strict=True)),
+    )
+
+
 def add_up(parts: Iterable[PixelSums]) -> PixelSums:
     """Add sums up; their order makes no difference."""
     every = list(parts)

@@ -98,7 +98,12 @@ def plan_shards(
     return ShardPlans(dataset, tuple(counted))
 
 
-def shard_order(seed: int, plan: ShardPlan, records: int) -> npt.NDArray[np.int64]:
-    """Return which records of its split, of ``records`` in all, a shard has: int64, (plan.records,), by the seed."""
+def shard_order(seed: int | None, plan: ShardPlan, records: int) -> npt.NDArray[np.int64]:
+    """Return which records of its split, of ``records`` in all, a shard has: int64, (plan.records,), by the seed.
+
+    Without a seed they keep the order of the source.
+    """
     places = np.arange(plan.first, plan.first + plan.records)
+    if seed is None:
+        return places
     return shuffled(seed, f"shards/{plan.split}", records, places)

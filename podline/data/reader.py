@@ -19,7 +19,8 @@ from podline.data.coco_pixels import decode
 from podline.data.fitting import fitted
 from podline.data.mapped_files import MappedFiles
 from podline.data.pictures import PictureError, picture_of
-from podline.data.records import size_of, values_of
+from podline.data.record_table import places
+from podline.data.records import IMAGE, size_of, values_of
 from podline.data.tfrecord import (
     FOOTER_BYTES,
     FRAME_BYTES,
@@ -30,7 +31,7 @@ from podline.data.tfrecord import (
     require_sound,
 )
 from podline.documents.completion import completion_name, read_completion
-from podline.documents.manifest import MANIFEST, FieldInfo, FileInfo, Manifest, listed_files
+from podline.documents.manifest import MANIFEST, FieldInfo, FileInfo, Manifest, listed_files, stored_name
 from podline.documents.shard_table import ShardInfo
 from podline.errors import ArtifactError
 from podline.progress import Reporter, silent
@@ -53,6 +54,8 @@ _CHUNK_BYTES = 16_000_000
 class SplitReader:
     """The examples of a split, numbered 0 … len-1 over its shards in the manifest's order.
 
+    Where it has shards of older versions, the table of records says which of their records it has, in which order.
+
     Nothing is parsed: every value lies at a known place of its record. Only images that records hold as files are
     decoded, by as many threads as there are cores. Each record's checksums, which are part of the TFRecord format, are
     checked when it is read first. Any number of threads may gather at once.
@@ -67,19 +70,21 @@ class SplitReader:
             ArtifactError: no such split, or a shard is gone or has another size than the manifest says.
         """
         self.info, self._local = manifest.split(split), local
-        shards = self.info.shards
+        shards = self.info.every_shard
         self._fields = {field.name: field for field in manifest.fields}
         self._files = MappedFiles({local(shard.file): shard.bytes for shard in shards})
         self._edges = np.cumsum([0, *shards.lengths])
         self._frame_length = manifest.record_length + FRAME_BYTES
         indexes = [_index(local(shard.index.file), shard) for shard in shards if shard.index]
         self._index = np.concatenate(indexes) if indexes else None
+        table = local(manifest.records.file) if manifest.records and self.info.older else None
+        self._places = places(table, self.info) if table else None
         self._checked = np.zeros(len(self), np.bool_)
         paths = [local(file.file) for shard in shards for file in shard.files] if watched else []
         self._signs = {path: _sign(path) for path in paths}
 
     def __len__(self) -> int:
-        return int(self._edges[-1])
+        return self.info.records
 
     def gather(self, indices: Ids, fields: Sequence[str] | None = None) -> dict[str, np.ndarray]:
         """Return the examples at some positions, (n,), in the order given: all features, or those that are named.
@@ -105,10 +110,22 @@ class SplitReader:
                 gathered[field.name] = values.astype(field.dtype, copy=False)
         return gathered
 
+    def files(self, indices: Ids) -> list[bytes]:
+        """Return the images' files that the records at some positions hold; call :meth:`gather` first, which checks.
+
+        Raises:
+            IndexError: a position that is not in the split.
+        """
+        starts, ends = self._frames(indices)
+        begins = starts + (HEADER_BYTES + self._fields[IMAGE].offset)
+        places = zip(begins.tolist(), (ends - FOOTER_BYTES).tolist(), strict=True)
+        return [self._files.data[begin:end].tobytes() for begin, end in places]
+
     def _frames(self, indices: Ids) -> tuple[Ids, Ids]:
         """Return where the frames of some records start and end in the mapped files."""
         if len(indices) and not 0 <= int(indices.min()) <= int(indices.max()) < len(self):
             raise IndexError(f"positions {indices.min()} to {indices.max()} vs {len(self)} examples in the split")
+        indices = self._physical(indices)
         shards = np.searchsorted(self._edges, indices, side="right") - 1
         first = self._files.starts[shards]
         if self._index is None:
@@ -116,6 +133,10 @@ class SplitReader:
             return starts, starts + self._frame_length
         places = indices + shards  # an index has one entry more than its shard has records
         return first + self._index[places], first + self._index[places + 1]
+
+    def _physical(self, indices: Ids) -> Ids:
+        """Return the places of examples among all records of the shards."""
+        return indices if self._places is None else self._places[indices]
 
     def _require_sound(self, indices: Ids, starts: Ids, ends: Ids) -> None:
         data, frames = self._files.data, [*zip(starts.tolist(), ends.tolist(), strict=True)]
@@ -151,8 +172,10 @@ class SplitReader:
     def locate(self, index: int) -> tuple[str, int, int]:
         """Return where an example lies: its shard's file, its number in it, and the byte where its frame starts."""
         (start,), _ = self._frames(np.array([index]))
-        shard = int(np.searchsorted(self._edges, index, side="right")) - 1
-        return self.info.shards[shard].file, index - int(self._edges[shard]), int(start - self._files.starts[shard])
+        [place] = self._physical(np.array([index]))
+        shard = int(np.searchsorted(self._edges, place, side="right")) - 1
+        file = self.info.every_shard[shard].file
+        return file, int(place - self._edges[shard]), int(start - self._files.starts[shard])
 
     def chunks(self) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
         """Read all examples in order, some megabytes at a time: the first one's position, and their values.
@@ -215,13 +238,16 @@ def open_split(
         ArtifactError: no such split, or a shard is gone or not what the manifest says.
         StoreError: a shard cannot be read.
     """
-    wanted = {file.file for shard in manifest.split(split).shards for file in shard.files}
+    info = manifest.split(split)
+    wanted = {file.file for shard in info.every_shard for file in shard.files}
+    if info.older and manifest.records:
+        wanted.add(manifest.records.file)
     news = reporter or silent()
     here = isinstance(store, FolderStore)
 
     def ready(listed: tuple[FileInfo, Listed | None], written: float | None) -> tuple[str, Path]:
         info, found = listed
-        name = f"{folder}/{info.file}"
+        name = stored_name(folder, info.file)
         if found is None or (found.bytes, found.published) != (info.bytes, written):
             require_content(store, name, found, info)
         return info.file, store.local(name, found)

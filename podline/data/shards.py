@@ -59,7 +59,7 @@ class RowsByPlace:
     """Records whose pixels, each split's, are read where they are, by workers that see the raw files."""
 
     images: Mapping[str, SourceSplit]
-    seed: int
+    seed: int | None
 
     def table(self, plan: ShardPlan) -> str:
         """Return the name of a split's table: where each of its records is, and its targets."""
@@ -138,7 +138,7 @@ def tables_of_places(splits: Iterable[SourceSplit], folder: Path) -> Iterator[Pa
 
 
 def tables_of_rows(
-    splits: Iterable[SourceSplit], plans: Iterable[ShardPlan], seed: int, folder: Path
+    splits: Iterable[SourceSplit], plans: Iterable[ShardPlan], seed: int | None, folder: Path
 ) -> Iterator[Path]:
     """Write each shard's table for :class:`RowsInTables`, one after another.
 

@@ -122,7 +122,7 @@ def changes(before: SplitCensus, after: SplitCensus) -> RecordChanges:
     """Compare a split before and after. The order of records does not matter; one that is there twice counts twice."""
     then, now = same_examples(before, after)
     gone, come = np.delete(np.arange(len(before)), then), np.delete(np.arange(len(after)), now)
-    old, new = _equal(before["images"][gone], after["images"][come])
+    old, new = equal_pairs(before["images"][gone], after["images"][come])
     relabelled = zip(gone[old].tolist(), come[new].tolist(), strict=True)
     return RecordChanges(np.delete(come, new).tolist(), np.delete(gone, old).tolist(), list(relabelled))
 
@@ -132,11 +132,11 @@ def same_examples(before: SplitCensus, after: SplitCensus) -> tuple[Places, Plac
 
     Of records that are equal, the first of one is the first of the other.
     """
-    return _equal(*(split["images"] * _ODD + split["answers"] for split in (before, after)))
+    return equal_pairs(*(split["images"] * _ODD + split["answers"] for split in (before, after)))
 
 
-def _equal(before: npt.NDArray[np.uint64], after: npt.NDArray[np.uint64]) -> tuple[Places, Places]:
-    """Pair equal numbers, the first of one side with the first of the other, in the order of the second side."""
+def equal_pairs(before: npt.NDArray[Any], after: npt.NDArray[Any]) -> tuple[Places, Places]:
+    """Pair equal values, the first of one side with the first of the other, in the order of the second side."""
     _, which = np.unique(np.concatenate([before, after]), return_inverse=True)
     # With how often each came before, a number is there once on each side.
     keys = [side + len(which) * _earlier(side) for side in np.split(which, [len(before)])]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from podline.data.pixels import add_up
+from podline.data.pixels import PixelSums, add_up
 from podline.data.planning import ShardPlans
 from podline.data.records import stored_layout
 from podline.data.shards import WrittenShard
@@ -26,24 +28,20 @@ def class_names_of(source: RawData) -> dict[str, tuple[str, ...]]:
 def manifest_of(
     spec: ConvertSpec,
     source: RawData,
-    truths: Mapping[str, FileInfo],
-    plans: ShardPlans,
-    shards: Iterable[WrittenShard],
+    splits: tuple[SplitInfo, ...],
+    records: FileInfo | None = None,
+    base: str = "",
 ) -> Manifest:
     """Return the manifest of a source's data set.
 
     Args:
         spec: of its conversion.
         source: of its records.
-        truths: split → the file that people are judged by.
-        plans: of its shards.
-        shards: what they became, in that order; they are taken one after another.
+        splits: what they became.
+        records: the table of records.
+        base: the fingerprint of the version that it goes on from.
     """
-    layout, written = stored_layout(source.features), iter(shards)
-    splits = tuple(
-        _split(plan.name, itertools.islice(written, plan.shards), plan.shards, truths.get(plan.name))
-        for plan in plans.splits
-    )
+    layout = stored_layout(source.features)
     return Manifest(
         dataset=spec.dataset,
         fingerprint=fingerprint(spec, source.files),
@@ -59,11 +57,39 @@ def manifest_of(
         counted=source.counted,
         kind=source.kind,
         facts=source.facts,
+        records=records,
+        base=base,
     )
 
 
-def _split(name: str, shards: Iterator[WrittenShard], count: int, truth: FileInfo | None) -> SplitInfo:
-    """Return what the manifest says of a split of ``count`` shards."""
+class Written(NamedTuple):
+    """The shards of a split that were written, with their class counts and pixel sums."""
+
+    shards: ShardTable
+    counts: npt.NDArray[np.int64]
+    pixels: PixelSums
+
+    def info(self, name: str, truth: FileInfo | None) -> SplitInfo:
+        """Return what the manifest says of a split with no other shards; ``truth`` is what people are judged by."""
+        return SplitInfo(
+            name=name,
+            records=self.shards.records,
+            shards=self.shards,
+            class_counts=tuple(self.counts.tolist()),
+            mean=self.pixels.mean,
+            std=self.pixels.std,
+            truth=truth,
+        )
+
+
+def written_splits(plans: ShardPlans, shards: Iterable[WrittenShard]) -> dict[str, Written]:
+    """Return what each split became; shards, in the order of their plans, are taken one after another."""
+    written = iter(shards)
+    return {plan.name: _written(itertools.islice(written, plan.shards), plan.shards) for plan in plans.splits}
+
+
+def _written(shards: Iterator[WrittenShard], count: int) -> Written:
+    """Return what ``count`` shards of a split became."""
     first = next(shards)
     counts, pixels = np.array(first.info.class_counts, np.int64), add_up([first.pixels])
 
@@ -75,13 +101,4 @@ def _split(name: str, shards: Iterator[WrittenShard], count: int, truth: FileInf
             pixels = add_up([pixels, shard.pixels])
             yield shard.in_manifest(count)
 
-    table = ShardTable.of(infos())
-    return SplitInfo(
-        name=name,
-        records=table.records,
-        shards=table,
-        class_counts=tuple(counts.tolist()),
-        mean=pixels.mean,
-        std=pixels.std,
-        truth=truth,
-    )
+    return Written(ShardTable.of(infos()), counts, pixels)

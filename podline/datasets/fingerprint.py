@@ -19,6 +19,7 @@ from podline.data.sources.remote import is_remote, objects_of
 from podline.data.sources.source import RawData, open_raw
 from podline.documents.corrections import corrections
 from podline.documents.manifest import LAYOUT_VERSION, SourceFile, dataset_folder
+from podline.documents.versions import compacted
 from podline.errors import SourceError
 from podline.kinds.table import code_of_targets
 from podline.progress import Reporter
@@ -174,8 +175,9 @@ def find_converted(spec: ConvertSpec, reporter: Reporter) -> ConvertResult | Non
     """
     store = open_store(spec.root)
     spec = corrected(spec, store)
-    known = memory_of(spec, store).fingerprint
-    return completed.find(spec, reporter, dataset_folder(spec.dataset, known)) if known else None
+    if not (known := memory_of(spec, store).fingerprint):
+        return None
+    return completed.find(spec, reporter, dataset_folder(spec.dataset, compacted(store, spec.dataset, known)))
 
 
 def _state(source: str, settings: ConverterSettings) -> object:

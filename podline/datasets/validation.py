@@ -30,6 +30,7 @@ from podline.documents.manifest import (
     SplitInfo,
     listed_files,
     read_manifest,
+    stored_name,
 )
 from podline.documents.shard_table import ShardInfo
 from podline.errors import ArtifactError
@@ -65,7 +66,7 @@ def validate(spec: ValidateSpec, reporter: Reporter) -> ValidateResult:
     result = ValidateResult(
         seconds=time.monotonic() - started,
         records=manifest.written,
-        shards=sum(len(split.shards) for split in manifest.splits),
+        shards=sum(len(split.every_shard) for split in manifest.splits),
         duplicates_within=duplicates,
     )
     complete(store, spec.folder, spec, result, [f"{spec.folder}/{MANIFEST}"], published=published)
@@ -82,7 +83,7 @@ def check_files(store: Store, manifest: Manifest, reporter: Reporter) -> array[f
 
     def checked(listed: tuple[FileInfo, Listed | None]) -> float:
         info, found = listed
-        name = f"{manifest.folder}/{info.file}"
+        name = stored_name(manifest.folder, info.file)
         try:
             return require_content(store, name, found, info).published
         except ArtifactError:
@@ -116,8 +117,8 @@ def check_records(store: Store, folder: str, manifest: Manifest, reporter: Repor
     for split, reader in zip(manifest.splits, readers, strict=True):
         pixels, ids, of_images = [], [], []
         counts = np.zeros(len(manifest.class_names), np.int64)
-        of_shards = np.zeros((len(split.shards), split.shards.classes), np.int64)
-        edges = np.cumsum([0, *split.shards.lengths])
+        shards = split.every_shard
+        of_shards, edges = np.zeros((len(shards), shards.classes), np.int64), np.cumsum([0, *shards.lengths])
         for first, records in reader.chunks():
             images = records[IMAGE]
             if wrong := targets.check(records, manifest):
@@ -129,7 +130,7 @@ def check_records(store: Store, folder: str, manifest: Manifest, reporter: Repor
             for shard, part in _by_shard(edges, first, records):
                 found = targets.census(part, len(counts))
                 counts += found
-                of_shards[shard] += found[: split.shards.classes]  # all of them, or none
+                of_shards[shard] += found[: shards.classes]  # all of them, or none
             ids += records[IMAGE_ID].ravel().tolist() if IMAGE_ID in records else []
             of_images.append(hashes_of([images]))
             done += len(images)
@@ -162,7 +163,7 @@ def _check_split(where: str, split: SplitInfo, pixels: PixelSums, counts: Counts
     """
     claims: list[tuple[str, Any, Any]] = [
         (f"{shard.file}: class counts", tuple(found.tolist()), shard.class_counts)
-        for shard, found in zip(split.shards, of_shards, strict=True)
+        for shard, found in zip(split.every_shard, of_shards, strict=True)
         if shard.class_counts
     ]
     of_split = f"split {split.name!r}:"

@@ -6,14 +6,15 @@ It depends on the source's bytes and the converter's settings alone, so any numb
 from __future__ import annotations
 
 import heapq
+import itertools
 import json
+import posixpath
 from collections.abc import Iterator
-from itertools import combinations
 from typing import Literal
 
 from pydantic import Field, model_validator
 
-from podline.documents.shard_table import FileInfo, Shards
+from podline.documents.shard_table import FileInfo, JoinedShards, Shards, ShardTable
 from podline.documents.skeleton import SKELETON, Skeleton
 from podline.errors import ArtifactError
 from podline.frozen import Frozen, JsonObject, is_object
@@ -23,7 +24,7 @@ from podline.store.contract import Listed, Store
 
 TRAIN, VALIDATION, TEST = SPLITS = ("train", "validation", "test")
 """The splits of a data set. Most are without one to validate on: then some training examples are held out, or none."""
-APART = tuple(reversed(list(combinations(SPLITS, 2))))
+APART = tuple(reversed(list(itertools.combinations(SPLITS, 2))))
 """Pairs of splits that share no image. One that both have is left out of the first, those of the test split first."""
 LAYOUT_VERSION = 1
 MANIFEST = "manifest.json"
@@ -61,10 +62,19 @@ class FieldInfo(Frozen):
     fit: FileFit | None = Field(default=None, exclude_if=lambda fit: fit is None)
 
 
-class SplitInfo(Frozen):
-    """One split: ``records`` is the sum over its shards; ``mean`` and ``std`` are per channel, of pixels in 0…255.
+class OlderShards(Frozen):
+    """Shards of an older version, in the folder of its ``fingerprint``."""
 
-    ``truth`` is the file that COCO's people are judged by, see :mod:`podline.data.sources.coco_truth`.
+    fingerprint: str
+    shards: Shards
+
+
+class SplitInfo(Frozen):
+    """One split; ``mean`` and ``std`` are per channel, of pixels in 0…255.
+
+    ``records`` is the sum over its shards, unless it has shards of older versions: then the table of records says which
+    records of these are its own, and in which order. ``content`` is a hash of the records in their order, of the user's
+    own images. ``truth`` is the file that COCO's people are judged by, see :mod:`podline.data.sources.coco_truth`.
     """
 
     name: str
@@ -73,7 +83,22 @@ class SplitInfo(Frozen):
     class_counts: tuple[int, ...]
     mean: tuple[float, ...]
     std: tuple[float, ...]
+    older: tuple[OlderShards, ...] = Field(default=(), exclude_if=lambda older: not older)
+    content: str = Field(default="", exclude_if=lambda content: not content)
     truth: FileInfo | None = Field(default=None, exclude_if=lambda truth: truth is None)
+
+    @property
+    def every_shard(self) -> ShardTable | JoinedShards:
+        """The shards that the split needs, those of older versions first; names are as seen from its folder."""
+        if not self.older:
+            return self.shards
+        older = ((f"../{each.fingerprint}/", each.shards) for each in self.older)
+        return JoinedShards((*older, ("", self.shards)))
+
+    @property
+    def dead(self) -> int:
+        """Return how many records of its shards the split has no more."""
+        return sum(self.every_shard.lengths) - self.records
 
 
 class SourceFile(Frozen):
@@ -123,6 +148,17 @@ class Manifest(Frozen):
         default_factory=dict,
         exclude_if=lambda facts: not facts,
         description="of the data set, which its kind alone needs: the skeleton of poses",
+    )
+
+    records: FileInfo | None = Field(
+        default=None,
+        exclude_if=lambda records: records is None,
+        description="the table of records, of the user's own images; see podline.datasets.record_table",
+    )
+    base: str = Field(
+        default="",
+        exclude_if=lambda base: not base,
+        description="the fingerprint of the version whose shards this one was added to",
     )
 
     @model_validator(mode="after")
@@ -181,14 +217,20 @@ class Manifest(Frozen):
     @property
     def bytes(self) -> int:
         """Return the size of all shards, in bytes."""
-        return sum(split.shards.bytes for split in self.splits)
+        return sum(split.every_shard.bytes for split in self.splits)
 
     @property
     def files(self) -> Iterator[FileInfo]:
-        """Yield the files of all splits by name: shards, their indexes, the annotations for judging poses."""
-        of_splits = ((file for shard in split.shards for file in shard.files) for split in self.splits)
-        truths = ([split.truth] for split in self.splits if split.truth)
-        return heapq.merge(*of_splits, *truths, key=lambda file: file.file)
+        """Yield the files of all splits by name: shards, their indexes, and what lies beside them.
+
+        Those of older versions come first, as ``../FINGERPRINT/…``.
+        """
+        of_splits = ((file for shard in split.every_shard for file in shard.files) for split in self.splits)
+        beside = [*(split.truth for split in self.splits if split.truth), *([self.records] if self.records else [])]
+        if any(split.older for split in self.splits):
+            found = {file.file: file for file in itertools.chain(*of_splits, beside)}
+            return iter([found[name] for name in sorted(found)])
+        return heapq.merge(*of_splits, *([file] for file in beside), key=lambda file: file.file)
 
     @property
     def image_shape(self) -> tuple[int, ...]:
@@ -206,6 +248,12 @@ class Manifest(Frozen):
         return tuple(round(mean) for mean in self.split(TRAIN).mean)
 
 
+def dead_share(manifest: Manifest) -> float:
+    """Return which share of the records in the data set's shards it has no more."""
+    dead = sum(split.dead for split in manifest.splits)
+    return dead / max(1, dead + manifest.written)
+
+
 def split_in_words(split: str) -> str:
     """Return what the examples of a split are: ``training``, ``validation`` or ``test``."""
     return "training" if split == TRAIN else split
@@ -214,6 +262,11 @@ def split_in_words(split: str) -> str:
 def dataset_folder(dataset: str, fingerprint: str) -> str:
     """Return the name, in the store, of a data set's folder."""
     return f"datasets/{dataset}/{fingerprint}"
+
+
+def stored_name(folder: str, file: str) -> str:
+    """Return the name in the store of a file of a data set, which may be one of an older version."""
+    return posixpath.normpath(f"{folder}/{file}")
 
 
 def shard_record(file: str) -> str:
@@ -238,13 +291,14 @@ def listed_files(store: Store, manifest: Manifest) -> Iterator[tuple[FileInfo, L
     Raises:
         StoreError: the store cannot be listed.
     """
-    listing = store.listing(manifest.folder)
-    there = next(listing, None)
-    for file in manifest.files:
-        name = f"{manifest.folder}/{file.file}"
-        while there and there.name < name:
-            there = next(listing, None)
-        yield file, there if there and there.name == name else None
+    for folder, files in itertools.groupby(manifest.files, lambda file: posixpath.split(file.file)[0]):
+        listing = store.listing(stored_name(manifest.folder, folder))
+        there = next(listing, None)
+        for file in files:
+            name = stored_name(manifest.folder, file.file)
+            while there and there.name < name:
+                there = next(listing, None)
+            yield file, there if there and there.name == name else None
 
 
 def read_manifest(store: Store, folder: str, digest: str = "") -> Manifest:

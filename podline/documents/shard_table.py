@@ -147,6 +147,51 @@ class ShardTable(Sequence[ShardInfo]):
         )
 
 
+@dataclass(frozen=True)
+class JoinedShards(Sequence[ShardInfo]):
+    """The shards of several tables, one after the other.
+
+    Attributes:
+        tables: where the files of each are, as seen from the data set's folder, and the table.
+    """
+
+    tables: tuple[tuple[str, ShardTable], ...]
+    classes = 0  # a shard may have records that a split has no more: what its table counts is not the split's
+
+    @property
+    def bytes(self) -> int:
+        """Return the size of all files without indexes, in bytes."""
+        return sum(table.bytes for _, table in self.tables)
+
+    @property
+    def lengths(self) -> list[int]:
+        """The records of each shard."""
+        return [length for _, table in self.tables for length in table.lengths]
+
+    def __len__(self) -> int:
+        return sum(len(table) for _, table in self.tables)
+
+    @overload
+    def __getitem__(self, number: int) -> ShardInfo: ...
+    @overload
+    def __getitem__(self, number: slice) -> Sequence[ShardInfo]: ...
+    def __getitem__(self, number: int | slice) -> ShardInfo | Sequence[ShardInfo]:
+        if isinstance(number, slice):
+            return [self[one] for one in range(*number.indices(len(self)))]
+        place = range(len(self))[number]
+        for folder, table in self.tables:
+            if place < len(table):
+                return _moved(table[place], folder)
+            place -= len(table)
+        raise IndexError(number)
+
+
+def _moved(shard: ShardInfo, folder: str) -> ShardInfo:
+    """Return a shard with names as seen from another folder."""
+    index = shard.index and shard.index.model_copy(update={"file": f"{folder}{shard.index.file}"})
+    return shard.model_copy(update={"file": f"{folder}{shard.file}", "index": index, "class_counts": ()})
+
+
 @functools.lru_cache(maxsize=16)
 def _row(classes: int, indexed: bool) -> struct.Struct:
     """Return what is known of a shard, little-endian and unpadded: records, bytes, sha256, index, class counts."""

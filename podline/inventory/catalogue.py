@@ -9,6 +9,7 @@ from podline.data.official import official_lines, records_read
 from podline.data.sources.duplicates import contradiction_lines
 from podline.documents.completion import Completion, completion_name, read_completion
 from podline.documents.manifest import MANIFEST, Manifest, dataset_folder, read_manifest
+from podline.documents.versions import version_of
 from podline.errors import ArtifactError, SettingsError, StoreError
 from podline.progress import Reporter
 from podline.recipes.datasets import settings_of
@@ -68,12 +69,14 @@ def choose_dataset(
     side: int | None = None,
     settings: Mapping[str, int | str] | None = None,
 ) -> Dataset:
-    """Return the data set of a fingerprint, which may be shortened; without one, the newest, and say which.
+    """Return the data set of a fingerprint, which may be shortened, or of a version, as ``@3``.
+
+    Without one it is the newest; say which.
 
     Args:
         store: the store.
         name: the data set's.
-        fingerprint: how its fingerprint begins.
+        fingerprint: how its fingerprint begins, or ``@`` and the number of a version.
         reporter: told which one is taken if there are several.
         side: without a fingerprint, only those with images so high, in pixels.
         settings: without a fingerprint, only those that were converted with these.
@@ -81,6 +84,8 @@ def choose_dataset(
     Raises:
         StoreError: there is none, or more than one fits.
     """
+    if fingerprint and fingerprint.startswith("@"):
+        fingerprint = version_of(store, name, fingerprint[1:]).fingerprint
     found = datasets(store, name)
     if side and not fingerprint:
         found = [dataset for dataset in found if manifest_of(store, dataset).image_shape[0] == side]

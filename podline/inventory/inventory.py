@@ -10,13 +10,13 @@ import itertools
 import shutil
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from podline.data.rawfiles import unpacked, use_of
 from podline.datasets.fingerprint import source_cache
-from podline.documents import champions
+from podline.documents import champions, versions
 from podline.documents.manifest import MANIFEST, dataset_folder
 from podline.errors import ArtifactError
 from podline.stages.specs import SPEC
@@ -34,7 +34,9 @@ class Holding:
         name: that of its folder.
         objects: all that lies there.
         whole: whether it has a manifest, or the completion record of a training.
-        users: the runs that use a data set; of a run, the recipes whose champion it is or was.
+        users: the runs that use a data set, or that it is the newest version; of a run, the recipes whose champion it
+            is or was.
+        needs: the data sets whose shards a version has.
     """
 
     store: Store
@@ -42,6 +44,7 @@ class Holding:
     objects: tuple[Listed, ...]
     whole: bool
     users: tuple[str, ...]
+    needs: tuple[str, ...] = ()
 
     @property
     def bytes(self) -> int:
@@ -85,13 +88,32 @@ def holdings(store: Store) -> list[Holding]:
         StoreError: the store cannot be read.
     """
     folders: dict[str, list[Listed]] = {}
+    names = set[str]()
     for found in store.listing():
         parts = found.name.split("/")
         depth = {"datasets": 3, "runs": 2}.get(parts[0], 0)
+        if parts[0] == versions.FOLDER:
+            names.add(parts[1])
         if depth and len(parts) > depth:
             folders.setdefault("/".join(parts[:depth]), []).append(found)
     users = _users(store, folders)
-    return [_holding(store, folder, objects, users.get(folder, ())) for folder, objects in sorted(folders.items())]
+    for name in names:
+        for newest in versions.versions(store, name)[-1:]:
+            users.setdefault(dataset_folder(name, newest.fingerprint), []).append(f"{name}@{newest.number}")
+    found = (_holding(store, folder, objects, users.get(folder, ())) for folder, objects in sorted(folders.items()))
+    return [replace(one, needs=_needs(store, one.name)) if _has_versions(one, names) else one for one in found]
+
+
+def _has_versions(holding: Holding, names: set[str]) -> bool:
+    return holding.whole and holding.name.startswith("datasets/") and holding.name.split("/")[1] in names
+
+
+def _needs(store: Store, folder: str) -> tuple[str, ...]:
+    """Return the folders of older versions whose shards a version has."""
+    above = folder.rpartition("/")[0]
+    splits = _fields(store, f"{folder}/{MANIFEST}").get("splits", ())
+    older = {each["fingerprint"] for split in splits for each in split.get("older", ())}
+    return tuple(f"{above}/{fingerprint}" for fingerprint in sorted(older))
 
 
 def _holding(store: Store, folder: str, objects: list[Listed], users: Iterable[str]) -> Holding:
@@ -136,20 +158,25 @@ def _fields_of(document: dict[str, Any], key: str) -> dict[str, Any]:
 
 
 def needless(found: Iterable[Holding], before: float) -> list[Holding]:
-    """Return what no run and no champion needs: unfinished work, and data sets without runs.
+    """Return what no run, no champion and no version that is kept needs: unfinished work, data sets without runs.
 
     Args:
         found: what the store holds.
         before: a Unix time by the store's own clock (:meth:`podline.store.contract.Store.now`); what was touched since
             is left alone, since it may be in the making.
     """
-    return [
-        holding
-        for holding in found
+    every = list(found)
+    unused = {
+        holding.name: holding
+        for holding in every
         if not holding.users
         and holding.touched < before
         and (not holding.whole or not holding.name.startswith("runs/"))
-    ]
+    }
+    kept = [holding for holding in every if holding.name not in unused]
+    while kept:
+        kept += [unused.pop(name) for name in kept.pop().needs if name in unused]
+    return [*unused.values()]
 
 
 @dataclass(frozen=True)

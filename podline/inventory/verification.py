@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 from podline.data.sources.coco_truth import truth_name
 from podline.data.tfds import tfds_names
-from podline.documents import champions, corrections
+from podline.documents import champions, corrections, versions
 from podline.documents.completion import Artifact, Completion, completion_name, damage
-from podline.documents.manifest import MANIFEST, SHARD_RECORDS, Manifest, shard_record
+from podline.documents.manifest import MANIFEST, SHARD_RECORDS, Manifest, shard_record, stored_name
 from podline.documents.origins import ORIGIN
 from podline.errors import PodlineError
 from podline.ledger import ledger
@@ -28,8 +28,8 @@ from podline.store.prefetch import in_order
 _RECORD = re.compile(r"(?P<folder>.+)/stages/(?P<stage>[^/]+)\.json")
 # How many parts the names of these folders have.
 _DEPTHS = {"datasets": 3, "runs": 2, "finder": 2, "comparisons": 2, "suspects": 3}
-_KNOWN = (*_DEPTHS, ledger.FOLDER, champions.FOLDER, corrections.FOLDER)
-_ENTRIES = (ledger.is_entry, champions.is_of_history, corrections.is_review)
+_KNOWN = (*_DEPTHS, ledger.FOLDER, champions.FOLDER, corrections.FOLDER, versions.FOLDER)
+_ENTRIES = (ledger.is_entry, champions.is_of_history, corrections.is_review, versions.is_version)
 # In a run's folder: written by who runs the stages, beside them.
 _OF_FLOWS = (ORIGIN, "tpu.json")
 
@@ -227,7 +227,7 @@ def _is_manifest(name: str) -> bool:
 def _of_manifest(name: str, manifest: Manifest) -> Iterator[Artifact]:
     folder = name.removesuffix(f"/{MANIFEST}")
     for item in manifest.files:
-        yield Artifact(name=f"{folder}/{item.file}", bytes=item.bytes, sha256=item.sha256)
+        yield Artifact(name=stored_name(folder, item.file), bytes=item.bytes, sha256=item.sha256)
 
 
 def _known(manifest: Manifest) -> Iterator[str]:

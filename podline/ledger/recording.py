@@ -421,7 +421,7 @@ def _machine(machine: Settings) -> dict[str, Any]:
 
 
 def _sha256(split: SplitInfo) -> str:
-    return digests.of_json([shard.sha256 for shard in split.shards])
+    return split.content or digests.of_json([shard.sha256 for shard in split.shards])
 
 
 def _annealing(of: str, judged: list[AnnealingLine]) -> AnnealingSummary | None:

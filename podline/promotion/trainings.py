@@ -104,7 +104,8 @@ def said_on(store: Store, run: str, splits: Sequence[JudgedSplit]) -> Any:
 def examples_of(manifest: Manifest, split: str) -> tuple[str, ...]:
     """Return a split's checksums: equal for splits of two data sets that hold the same in the same order."""
     found = manifest.split(split)
-    return (*(shard.sha256 for shard in found.shards), *((found.truth.sha256,) if found.truth else ()))
+    shards = (found.content,) if found.content else (shard.sha256 for shard in found.shards)
+    return (*shards, *((found.truth.sha256,) if found.truth else ()))
 
 
 def next_trainings(store: Store, reference: str, strategy: StrategyName) -> Iterator[TrainSpec]:

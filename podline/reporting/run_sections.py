@@ -196,8 +196,8 @@ def _splits(manifest: Manifest) -> Table:
         (
             split.name,
             figures.count(split.records),
-            figures.count(len(split.shards)),
-            figures.size(split.shards.bytes),
+            figures.count(len(split.every_shard)),
+            figures.size(split.every_shard.bytes),
             " ".join(f"{value:.2f}" for value in split.mean),
             " ".join(f"{value:.2f}" for value in split.std),
         )

@@ -15,7 +15,7 @@ from podline.documents.completion import (
     packed,
     read_completion,
 )
-from podline.documents.manifest import MANIFEST, listed_files, read_manifest
+from podline.documents.manifest import MANIFEST, listed_files, read_manifest, stored_name
 from podline.errors import ArtifactError, StoreError
 from podline.progress import Reporter
 from podline.stages.specs import Result, Spec
@@ -109,7 +109,7 @@ def _written(store: Store, folder: str, record: Completion) -> Iterator[tuple[Ar
     if record.published:
         there = listed_files(store, read_manifest(store, folder))
         for (file, found), published in zip(there, record.times, strict=False):
-            name = f"{folder}/{file.file}"
+            name = stored_name(folder, file.file)
             yield Artifact(name=name, bytes=file.bytes, sha256=file.sha256, modified=published), found
 
 

@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from podline.documents.manifest import read_manifest
+from podline.documents.manifest import read_manifest, stored_name
 from podline.input.pipeline import Arrays, TrainingInput
 from podline.progress import Reporter
 from podline.stages.completed import manifest_sha256
@@ -106,7 +106,7 @@ def run(spec: InputSpeedSpec, reporter: Reporter) -> InputSpeed:
     store = open_store(spec.root)
     manifest_sha256(store, spec.dataset_folder)
     manifest = read_manifest(store, spec.dataset_folder)
-    names = [f"{spec.dataset_folder}/{shard.file}" for shard in manifest.split(TRAINING_SPLIT).shards]
+    names = [stored_name(spec.dataset_folder, shard.file) for shard in manifest.split(TRAINING_SPLIT).every_shard]
     # The input of one device, the first GPU if there is one.
     strategy = tf.distribute.get_strategy()
     trainer = build_trainer(store, spec.dataset_folder, spec.recipe, manifest, strategy, reporter)
@@ -138,7 +138,7 @@ def _measured(
     say("done")
     took = {"read": read, "augment": augment, "batch": batch, "hand-over": hand_over}
     first = took | {"disk": disk}
-    data_bytes = trainer.training_reader.info.shards.bytes
+    data_bytes = trainer.training_reader.info.every_shard.bytes
     return InputSpeed(
         seconds=time.monotonic() - started,
         recipe=spec.recipe.name,

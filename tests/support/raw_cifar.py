@@ -11,7 +11,7 @@ from podline.data.planning import plan_shards
 from podline.data.records import layout_of
 from podline.data.shards import write_shard
 from podline.data.sources.opening import open_source
-from podline.datasets.draft import manifest_of
+from podline.datasets.draft import manifest_of, written_splits
 from podline.datasets.fingerprint import fingerprint
 from podline.documents.manifest import MANIFEST, Manifest, dataset_folder
 from podline.kinds.table import kind_named
@@ -60,6 +60,7 @@ def convert_plainly(spec: ConvertSpec) -> Manifest:
         path = store.local(folder) / plan.file
         fill = filler.filler(plan, layout, store.root / filler.table(plan))
         written.append(write_shard(path, plan, layout, census, fill))
-    manifest = manifest_of(spec, source, {}, plans, written)
+    splits = tuple(part.info(name, None) for name, part in written_splits(plans, written).items())
+    manifest = manifest_of(spec, source, splits)
     store.publish_bytes(f"{folder}/{MANIFEST}", manifest.to_bytes())
     return manifest

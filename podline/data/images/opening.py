@@ -6,12 +6,14 @@ the images' files, so that the same images in any layout become the same records
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +38,7 @@ from podline.data.images.settings import ImagesSettings
 from podline.data.jpeg_files import JpegFiles
 from podline.data.planning import ShardPlans
 from podline.data.rawfiles import made_once
+from podline.data.record_table import DIGEST_BYTES
 from podline.data.records import Feature
 from podline.data.rows import FilesByRow, SourceSplit
 from podline.data.shown import printable
@@ -55,6 +58,13 @@ _FILES_OF = (TEST, TRAIN, VALIDATION)  # the splits in the order in which images
 _FORM = "columns in Arrow, of all splits, with stamps"  # of what is kept in the cache folder
 _SAMPLED = 100  # images by which the size of JPEG files is estimated
 _GATHERED = 1_000_000  # images whose checksums are read at once
+
+
+class Identities(NamedTuple):
+    """What tells records apart, (n,) each: the beginnings of their files' checksums, and of those of their content."""
+
+    keys: npt.NDArray[np.bytes_]
+    digests: npt.NDArray[np.bytes_]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,9 +139,35 @@ class ImagesSource(Source):
         refuse_near(self.near, self.sizes, self.settings.near_share)
         return self, Remarks(notes=(*self.words, *correction_lines(self.images), *self.near_lines()))
 
-    def shard_tables(self, plans: ShardPlans, seed: int, folder: Path, elsewhere: bool) -> ShardTables:  # noqa: ARG002
-        """See :meth:`RawData.shard_tables`; decoded images are where workers see them, wherever these are."""
-        return super().shard_tables(plans, seed, folder, elsewhere=False)
+    def shard_tables(self, plans: ShardPlans, seed: int | None, folder: Path, elsewhere: bool) -> ShardTables:  # noqa: ARG002
+        """See :meth:`RawData.shard_tables`; decoded images are where workers see them, wherever these are.
+
+        Records keep the order of their files' checksums, whatever the seed: it is as good as random.
+        """
+        return super().shard_tables(plans, None, folder, elsewhere=False)
+
+    def identities(self) -> dict[str, Identities]:
+        """Return which records each split has, in their order."""
+        return {split.name: self._identities(split) for split in self.splits}
+
+    def _identities(self, split: SourceSplit) -> Identities:
+        numbers = self.images.by_checksum(self.images.kept(split.name))
+        files, pixels = self.images.gather(numbers, "sha256", "pixels_sha256")
+        targets = [np.ascontiguousarray(values[split.kept]) for values in split.targets.values()]
+        known = [column.view(np.uint8).reshape(len(numbers), -1) for column in (pixels, *targets)]
+        digests = [hashlib.sha256(row).digest()[:DIGEST_BYTES] for row in np.concatenate(known, axis=1)]
+        return Identities(files.astype(f"S{DIGEST_BYTES}"), np.array(digests, f"S{DIGEST_BYTES}"))
+
+    def part(self, records: Mapping[str, Numbers]) -> ImagesSource:
+        """Return the source with some of the records of its splits, and without splits of none."""
+        return replace(
+            self,
+            splits=tuple(
+                replace(split, kept=np.asarray(split.kept)[records[split.name]])
+                for split in self.splits
+                if len(records[split.name])
+            ),
+        )
 
     def near_lines(self) -> list[str]:
         """Return how many images have a near-duplicate, in words."""

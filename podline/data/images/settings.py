@@ -136,7 +136,7 @@ class ImagesSettings(ConverterSettings):
             kept = {"images": f"jpeg {QUALITY}", "encoder": encoder_digest()}
         if self.corrections:
             kept["corrections"] = digests.of_json(self.corrections)
-        return {**own, **kept, "test_share": str(self.test_share), "decoders": pixels_digest()}
+        return {**own, **kept, "order": "checksum", "test_share": str(self.test_share), "decoders": pixels_digest()}
 
 
 class ClassesSettings(ImagesSettings):

@@ -241,7 +241,7 @@ class Source:
         """Publish nothing: a record holds what a model is judged by."""
         return {}
 
-    def shard_tables(self, plans: ShardPlans, seed: int, folder: Path, elsewhere: bool) -> ShardTables:
+    def shard_tables(self, plans: ShardPlans, seed: int | None, folder: Path, elsewhere: bool) -> ShardTables:
         """See :meth:`RawData.shard_tables`; to other machines pixels go in the tables."""
         if elsewhere:
             return RowsInTables(), tables_of_rows(self.splits, plans, seed, folder)

@@ -1,0 +1,98 @@
+"""The table of records of a data set that has versions: which record lies where, since which version, until which.
+
+Records that a version has come first, each split's in its order; then those that it has no more. Shards are named as
+the manifest names them, versions by their fingerprints. The bytes of a record depend on its key, which is the sha256 of
+its image's file, and on its digest, of pixels and targets; of both the first 16 bytes are kept.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from podline.data.pixels import PixelSums
+from podline.documents.manifest import SplitInfo
+from podline.errors import ArtifactError
+
+RECORDS = "records.parquet"
+"""The table's name in a data set's folder."""
+DIGEST_BYTES = 16
+COLUMNS = ("split", "key", "digest", "shard", "position", "since", "until", "why")
+_PIXELS = b"pixels"
+
+Ids = npt.NDArray[np.int64]
+
+
+class RecordTable(NamedTuple):
+    """A table of records.
+
+    Attributes:
+        rows: a pyarrow.Table of :data:`COLUMNS`; ``until`` and ``why`` are null where the version has the record.
+        pixels: split → the sums of its pixels.
+    """
+
+    rows: Any
+    pixels: Mapping[str, PixelSums]
+
+    def of_split(self, split: str) -> Any:
+        """Return the rows of the records that a split has, in its order."""
+        import pyarrow.compute as pc  # noqa: PLC0415 (data sets without versions need none)
+
+        return self.rows.filter((pc.field("split") == split) & pc.field("until").is_null())
+
+    def write(self, path: Path) -> None:
+        """Write the table."""
+        import pyarrow.parquet as pq  # noqa: PLC0415 (likewise)
+
+        sums = {split: sums.model_dump(mode="json") for split, sums in self.pixels.items()}
+        pq.write_table(
+            self.rows.replace_schema_metadata({_PIXELS: json.dumps(sums).encode()}),
+            path,
+            compression="zstd",
+            use_dictionary=["split", "shard", "since", "until", "why"],
+            column_encoding={"position": "DELTA_BINARY_PACKED", "key": "PLAIN", "digest": "PLAIN"},
+            write_statistics=False,
+        )
+
+
+def read_records(path: Path) -> RecordTable:
+    """Return the table that :meth:`RecordTable.write` wrote.
+
+    Raises:
+        ArtifactError: it is none.
+    """
+    import pyarrow as pa  # noqa: PLC0415 (likewise)
+    import pyarrow.parquet as pq  # noqa: PLC0415 (likewise)
+
+    try:
+        rows = pq.read_table(path)
+        sums = json.loads(rows.schema.metadata[_PIXELS])
+        pixels = {split: PixelSums.model_validate(one) for split, one in sums.items()}
+        return RecordTable(rows.select(COLUMNS).replace_schema_metadata(), pixels)
+    except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:
+        raise ArtifactError(f"{path} is no table of records ({error}); convert the data again") from error
+
+
+def places(path: Path, split: SplitInfo) -> Ids:
+    """Return where each record of a split lies among all records of its shards, int64 (records,).
+
+    Raises:
+        ArtifactError: the table is not that of the split.
+    """
+    shards = split.every_shard
+    firsts = dict(zip((shard.file for shard in shards), np.cumsum([0, *shards.lengths]).tolist(), strict=False))
+    rows = read_records(path).of_split(split.name)
+    of_rows = rows["shard"].combine_chunks().dictionary_encode()
+    missing = [name for name in of_rows.dictionary.to_pylist() if name not in firsts]
+    if missing or len(rows) != split.records:
+        raise ArtifactError(
+            f"{path} has {len(rows)} records of the split {split.name} vs {split.records} in the manifest"
+            f"{f', and the shard {missing[0]}, which is not there' if missing else ''}; convert the data again"
+        )
+    starts = np.array([firsts[name] for name in of_rows.dictionary.to_pylist()], np.int64)
+    return starts[of_rows.indices.to_numpy(zero_copy_only=False)] + rows["position"].to_numpy()

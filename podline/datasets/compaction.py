@@ -1,0 +1,161 @@
+"""Rewrites a version of the user's own images into shards that hold its records alone, in their order."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+
+from podline.data.planning import ShardPlan, ShardPlans, plan_shards
+from podline.data.reader import SplitReader, open_split
+from podline.data.record_table import RECORDS, RecordTable, read_records
+from podline.data.records import EncodedLayout, stored_layout
+from podline.data.shards import WrittenShard, write_shard
+from podline.data.tfds import tfds_files, tfds_names
+from podline.data.tfrecord import Bytes
+from podline.datasets.draft import written_splits
+from podline.datasets.growth import records_of_shards
+from podline.documents.completion import artifact_of, completion_name, packed, read_completion
+from podline.documents.manifest import (
+    MANIFEST,
+    FileInfo,
+    Manifest,
+    dead_share,
+    listed_files,
+    publish_manifest,
+    read_manifest,
+)
+from podline.documents.manifest import shard_record as record_of
+from podline.documents.versions import Version, publish_version, versions
+from podline.errors import SettingsError
+from podline.kinds.table import kind_named, text_targets
+from podline.progress import Reporter
+from podline.recipes import datasets
+from podline.stages.specs import ConvertResult
+from podline.stages.table import CONVERT
+from podline.store import digests
+from podline.store.contract import Store
+
+
+def compact(store: Store, manifest: Manifest, least: float, reporter: Reporter) -> Version | None:
+    """Publish a version with the same records in shards of their own; None if too few of the old ones are dead.
+
+    Args:
+        store: with the data set.
+        manifest: of the version.
+        least: the share of dead records, 0 … 1, above which it is rewritten.
+        reporter: told how far it is.
+
+    Raises:
+        SettingsError: the data set has no versions.
+        ArtifactError: a record is damaged.
+        StoreError: the store cannot be read or written.
+    """
+    if manifest.records is None:
+        raise SettingsError(
+            f"data set {manifest.dataset} has no versions, expected images of your own; other data sets are always one"
+        )
+    if not manifest.base or dead_share(manifest) <= least:
+        return None
+    known = digests.of_json([manifest.fingerprint, "compacted"])[:16]
+    older = {each.fingerprint for split in manifest.splits for each in split.older}
+    above = manifest.folder.rpartition("/")[0]
+    with store.using([f"{above}/{name}" for name in (known, manifest.fingerprint, *older)]):
+        _write(store, manifest, known, reporter)
+        known_versions = {one.fingerprint: one.content for one in versions(store, manifest.dataset)}
+        content = known_versions.get(manifest.fingerprint, manifest.fingerprint)
+        version = Version(number=0, fingerprint=known, content=content, base=manifest.fingerprint)
+        return publish_version(store, manifest.dataset, version)
+
+
+def _write(store: Store, manifest: Manifest, known: str, reporter: Reporter) -> None:
+    started, layout = time.monotonic(), stored_layout(manifest.fields)
+    encoded = isinstance(layout, EncodedLayout)
+    sizes = {split.name: split.records for split in manifest.splits}
+    frame = layout.frame_length
+    if encoded:
+        in_shards = sum(sum(split.every_shard.lengths) for split in manifest.splits)
+        frame = max(frame, manifest.bytes // in_shards)
+    limits = {name: int(manifest.converter[name]) for name in ("shard_bytes", "min_shards")}
+    plans = plan_shards(datasets.find(manifest.dataset).base, sizes, frame, **limits)
+    readers = {name: open_split(store, manifest.folder, manifest, name, reporter) for name in sizes}
+    folder = f"{manifest.folder.rpartition('/')[0]}/{known}"
+    shards = list[WrittenShard]()
+    for done, plan in enumerate(plans, start=1):
+        shards.append(_shard(store, folder, plan, manifest, readers[plan.split]))
+        reporter.progress(done, len(plans), "shards")
+    for reader in readers.values():
+        reader.require_unchanged()
+    _publish(store, manifest, known, plans, shards)
+    _complete(store, manifest, folder, len(plans), time.monotonic() - started)
+
+
+def _shard(store: Store, folder: str, plan: ShardPlan, manifest: Manifest, reader: SplitReader) -> WrittenShard:
+    layout = stored_layout(manifest.fields)
+    decoded = layout.decoded
+
+    def fill(frames: Bytes, start: int) -> Sequence[bytes]:
+        ids = np.arange(plan.first + start, plan.first + start + len(frames))
+        decoded.fill(frames, reader.gather(ids))
+        return reader.files(ids) if isinstance(layout, EncodedLayout) else []
+
+    with store.workspace("shard") as workspace:
+        census = partial(kind_named(manifest.kind).targets().census, classes=len(manifest.class_names))
+        written = write_shard(workspace / plan.file, plan, layout, census, fill)
+        for file in written.info.files:
+            store.publish_file(workspace / file.file, f"{folder}/{file.file}", replace=True, flush=False)
+    store.publish_json(f"{folder}/{record_of(plan.file)}", written.model_dump(mode="json"), replace=True, flush=False)
+    return written
+
+
+def _publish(store: Store, manifest: Manifest, known: str, plans: ShardPlans, shards: Sequence[WrittenShard]) -> None:
+    """Publish the table of records, and what else lies beside the shards; the manifest last."""
+    folder, splits, tables = f"{manifest.folder.rpartition('/')[0]}/{known}", [], []
+    table = read_records(store.local(f"{manifest.folder}/{RECORDS}"))
+    for name, part in written_splits(plans, shards).items():
+        content = manifest.split(name).content
+        splits.append(part.info(name, None).model_copy(update={"content": content}))
+        tables.append(records_of_shards(table.of_split(name), part.shards))
+    with store.workspace("records") as workspace:
+        RecordTable(pa.concat_tables(tables), table.pixels).write(workspace / RECORDS)
+        size, sha256 = (workspace / RECORDS).stat().st_size, digests.of_file(workspace / RECORDS)
+        store.publish_file(workspace / RECORDS, f"{folder}/{RECORDS}", replace=True, flush=False)
+    info = FileInfo(file=RECORDS, bytes=size, sha256=sha256)
+    changes = {"fingerprint": known, "splits": tuple(splits), "records": info, "base": ""}
+    compacted = manifest.model_copy(update=changes)
+    for name, content in tfds_files(compacted, _labels(manifest)).items():
+        store.publish_bytes(f"{folder}/{name}", content, replace=True)
+    store.flush(found.name for found in store.listing(folder))
+    publish_manifest(store, compacted)
+
+
+def _complete(store: Store, manifest: Manifest, folder: str, shards: int, seconds: float) -> None:
+    """Write the conversion's completion record of the version: the next conversion of the same source finds it."""
+    record = read_completion(store, manifest.folder, CONVERT.name)
+    compacted = read_manifest(store, folder)
+    changes = {
+        "seconds": seconds,
+        "fingerprint": compacted.fingerprint,
+        "folder": folder,
+        "bytes": compacted.bytes,
+        "shards_written": shards,
+        "shards_reused": 0,
+    }
+    result = ConvertResult.model_validate({**record.result, **changes})
+    names = [*tfds_names(_labels(manifest)), RECORDS, MANIFEST]
+    published = (found.published if found else 0.0 for _, found in listed_files(store, compacted))
+    changed = {
+        "result": result.model_dump(mode="json"),
+        "artifacts": tuple(artifact_of(store, f"{folder}/{name}") for name in names),
+        "published": packed(published),
+    }
+    document = record.model_copy(update=changed).model_dump(mode="json")
+    store.publish_json(completion_name(folder, CONVERT.name), document, replace=True)
+
+
+def _labels(manifest: Manifest) -> dict[str, tuple[str, ...]]:
+    fields = text_targets(manifest.kind).fields(manifest.class_names)
+    return {field.name: field.class_names for field in fields if field.class_names}

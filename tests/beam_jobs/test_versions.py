@@ -1,0 +1,198 @@
+"""A data set of one's own images that grew is, but for where its records lie, one that was converted at once."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from drawn_images import CLASSES, as_folders, drawn, encoded, images
+
+from podline.beam_jobs.conversion import convert
+from podline.cli import cli
+from podline.data.reader import open_split
+from podline.data.record_table import RECORDS, RecordTable, read_records
+from podline.datasets.compaction import compact
+from podline.datasets.fingerprint import find_converted
+from podline.datasets.validation import check_files, check_records
+from podline.documents.manifest import Manifest, dead_share, read_manifest
+from podline.documents.versions import Version, publish_version, version_of, versions
+from podline.errors import StoreError
+from podline.inventory.inventory import holdings, needless
+from podline.inventory.verification import verify
+from podline.progress import silent
+from podline.stages.specs import ConvertResult, ConvertSpec
+from podline.store.opening import open_store
+
+
+def spec_of(root: Path, source: Path, **settings: Any) -> ConvertSpec:
+    given = {"side": 16, "shard_bytes": 20_000, **settings}
+    return ConvertSpec.model_validate({"root": str(root), "dataset": "images", "source": str(source), **given})
+
+
+def converted(root: Path, source: Path, **settings: Any) -> tuple[ConvertResult, Manifest]:
+    result = convert(spec_of(root, source, **settings), silent())
+    return result, read_manifest(open_store(str(root)), result.folder)
+
+
+def table_of(root: Path, manifest: Manifest) -> RecordTable:
+    return read_records(root / manifest.folder / RECORDS)
+
+
+def require_equal(grown: Path, one: Manifest, once: Path, other: Manifest) -> None:
+    """Both manifests have the same records in the same order, the same statistics and the same table of these."""
+    both = ((grown, one), (once, other))
+    for ours, theirs in zip(one.splits, other.splits, strict=True):
+        for name in ("name", "records", "class_counts", "mean", "std", "content"):
+            assert getattr(ours, name) == getattr(theirs, name), (ours.name, name)
+        readers = [open_split(open_store(str(root)), it.folder, it, ours.name) for root, it in both]
+        found, expected = (reader.gather(np.arange(len(reader))) for reader in readers)
+        for name, values in expected.items():
+            np.testing.assert_array_equal(found[name], values)
+        rows = [table_of(root, it).of_split(ours.name).select(["key", "digest"]) for root, it in both]
+        assert rows[0].equals(rows[1])
+    assert table_of(grown, one).pixels == table_of(once, other).pixels
+    check_files(open_store(str(grown)), one, silent())
+    check_records(open_store(str(grown)), one.folder, one, silent())
+
+
+def changed(folder: Path, night: int) -> None:
+    """Remove, relabel, replace and add some images."""
+    chance = random.Random(night)
+    files = sorted(folder.glob("*/*"))
+    chance.shuffle(files)
+    for file in files[:2]:
+        file.unlink()
+    for file in files[2:4]:
+        label = chance.choice([name for name in CLASSES if name != file.parent.name])
+        file.rename(folder / label / file.name)
+    files[4].write_bytes(encoded(drawn(2_000 + night)))
+    for number in range(6):
+        (folder / chance.choice(CLASSES) / f"n{night}-{number}.png").write_bytes(
+            encoded(drawn(1_000 + 10 * night + number))
+        )
+
+
+@pytest.mark.parametrize("settings", [{}, {"keep_files": True}, {"keep_jpeg": True}], ids=["pixels", "files", "jpeg"])
+def test_nights_equal_one_conversion(tmp_path: Path, settings: dict[str, Any]) -> None:
+    folder, grown = as_folders(tmp_path / "raw", images()), tmp_path / "grown"
+    first, _ = converted(grown, folder, **settings)
+    written = first.shards_written
+    for night in range(3):
+        changed(folder, night)
+        _, manifest = converted(grown, folder, **settings)
+        assert manifest.base
+        own = sum(split.shards.records for split in manifest.splits)
+        assert 6 <= own <= 10
+    assert written
+    _, at_once = converted(tmp_path / "once", folder, **settings)
+    assert manifest.fingerprint == at_once.fingerprint
+    require_equal(grown, manifest, tmp_path / "once", at_once)
+    assert len(versions(open_store(str(grown)), "images")) == 4
+    ended = table_of(grown, manifest).rows.filter(table_of(grown, manifest).rows["until"].is_valid())
+    assert {"removed", "relabelled"} <= set(ended["why"].to_pylist())
+
+
+def test_an_earlier_content_is_found_again_and_a_removal_alone_writes_no_shard(tmp_path: Path) -> None:
+    folder, root = as_folders(tmp_path / "raw", images()), tmp_path / "root"
+    first, whole = converted(root, folder)
+    data = (folder / "cat" / "000.png").read_bytes()
+    (folder / "cat" / "000.png").unlink()
+    second, fewer = converted(root, folder)
+    assert (second.shards_written, sum(len(split.shards) for split in fewer.splits)) == (0, 0)
+    assert fewer.written == whole.written - 1
+    (folder / "cat" / "000.png").write_bytes(data)
+    third, again = converted(root, folder)
+    assert (third.fingerprint, again.to_bytes()) == (first.fingerprint, whole.to_bytes())
+    assert [version.fingerprint for version in versions(open_store(str(root)), "images")] == [
+        first.fingerprint,
+        second.fingerprint,
+        first.fingerprint,
+    ]
+
+
+def test_other_settings_or_classes_are_converted_anew(tmp_path: Path) -> None:
+    folder, root = as_folders(tmp_path / "raw", images()), tmp_path / "root"
+    converted(root, folder)
+    assert not converted(root, folder, side=24)[1].base
+    (folder / "new").mkdir()
+    for number in range(4):
+        (folder / "new" / f"{number}.png").write_bytes(encoded(drawn(3_000 + number)))
+    assert not converted(root, folder)[1].base
+
+
+def test_of_two_versions_at_once_one_gets_the_next_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = open_store(str(tmp_path / "root"))
+    ours, theirs = (Version(number=0, fingerprint=16 * name, content=16 * name) for name in "ab")
+    publish, raced = type(store).publish_json, list[str]()
+
+    def late(self: Any, name: str, document: Any, **settings: Any) -> None:
+        if not raced:
+            raced.append(name)
+            publish_version(store, "images", theirs)
+        publish(self, name, document, **settings)
+
+    monkeypatch.setattr(type(store), "publish_json", late)
+    assert publish_version(store, "images", ours).number == 2
+    assert publish_version(store, "images", ours).number == 2
+    assert version_of(store, "images", "1").fingerprint == theirs.fingerprint
+    with pytest.raises(StoreError, match="has no version 3 vs 1 to 2 there"):
+        version_of(store, "images", "3")
+
+
+def test_versions_are_listed_chosen_verified_and_kept(tmp_path: Path) -> None:
+    folder, root = as_folders(tmp_path / "raw", images()), tmp_path / "root"
+    found = [converted(root, folder)[0].fingerprint]
+    for night in range(2):
+        changed(folder, night)
+        found.append(converted(root, folder)[0].fingerprint)
+    at = ["--root", str(root)]
+    listed = CliRunner().invoke(cli, ["data", "list", "images", *at])
+    assert [line.split()[:2] for line in listed.output.splitlines()] == [
+        [f"@{number}", known] for number, known in enumerate(found, start=1)
+    ]
+    assert "3 removed, 2 relabelled" in listed.output
+    shown = CliRunner().invoke(cli, ["data", "show", "images@2", "--json", *at])
+    assert json.loads(shown.output)["fingerprint"] == found[1]
+    shown_by_number = CliRunner().invoke(cli, ["data", "show", "images", "--fingerprint", "@1", *at])
+    assert f"images {found[0]}" in shown_by_number.output
+    store = open_store(str(root))
+    assert not verify(store, silent()).problems
+    assert not needless(holdings(store), store.now() + 1)  # the newest version has shards of all of them
+    as_folders(folder, {"cat": {"late.png": encoded(drawn(9_000))}})
+    converted(root, folder, side=24)
+    assert [holding.name.split("/")[2] for holding in needless(holdings(store), store.now() + 1)] == sorted(found)
+
+
+@pytest.mark.parametrize("settings", [{}, {"keep_files": True}], ids=["pixels", "files"])
+def test_a_compacted_version_has_its_records_alone_and_is_gone_on_from(
+    tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    folder, root = as_folders(tmp_path / "raw", images()), tmp_path / "root"
+    store = open_store(str(root))
+    converted(root, folder, **settings)
+    changed(folder, 1)
+    _, grown = converted(root, folder, **settings)
+    assert compact(store, grown, 0.5, silent()) is None
+    version = compact(store, grown, 0.05, silent())
+    assert version is not None
+    assert (version.number, version.content) == (3, grown.fingerprint)
+    compacted = read_manifest(store, f"datasets/images/{version.fingerprint}")
+    assert (compacted.base, dead_share(compacted)) == ("", 0)
+    _, once = converted(tmp_path / "once", folder, **settings)
+    require_equal(root, compacted, tmp_path / "once", once)
+    if not settings:
+        assert [shard.sha256 for split in compacted.splits for shard in split.shards] == [
+            shard.sha256 for split in once.splits for shard in split.shards
+        ]
+    spec = spec_of(root, folder, **settings)
+    found = find_converted(spec, silent())
+    assert found is not None
+    assert found.fingerprint == version.fingerprint
+    changed(folder, 2)
+    assert converted(root, folder, **settings)[1].base == version.fingerprint
+    assert not verify(store, silent()).problems
