@@ -212,7 +212,7 @@ def growth_of(store: Store, source: ImagesSource, fingerprint: str, base: Manife
             new = np.delete(np.arange(len(now.keys)), kept)
             splits[name] = SplitGrowth(now, kept, new, live, _older(base, name, live), counts, pixels)
     ended = pa.concat_tables(gone[1:])["why"].to_pylist()
-    changes = Counter(dict.fromkeys((ADDED, REMOVED, RELABELLED, MOVED), 0)) + Counter(ended)
+    changes = Counter[str](ended)
     changes[ADDED] = max(0, sum(len(split.new) for split in splits.values()) - changes[RELABELLED] - changes[MOVED])
     return Growth(fingerprint, base, splits, pa.concat_tables(gone), changes)
 
