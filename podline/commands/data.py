@@ -76,7 +76,7 @@ def data() -> None:
 @store_options
 @json_option
 def _list(name: str | None, as_json: bool, **options: Any) -> None:
-    """List every data set of a store, the newest first; or the versions of one of your own images.
+    """List every data set of a store, the newest first; or the versions of one.
 
       podline data list --root podline-root
       podline data list images --root podline-root
@@ -151,7 +151,7 @@ def _words(splits: dict[str, int]) -> str:
 @store_options
 @json_option
 def _compact(name: str, fingerprint: str | None, dead_share: float, as_json: bool, **options: Any) -> None:
-    """Rewrite a version of your own images into shards without dead records; it becomes the newest.
+    """Rewrite a version of your own images without dead records.
 
       podline data compact images --root podline-root
       podline data compact images@7 --dead-share 0
