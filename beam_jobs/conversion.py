@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import apache_beam as beam
 from apache_beam.runners.runner import PipelineResult
@@ -180,7 +181,7 @@ class _Conversion:
         """Write the shards that are not there yet; return all of them, and how many were there."""
         prefix, spec = datasets.find(self.spec.dataset).base, self.spec
         if growth and isinstance(source, ImagesSource):
-            source, prefix = source.part(growth.new), growth.prefix(prefix)
+            source, prefix = cast(RawData, source.part(growth.new)), growth.prefix(prefix)
             if not source.sizes:
                 return ShardPlans(prefix, ()), 0
         layout = stored_layout(source.features)

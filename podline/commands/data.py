@@ -76,7 +76,7 @@ def data() -> None:
 @store_options
 @json_option
 def _list(name: str | None, as_json: bool, **options: Any) -> None:
-    """List every data set of a store, the newest first; or the versions of one of your own images.
+    """List every data set of a store, the newest first; or the versions of one.
 
       podline data list --root podline-root
       podline data list images --root podline-root
@@ -92,7 +92,7 @@ def _list(name: str | None, as_json: bool, **options: Any) -> None:
     of_name = datasets(store, dataset_named(name) if name else None)
     found = [(dataset, manifest_of(store, dataset)) for dataset in of_name]
     document = [_document(store, dataset, manifest) for dataset, manifest in found]
-    answer(document, lambda: _table(store, found), as_json=as_json)
+    answer(document, lambda: _table(store, found, name or ""), as_json=as_json)
 
 
 def _versions(known: Sequence[Version], there: Mapping[str, Manifest]) -> list[str]:
@@ -107,9 +107,9 @@ def _versions(known: Sequence[Version], there: Mapping[str, Manifest]) -> list[s
     return lines
 
 
-def _table(store: Store, found: Sequence[tuple[Dataset, Manifest]]) -> list[str]:
+def _table(store: Store, found: Sequence[tuple[Dataset, Manifest]], name: str = "") -> list[str]:
     if not found:
-        return [f"{store.uri} has no data sets; make one with `podline convert` or `podline run`"]
+        return [f"{store.uri} has no data sets{name and f' {name}'}; make one with `podline convert` or `podline run`"]
     widest = max(len(dataset.name) for dataset, _ in found)
     return [
         f"{dataset.name:{widest}} {dataset.fingerprint}  {_words(_splits(manifest)):32} "
@@ -146,17 +146,17 @@ def _words(splits: dict[str, int]) -> str:
     type=click.FloatRange(0, 1),
     default=0.3,
     show_default=True,
-    help="Of the records in its shards, how many it has no more; nothing is done for less.",
+    help="The share of its shards' records above which it is rewritten.",
 )
 @store_options
 @json_option
 def _compact(name: str, fingerprint: str | None, dead_share: float, as_json: bool, **options: Any) -> None:
-    """Rewrite a version of your own images into shards that hold its records alone; make it the newest version.
+    """Rewrite a version of your own images without dead records.
 
       podline data compact images --root podline-root
       podline data compact images@7 --dead-share 0
 
-    Older versions keep their shards. Next: `podline store prune`, which deletes what no version, run or champion needs.
+    Next: `podline store prune`.
     """
     store = existing_store(options)
     with display.shown() as listener:

@@ -164,7 +164,7 @@ dataset_argument = _versioned("name", metavar="NAME")
 fingerprint_option = click.option(
     "--fingerprint",
     callback=_or_version,
-    help="Which data set, by the start of its fingerprint, or @3 for its version 3.  [default: the newest]",
+    help="Which data set, by its fingerprint's start or as @3.  [default: the newest]",
 )
 deep_option = click.option(
     "--deep",
