@@ -33,7 +33,7 @@ from drawn_images import (
 )
 from gcs_emulator import upload
 
-from podline.data.images import opening, parsing
+from podline.data.images import decoded, parsing
 from podline.data.images.opening import ImagesSource, open_images
 from podline.data.images.settings import ImagesSettings
 from podline.errors import SourceError
@@ -313,7 +313,7 @@ def test_labels_of_parquet_that_have_no_name(tmp_path: Path) -> None:
 def test_equal_images_are_decoded_once_where_they_are_not_far_apart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (parsing, opening):
+    for module in (parsing, decoded):
         monkeypatch.setattr(module, "SAME_WITHIN", 4)
     folder = as_parquet(tmp_path / "raw", images())
     (file,) = folder.iterdir()
