@@ -42,7 +42,7 @@ SECTIONS: dict[str, dict[str, ListedCommand]] = {
     },
     "Look, choose and tidy up": {
         "data": ListedCommand(
-            "data:data", "list · show · check · preview · suspects · review · apply · download · draw"
+            "data:data", "list · compact · show · check · preview · download · draw · suspects · review · apply"
         ),
         "runs": ListedCommand("runs:runs_group", "list · show · compare · nights"),
         "models": ListedCommand(

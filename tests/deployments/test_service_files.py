@@ -55,7 +55,7 @@ class _UniqueKeys(yaml.SafeLoader):
 
 @pytest.mark.parametrize("file", [PROJECT / "prefect.yaml", *sorted(FILES.rglob("*.y*ml"))], ids=lambda file: file.name)
 def test_no_key_of_a_file_is_given_twice(file: Path) -> None:
-    assert yaml.load(file.read_text(), _UniqueKeys)  # noqa: S506 (a safe loader)
+    assert all(yaml.load_all(file.read_text(), _UniqueKeys))
 
 
 def entries(unit: Path, key: str) -> list[str]:

@@ -328,7 +328,7 @@ def test_an_example_that_the_champion_was_trained_on_refuses_by_name(fresh, runs
 
 def test_a_validation_example_that_chose_the_champion_refuses_by_name(fresh, runs, monkeypatch):
     promote(spec(fresh, runs[0]), silent())
-    before, after = "dddd456789abcdef", "eeee456789abcdef"
+    before, after = "1111456789abcdef", "2222456789abcdef"
     chosen_by = some(drawn(60, 9), 0, 20)
     published_as(fresh, before, monkeypatch, train=drawn(256, 0), validation=chosen_by, test=drawn(TEST, 1))
     champion = trained(fresh, 5, before)

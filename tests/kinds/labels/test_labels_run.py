@@ -40,7 +40,7 @@ from podline.training.train import train
 
 pytestmark = pytest.mark.usefixtures("few_layers")
 
-STEPS = 160
+STEPS = 240
 
 
 class Finished(NamedTuple):
