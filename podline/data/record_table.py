@@ -54,7 +54,7 @@ class RecordTable(NamedTuple):
             self.rows.replace_schema_metadata({_PIXELS: json.dumps(sums).encode()}),
             path,
             compression="zstd",
-            use_dictionary=["split", "shard", "since", "until", "why"],
+            use_dictionary=["split", "shard", "since", "until", "why"],  # pyright: ignore[reportArgumentType] (its stub)
             column_encoding={"position": "DELTA_BINARY_PACKED", "key": "PLAIN", "digest": "PLAIN"},
             write_statistics=False,
         )
