@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -214,7 +215,11 @@ def test_an_api_that_does_not_answer_fails_the_run_and_all_else_is_done(ground: 
         with pytest.raises(errors.TpuApiError, match="unavailable"):
             tpu_patrol()
         assert it.state(run) == "Cancelled"
-        tables = [artifact for artifact in it.client.read_artifacts() if artifact.key == "tpu-patrol"]
+        tables: list[Any] = []
+        deadline = time.monotonic() + 60
+        while not tables and time.monotonic() < deadline:  # of a busy server the list may be a moment behind
+            time.sleep(0.2)
+            tables = [artifact for artifact in it.client.read_artifacts() if artifact.key == "tpu-patrol"]
         newest = max(tables, key=lambda artifact: artifact.created)
         assert "cancel it" in str(newest.data)
 
