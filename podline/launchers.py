@@ -26,7 +26,7 @@ _SLURM_NODES = re.compile(r"([^,\[]+)(?:\[([^\]]+)\]([^,\[]*))?(?:,|$)")
 
 
 class Wanted(NamedTuple):
-    """What the settings say of the processes.
+    """The settings about the processes.
 
     Attributes:
         port: where the first one listens; each of the others listens on the next.

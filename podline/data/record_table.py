@@ -75,7 +75,7 @@ def read_records(path: Path) -> RecordTable:
         pixels = {split: PixelSums.model_validate(one) for split, one in sums.items()}
         return RecordTable(rows.select(COLUMNS).replace_schema_metadata(), pixels)
     except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:
-        raise ArtifactError(f"{path} is no table of records ({error}); convert the data again") from error
+        raise ArtifactError(f"{path} is not a table of records ({error}); convert the data again") from error
 
 
 def places(path: Path, split: SplitInfo) -> Ids:

@@ -56,7 +56,7 @@ Ids = npt.NDArray[np.int64]
 
 
 class SplitGrowth(NamedTuple):
-    """What becomes of a split.
+    """The records of a split: those that the older version has, and new ones.
 
     Attributes:
         now: all records, in their order.

@@ -24,7 +24,7 @@ Decision = Literal["keep", "relabel", "drop"]
 
 
 class Correction(Frozen):
-    """What a person decided about an image.
+    """A person's decision about an image.
 
     Attributes:
         decision: its label is right, or another one is, or the image is not to be used.

@@ -239,7 +239,7 @@ class Manifest(Frozen):
 
     @property
     def has_validation(self) -> bool:
-        """Whether there is a split to validate on, so that no training example is held out for it."""
+        """Return whether there is a split to validate on; then no training example is held out."""
         return any(split.name == VALIDATION for split in self.splits)
 
     @property
