@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import time
 from pathlib import Path
 from typing import Any
 
@@ -24,16 +23,15 @@ from podline.commands.options import (
     store_options,
     strategy_option,
 )
+from podline.commands.stage import trainer
 from podline.documents.corrections import corrections, publish_review
 from podline.documents.suspects import PAGE, newest_suspects
 from podline.errors import SettingsError
 from podline.inventory.catalogue import choose_dataset, manifest_of
-from podline.ledger.recording import recorded
 from podline.options import Choices, Length, TrainingGroup
 from podline.plurals import plural
 from podline.progress import Reporter, silent
 from podline.recipes import datasets
-from podline.stages.specs import TrainResult, TrainSpec
 from podline.store.contract import explained
 from podline.store.opening import open_store
 from podline.supervision.running import perform
@@ -81,15 +79,7 @@ def suspects(recipe: str, parts: int, precision: float, fingerprint: str | None,
     with display.shown() as listener:
         reporter = Reporter("suspects", listener)
 
-        def train(spec: TrainSpec) -> TrainResult:
-            started = time.monotonic()
-            with recorded(store, spec.recipe.name, "commands", Reporter("ledger", listener)) as notes:
-                notes.planned(spec.recipe, settings, spec.strategy)
-                notes.asked(spec)
-                result = perform(spec, listener, settings)
-                notes.answered(spec, result, time.monotonic() - started)
-                notes.dropped = result.reused
-            return result
+        train = trainer(store, settings, listener)
 
         trainings = fold_specs(
             store,

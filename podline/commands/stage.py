@@ -164,6 +164,22 @@ def _say_result(spec: Spec, result: Result | None, *, as_json: bool) -> None:
         answer(result, lambda: result.lines(open_store(spec.root).where), as_json=as_json)
 
 
+def trainer(store: Store, settings: Settings, listener: Listener) -> Callable[[TrainSpec], TrainResult]:
+    """Return what does a training of several, or finds it done; each that is done has an entry in the ledger."""
+
+    def train(spec: TrainSpec) -> TrainResult:
+        started = time.monotonic()
+        with recorded(store, spec.recipe.name, "commands", Reporter("ledger", listener)) as notes:
+            notes.planned(spec.recipe, settings, spec.strategy)
+            notes.asked(spec)
+            result = perform(spec, listener, settings)
+            notes.answered(spec, result, time.monotonic() - started)
+            notes.dropped = result.reused
+        return result
+
+    return train
+
+
 def performed(spec: Any, listener: Listener, settings: Settings, by: Performer = perform) -> Any:
     """Do a stage and return its result.
 

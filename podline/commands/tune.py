@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import click
@@ -20,13 +19,11 @@ from podline.commands.options import (
     store_options,
     strategy_option,
 )
-from podline.commands.stage import Request
+from podline.commands.stage import Request, trainer
 from podline.inventory.catalogue import dataset_for
-from podline.ledger.recording import recorded
 from podline.options import Choices, SearchOptions, TrainingGroup, TrialOptions
 from podline.progress import Reporter
 from podline.search.searching import search, search_spec
-from podline.stages.specs import TrainResult, TrainSpec
 from podline.stages.table import INPUT_SPEED, LR_FIND
 from podline.stages.tools import InputSpeedSpec
 from podline.store.opening import open_store
@@ -109,15 +106,7 @@ def search_values(recipe: str, fingerprint: str | None, as_json: bool, **options
     with display.shown() as listener:
         reporter = Reporter("search", listener)
 
-        def train(spec: TrainSpec) -> TrainResult:
-            started = time.monotonic()
-            with recorded(store, spec.recipe.name, "commands", Reporter("ledger", listener)) as notes:
-                notes.planned(spec.recipe, settings, spec.strategy)
-                notes.asked(spec)
-                result = perform(spec, listener, settings)
-                notes.answered(spec, result, time.monotonic() - started)
-                notes.dropped = result.reused
-            return result
+        train = trainer(store, settings, listener)
 
         spec = search_spec(
             store,
