@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 from podline.errors import SettingsError, one_line
@@ -23,9 +25,15 @@ def load(place: str) -> Any:
 
 def installed(group: str) -> list[EntryPoint]:
     """Return the entry points of installed packages in a group, as ``podline.measures``; none is imported yet."""
+    return list(_found(group, tuple(sys.path)))
+
+
+@functools.cache
+def _found(group: str, _path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
+    """Read the entry points of every package once for each search path: 20 ms for 270 packages, several times a run."""
     import importlib.metadata  # noqa: PLC0415
 
-    return list(importlib.metadata.entry_points(group=group))
+    return tuple(importlib.metadata.entry_points(group=group))
 
 
 def load_installed(named: EntryPoint) -> Any:
