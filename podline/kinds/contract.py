@@ -111,15 +111,15 @@ class Kind(ABC, Generic[E, P]):
 
     Attributes:
         name: as recipes and data sets say it.
-        settings: the model of its section of a recipe.
-        document: the model of its ``evaluation.json``.
-        examples: what is counted of a split, in words.
-        caption: of the chart of the measure that counts.
-        lost: heading of the examples that another run got right; ``shown`` and ``lost`` are filled in.
-        says: what a model does with such an example, in words; its run is filled in.
-        lost_hint: what there is to see in their pictures.
+        settings: the model of a recipe's ``task``.
+        document: the model of ``evaluation.json``.
+        examples: what a split counts, in words.
+        caption: of the main measure's chart.
+        lost: heading of examples that another run got right; ``shown`` and ``lost`` are filled in.
+        says: what a model does with such an example; its run is filled in.
+        lost_hint: what to see in their pictures.
         large_pictures: whether pictures of a sheet are large.
-        own_measures: whether measures of installed packages are computed for it.
+        own_measures: whether installed measures are computed for it.
     """
 
     name: ClassVar[str]
@@ -140,7 +140,7 @@ class Kind(ABC, Generic[E, P]):
 
     @abstractmethod
     def targets(self) -> Targets:
-        """Return what its records hold beside the image."""
+        """Return the targets of its records."""
 
     @abstractmethod
     def require_fit(self, recipe: Recipe, manifest: Manifest) -> None:
@@ -158,7 +158,7 @@ class Kind(ABC, Generic[E, P]):
     def description(
         self, recipe: Recipe, image_shape: tuple[int, int, int], classes: int, facts: JsonObject
     ) -> ModelDescription:
-        """Return the layers and costs of a recipe's model for a data set.
+        """Return the layers and costs of a recipe's model.
 
         Args:
             recipe: which.
@@ -173,17 +173,17 @@ class Kind(ABC, Generic[E, P]):
 
     @abstractmethod
     def parts(self, document: E) -> dict[str, Metric]:
-        """Return figures of the classes or joints of an evaluation, by name."""
+        """Return the figures of an evaluation's classes or joints, by name."""
 
     @abstractmethod
     def reader(
         self, store: Store, training: TrainSpec, manifest: Manifest, threshold: float | None, reporter: Reporter
     ) -> PictureReader:
-        """Return the reader that prepares pictures for a run's model and formats its answers."""
+        """Return what prepares pictures for a model and formats its answers."""
 
     @abstractmethod
     def drawn(self, records: Arrays, manifest: Manifest) -> list[Picture]:
-        """Return examples as pictures, with what is to be learned of them.
+        """Return examples as pictures with their targets.
 
         Args:
             records: the fields of the objective, (n, …).
@@ -194,22 +194,22 @@ class Kind(ABC, Generic[E, P]):
     def asked(
         self, spec: ShowSpec, model: keras.Model, store: Store, manifest: Manifest, reporter: Reporter
     ) -> tuple[Block, int, int]:
-        """Return what a model makes of test examples, how many it was asked about and how many it got right.
+        """Return a model's answers to test examples, their number, and how many are right.
 
         Both counts are 0 where answers are not right or wrong.
         """
 
     @abstractmethod
     def headline(self, run: RunFacts) -> Headline:
-        """Return what the top of a report says."""
+        """Return the top of a report."""
 
     @abstractmethod
     def sections(self) -> Iterable[Section]:
-        """Return the sections of a report that runs of other kinds lack, in their order."""
+        """Return its own sections of a report, in their order."""
 
     @abstractmethod
     def rules(self) -> Sequence[Rule]:
-        """Return the rules of promotion that models of other kinds lack."""
+        """Return its own rules of promotion."""
 
     @abstractmethod
     def pair(self, store: Store, before: Judged, after: Judged) -> P:
@@ -217,7 +217,7 @@ class Kind(ABC, Generic[E, P]):
 
     @abstractmethod
     def lost_examples(self, pair: P, reader: SplitReader, before: E, after: E) -> LostExamples:
-        """Return what the second of a pair gets wrong and the first got right.
+        """Return examples that only the first of a pair got right.
 
         Args:
             pair: from :meth:`pair`.
@@ -227,9 +227,9 @@ class Kind(ABC, Generic[E, P]):
         """
 
     def looked_at(self, store: Store, run: str, images: Sequence[Image]) -> Sequence[Image]:  # noqa: ARG002 (by default none)
-        """Return pictures of where a run's model looks, uint8 (height, width, 3), one for each image or none at all."""
+        """Return where a model looks, uint8 (height, width, 3) for each image, or nothing."""
         return ()
 
     @abstractmethod
     def answers(self) -> Answers:
-        """Return how the rules of promotion read models' answers, and ask for them."""
+        """Return how rules of promotion read answers and ask for them."""

@@ -49,7 +49,7 @@ class ImageKind(Kind[E, P]):
     require_fit = method(augmentation.require_room)
 
     def outputs(self, classes: int) -> int:
-        """Return how many numbers a model answers an image with: by default one for each class."""
+        """Return how many outputs a model has: by default one for each class."""
         return classes
 
     def model(self, recipe: Recipe, manifest: Manifest) -> keras.Model:
@@ -72,7 +72,7 @@ class ImageKind(Kind[E, P]):
 
     @abstractmethod
     def targets(self) -> TextTargets:
-        """Return what its records hold beside the image."""
+        """Return the targets of its records."""
 
     def drawn(self, records: Arrays, manifest: Manifest) -> list[Picture]:
         """Return images with their targets in words; mixed ones with the share of each."""
@@ -102,7 +102,7 @@ class ExampleKind(ImageKind["ExampleEvaluation", "AnsweredPair"]):
 
     @abstractmethod
     def decoded(self, outputs: Array, recipe: Recipe) -> Array:
-        """Return what a model's outputs say, in the form of the target.
+        """Return a model's outputs in the form of the target.
 
         Args:
             outputs: float32, (n, outputs).
@@ -111,7 +111,7 @@ class ExampleKind(ImageKind["ExampleEvaluation", "AnsweredPair"]):
 
     @abstractmethod
     def guesses(self, labels: Array) -> Array:
-        """Return the best answers to some examples that do not look at their images.
+        """Return the best answers that do not look at the images.
 
         Args:
             labels: their targets, (n, …).

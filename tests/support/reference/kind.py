@@ -22,8 +22,8 @@ def tables() -> dict[str, str]:
         "What a kind declares": table(
             ("attribute", "meaning"), ((f"`{name}`", text) for name, text in described.items())
         ),
-        "What a kind does": table(("method", "purpose"), rows(methods)),
-        "What an ExampleKind leaves to write": table(("method", "purpose"), rows(own)),
+        "What a kind does": table(("method", "returns, or does"), rows(methods)),
+        "What an ExampleKind leaves to write": table(("method", "returns, or does"), rows(own)),
     }
 
 
@@ -34,5 +34,5 @@ def rows(methods: Mapping[str, Callable[..., object]]) -> Iterator[tuple[str, st
 
 
 def purpose(method: object) -> str:
-    """The first paragraph of a method's docstring."""
-    return " ".join((inspect.getdoc(method) or "").split("\n\n")[0].split())
+    """The first paragraph of a method's docstring, without the verb that most begin with."""
+    return " ".join((inspect.getdoc(method) or "").split("\n\n")[0].split()).removeprefix("Return ")
