@@ -50,7 +50,7 @@ class PermanentError(PodlineError):
 
 
 class SettingsError(PermanentError):
-    """A setting, an option or a spec that cannot be: unknown, out of bounds, or at odds with another."""
+    """A setting, an option or a spec that is unknown, out of bounds, or at odds with another."""
 
     heading = "Settings"
     exit_code = 2
@@ -71,7 +71,7 @@ class ArtifactError(PermanentError):
 
 
 class TakenError(ArtifactError):
-    """A name that is there already with other content, where nothing may be overwritten."""
+    """A name that exists with other content."""
 
     heading = "Name taken"
 
@@ -84,7 +84,7 @@ class StoreError(PermanentError):
 
 
 class DivergenceError(PermanentError):
-    """Training produced a loss or a gradient that is not a finite number, or a loss that exploded."""
+    """A loss or a gradient that is not finite, or a loss that exploded."""
 
     heading = "Training diverged"
     exit_code = 6
@@ -102,42 +102,42 @@ class SanityError(PermanentError):
 
 
 class CredentialsError(PermanentError):
-    """Credentials for Google Cloud that are missing, expired or revoked; says nothing about what they would open."""
+    """Credentials for Google Cloud that are missing, expired or revoked."""
 
     heading = "Credentials"
     exit_code = 8
 
 
 class QuotaError(PermanentError):
-    """Google Cloud refuses to make a TPU because the project's quota is used up."""
+    """The project's quota of TPUs is used up."""
 
     heading = "Quota"
     exit_code = 9
 
 
 class TpuSetupError(PermanentError):
-    """A TPU, its project or its machine that is not set up for the run: only a person can change that."""
+    """A TPU, its project or its machine that is not set up for the run."""
 
     heading = "TPU set-up"
     exit_code = 10
 
 
 class RefusedError(PermanentError):
-    """A model that may not become the champion of its recipe: a rule says so."""
+    """A model that a rule keeps from becoming the champion of its recipe."""
 
     heading = "Promotion refused"
     exit_code = 11
 
 
 class UndecidedError(PermanentError):
-    """A model that is neither shown to be worse than the champion of its recipe nor not to be: the champion stays."""
+    """A model that is shown neither to be worse than the champion nor not to be; the champion stays."""
 
     heading = "Promotion undecided"
     exit_code = 12
 
 
 class EngineError(PermanentError):
-    """An engine of conversions that is not set up: it has no Podline or another one, or refuses the account."""
+    """An engine of conversions that lacks Podline, has another version, or refuses the account."""
 
     heading = "Engine set-up"
     exit_code = 13
@@ -162,13 +162,13 @@ class ChildKilledError(TransientError):
 
 
 class StageTimeoutError(TransientError):
-    """A stage took longer than its time-out and was ended with its whole process group."""
+    """A stage took longer than its time-out."""
 
     heading = "Time-out"
 
 
 class HangError(TransientError):
-    """A stage gave no sign of progress for too long and was ended with its whole process group."""
+    """A stage gave no sign of progress for too long."""
 
     heading = "No progress"
 
@@ -178,19 +178,19 @@ class ServerAwayError(TransientError):
 
 
 class StoreUnavailableError(TransientError):
-    """A store that did not answer, or answered that it is overloaded."""
+    """A store that does not answer, or is overloaded."""
 
     heading = "Store unavailable"
 
 
 class SourceUnavailableError(TransientError):
-    """A server of raw archives that did not answer, or broke off; what was fetched is kept and fetching goes on."""
+    """A server of raw archives that did not answer, or broke off; what was fetched is kept."""
 
     heading = "Download"
 
 
 class PreemptedError(TransientError):
-    """The machine asked the stage to end (SIGTERM); what it had was saved and the next start goes on from there."""
+    """The machine asked the stage to end (SIGTERM); its work was saved."""
 
     heading = "Asked to end"
     exit_code = 143  # 128 + SIGTERM
@@ -199,7 +199,7 @@ class PreemptedError(TransientError):
 
 
 class WorkerLostError(TransientError):
-    """A process that others train together with was lost, or did not come; all of them go on from what is saved."""
+    """A process of a training on several hosts was lost or did not come; all resume from the checkpoint."""
 
     heading = "Training process lost"
     retry_delays = (10.0, 60.0, 300.0)
@@ -212,34 +212,34 @@ class EngineLostError(TransientError):
 
 
 class OvertakenError(TransientError):
-    """Somebody else changed the champion while this promotion was under way; judging it again, against the new one."""
+    """Somebody changed the champion meanwhile; the model is judged again, against the new one."""
 
     heading = "Champion changed"
     retry_delays = (1.0, 5.0, 30.0)
 
 
 class TpuApiError(TransientError):
-    """The Cloud TPU API does not answer, or answers that it is overloaded."""
+    """The Cloud TPU API does not answer, or is overloaded."""
 
     heading = "TPU API"
 
 
 class TpuUnhealthyError(TransientError):
-    """A TPU that is not READY and HEALTHY, and did not become so by the repairs that its budget allows."""
+    """A TPU that is not READY and HEALTHY after the repairs that its budget allows."""
 
     heading = "TPU unhealthy"
     retry_delays = (300.0, 900.0, 1800.0)
 
 
 class TpuInUseError(TransientError):
-    """A TPU that a living process has."""
+    """A TPU that another process uses."""
 
     heading = "TPU in use"
     retry_delays = (300.0, 600.0, 1200.0)
 
 
 class TpuGoneError(TransientError):
-    """A TPU that was preempted or taken away; counted apart from failures, since nothing is wrong."""
+    """A TPU that was preempted or taken away."""
 
     heading = "TPU taken away"
     retry_delays = (30.0, 60.0, 120.0, 300.0, 600.0)
@@ -247,14 +247,14 @@ class TpuGoneError(TransientError):
 
 
 class TpuCapacityError(TransientError):
-    """Google Cloud has no TPU of the kind to give at this time, although the quota would allow it."""
+    """Google Cloud has no TPU of the kind now, although the quota allows it."""
 
     heading = "No TPU free"
     retry_delays = (600.0, 1800.0, 3600.0)
 
 
 class UnexplainedError(TransientError):
-    """A failure of TensorFlow that no table knows: tried once more, in case it was chance, and then no more."""
+    """An unknown failure of TensorFlow, tried once more."""
 
     heading = "TensorFlow"
     retry_delays = (60.0,)

@@ -154,7 +154,7 @@ class Length(Options):
     minutes: float = option(
         0.0,
         "Minutes",
-        "Train for as long as fits into these minutes on the machine that trains: measured the first time, and kept.",
+        "Train for as long as fits into these minutes here; measured once, and kept.",
         ge=0,
         le=100_000,
         unset=AS_WRITTEN,
@@ -170,7 +170,7 @@ class TrainingGroup(Options):
     model: str = option(
         AS_WRITTEN,
         "Model",
-        "The kind of network, of recipes that classify; see docs/how-to/model.md for one of your own.",
+        "The network of a classifier; see docs/how-to/model.md for one of your own.",
         path="model.kind",
         names=MODELS.names,
     )
@@ -189,23 +189,23 @@ class TrainingGroup(Options):
     schedule: Literal["as the recipe says", "constant", "exponential", "cosine", "one_cycle", "plateau"] = option(
         AS_WRITTEN,
         "Schedule",
-        "How the learning rate changes; see docs/how-to/learning-rate.md. Plateau lowers it when validation stalls, "
-        "and needs examples to be held out for that: validation_share=0.1 under the other values.",
+        "How the learning rate changes; see docs/how-to/learning-rate.md. Plateau needs held-out examples: "
+        "validation_share=0.1 under the other values.",
         path="schedule.kind",
     )
     seed: int = option(-1, "Seed", "Of weights, order, augmentation and dropout.", ge=-1, path="seed")
     further: str = option(
         "",
         "Train further",
-        "The name of a finished run in the same store, whose state this one begins with; see docs/how-to/train.md.",
+        "A finished run in the same store whose state this one begins with; see docs/how-to/train.md.",
         path="further",
         metavar="RUN",
     )
     init: str = option(
         "",
         "Weights to begin with",
-        "A .keras, .h5 or .npz file or a SavedModel's folder, on the machine that trains: layers of the same name and "
-        "shape begin with its weights; see docs/how-to/fine-tune.md.",
+        "A .keras, .h5 or .npz file or a SavedModel's folder, on the machine that trains; see "
+        "docs/how-to/fine-tune.md.",
         path="init",
         metavar="FILE",
         is_file=True,
@@ -249,8 +249,7 @@ class DataGroup(Options):
     name: str = option(
         "",
         "Name",
-        "What images or keypoints of your own are called in the store: flowers makes data set and recipe "
-        "images.flowers.",
+        "Of images or keypoints of your own: flowers makes data set and recipe images.flowers.",
         unset="as the source's folder is called",
     )
     layout: str = option(
@@ -264,14 +263,12 @@ class DataGroup(Options):
     keep_files: bool = option(
         False,
         "Keep image files",
-        "Records of images, keypoints and coco hold the images' own files, not decoded pixels: smaller, decoded at "
-        "each reading, and the very same arrays.",
+        "Records of images, keypoints and coco hold the images' own files: smaller, and decoded at each reading.",
     )
     allow_left_out: float = option(
         LEFT_OUT,
         "Allow left out",
-        "The share of the source's records, or of its people, that may be left out; more is an error, which names the "
-        "reasons.",
+        "The share of the source's records or people that may be left out; more is an error.",
         ge=0,
         le=1,
         metavar="SHARE",
@@ -356,14 +353,14 @@ class RunOptions(Options):
     recipe: str = option(
         ...,
         "Recipe",
-        "What to train, and on which data set. images, labels and keypoints are for data of your own.",
+        "What to train, on which data. images, labels and keypoints are for data of your own.",
         names=registry.names,
     )
     source: str = option(
         "",
         "Source",
-        "A folder with the raw data, or an official archive; either may be in gs://. A run of sample, coco_pose or "
-        "another recipe on their data draws a sample into the store if it has none.",
+        "A folder with the raw data, or an official archive; also in gs://. Recipes on drawn samples, as "
+        "sample and coco_pose, need none.",
         pattern=_NO_LOGIN,
         check=_without_login,
         is_file=True,
@@ -373,14 +370,13 @@ class RunOptions(Options):
     promote: bool = option(
         False,
         "Promote",
-        "The model takes the place of its recipe's champion, if it is shown not to be worse; see "
-        "docs/how-to/promote.md. A refusal says why, and fails nothing.",
+        "The model becomes its recipe's champion if it is shown not to be worse; see docs/how-to/promote.md.",
     )
     start_from: str = option(
         NOT_DONE,
         "Start from",
-        "This stage and those after it run again, training from its beginning; those before it are used again if they "
-        "are whole. A retry of the run does not repeat them once more.",
+        "This stage and those after it run again, training from its beginning; earlier ones are used if "
+        "they are whole. A retry of the run does not repeat them.",
         unset=NOT_DONE,
         metavar="STAGE",
         names=_stages,
@@ -394,7 +390,7 @@ class SearchOptions(Options):
     low: float = option(1e-5, "Lowest rate", "The rate of the first step.", gt=0, le=1_000_000)
     high: float = option(10.0, "Highest rate", "The rate of the last step.", gt=0, le=1_000_000)
     steps: int = option(
-        300, "Steps", "From the lowest rate to the highest one; more of them give a smoother curve.", ge=20, le=100_000
+        300, "Steps", "From the lowest rate to the highest; more give a smoother curve.", ge=20, le=100_000
     )
     run: str = option(
         "",

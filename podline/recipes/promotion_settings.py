@@ -23,23 +23,22 @@ class PromotionSettings(Frozen):
     while one training is known, and weighs as much as three trainings afterwards.
 
     Attributes:
-        rate: the error budget of a year of nights: of recipes that are worse by a margin, at most this share is
-            promoted once; of those that are as good, at most this share is refused once.
-        margin: by how much a promoted model may be worse in the metric that counts; ``auto`` is the smallest margin
-            that can be shown.
+        rate: the error budget of a year of nights: at most this share of recipes that are worse by a margin is promoted
+            once, and of equally good ones refused once.
+        margin: by how much a promoted model may be worse in the metric that counts; ``auto`` is the smallest that can
+            be shown.
         part_margin: the same of a class or joint.
         calibration: the same of the calibration error; classifiers only.
         spread: standard deviation between seeds of the metric that counts, at a share of one half.
         part_spread: the same of a class's share of right answers, or a joint's of close ones.
-        reference: the run of a former champion that candidates are compared with; empty for the last one that was
-            shown to be better than its predecessor.
-        size: by this share the bytes of the parameters may grow.
-        operations: by this share the multiply-adds for one example may grow.
-        tflite: a TensorFlow Lite file is made too, and must give the same answers.
-        guards: further measures, by name, that must not be worse either; classifiers only.
-        seeds: a flow that leaves a model undecided trains the reference with up to so many further seeds, and decides
-            again; 0 is none.
-        seed_minutes: a further seed is begun only if it is likely to end within so many minutes of the first verdict.
+        reference: the run of a former champion to compare with; empty: the last one that was shown to be better than
+            its predecessor.
+        size: the share by which the bytes of the parameters may grow.
+        operations: the share by which the multiply-adds for one example may grow.
+        tflite: also make a TensorFlow Lite file, which must give the same answers.
+        guards: further measures that must not be worse, by name; classifiers only.
+        seeds: further seeds of the reference that a flow may train for an undecided model.
+        seed_minutes: such a training begins only if it is likely to end within so many minutes of the first verdict.
     """
 
     rate: float = Field(default=0.05, gt=0, lt=0.5)

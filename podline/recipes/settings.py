@@ -43,14 +43,14 @@ class ModelSettings(Frozen):
     Attributes:
         kind: ``linear`` (one dense layer on the pixels), ``resnet`` (small and fast), ``mobilenetv2``, one of
             docs/how-to/fine-tune.md, or an installed package's (docs/how-to/model.md).
-        width: multiplies the number of channels of every layer.
-        depth: residual blocks per stage of the resnet; the others have no use for it.
-        activation: of the resnet: ``relu``, or ``gelu``, which is slower by a tenth and learns CIFAR-10 better.
-        dropout: share of the features before the classifier that is set to zero in training.
+        width: multiplies the channels of every layer.
+        depth: residual blocks per stage of the resnet.
+        activation: of the resnet: ``relu``, or ``gelu``, slower by a tenth and better on CIFAR-10.
+        dropout: share of the classifier's features that is set to zero in training.
         l2: L2 penalty: the loss gets this times the sum of squares of each kernel in ``l2_layers``.
-        l2_layers: beginnings of the names of those layers; ``podline models describe`` lists the names.
-        data_format: ``channels_last``; ``channels_first`` works on GPUs only and is refused by name elsewhere.
-        options: settings of an installed package's model, by name.
+        l2_layers: beginnings of the layers' names; ``podline models describe`` lists them.
+        data_format: ``channels_first`` works on GPUs only.
+        options: of an installed package's model, by name.
     """
 
     kind: str = Field(default="resnet", pattern=_NAME)
@@ -78,15 +78,14 @@ class OptimizerSettings(Frozen):
     """The optimizer; ``weight_decay`` is decoupled (AdamW's way) and touches kernels only, never biases or norms.
 
     Attributes:
-        kind: ``sgd``; ``adam``; ``adamw``; ``rmsprop`` (steps divided by a running root mean square of the gradient);
-            ``adafactor`` (second moments as means of rows and columns, so little memory); ``muon`` (see
-            docs/how-to/train.md); or the name of an installed package's.
+        kind: ``sgd``; ``adam``; ``adamw``; ``rmsprop``; ``adafactor``, which needs little memory; ``muon``
+            (docs/how-to/train.md); or an installed package's.
         momentum: of ``sgd``, ``rmsprop`` and ``muon``; the first beta of ``adam`` and ``adamw``.
-        nesterov: Nesterov's form of the momentum; ``sgd`` only.
-        weight_decay: each step takes the learning rate times this share away from a kernel.
-        clip_norm: bounds the norm of the whole batch's gradient; None is no bound.
-        adam_rate: of ``muon``: the rate of what is no kernel of a convolution, as a multiple of the learning rate.
-        options: settings of an installed package's optimizer, by name.
+        nesterov: Nesterov's momentum; ``sgd`` only.
+        weight_decay: each step takes the learning rate times this share of a kernel away.
+        clip_norm: bounds the norm of the whole batch's gradient; None: no bound.
+        adam_rate: of ``muon``: the rate of all but kernels of convolutions, as a multiple of the learning rate.
+        options: of an installed package's optimizer, by name.
     """
 
     kind: str = Field(default="sgd", pattern=_NAME)
@@ -102,10 +101,10 @@ class LossSettings(Frozen):
     """The loss of a classifier.
 
     Attributes:
-        kind: ``cross_entropy``; ``focal`` (right and sure answers count less); or the name of an installed package's,
-            see docs/how-to/parts.md.
-        gamma: of ``focal``: cross-entropy is multiplied by (1 - probability of the right answer) to this power.
-        options: settings of an installed package's loss, by name.
+        kind: ``cross_entropy``; ``focal`` (right and sure answers count less); or an installed package's
+            (docs/how-to/parts.md).
+        gamma: of ``focal``: cross-entropy times (1 - probability of the right answer) to this power.
+        options: of an installed package's loss, by name.
     """
 
     kind: str = Field(default="cross_entropy", pattern=_NAME)
@@ -126,9 +125,9 @@ class PlateauSettings(Frozen):
         metric: what must fall: the validation ``loss``, or ``error`` (1 - accuracy).
         factor: the rate is multiplied by this …
         patience: … after this many evaluations in a row without an improvement.
-        least: an evaluation is an improvement if it is at least this share below the best one so far.
-        floor: the rate is never lowered below this share of the peak.
-        cooldown: evaluations after a lowering that are not counted as stalled.
+        least: an improvement is at least this share below the best so far.
+        floor: the rate never falls below this share of the peak.
+        cooldown: evaluations after a lowering that do not count as stalled.
     """
 
     metric: Literal["loss", "error"] = "loss"
@@ -144,14 +143,14 @@ class ScheduleSettings(Frozen):
 
     Attributes:
         kind: ``constant``; ``exponential`` (times ``decay`` every ``decay_every``); ``cosine`` (to ``final`` of the
-            peak at the end); ``one_cycle`` (up for ``warmup``, then linearly down to ``final`` of the peak);
-            ``plateau`` (constant until validation stalls, see ``plateau``).
+            peak); ``one_cycle`` (up for ``warmup``, then linearly down to ``final``); ``plateau`` (constant until
+            validation stalls).
         learning_rate: the peak.
-        warmup: a linear rise from zero before the schedule proper; for ``one_cycle`` the rise itself.
-        final: share of the peak that is left at the end of ``cosine`` and ``one_cycle``.
+        warmup: a linear rise from zero before the schedule; for ``one_cycle`` the rise itself.
+        final: share of the peak at the end of ``cosine`` and ``one_cycle``.
         decay: the factor of ``exponential``.
         decay_every: how often ``exponential`` applies it.
-        plateau: when ``plateau`` lowers the rate, and by how much; None for the other kinds.
+        plateau: when ``plateau`` lowers the rate, and by how much.
     """
 
     kind: Literal["constant", "exponential", "cosine", "one_cycle", "plateau"] = "cosine"
@@ -180,10 +179,10 @@ class AnnealingSettings(Frozen):
     """Simulated annealing over the evaluations: which states are accepted and which are gone back from.
 
     Attributes:
-        energy: what is to be low: the validation ``loss``, or ``error`` (1 - accuracy).
-        temperature: at the start, in units of the energy: a state whose energy is so much higher is accepted with a
-            probability of 37 %.
-        final: share of the temperature that is left at the end; on the way it falls by the same factor in each step.
+        energy: what should fall: the validation ``loss``, or ``error`` (1 - accuracy).
+        temperature: at the start, in units of the energy: a state whose energy is higher by this is accepted with
+            probability 37 %.
+        final: share of the temperature at the end; it falls by the same factor in each step.
     """
 
     energy: Literal["loss", "error"] = "loss"
@@ -198,7 +197,7 @@ class EarlyStopSettings(Frozen):
         metric: what must fall: the validation ``loss``, or ``error`` (1 - accuracy).
         patience: the run ends after this many evaluations in a row without an improvement.
         least: an improvement is at least this share below the best one so far.
-        restore: whether a run goes back to its best state at its end, early or not.
+        restore: whether the run ends with its best state, early or not.
     """
 
     metric: Literal["loss", "error"] = "loss"
@@ -223,25 +222,24 @@ class AugmentationSettings(Augmentation):
     """Random augmentation of training images; each example has its own draws.
 
     Attributes:
-        pad: pixels of reflected border from which a crop of the original size is taken; 0 is off.
-        crop: least share of the area of a window that is cut from the image and resized to its size; 0 is off.
+        pad: pixels of reflected border, from which a crop of the original size is taken; 0 is off.
+        crop: least share of the area of a window that is cut out and resized to the image's size; 0 is off.
         crop_ratio: such windows are up to this much wider or narrower than the image.
         flip: mirror left and right with probability one half.
-        alternate: mirror by chance in the first pass over the data only, and then in every other one; with ``flip``.
-        rand_augment: operations of RandAugment for each image; 0 is off. See docs/how-to/input.md.
+        alternate: mirror by chance in the first epoch only, then in every other one; with ``flip``.
+        rand_augment: operations of RandAugment for each image (docs/how-to/input.md); 0 is off.
         magnitude: how strong these are, of 30.
-        brightness: add up to this share of the full range to all channels, or take it away.
-        contrast: multiply differences from middle grey by up to this much more or less than 1.
-        saturation: multiply differences from a pixel's own grey by up to this much more or less than 1.
-        hue: turn colours by up to this share of the colour circle, either way.
+        brightness: add or subtract up to this share of the full range.
+        contrast: multiply differences from middle grey by 1 ± up to this.
+        saturation: multiply differences from a pixel's grey by 1 ± up to this.
+        hue: turn colours by up to this share of the colour circle.
         cutout: side of a square that is filled with the mean grey; 0 is off.
-        erase: probability that a rectangle is filled with noise, 2 to 33 % of the area.
-        mixup: blend each image with a partner's; shares are from Beta(mixup, mixup). 0 is off. The loss has the same
-            shares of both targets; the larger is always the image's own.
-        cutmix: likewise, a rectangle of the partner's image takes the place of the image's. With ``mixup`` too, each
-            image has one of them by chance.
-        image_size: longer side of the images that are trained on, in pixels; 0 keeps the size of the records. Images
-            are resized to it before they are mixed; evaluation always sees the records' size.
+        erase: probability of a rectangle of noise, 2 to 33 % of the area.
+        mixup: blend each image, and its target, with a partner's, by shares from Beta(mixup, mixup); 0 is off.
+        cutmix: likewise, with a rectangle of the partner's image. With ``mixup`` too, each image has one of them by
+            chance.
+        image_size: longer side of the images that are trained on, in pixels; 0 keeps that of the records. Evaluation
+            keeps the records' size.
     """
 
     applied_by: ClassVar[str] = "podline.input.augmentation:augmented"
@@ -289,10 +287,10 @@ class FitSettings(Frozen):
     """Values derived from the number of training images when a run is named; values that the user gives stay.
 
     Attributes:
-        epoch_steps: an epoch has this many steps at least: the batch is smaller …
+        epoch_steps: least steps of an epoch: the batch is smaller …
         least_batch: … but not below this, or the whole split.
         rate: whether the learning rate falls in proportion to the batch.
-        steps: a training has this many steps at least: it takes more epochs.
+        steps: least steps of a training: it takes more epochs.
     """
 
     epoch_steps: int = Field(default=1, ge=1)
@@ -305,9 +303,9 @@ class InitSettings(Frozen):
     """Weights from elsewhere that training begins with; layers are matched by name and shape.
 
     Attributes:
-        file: a ``.keras``, ``.weights.h5``, ``.h5`` or ``.npz`` file, or a SavedModel's folder; where it lies is no
-            part of the run's name.
-        sha256: of the file; empty is taken from the file when the run is named.
+        file: a ``.keras``, ``.weights.h5``, ``.h5`` or ``.npz`` file, or a SavedModel's folder; its place is no part of
+            the run's name.
+        sha256: of the file; filled in when the run is named.
     """
 
     file: str = Field(min_length=1)
@@ -324,44 +322,41 @@ class Recipe(Frozen):
     """Everything that a training run's result depends on, but the data.
 
     Attributes:
-        name: what the command line calls it.
-        dataset: the data set it is for.
-        conversion: the data set's own settings of its conversion, by name; what is not named has its default.
+        name: on the command line.
+        dataset: the name of a data set.
+        conversion: the data set's own settings of its conversion, by name.
         task: what its kind of task alone has; without one it is the default of the data set's kind.
         model: the network, as ``augmentation`` and ``loss`` of kinds of task that do not bring their own.
         batch_size: examples in a step, over all replicas; on a TPU at least 8 a core, better 128.
         evaluation_batch_size: examples in a step of the evaluation, over all replicas.
-        fit: the values derived from the number of training images; with None, a split that is smaller than a batch
-            is refused.
+        fit: the values derived from the number of training images; with None, a split smaller than a batch is refused.
         duration: how long to train.
         annealing: accepts or rejects the state after each evaluation; None is off.
         early_stop: ends the run when validation gets no better; None is off.
         trainable_layers: beginnings of the names of the layers that train; an empty one fits all. The others keep
-            their weights, and batch norm its moving statistics.
-        phases: values that change from an epoch on, in the order of the epochs.
-        ema_decay: evaluation and export use an exponential moving average of the weights. In each step it keeps this
-            share of itself, as 0.999; 0 uses the weights themselves.
-        validation_share: this share of the training split is held out, and evaluated during training; with 0 the test
-            split is. What decides by evaluations needs a share. A data set's own validation split takes its place.
-        without_part: this part of the training split is not trained on, as ``1/4``; drawn by a hash.
-        evaluate_every: how often there is an evaluation during training; None only at the end.
+            weights and batch-norm statistics.
+        phases: values that change from an epoch on, in order.
+        ema_decay: evaluation and export use an exponential moving average of the weights with this decay, as 0.999; 0
+            is off.
+        validation_share: this share of the training split is held out and evaluated during training; with 0 the test
+            split is. What decides by evaluations needs a share, or a data set with a validation split.
+        without_part: a part of the training split that is not trained on, as ``1/4``; drawn by a hash.
+        evaluate_every: how often training is evaluated; None: only at the end.
         explosion: when a loss counts as exploded.
         checkpoint_steps: a checkpoint at least every N steps …
         checkpoint_minutes: … and at least every N minutes.
-        keep: the checkpoints of a finished run: a number, the newest; ``all``, one of each evaluation; or ``best``, the
-            last and that of the best evaluation. It is no part of a run's name.
-        further: a finished run of the same store whose state this one begins with, and whose order of data goes on.
-            Steps, schedule and duration are this run's own.
-        init: a file of weights that training begins with, for the layers that it has; the others are drawn.
-        precision: what the network's layers compute in; ``auto`` is ``bfloat16`` where the device has it. Weights,
-            statistics, loss and logits are float32 in any case. See docs/how-to/train.md.
+        keep: checkpoints of a finished run: the newest N; ``all``, one of each evaluation; ``best``, the last and that
+            of the best evaluation. No part of a run's name.
+        further: a finished run of the same store whose state and order of data this one continues. Steps, schedule and
+            duration are its own.
+        init: a file of weights to begin with; layers that it lacks are drawn.
+        precision: of the network's layers; ``auto`` is ``bfloat16`` where the device has it. See docs/how-to/train.md.
         seed: of weights, order, augmentation and dropout.
         deterministic: the same bits every time on a CPU, for some speed.
-        summary_steps: steps between two lines of metrics.jsonl; also the length of the loop on the device.
-        code: what of it is installed code, as ``model vit`` → a digest of that code; filled in when the run is named.
-        hooks: those of installed packages, by name; see :class:`podline.training.loop.Hook`.
-        promotion: what makes a trained model the recipe's champion; as training does not depend on it, it is no part
-            of a run's name.
+        summary_steps: steps between two lines of metrics.jsonl, and of a loop on the device.
+        code: digests of installed code, as ``model vit`` → digest; filled in when the run is named.
+        hooks: of installed packages, by name; see docs/how-to/parts.md.
+        promotion: what makes a trained model the recipe's champion; no part of a run's name.
     """
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9_.-]*$")

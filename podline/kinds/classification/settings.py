@@ -37,12 +37,10 @@ class ClassificationSettings(ImageSettings):
     """Settings of classifiers.
 
     Attributes:
-        views: how many views of each image of the test split further figures are averaged over, see
-            docs/how-to/train.md; 1 is none.
-        class_weights: what the loss of a class's examples is multiplied by in training: ``balanced`` (all classes weigh
-            the same), or class → factor, 1 for a class that is left out. Evaluation has no weights.
-        sampling: ``shuffled`` (each example once in an epoch), or ``balanced`` (equally many examples of each class in
-            an epoch of as many steps).
+        views: views of each test image for further, averaged figures (docs/how-to/train.md); 1 is none.
+        class_weights: factors on the loss of a class's examples: ``balanced`` (all classes weigh the same), or class →
+            factor, by default 1.
+        sampling: ``shuffled`` (each example once in an epoch), or ``balanced`` (equally many of each class).
     """
 
     may_change = (*ImageSettings.may_change, "task.class_weights")

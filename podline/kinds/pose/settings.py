@@ -17,9 +17,9 @@ class PoseTargetSettings(Frozen):
     """Heatmaps and part affinity fields (PAFs).
 
     Attributes:
-        stride: pixels of the network's input to a cell of the maps.
-        joint_sigma: standard deviation of a joint's Gaussian, in pixels of the network's input.
-        limb_sigma: standard deviation of a limb's Gaussian cross-section, and of its soft ends, in the same pixels.
+        stride: pixels of the input to a cell of the maps.
+        joint_sigma: standard deviation of a joint's Gaussian, in pixels of the input.
+        limb_sigma: the same across a limb, and of its soft ends.
     """
 
     stride: int = Field(default=8, ge=1, le=32)
@@ -31,16 +31,16 @@ class PoseModelSettings(Frozen):
     """The pose network: MobileNetV2, then stages that answer with PAFs, then stages that answer with heatmaps.
 
     Attributes:
-        width: multiplies the number of channels of every layer of the backbone.
+        width: multiplies the channels of every layer of the backbone.
         features: channels of the map that all stages read.
-        paf_stages: how many stages answer with PAFs; each but the first corrects the one before it.
-        heatmap_stages: how many answer with heatmaps; each reads the last PAFs and the heatmaps before it.
+        paf_stages: stages that answer with PAFs; each but the first corrects the one before it.
+        heatmap_stages: stages that answer with heatmaps; each reads the last PAFs and the heatmaps before it.
         stage_width: channels inside a stage.
         stage_depth: residual blocks in a stage.
-        dropout: share of the values that a stage's answer is made of which is set to zero in training.
+        dropout: share of the values before a stage's answer that is set to zero in training.
         batch_norm: whether the stages have batch norm; the backbone always has.
         l2: L2 penalty: the loss gets this times the sum of squares of each kernel in ``l2_layers``.
-        l2_layers: beginnings of the names of those layers; ``podline models describe`` lists the names.
+        l2_layers: beginnings of the layers' names; ``podline models describe`` lists them.
     """
 
     width: float = Field(default=1.0, gt=0, le=8)
@@ -62,14 +62,14 @@ class PoseAugmentationSettings(Augmentation):
 
     Attributes:
         flip: mirror left and right with probability one half.
-        rotation: turn by up to this many degrees, either way.
+        rotation: turn by up to this many degrees.
         smallest: scale by a factor from here …
         largest: … to here, evenly in its logarithm.
         shift: move by up to this share of the side, along each axis.
-        brightness: add up to this share of the full range to all channels, or take it away.
-        contrast: multiply differences from middle grey by up to this much more or less than 1.
-        saturation: multiply differences from a pixel's own grey by up to this much more or less than 1.
-        image_size: side of the images that are trained on, in pixels; 0 keeps the size of the records.
+        brightness: add or subtract up to this share of the full range.
+        contrast: multiply differences from middle grey by 1 ± up to this.
+        saturation: multiply differences from a pixel's grey by 1 ± up to this.
+        image_size: side of the images that are trained on, in pixels; 0 keeps that of the records.
     """
 
     applied_by: ClassVar[str] = "podline.kinds.pose.augmentation:augmented"
@@ -102,15 +102,15 @@ class DecodingSettings(Frozen):
     """From maps to people.
 
     Attributes:
-        peak_threshold: a joint's peak in its heatmap is at least so high.
-        peaks_per_joint: only so many of the highest peaks of a joint are looked at; bounds the time on noisy maps.
+        peak_threshold: least height of a joint's peak in its heatmap.
+        peaks_per_joint: how many of a joint's highest peaks are used.
         samples: points along a limb where its PAF is read.
-        limb_threshold: the field along a limb is, on average, at least so strong in the limb's direction …
-        sample_threshold: … and at each of ``sample_share`` of the points at least so strong.
+        limb_threshold: least mean strength of the field along a limb, in its direction …
+        sample_threshold: … and least strength at ``sample_share`` of the points.
         sample_share: see ``sample_threshold``.
-        min_joints: this many joints, linked by limbs, make a person; fewer are a fragment.
-        reach: a fragment goes to the nearest person that lacks its joints, if no farther away than this share of the
-            person's diagonal; otherwise it is left out.
+        min_joints: least joints of a person, linked by limbs; fewer are a fragment.
+        reach: a fragment joins the nearest person that lacks its joints, within this share of the person's diagonal;
+            otherwise it is left out.
     """
 
     peak_threshold: float = Field(default=0.1, gt=0, lt=1)
@@ -127,14 +127,13 @@ class PoseSettings(TaskSettings):
     """Settings of recipes of poses.
 
     Attributes:
-        side: of the network's input, in pixels; conversion puts images into squares of this size.
+        side: of the network's input, a square, in pixels.
         max_people: places for people in a record.
         model: the network.
         targets: what it is to answer.
-        emphasis: in the loss, a map where its target has strength s (0 … 1) counts 1 + emphasis × s times; nearly all
-            of a target is empty.
+        emphasis: in the loss, a map counts 1 + emphasis × s times where its target has strength s (0 … 1).
         augmentation: what chance does to training images.
-        decoding: how its answers become people.
+        decoding: from answers to people.
     """
 
     common = ()
