@@ -26,6 +26,7 @@ from podline.store.contract import Store
 SHOWN = 8
 """Pictures of each kind of change."""
 _NEW, _OLD = 1_000, 2_000  # images that are compared, at most
+_READ = 20 * _OLD  # old records whose class is read to draw them
 _RELABELS = 6
 _FORM = ("side", "fit", "channels", "images")
 _TOLD = "error of a classifier"
@@ -164,7 +165,7 @@ def _drawn(versions: Versions, among: Ids) -> Drawn:
     """Draw new images, and old ones ``among`` some records in the shares that the new ones' classes have."""
     before, after, changes = versions
     new = changes.added[permutation(0, "new images", 0, len(changes.added))[:_NEW]]
-    old = among[permutation(0, "old images", 0, len(among))]
+    old = among[permutation(0, "old images", 0, len(among))[:_READ]]
     of_new, of_old = np.array(after.classes(new), "U"), np.array(before.classes(old), "U")
     names = np.intersect1d(of_new, of_old)
     new, of_new = new[np.isin(of_new, names)], of_new[np.isin(of_new, names)]

@@ -22,6 +22,11 @@ class DataChangesSpec(Spec):
         """Return where the version after lies."""
         return dataset_folder(self.dataset, self.after)
 
+    @property
+    def uses(self) -> tuple[str, ...]:
+        """Return both versions."""
+        return (self.dataset_folder, dataset_folder(self.dataset, self.before))
+
 
 class DataChanges(Result):
     """What changed between two versions."""

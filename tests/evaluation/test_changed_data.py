@@ -115,9 +115,8 @@ def test_what_cannot_be_compared_is_said(first: tuple[Path, Manifest], raw: Path
     shutil.rmtree(raw / "frog")
     found = changed(first, tmp_path)
     assert (found.new_classes, found.vanished_classes) == (("owl",), ("frog",))
-    assert found.looks == (
-        "0 new images of classes with old ones: too few to compare their looks with theirs (8 at least)",
-    )
+    [told] = found.looks
+    assert told.startswith("0 new images of classes with old ones: too few")
     other = changed(first, tmp_path, settings={"side": 32})
     assert other.looks[0].startswith("other settings (side 24 → 32)")
     assert (other.added, other.removed) == (1, 150)
