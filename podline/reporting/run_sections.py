@@ -33,7 +33,7 @@ from podline.reporting.blocks import (
 from podline.reporting.facts import RunFacts
 from podline.reporting.ledger_lines import code_in_words
 from podline.reporting.over_nights import thinned
-from podline.reporting.pictures import data_uri
+from podline.reporting.pictures import SMALL_PHOTO, data_uri
 from podline.reporting.sections import section
 from podline.settings import flat
 from podline.tpu.tpu_log import rows
@@ -267,7 +267,9 @@ def changes(run: RunFacts) -> Iterator[Block]:
         yield Table(["split", "class", "records before", "now"], counts[:MOST_CLASSES], words=2)
     for row in pictures(versions):
         yield Heading(row.label.capitalize())
-        yield Pictures([Picture([(data_uri(one.image), one.caption)], one.caption) for one in row.pictures])
+        yield Pictures(
+            [Picture([(data_uri(one.image, SMALL_PHOTO), one.caption)], one.caption) for one in row.pictures]
+        )
 
 
 @section("Model")

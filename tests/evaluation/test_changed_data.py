@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,12 @@ from PIL import Image, ImageFilter
 from podline.beam_jobs.conversion import convert
 from podline.cli import cli
 from podline.documents.manifest import Manifest, read_manifest
+from podline.documents.versions import versions
 from podline.evaluation.changed_data import block, compared
+from podline.inventory.catalogue import version_before
 from podline.progress import silent
+from podline.reporting.blocks import html_of
+from podline.reporting.run_sections import changes
 from podline.stages.data_changes import DataChanges
 from podline.stages.specs import ConvertSpec
 from podline.store.opening import open_store
@@ -77,12 +82,12 @@ def test_a_quiet_night_counts_and_draws_what_changed(first: tuple[Path, Manifest
     (raw / "cat" / "4.png").rename(raw / "dog" / "4000.png")
     place, before = first
     after = version(place / "root", raw)
-    result, versions = compared(open_store(str(place / "root")), before, after)
+    result, found = compared(open_store(str(place / "root")), before, after)
     assert (result.added, result.removed, result.relabelled, result.moved) == (60, 1, 1, 0)
     assert result.relabels[0].endswith("cat → dog")
     assert not result.shifted
     assert result.looks[0].startswith("new images look like old ones, error of a classifier ")
-    rows = {row.label: [one.caption for one in row.pictures] for row in block(versions).rows}  # type: ignore[union-attr]
+    rows = {row.label: [one.caption for one in row.pictures] for row in block(found).rows}  # type: ignore[union-attr]
     assert (len(rows["added"]), len(rows["removed"]), rows["relabelled"][0].split("\n")[0]) == (8, 1, "dog")
 
 
@@ -98,11 +103,7 @@ def test_a_class_from_another_camera_is_found_and_no_other(
     first: tuple[Path, Manifest], raw: Path, tmp_path: Path
 ) -> None:
     add(raw, 1_000, 60, names=("cat",), blur=0.6, ending="jpeg")
-    (raw / "cat").rename(raw / "x")
-    (raw / "x").rename(raw / "cat")
-    for name in ("dog", "frog"):
-        for number in range(2_000, 2_060):
-            (raw / name / f"{number}.png").write_bytes(picture(number + len(name)))
+    add(raw, 2_000, 60, names=("dog", "frog"))
     told = [line for line in changed(first, tmp_path).looks if "of class" in line]
     assert [line.split(" differ")[0] for line in told] == ["new images of class cat"]
     assert "format" in told[0]
@@ -120,6 +121,24 @@ def test_what_cannot_be_compared_is_said(first: tuple[Path, Manifest], raw: Path
     other = changed(first, tmp_path, settings={"side": 32})
     assert other.looks[0].startswith("other settings (side 24 → 32)")
     assert (other.added, other.removed) == (1, 150)
+
+
+def test_the_report_has_a_section_where_there_is_a_version_before(
+    first: tuple[Path, Manifest], raw: Path, tmp_path: Path
+) -> None:
+    add(raw, 7_000, 2)
+    store = open_store(str(first[0] / "root"))
+    after = version(first[0] / "root", raw)
+    names = [one.fingerprint for one in versions(store, "images")]
+    before = version_before(store, after)
+    assert before is not None
+    assert before.fingerprint == names[-2]
+    run: Any = SimpleNamespace(store=store, manifest=after)
+    html = html_of(changes.blocks(run))
+    assert "6 added" in html
+    assert html.count("<img") >= 6
+    alone: Any = SimpleNamespace(store=open_store(str(tmp_path / "other")), manifest=first[1])
+    assert not list(changes.blocks(alone))
 
 
 def test_the_command_answers_and_draws(first: tuple[Path, Manifest], raw: Path, tmp_path: Path) -> None:
