@@ -53,9 +53,11 @@ from podline.plurals import plural
 from podline.progress import Listener, Reporter
 from podline.recipes import datasets as recipe_datasets
 from podline.recipes import registry
+from podline.settings import Settings
+from podline.stages.data_changes import DataChangesSpec
 from podline.stages.from_recipe import fitted, validation_spec
 from podline.stages.specs import ValidateResult
-from podline.stages.table import SHOW, VALIDATE
+from podline.stages.table import DATA_CHANGES, SHOW, VALIDATE
 from podline.stages.tools import ShowSpec
 from podline.store.contract import Store
 from podline.store.opening import open_store
@@ -179,20 +181,46 @@ def _compact(name: str, fingerprint: str | None, dead_share: float, as_json: boo
 @fingerprint_option
 @click.option("--verify", is_flag=True, help="Read every byte and check it, also where that was done before.")
 @deep_option
+@click.option(
+    "--sheet",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Of two versions: where a PNG goes with images that were added, removed and relabelled.",
+)
 @store_options
 @json_option
-def _show(name: str, fingerprint: str | None, verify: bool, deep: bool, as_json: bool, **options: Any) -> None:
+def _show(
+    name: str,
+    fingerprint: str | None,
+    verify: bool,
+    deep: bool,
+    sheet: Path | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
     """Show a data set: its splits, classes, fields and sources, what was left out; is it the published one.
 
       podline data show cifar10 --root podline-root
       podline data show cifar10 --verify --deep
+      podline data show images@2..3 --sheet changes.png
 
     NAME is a data set's, or a recipe's: coco_pose is the newest data set coco, as `podline convert coco_pose` makes it.
     With --json it is the manifest itself. --verify names what is wrong, record and shard, and ends with exit code 4.
+    @2..3 says what changed between two versions of your own images, and whether new images look like old ones.
     """
     if deep and not verify:
         raise SettingsError("--deep goes with --verify")
-    store = existing_store(options)
+    settings = load_settings(options)
+    store = existing_store({"root": settings.root})
+    first, two, last = (fingerprint or "").partition("..")
+    if two:
+        if verify:
+            raise SettingsError("got --verify and two versions, expected one; give NAME@3")
+        ends = (first, f"@{last}" if first.startswith("@") else last)
+        _changes(store, dataset_named(name), ends, sheet, settings, as_json=as_json)
+        return
+    if sheet:
+        raise SettingsError("got --sheet and one version, expected two; give NAME@2..3")
     with display.shown() as listener:
         dataset = choose_dataset(store, dataset_named(name), fingerprint, Reporter("data", listener))
         verified = _verified(store, dataset, listener, deep=deep) if verify else None
@@ -201,6 +229,20 @@ def _show(name: str, fingerprint: str | None, verify: bool, deep: bool, as_json:
     else:
         manifest = manifest_of(store, dataset)
         answer(manifest, lambda: _described(store, dataset, manifest), as_json=as_json)
+
+
+def _changes(
+    store: Store, name: str, ends: tuple[str, str], sheet: Path | None, settings: Settings, *, as_json: bool
+) -> None:
+    with display.shown() as listener:
+        reporter = Reporter(DATA_CHANGES.name, listener)
+        before, after = (choose_dataset(store, name, one, reporter) for one in ends)
+        out = absolute(str(sheet)) if sheet else ""
+        spec = DataChangesSpec(
+            root=store.uri, dataset=name, before=before.fingerprint, after=after.fingerprint, out=out
+        )
+        result = perform(spec, listener, settings)
+    answer(result, result.lines, as_json=as_json)
 
 
 def _verified(store: Store, dataset: Dataset, listener: Listener, *, deep: bool) -> ValidateResult:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -146,9 +147,13 @@ store_options = in_order(command_line(MachineGroup, "root"), settings_option)
 
 
 def _without_version(context: click.Context, _: click.Parameter, name: str | None) -> str | None:
-    """Return the name in NAME@3; :func:`_or_version` has the version, where the command wants a data set."""
+    """Return the name in NAME@3 or NAME@2..3; :func:`_or_version` has the version of a data set."""
     before, at, number = (name or "").partition("@")
-    if at and number.isdecimal() and any(parameter.name == "fingerprint" for parameter in context.command.params):
+    if (
+        at
+        and re.fullmatch(r"\d+(\.\.\d+)?", number)
+        and any(parameter.name == "fingerprint" for parameter in context.command.params)
+    ):
         context.meta[_VERSION] = f"@{number}"
         return before
     return name

@@ -32,7 +32,7 @@ def run(spec: ShowSpec, reporter: Reporter) -> ShowResult:
     """
     started = time.monotonic()
     figure, examples, correct = drawn(spec, reporter)
-    _save(figure, Path(spec.out))
+    save(figure, Path(spec.out))
     return ShowResult(seconds=time.monotonic() - started, png=spec.out, examples=examples, correct=correct)
 
 
@@ -70,7 +70,7 @@ def _fed(spec: ShowSpec, store: Store, manifest: Manifest) -> Block:
     return Block(f"What the model of {recipe.name} is fed", about, rows)
 
 
-def _save(figure: Figure, file: Path) -> None:
+def save(figure: Figure, file: Path) -> None:
     """Write a PNG whole: a reader of the file never sees half of it."""
     temporary = file.with_name(f".{file.name}.{os.getpid()}")
     with explained("write", file):

@@ -9,7 +9,7 @@ from podline.data.official import official_lines, records_read
 from podline.data.sources.duplicates import contradiction_lines
 from podline.documents.completion import Completion, completion_name, read_completion
 from podline.documents.manifest import MANIFEST, Manifest, dataset_folder, read_manifest
-from podline.documents.versions import version_of
+from podline.documents.versions import version_of, versions
 from podline.errors import ArtifactError, SettingsError, StoreError
 from podline.progress import Reporter
 from podline.recipes.datasets import settings_of
@@ -122,6 +122,15 @@ def dataset_for(store: Store, recipe: Recipe, fingerprint: str | None, reporter:
     converter = {} if fingerprint else settings_of(recipe.dataset, recipe.conversion).converter()
     settings = {name: converter[name] for name in recipe.conversion if name in converter}
     return choose_dataset(store, recipe.dataset, fingerprint, reporter, recipe.task.image_side, settings)
+
+
+def version_before(store: Store, manifest: Manifest) -> Manifest | None:
+    """Return the version of a data set before the newest one of a manifest, if there is one and it is still there."""
+    known = [version.fingerprint for version in versions(store, manifest.dataset)] if manifest.records else []
+    at = len(known) - 1 - known[::-1].index(manifest.fingerprint) if manifest.fingerprint in known else 0
+    others = [known[at - 1]] if at else []
+    folders = [dataset_folder(manifest.dataset, other) for other in others]
+    return next((read_manifest(store, folder) for folder in folders if store.exists(f"{folder}/{MANIFEST}")), None)
 
 
 def manifest_of(store: Store, dataset: Dataset) -> Manifest:

@@ -17,15 +17,16 @@ _QUALITIES = (88, 80, 70, 58, 45, 30)
 _SMALLER = 0.7
 
 
-def data_uri(image: npt.NDArray[np.uint8]) -> str:
+def data_uri(image: npt.NDArray[np.uint8], most: int = PHOTO) -> str:
     """Return an image as a ``data:`` address: of a few pixels as they are, as a PNG file; a large one as a photograph.
 
     Args:
         image: uint8, (height, width, channels); one channel is grey, three are red, green, blue.
+        most: bytes of a photograph's file.
     """
     colours = np.broadcast_to(image, (*image.shape[:2], 3))
     if max(image.shape[:2]) >= _LARGE:
-        return photo_uri(colours)
+        return photo_uri(colours, most)
     encoded = cv2.imencode(".png", np.ascontiguousarray(colours[..., ::-1]))[1].tobytes()
     return "data:image/png;base64," + base64.b64encode(encoded).decode()
 

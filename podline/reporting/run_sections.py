@@ -10,14 +10,30 @@ from podline.documents.ledger_entry import Origin
 from podline.documents.manifest import Manifest
 from podline.documents.metrics_log import DecisionLine, EarlyStopLine, EventLine, FindingLine, PlateauLine, StepsLine
 from podline.documents.model_description import ModelDescription
+from podline.evaluation.changed_data import compared, pictures
+from podline.inventory.catalogue import version_before
 from podline.ledger.time_spent import CLASSES, time_of_training
 from podline.plurals import plural
 from podline.recipes.settings import Recipe
 from podline.reporting import charts
-from podline.reporting.blocks import Block, Chart, Code, Column, Fold, Grid, Heading, Table, Text
+from podline.reporting.blocks import (
+    Block,
+    Chart,
+    Code,
+    Column,
+    Fold,
+    Grid,
+    Heading,
+    Items,
+    Picture,
+    Pictures,
+    Table,
+    Text,
+)
 from podline.reporting.facts import RunFacts
 from podline.reporting.ledger_lines import code_in_words
 from podline.reporting.over_nights import thinned
+from podline.reporting.pictures import SMALL_PHOTO, data_uri
 from podline.reporting.sections import section
 from podline.settings import flat
 from podline.tpu.tpu_log import rows
@@ -231,6 +247,29 @@ def _shortened(records: Sequence[str]) -> Iterator[str]:
     yield from records[:_NAMED_RECORDS]
     if len(records) > _NAMED_RECORDS:
         yield f"and {len(records) - _NAMED_RECORDS:,} more"
+
+
+@section("What changed in the data")
+def changes(run: RunFacts) -> Iterator[Block]:
+    """Show what changed since the version before, of images of one's own."""
+    before = version_before(run.store, run.manifest)
+    if before is None:
+        return
+    result, versions = compared(run.store, before, run.manifest)
+    yield Items(result.sentences())
+    counts = [
+        (split, name, figures.count(old), figures.count(new))
+        for split, classes in result.counts.items()
+        for name, (old, new) in classes.items()
+        if old != new
+    ]
+    if counts:
+        yield Table(["split", "class", "records before", "now"], counts[:MOST_CLASSES], words=2)
+    for row in pictures(versions):
+        yield Heading(row.label.capitalize())
+        yield Pictures(
+            [Picture([(data_uri(one.image, SMALL_PHOTO), one.caption)], one.caption) for one in row.pictures]
+        )
 
 
 @section("Model")

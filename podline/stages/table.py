@@ -20,6 +20,7 @@ from podline.errors import SettingsError
 from podline.progress import Reporter
 from podline.recipes.parts import Registry
 from podline.settings import nearest
+from podline.stages.data_changes import DataChanges, DataChangesSpec
 from podline.stages.specs import (
     ConvertResult,
     ConvertSpec,
@@ -167,11 +168,12 @@ SHOW = Stage("show", ShowSpec, ShowResult, "podline.evaluation.sheet:run")
 PREDICT = Stage("predict", PredictSpec, PredictResult, "podline.evaluation.predicting:run")
 EXPORT = Stage("export", ExportSpec, ExportResult, "podline.serving.exporting:export")
 INPUT_SPEED = Stage("benchmark", InputSpeedSpec, InputSpeed, "podline.training.input_speed:run")
+DATA_CHANGES = Stage("data-changes", DataChangesSpec, DataChanges, "podline.evaluation.data_changes:changes")
 SUSPECTS = Stage("suspects", SuspectsSpec, SuspectsResult, "podline.suspects.finding:find_suspects")
 
 # Those of the training flow, in its order; a promotion is made where it is asked for.
 CHAIN = (CONVERT, VALIDATE, TRAIN, EVALUATE, PROMOTE, REPORT)
-_TOOLS = (PREFLIGHT, PACE, SHOW, PREDICT, EXPORT, LR_FIND, INPUT_SPEED, SUSPECTS)
+_TOOLS = (PREFLIGHT, PACE, SHOW, PREDICT, EXPORT, LR_FIND, INPUT_SPEED, SUSPECTS, DATA_CHANGES)
 # Podline's own stages, in every process.
 STAGES: dict[str, Stage[Any, Any]] = {stage.name: stage for stage in (*CHAIN, *_TOOLS)}
 # What an installed stage may follow: there is a run from here on.

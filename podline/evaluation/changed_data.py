@@ -1,0 +1,259 @@
+"""Says what changed between two versions of images of one's own, and whether new images look like old ones."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from podline.arrays import Array
+from podline.data.order import permutation
+from podline.data.records import IMAGE
+from podline.datasets.source_files import source_facts
+from podline.datasets.version_changes import Ids, VersionChanges, VersionRecords, version_changes
+from podline.documents.manifest import TRAIN, Manifest
+from podline.drawing.picture_sheet import Block, Picture, PictureRow
+from podline.evaluation import looks
+from podline.evaluation.looks import EVERY, LEAST, Classifier, Floats, Key, Sample, Statistic
+from podline.figures import percent
+from podline.plurals import plural
+from podline.stages.data_changes import DataChanges
+from podline.store.contract import Store
+
+SHOWN = 8
+"""Pictures of each kind of change."""
+_NEW, _OLD = 1_000, 2_000  # images that are compared, at most
+_READ = 20 * _OLD  # old records whose class is read to draw them
+_RELABELS = 6
+_FORM = ("side", "fit", "channels", "images")
+_TOLD = "error of a classifier"
+
+
+class Model(NamedTuple):
+    """A model that has seen no new image.
+
+    Attributes:
+        run: its run.
+        features: from images to what the model makes of them, (n, values).
+    """
+
+    run: str
+    features: Callable[[npt.NDArray[np.uint8]], Array]
+
+
+class Versions(NamedTuple):
+    """Two versions and what changed between them."""
+
+    before: VersionRecords
+    after: VersionRecords
+    changes: VersionChanges
+
+
+def compared(
+    store: Store, before: Manifest, after: Manifest, model: Model | None = None
+) -> tuple[DataChanges, Versions]:
+    """Compare two versions.
+
+    Args:
+        store: with both.
+        before: the older one.
+        after: the newer one.
+        model: whose features the classifier gets beside plain ones.
+
+    Raises:
+        SettingsError: the data set has no versions.
+        ArtifactError: one of them is damaged.
+    """
+    started, then, now = time.monotonic(), VersionRecords(store, before), VersionRecords(store, after)
+    changes = version_changes(then, now)
+    of_class = [_by_class(manifest) for manifest in (before, after)]
+    there = [{name for name, number in counts.items() if name and number} for counts in of_class]
+    told, shifted = _looks(store, Versions(then, now, changes), model)
+    old, new = changes.relabelled
+    some = old[:_RELABELS], new[:_RELABELS]
+    words = zip(now.named(some[1]), then.words(some[0]), now.words(some[1]), strict=True)
+    result = DataChanges(
+        seconds=time.monotonic() - started,
+        dataset=after.dataset,
+        before=before.fingerprint,
+        after=after.fingerprint,
+        counts=_counts(before, after),
+        added=len(changes.added),
+        removed=len(changes.removed),
+        relabelled=len(new),
+        moved=len(changes.moved[0]),
+        new_classes=tuple(sorted(there[1] - there[0])),
+        vanished_classes=tuple(sorted(there[0] - there[1])),
+        relabels=tuple(f"{name} {was} → {is_now}" for name, was, is_now in words),
+        looks=tuple(told),
+        shifted=shifted,
+    )
+    return result, Versions(then, now, changes)
+
+
+def _by_class(manifest: Manifest, split: str = "") -> dict[str, int]:
+    """Return the records of each class, in all splits or in one; of "" where the kind has no classes."""
+    found = dict.fromkeys(manifest.class_names or ("",), 0)
+    for info in manifest.splits:
+        if split in ("", info.name):
+            for name, number in zip(found, info.class_counts if manifest.class_names else (info.records,), strict=True):
+                found[name] += number
+    return found
+
+
+def _counts(before: Manifest, after: Manifest) -> dict[str, dict[str, tuple[int, int]]]:
+    splits = dict.fromkeys(split.name for manifest in (before, after) for split in manifest.splits)
+    found = {}
+    for split in splits:
+        old, new = _by_class(before, split), _by_class(after, split)
+        found[split] = {name: (old.get(name, 0), new.get(name, 0)) for name in dict.fromkeys([*old, *new])}
+    return found
+
+
+def _looks(store: Store, versions: Versions, model: Model | None) -> tuple[list[str], bool]:
+    """Return whether new images look like old ones, in sentences; and whether a test says that they do not."""
+    before, after, changes = versions
+    forms = [{name: one.manifest.converter.get(name, "") for name in _FORM} for one in (before, after)]
+    if forms[0] != forms[1]:
+        told = [f"{name} {forms[0][name]} → {forms[1][name]}" for name in _FORM if forms[0][name] != forms[1][name]]
+        return [f"other settings ({', '.join(told)}): images are compared by their files, not by their looks"], False
+    if not len(changes.added):
+        return [], False
+    old = np.arange(len(before.keys))
+    drawn = _drawn(versions, old)
+    held_out = old[np.array([split.name != TRAIN for split in before.manifest.splits])[before.splits]]
+    apart = _drawn(versions, held_out) if model else drawn  # a model knows what it was trained on
+    if min(drawn.new.sum(), (~drawn.new).sum(), apart.new.sum(), (~apart.new).sum()) < LEAST:
+        few = plural(int(drawn.new.sum()), "new image")
+        return [f"{few} of classes with old ones: too few to compare their looks with theirs ({LEAST} at least)"], False
+    seed = int(after.manifest.fingerprint[:8], 16)
+    quantities, texts = _quantities(store, versions, drawn)
+    found = looks.chances(drawn.sample, quantities, seed)
+    images = apart.images(versions)
+    features = looks.plain_features(images)
+    if model:
+        features = np.concatenate([features, model.features(images)], axis=1)
+    known = {group: Classifier(apart.sample, group, features) for group in apart.sample.groups}
+    found |= looks.chances(apart.sample, {(group, _TOLD): one.statistic for group, one in known.items()}, seed)
+    texts |= {(group, _TOLD): f"{_TOLD} {percent(one.error())} (chance is 50 %)" for group, one in known.items()}
+    by = f"plain features and those of {model.run}" if model else "plain features (frequencies and colours)"
+    return _sentences(looks.significant(found), texts, drawn, len(found), by)
+
+
+class Drawn(NamedTuple):
+    """New and old images of the same classes, drawn to be compared."""
+
+    sample: Sample
+    new_ids: Ids
+    old_ids: Ids
+
+    @property
+    def new(self) -> npt.NDArray[np.bool_]:
+        """Return whether each image is new."""
+        return self.sample.new
+
+    def images(self, versions: Versions) -> npt.NDArray[np.uint8]:
+        """Return the pixels of all."""
+        sides = ((versions.after, self.new_ids), (versions.before, self.old_ids))
+        return np.concatenate([side.gather(ids, [IMAGE])[IMAGE] for side, ids in sides if len(ids)])
+
+
+def _drawn(versions: Versions, among: Ids) -> Drawn:
+    """Draw new images, and old ones ``among`` some records in the shares that the new ones' classes have."""
+    before, after, changes = versions
+    new = changes.added[permutation(0, "new images", 0, len(changes.added))[:_NEW]]
+    old = among[permutation(0, "old images", 0, len(among))[:_READ]]
+    of_new, of_old = np.array(after.classes(new), "U"), np.array(before.classes(old), "U")
+    names = np.intersect1d(of_new, of_old)
+    new, of_new = new[np.isin(of_new, names)], of_new[np.isin(of_new, names)]
+    wanted = [-(-_OLD * int((of_new == name).sum()) // max(1, len(new))) for name in names]
+    parts = [np.flatnonzero(of_old == name)[:number] for name, number in zip(names, wanted, strict=True)]
+    chosen = np.concatenate(parts) if parts else np.empty(0, np.int64)
+    is_new = np.arange(len(new) + len(chosen)) < len(new)
+    stratum = np.searchsorted(names, np.concatenate([of_new, of_old[chosen]]))
+    return Drawn(Sample(is_new, stratum, looks.groups_of(is_new, stratum, names.tolist())), new, old[chosen])
+
+
+def _quantities(store: Store, versions: Versions, drawn: Drawn) -> tuple[dict[Key, Statistic], dict[Key, str]]:
+    """Return the test of each quantity in each group, and by how much it differs in words."""
+    images, sample = drawn.images(versions), drawn.sample
+    values = {
+        "brightness": images.mean(axis=(1, 2, 3)),
+        "contrast": images.mean(axis=-1, dtype=np.float32).std(axis=(1, 2)),
+    }
+    keys = np.concatenate([versions.after.keys[drawn.new_ids], versions.before.keys[drawn.old_ids]])
+    facts = source_facts(store, keys)
+    if facts:
+        values["size"] = facts.pixels.astype(float)
+    columns: dict[str, Floats] = {name: looks.ranked(sample, each) for name, each in values.items()}
+    if facts:
+        columns["format"] = looks.indicated(sample, facts.formats)
+    tests, texts = dict[Key, Statistic](), dict[Key, str]()
+    for group in sample.groups:
+        for name, column in columns.items():
+            if statistic := looks.mean_of(sample, group, column):
+                tests[group, name] = statistic
+                names = facts.formats if facts and name == "format" else None
+                texts[group, name] = _formats(sample, group, names) if names else _change(sample, group, name, values)
+    return tests, texts
+
+
+def _change(sample: Sample, group: str, name: str, values: Mapping[str, Array]) -> str:
+    """Return by how much new images have more of a quantity than old ones of the same classes."""
+    mine = np.isin(sample.stratum, sample.groups[group])
+    new, old = mine & sample.new, mine & ~sample.new
+    means = np.bincount(sample.stratum[old], values[name][old]) / np.maximum(1, np.bincount(sample.stratum[old]))
+    expected = means[sample.stratum[new]].mean()
+    return f"{name} {100 * (values[name][new].mean() / max(expected, 1e-9) - 1):+.0f} %"
+
+
+def _formats(sample: Sample, group: str, formats: Sequence[str]) -> str:
+    """Return the format whose share is the most another one."""
+    mine, found = np.isin(sample.stratum, sample.groups[group]), np.array(formats)
+    shares = {
+        name: tuple(float((found[mine & side] == name).mean()) for side in (sample.new, ~sample.new))
+        for name in np.unique(found).tolist()
+    }
+    name = max(shares, key=lambda each: abs(shares[each][0] - shares[each][1]))
+    return f"format {name} {percent(shares[name][0])} vs {percent(shares[name][1])}"
+
+
+def _sentences(
+    found: Mapping[Key, float], texts: Mapping[Key, str], drawn: Drawn, tests: int, by: str
+) -> tuple[list[str], bool]:
+    """Return what shifted, a sentence for each group; that new images look like old ones if nothing did."""
+    new, old = int(drawn.new.sum()), int((~drawn.new).sum())
+    how = f"{plural(tests, 'test')}, by permutations and Holm at {percent(looks.LEVEL)}; classifier on {by}"
+    compared_with = f"{plural(new, 'new image')} vs {plural(old, 'old one')} of the same classes"
+    if not found:
+        return [f"new images look like old ones, {texts[EVERY, _TOLD]}: {compared_with}, {how}"], False
+    told = list[str]()
+    for group in drawn.sample.groups:
+        mine = [f"{texts[key]} (p = {chance:.2g})" for key, chance in found.items() if key[0] == group]
+        if mine:
+            told.append(f"new images{f' of class {group}' if group else ''} differ: {', '.join(mine)}")
+    return [*told, f"{compared_with}, {how}"], True
+
+
+def pictures(versions: Versions) -> list[PictureRow]:
+    """Return some of the images that were added, removed and relabelled, drawn as the kind of task does."""
+    before, after, changes = versions
+    sides = {"added": (after, changes.added), "removed": (before, changes.removed)}
+    sides["relabelled"] = after, changes.relabelled[1]
+    return [PictureRow(name, _pictures(records, ids[:SHOWN])) for name, (records, ids) in sides.items() if len(ids)]
+
+
+def _pictures(records: VersionRecords, ids: Ids) -> list[Picture]:
+    captions = zip(records.words(ids), records.named(ids), strict=True)
+    images = records.gather(ids, [IMAGE])[IMAGE]
+    return [Picture(image, f"{words}\n{name}") for image, (words, name) in zip(images, captions, strict=True)]
+
+
+def block(versions: Versions) -> Block | None:
+    """Return these pictures as a block of a sheet; None if nothing changed."""
+    rows = pictures(versions)
+    about = f"{versions.before.manifest.fingerprint} → {versions.after.manifest.fingerprint}"
+    return Block(f"What changed in {versions.after.manifest.dataset}", about, rows) if rows else None

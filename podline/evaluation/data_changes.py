@@ -1,0 +1,75 @@
+"""The stage that says what changed between two versions of a data set: the champion's features tell looks apart."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import keras
+import numpy as np
+import numpy.typing as npt
+
+from podline.arrays import Array
+from podline.documents import champions
+from podline.documents.manifest import Manifest, dataset_folder, read_manifest
+from podline.documents.versions import versions
+from podline.drawing.picture_sheet import sheet
+from podline.errors import PodlineError, one_line
+from podline.evaluation.changed_data import Model, block, compared
+from podline.evaluation.forward import finished_model
+from podline.evaluation.sheet import save
+from podline.progress import Reporter
+from podline.stages.data_changes import DataChanges, DataChangesSpec
+from podline.store.contract import Store
+from podline.store.opening import open_store
+
+_BATCH = 256
+
+
+def changes(spec: DataChangesSpec, reporter: Reporter) -> DataChanges:
+    """Compare two versions, and draw pictures of what changed where the spec says a file.
+
+    Raises:
+        SettingsError: the data set has no versions.
+        StoreError: a version is gone, or the file cannot be written.
+        ArtifactError: one is damaged.
+    """
+    store = open_store(spec.root)
+    before, after = (read_manifest(store, dataset_folder(spec.dataset, name)) for name in (spec.before, spec.after))
+    result, found = compared(store, before, after, _champion(store, before, reporter))
+    drawn = block(found)
+    if not spec.out or drawn is None:
+        return result
+    save(sheet([drawn]), Path(spec.out))
+    return result.model_copy(update={"png": spec.out})
+
+
+def _champion(store: Store, before: Manifest, reporter: Reporter) -> Model | None:
+    """Return the newest champion that was trained on the version before or an older one; None if there is none.
+
+    A later one was trained on new images, which it would tell from others by that alone.
+    """
+    known = [version.fingerprint for version in versions(store, before.dataset)]
+    older = set(known[: known.index(before.fingerprint) + 1] if before.fingerprint in known else [before.fingerprint])
+    entries = [entry for recipe in champions.recipes(store) for entry in champions.history(store, recipe)]
+    mine = [entry for entry in entries if entry.dataset == before.dataset and entry.fingerprint in older]
+    for entry in sorted(mine, key=lambda each: each.time, reverse=True):
+        try:
+            model = _features(finished_model(store, entry.run))
+        except PodlineError as error:
+            reporter.warn(f"the champion {entry.run} is not asked: {one_line(error)}")
+            continue
+        if model.inputs[0].shape[1:] == before.image_shape:
+            return Model(entry.run, partial(_answers, model))
+    return None
+
+
+def _features(model: keras.Model) -> keras.Model:
+    """Return a model up to what its last dense layer gets; the whole one if it has none."""
+    dense = [layer for layer in model.layers if isinstance(layer, keras.layers.Dense)]
+    return keras.Model(model.inputs[0], dense[-1].input if dense else model.outputs[0])
+
+
+def _answers(model: keras.Model, images: npt.NDArray[np.uint8]) -> Array:
+    parts = [images[first : first + _BATCH] for first in range(0, len(images), _BATCH)]
+    return np.concatenate([np.asarray(model(part, training=False)).reshape(len(part), -1) for part in parts])
