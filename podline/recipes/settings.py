@@ -28,6 +28,9 @@ _PART = r"^([0-9]{1,3}/[1-9][0-9]{0,2})?$"
 Precision = Literal["float32", "bfloat16", "auto"]
 M = TypeVar("M", bound=Frozen)
 
+CHAMPION = "champion"
+"""In place of a run that is trained further: the recipe's champion."""
+
 
 def l2_has_layers(model: M) -> M:
     """Check a network's ``l2`` and ``l2_layers``: both are given, or neither."""
@@ -350,7 +353,8 @@ class Recipe(Frozen):
         checkpoint_minutes: … and at least every N minutes.
         keep: the checkpoints of a finished run: a number, the newest; ``all``, one of each evaluation; or ``best``, the
             last and that of the best evaluation. It is no part of a run's name.
-        further: a finished run of the same store whose state this one begins with, and whose order of data goes on.
+        further: a finished run of the same store whose state this one begins with, and whose order of data goes on;
+            ``champion`` is the recipe's champion when the training is first planned, or none if it has none yet.
             Steps, schedule and duration are this run's own.
         init: a file of weights that training begins with, for the layers that it has; the others are drawn.
         precision: what the network's layers compute in; ``auto`` is ``bfloat16`` where the device has it. Weights,
