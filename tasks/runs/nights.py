@@ -54,13 +54,13 @@ def what_began() -> Beginning:
         return Beginning("hand", "", 1)
     with get_client(sync_client=True) as client:
         run = client.read_flow_run(context.flow_run.id)
-        schedule = client.read_deployment(run.deployment_id).name if _is_night(run) and run.deployment_id else ""
+        schedule = client.read_deployment(run.deployment_id).name if is_night(run) and run.deployment_id else ""
         states = states_of(client, run.id)
     attempt = starts(states)
     ends = [state.type for state in states if state.is_final()]
     if ends and ends[-1] != StateType.CRASHED:
         return Beginning("retry", schedule, attempt)
-    started = "schedule" if run.auto_scheduled else "event" if _is_night(run) else "hand"
+    started = "schedule" if run.auto_scheduled else "event" if is_night(run) else "hand"
     return Beginning(started, schedule, attempt)
 
 
@@ -76,7 +76,7 @@ def later_night() -> FlowRun | None:
         return None
     with get_client(sync_client=True) as client:
         run = client.read_flow_run(context.flow_run.id)
-        if not _is_night(run) or run.expected_start_time is None or starts(states_of(client, run.id)) > 1:
+        if not is_night(run) or run.expected_start_time is None or starts(states_of(client, run.id)) > 1:
             return None
         due = FlowRunFilterExpectedStartTime(after_=run.expected_start_time, before_=datetime.now(UTC))  # type: ignore[arg-type] (any time will do)
         nights = _nights(client, run, set(StateType) - {StateType.CANCELLED, StateType.CANCELLING}, due)
@@ -143,12 +143,13 @@ def _nights(
             flow_run_filter=wanted, sort=FlowRunSort.EXPECTED_START_TIME_DESC, limit=_PAGE, offset=offset
         )
         # The server has no filter for those that a person started.
-        yield from (night for night in page if _is_night(night))
+        yield from (night for night in page if is_night(night))
         if len(page) < _PAGE:
             return
 
 
-def _is_night(run: FlowRun) -> bool:
+def is_night(run: FlowRun) -> bool:
+    """Return whether a schedule or an automation made a run, and no person."""
     return run.auto_scheduled or (run.created_by is not None and run.created_by.type == "AUTOMATION")
 
 
