@@ -197,7 +197,8 @@ class TrainingGroup(Options):
     further: str = option(
         "",
         "Train further",
-        "A finished run in the same store whose state this one begins with; see docs/how-to/train.md.",
+        "A finished run in the same store whose state this one begins with; champion is the recipe's champion, if "
+        "there is one. See docs/how-to/train.md.",
         path="further",
         metavar="RUN",
     )

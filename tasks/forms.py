@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 from podline.errors import SettingsError
 from podline.frozen import problem_in
 from podline.settings import nearest
+from podline.tasks.runs.nights import is_night
 
 F = TypeVar("F", bound=BaseModel)
 
@@ -54,7 +55,8 @@ def problem_of(form: type[BaseModel], error: ValidationError) -> str:
 def run_name(form: type[F], describe: Callable[[F], str]) -> Callable[[], str]:
     """Return a ``flow_run_name``: what is run and when that was due, for a run that no person started from a form.
 
-    A run from a deployment that no schedule made keeps its name: a person may have given it, and Prefect does not tell.
+    A run from a deployment that no schedule or automation made keeps its name: a person may have given it, and Prefect
+    does not tell.
 
     Args:
         form: the flow's own.
@@ -64,7 +66,7 @@ def run_name(form: type[F], describe: Callable[[F], str]) -> Callable[[], str]:
     def name() -> str:
         context = FlowRunContext.get()
         run = context.flow_run if context else None
-        if run and run.deployment_id and not run.auto_scheduled:
+        if run and run.deployment_id and not is_night(run):
             return run.name
         due = flow_run.scheduled_start_time or datetime.now(UTC)
         try:

@@ -1,15 +1,17 @@
 """The champion of each recipe: an append-only history, ``models/<recipe>/history/000001.json`` and so on.
 
+Beside it, ``models/<recipe>/beginnings/<digest>.json`` keep which champion a training began with, once and for all.
 What the last entry names is the champion. An entry appears whole and under a new number, in a folder as in
 a bucket, so of two changes at once one is made, and one that is killed is made or not.
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Literal, NamedTuple
 
 from podline.errors import ArtifactError, OvertakenError, StoreError, TakenError
@@ -18,6 +20,7 @@ from podline.store.contract import Store
 
 FOLDER = "models"
 _NAME = re.compile(rf"{FOLDER}/(?P<recipe>[^/]+)/history/(?P<number>\d{{6}})\.json")
+_BEGINNING = re.compile(rf"{FOLDER}/[^/]+/beginnings/[0-9a-f]+\.json")
 
 Action = Literal["promoted", "promoted anyway", "rolled back"]
 
@@ -51,6 +54,12 @@ class Crowned(Frozen):
     token: str
 
 
+class Beginning(Frozen):
+    """The run of the champion that a training goes on from; empty if there was no champion."""
+
+    run: str
+
+
 class Candidate(NamedTuple):
     """A model that may become the champion; see :class:`Crowned`."""
 
@@ -74,6 +83,36 @@ def recipes_among(names: Iterable[str]) -> list[str]:
 def is_of_history(name: str) -> bool:
     """Return whether a name in the store is that of an entry of a history."""
     return bool(_NAME.fullmatch(name))
+
+
+def is_beginning(name: str) -> bool:
+    """Return whether a name in the store is that of a beginning."""
+    return bool(_BEGINNING.fullmatch(name))
+
+
+def beginning(store: Store, recipe: str, digest: str, choose: Callable[[], str]) -> str:
+    """Return the run of the champion that a training goes on from; empty if it begins from scratch.
+
+    The first answer stays, whoever becomes the champion: the same training is the same run.
+
+    Args:
+        store: the store.
+        recipe: whose champion.
+        digest: of the training.
+        choose: gives the champion's run, where there is no answer yet.
+
+    Raises:
+        ArtifactError: the answer is damaged.
+        StoreError: it cannot be written.
+    """
+    name = f"{FOLDER}/{recipe}/beginnings/{digest[:12]}.json"
+    if not store.exists(name):
+        with contextlib.suppress(TakenError):
+            store.publish_json(name, Beginning(run=choose()).model_dump())
+    try:
+        return Beginning.model_validate(store.read_json(name)).run
+    except ValueError as error:
+        raise ArtifactError(f"{store.where(name)} names no run ({error}); delete it") from error
 
 
 def history(store: Store, recipe: str) -> list[Crowned]:

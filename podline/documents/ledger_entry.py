@@ -12,7 +12,7 @@ from podline.documents.promotion import Verdict
 from podline.frozen import Frozen, JsonObject
 
 State = Literal["finished", "failed", "cancelled"]
-Started = Literal["schedule", "hand", "retry"]
+Started = Literal["schedule", "event", "hand", "retry"]
 """What began a run."""
 
 
@@ -299,6 +299,7 @@ class PromotionSummary(Frozen):
         reference: the run that it was compared with; empty for the first champion.
         margins: in words.
         floor: the metric that counts, of the reference, less its margin; None if nothing was compared.
+        compared: where the data of the two differ, which test examples decided, and the figures on new ones.
     """
 
     verdict: Verdict
@@ -306,6 +307,7 @@ class PromotionSummary(Frozen):
     reference: str = ""
     margins: str = ""
     floor: float | None = None
+    compared: str = Field(default="", exclude_if=lambda compared: not compared)
 
 
 class Entry(Origin):
@@ -319,9 +321,9 @@ class Entry(Origin):
         way: what was started: a ``flow`` (a deployment's, or that of ``podline run``), or stages by ``commands``.
         flow_run: Prefect's id of the flow run; empty for commands.
         attempt: of the flow run, from 1.
-        started: what began this attempt: a ``schedule``, a person (``hand``), or a person's ``retry`` of a flow run
-            that had ended. A run that crashed and begins again is begun by what began it first.
-        schedule: the deployment whose schedule made the flow run; empty if none did.
+        started: what began this attempt: a ``schedule``, an ``event``, a person (``hand``), or a person's ``retry`` of
+            a flow run that had ended. A run that crashed and begins again is begun by what began it first.
+        schedule: the deployment whose schedule or automation made the flow run; empty if none did.
         run: its name, and that of its folder under ``runs``; empty if it did not come to training.
         stages: those that came to an end, in order.
         waiting: for what, and how long.
@@ -356,6 +358,11 @@ class Entry(Origin):
     report: str = ""
     error: str = ""
     cause: str = Field(default="", description="one line")
+
+    @property
+    def is_night(self) -> bool:
+        """Whether a schedule or an event began it."""
+        return self.started in ("schedule", "event")
 
     @property
     def seconds(self) -> float:

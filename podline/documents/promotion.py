@@ -91,13 +91,15 @@ class ComparedExamples(Frozen):
     """The test examples that two models were compared on whose data differ; neither was trained on any of them.
 
     Attributes:
-        before: the champion's data set, with its fingerprint.
+        before: the reference's data set, with its fingerprint.
         after: the candidate's.
         shared: how many are in the test splits of both.
         fresh: how many are in that of the candidate's alone.
         all_count: whether the fresh ones count as well, as too few are shared.
         measure: the metric that counts, in words.
-        fresh_before: the champion's figure on the fresh ones, in words; None where there are none, or they count.
+        shared_before: the reference's figure on the shared ones, with its interval; None where there are no others.
+        shared_after: the candidate's figure on them.
+        fresh_before: the reference's figure on the fresh ones; None where there are none.
         fresh_after: the candidate's figure on them.
     """
 
@@ -107,6 +109,8 @@ class ComparedExamples(Frozen):
     fresh: int
     all_count: bool
     measure: str
+    shared_before: str | None = None
+    shared_after: str | None = None
     fresh_before: str | None = None
     fresh_after: str | None = None
 
@@ -119,8 +123,16 @@ class ComparedExamples(Frozen):
         said = f"compared on the {shared} that both {self.before} and {self.after} have"
         if self.fresh_before is None or self.fresh_after is None:
             return said
-        figures = f"{self.measure} {self.fresh_after} vs {self.fresh_before} of the champion"
+        figures = f"{self.measure} {self.fresh_after} vs {self.fresh_before} of the reference"
         return f"{said}; on the {self.fresh:,} that only the second has: {figures}"
+
+    def rows(self) -> list[tuple[str, str, str, str]]:
+        """Return for the shared and the fresh examples what they are, how many, and both figures."""
+        rows = [
+            ("that the reference's data have too", self.shared, self.shared_after, self.shared_before),
+            ("new since then", self.fresh, self.fresh_after, self.fresh_before),
+        ]
+        return [(what, f"{count:,}", after, before) for what, count, after, before in rows if after and before]
 
 
 class Promotion(Frozen):

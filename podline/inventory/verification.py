@@ -29,7 +29,13 @@ _RECORD = re.compile(r"(?P<folder>.+)/stages/(?P<stage>[^/]+)\.json")
 # How many parts the names of these folders have.
 _DEPTHS = {"datasets": 3, "runs": 2, "finder": 2, "comparisons": 2, "suspects": 3}
 _KNOWN = (*_DEPTHS, ledger.FOLDER, champions.FOLDER, corrections.FOLDER, versions.FOLDER)
-_ENTRIES = (ledger.is_entry, champions.is_of_history, corrections.is_review, versions.is_version)
+_ENTRIES = (
+    ledger.is_entry,
+    champions.is_of_history,
+    champions.is_beginning,
+    corrections.is_review,
+    versions.is_version,
+)
 # In a run's folder: written by who runs the stages, beside them.
 _OF_FLOWS = (ORIGIN, "tpu.json")
 

@@ -203,6 +203,7 @@ class Notes:
                 reference=result.against,
                 margins=result.detects,
                 floor=result.floor,
+                compared=result.compared,
             )
             self._update(promotion=summary)
         if isinstance(result, ReportResult):

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from podline.documents.manifest import Manifest
+from podline.documents.metric import Metric
 from podline.progress import Reporter
 from podline.stages.specs import TrainSpec
 from podline.store.contract import Store
@@ -60,8 +61,8 @@ class Answers(Protocol):
         """Return the answers as :class:`podline.promotion.figure.Pair` holds them."""
         ...
 
-    def main(self, examples: JudgedSplit, said: Any) -> float:
-        """Return the metric that counts, on the examples that count."""
+    def main(self, examples: JudgedSplit, said: Any) -> Metric:
+        """Return the metric that counts, with its interval, on the examples that count."""
         ...
 
     def differing(self, one: Any, other: Any) -> int | None:  # noqa: ARG002 (of answers that are no single values)

@@ -17,7 +17,7 @@ from podline.documents.champions import Candidate, Crowned
 from podline.documents.manifest import Manifest, read_manifest
 from podline.documents.promotion import PROMOTION, SAVED_MODEL, TFLITE, Check, ComparedExamples, Promotion
 from podline.errors import ArtifactError
-from podline.figures import value_text
+from podline.figures import metric_text
 from podline.inventory.catalogue import run_of, training_of
 from podline.kinds.table import kind_of, read_evaluation
 from podline.measures import measure_named
@@ -27,7 +27,7 @@ from podline.promotion.answers import Answers, JudgedSplit
 from podline.promotion.exports import IMAGES, checked_exports, milliseconds
 from podline.promotion.figure import ModelCost, Pair
 from podline.promotion.rules import checks_of, detects, export_checks
-from podline.promotion.shared_examples import SharedExamples, learned_anew, shared_examples
+from podline.promotion.shared_examples import Places, SharedExamples, learned_anew, shared_examples
 from podline.promotion.trainings import examples_of, known_of, reference_of, said_on
 from podline.stages.completed import complete
 from podline.stages.specs import PromoteResult, PromoteSpec, TrainSpec
@@ -296,12 +296,18 @@ def _rivals(case: _Case, training: TrainSpec, model: keras.Model) -> _Rivals:
 
 def _described(
     case: _Case, training: TrainSpec, shared: SharedExamples, reference: Any, candidate: Any
-) -> ComparedExamples:
-    fresh: list[str | None] = [None, None]
-    if shared.enough and len(shared.fresh):
-        examples = replace(case.examples, places=shared.fresh)
+) -> ComparedExamples | None:
+    if training.fingerprint == case.training.fingerprint:
+        return None
+
+    def figures(places: Places) -> list[str | None]:
+        if not (len(places) and len(shared.fresh)):
+            return [None, None]
+        examples = replace(case.examples, places=places)
         said = [case.answers.part(examples, each) for each in (reference, candidate)]
-        fresh = [value_text(case.measure, case.answers.main(examples, each)) for each in said]
+        return [metric_text(case.measure, case.answers.main(examples, each)) for each in said]
+
+    both, fresh = figures(shared.after), figures(shared.fresh)
     return ComparedExamples(
         before=f"{training.recipe.dataset}-{training.fingerprint}",
         after=f"{case.spec.dataset}-{case.spec.fingerprint}",
@@ -309,6 +315,8 @@ def _described(
         fresh=len(shared.fresh),
         all_count=not shared.enough,
         measure=measure_named(case.measure).label,
+        shared_before=both[0],
+        shared_after=both[1],
         fresh_before=fresh[0],
         fresh_after=fresh[1],
     )

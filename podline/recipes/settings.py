@@ -28,6 +28,9 @@ _PART = r"^([0-9]{1,3}/[1-9][0-9]{0,2})?$"
 Precision = Literal["float32", "bfloat16", "auto"]
 M = TypeVar("M", bound=Frozen)
 
+CHAMPION = "champion"
+"""In place of a run that is trained further: the recipe's champion."""
+
 
 def l2_has_layers(model: M) -> M:
     """Check a network's ``l2`` and ``l2_layers``: both are given, or neither."""
@@ -348,7 +351,8 @@ class Recipe(Frozen):
         keep: checkpoints of a finished run: the newest N; ``all``, one of each evaluation; ``best``, the last and that
             of the best evaluation. No part of a run's name.
         further: a finished run of the same store whose state and order of data this one continues. Steps, schedule and
-            duration are its own.
+            duration are its own. ``champion`` is the recipe's champion when the training is first planned, or none if
+            there is none yet.
         init: a file of weights to begin with; layers that it lacks are drawn.
         precision: of the network's layers; ``auto`` is ``bfloat16`` where the device has it. See docs/how-to/train.md.
         seed: of weights, order, augmentation and dropout.

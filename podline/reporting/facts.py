@@ -51,6 +51,7 @@ class RunFacts:
         manifest: the data set.
         remarks: what a user of the data set should know beside it.
         recipe: what was trained.
+        lacked_champion: whether it was to go on from its recipe's champion, and there was none.
         model: what the model is made of and costs.
         training: the training stage's own answer.
         steps: stretches of training steps, in order.
@@ -73,6 +74,7 @@ class RunFacts:
     manifest: Manifest
     remarks: tuple[str, ...]
     recipe: Recipe
+    lacked_champion: bool
     model: ModelDescription
     training: TrainResult
     steps: tuple[StepsLine, ...]
@@ -117,6 +119,7 @@ def gather(store: Store, spec: ReportSpec, reporter: Reporter) -> RunFacts:
         manifest=manifest,
         remarks=tuple(remarks(manifest, conversion_of(store, spec.dataset_folder))),
         recipe=recipe,
+        lacked_champion=asked.lacked_champion,
         model=describe_run(store, asked, manifest),
         training=training,
         steps=tuple(line for line in lines if isinstance(line, StepsLine)),

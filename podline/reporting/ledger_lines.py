@@ -101,6 +101,8 @@ def _started(entry: Entry) -> str:
     schedule = f"the schedule of {entry.schedule}"
     if entry.started == "retry":
         return f"by hand: a retry of a run of {schedule}" if entry.schedule else "by hand: a retry"
+    if entry.started == "event":
+        return f"by an event, for {entry.schedule}"
     return f"by {schedule}" if entry.started == "schedule" else "by hand"
 
 

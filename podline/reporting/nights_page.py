@@ -108,7 +108,7 @@ def index_page(where: str, entries: Iterable[Entry], crowned: Mapping[str, str] 
         series = every.of(entry)
         change, slow = (series.change(entry), series.slow(entry)) if series else (Change(), "")
         row = _row(entry, change, slow, champion=(crowned or {}).get(entry.recipe) == entry.run, base=base)
-        if entry.started != "schedule":
+        if not entry.is_night:
             others.add(entry.name, row)
             continue
         nights.add(night_of(entry), row)
@@ -229,7 +229,7 @@ def _settings(entry: Entry) -> str:
 def _row(entry: Entry, change: Change, slow: str, *, champion: bool, base: str) -> Markup:
     when = Markup('<th role="rowheader" scope="row" class="when">{}</th>').format(figures.short_moment(entry.ended))
     cells = [when, _cell(f"state {entry.state}", entry.state)]
-    if entry.started != "schedule":
+    if not entry.is_night:
         retried = entry.started == "retry" and entry.schedule
         cells.append(_cell("began", "retry of a night" if retried else _BEGAN.get(entry.started, "")))
     cells.append(_cell("run", _run(entry, base, champion=champion)))

@@ -13,7 +13,7 @@ def openmetrics(entries: Iterable[Entry]) -> str:
     Args:
         entries: the oldest first; the last one of each recipe and schedule counts.
     """
-    newest = {(entry.recipe, entry.schedule): entry for entry in entries if entry.started == "schedule"}
+    newest = {(entry.recipe, entry.schedule): entry for entry in entries if entry.is_night}
     families = {
         "podline_night_ended_timestamp_seconds": ("when the night ended, Unix time", _ended),
         "podline_night_finished": ("1 if the night finished, 0 if it failed or was cancelled", _finished),

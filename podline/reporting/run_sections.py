@@ -88,9 +88,11 @@ def _pace(run: RunFacts) -> str:
         f"{figures.rate(trained.examples_per_second)} examples/s, {figures.pflop(trained.pflop)}; "
         f"{figures.percent(trained.waiting_for_input)} of the time went by waiting for input."
     )
+    begun = f"Trained further from {run.recipe.further}." if run.recipe.further else ""
+    begun = "Begun from scratch, as its recipe had no champion yet." if run.lacked_champion else begun
     ended = f"The training {trained.ending}." if trained.ending.startswith("ended") else ""
     kept = f"{trained.ending[:1].upper()}{trained.ending[1:]}." if trained.ending and not ended else ""
-    return " ".join(filter(None, (pace, ended or kept, run.slow)))
+    return " ".join(filter(None, (begun, pace, ended or kept, run.slow)))
 
 
 def _last_measures(steps: Sequence[StepsLine]) -> Table | None:

@@ -108,7 +108,7 @@ def standing_of(
     if promotion and promotion.against not in ("", spec.run):
         rival = _rival(store, spec, evaluation, "champion", promotion.against, entries, reporter)
     if rival is None and last is not None:
-        role = "night before" if last.started == "schedule" else "run before"
+        role = "night before" if last.is_night else "run before"
         rival = _rival(store, spec, evaluation, role, last.run, entries, reporter)
     return RunStanding(nights, rival, promotion, _why_worse(store, spec, rival, reporter) if rival else None)
 
@@ -154,7 +154,7 @@ def _before(judged: Iterable[Entry], recipe: Recipe) -> tuple[tuple[Entry, ...],
     for entry in judged:
         last = last or entry
         if same_but_for_seed(entry.settings.get("recipe", {}), settings):
-            (nights if entry.started == "schedule" else others).append(entry)
+            (nights if entry.is_night else others).append(entry)
         if len(nights) == NIGHTS:
             break
     found = nights or others[:NIGHTS]

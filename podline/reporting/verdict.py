@@ -26,6 +26,7 @@ from podline.reporting.blocks import (
     Picture,
     Pictures,
     Standing,
+    Table,
     Text,
     Tile,
     Tiles,
@@ -72,6 +73,9 @@ def header(run: RunFacts) -> Iterator[Block]:
         first, *lines = standing.promotion.lines()
         verdict = standing.promotion.verdict
         yield Standing(verdict.capitalize(), f": {first}.", lines, _WORDS[verdict])
+        compared = standing.promotion.compared
+        if compared and (rows := compared.rows()):
+            yield Table(["test examples", "how many", f"{compared.measure}, this run", "the reference"], rows)
     guessing = Text(headline.guessing, "" if evaluation.better_than_guessing else "warning")
     result = Chart(charts.verdict(evaluation), caption=kind.caption)
     if standing.nights:

@@ -103,7 +103,7 @@ def _judged(
         JudgedSplit(store, training.dataset_folder, manifest, JUDGED, reporter, np.arange(count)),
     )
     said = [answers.again(examples, training, each) for each in (model, _as_model(run, model))]
-    before, after = (answers.main(examples, each) for each in said)
+    before, after = (answers.main(examples, each).value for each in said)
     return ExportResult(
         run=spec.run,
         format=spec.format,

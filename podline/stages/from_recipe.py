@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from podline import entry_points, measures
+from podline.documents import champions
 from podline.documents.completion import completion_name
 from podline.documents.manifest import TRAIN, dataset_folder, manifest_digest, read_manifest
 from podline.documents.promotion import PROMOTION
@@ -20,10 +21,11 @@ from podline.recipes.datasets import ConverterSettings
 from podline.recipes.durations import Duration
 from podline.recipes.own_code import with_code
 from podline.recipes.promotion_settings import RULES
-from podline.recipes.settings import InitSettings, Recipe
+from podline.recipes.settings import CHAMPION, InitSettings, Recipe
 from podline.stages.completed import manifest_sha256
 from podline.stages.specs import (
     JUDGED,
+    SPEC,
     EvaluateResult,
     EvaluateSpec,
     PromoteSpec,
@@ -87,7 +89,8 @@ def training_spec(
     Raises:
         StoreError: there is no such data set.
         ArtifactError: its manifest is not what was published.
-        SettingsError: the recipe's file of weights cannot be read, or it decides by evaluations and holds nothing out.
+        SettingsError: the recipe's file of weights cannot be read, it decides by evaluations and holds nothing out, or
+            it goes on from a champion that does not fit.
     """
     folder = dataset_folder(recipe.dataset, fingerprint)
     recipe = fitted(store, recipe, folder, tell)
@@ -95,13 +98,51 @@ def training_spec(
         recipe.held_out_share(read_manifest(store, folder))
     except ValueError as error:
         raise SettingsError(str(error)) from error
-    return TrainSpec(
+    spec = TrainSpec(
         root=store.uri,
         recipe=with_code(with_checksum(recipe)),
         fingerprint=fingerprint,
         manifest_digest=manifest_digest(store, folder),
         strategy=strategy,
     )
+    if spec.recipe.further != CHAMPION:
+        return spec
+    run = champions.beginning(store, recipe.name, spec.digest(), lambda: champion_run(store, recipe, folder))
+    tell(f"further from the champion, {run}" if run else f"from scratch: {recipe.name} has no champion yet")
+    return spec.model_copy(update={"recipe": spec.recipe.changed(further=run or None), "lacked_champion": not run})
+
+
+def champion_run(store: Store, recipe: Recipe, folder: str) -> str:
+    """Return the run of a recipe's champion, which is to be trained further on a data set; empty if there is none.
+
+    Args:
+        store: the store.
+        recipe: whose champion.
+        folder: the data set's.
+
+    Raises:
+        SettingsError: the champion is another network, or has other classes.
+        StoreError: its run or its data set is gone.
+    """
+    champion = champions.champion(store, recipe.name)
+    if champion is None:
+        return ""
+    then = TrainSpec.model_validate(store.read_json(f"runs/{champion.run}/{SPEC}"))
+    was, now = read_manifest(store, then.dataset_folder), read_manifest(store, folder)
+    classes, model = [set(each.class_names) for each in (was, now)], dict(recipe.model)
+    compared = {
+        "the data set": (then.recipe.dataset, recipe.dataset),
+        **{f"model.{name}": (value, model[name]) for name, value in then.recipe.model},
+        "images of": (was.image_shape, now.image_shape),
+        "classes of its own:": (sorted(classes[0] - classes[1]), sorted(classes[1] - classes[0])),
+    }
+    for what, (theirs, ours) in compared.items():
+        if theirs != ours:
+            raise SettingsError(
+                f"further=champion: the champion {champion.run} has {what} {theirs} vs {ours}; train once without "
+                "further, and promote that run"
+            )
+    return champion.run
 
 
 def pace_spec(training: TrainSpec, minutes: float) -> PaceSpec:

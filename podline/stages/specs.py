@@ -137,8 +137,15 @@ class RecipeSpec(Spec):
 class TrainableSpec(RecipeSpec):
     """The settings that steps of training depend on."""
 
-    not_hashed = frozenset({"root", "strategy", "preflight", "recipe.promotion", "recipe.keep", "recipe.init.file"})
+    not_hashed = frozenset(
+        {"root", "strategy", "preflight", "recipe.promotion", "recipe.keep", "recipe.init.file", "lacked_champion"}
+    )
 
+    lacked_champion: bool = Field(
+        default=False,
+        exclude_if=operator.not_,
+        description="its recipe says further=champion, and there was none: it begins from scratch",
+    )
     manifest_digest: str = MANIFEST_DIGEST
     training_version: int = TRAINING_VERSION
     strategy: StrategyName = "auto"

@@ -60,8 +60,9 @@ def fold_specs(
     if parts > records:
         raise SettingsError(f"got parts={parts}, expected at most the {records} training records of {recipe.dataset}")
     # Its values are those for the whole split, also where a part makes it smaller. By its name it is no run of the
-    # recipe, whose newest one is evaluated, and whose spread between seeds is known from all.
-    whole = fitted(store, recipe, dataset.folder)
+    # recipe, whose newest one is evaluated, and whose spread between seeds is known from all. An earlier run would
+    # have learned what a part lacks.
+    whole = fitted(store, recipe, dataset.folder).changed(further=None)
     folds = (whole.changed(name=f"{recipe.name}-part", without_part=f"{number}/{parts}") for number in range(parts))
     return [training_spec(store, fold, dataset.fingerprint, strategy) for fold in folds]
 

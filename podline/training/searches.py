@@ -11,8 +11,8 @@ from podline.inventory.catalogue import dataset_for, training_of
 from podline.options import Choices
 from podline.progress import Reporter
 from podline.recipes.own_code import with_code
-from podline.recipes.settings import Recipe
-from podline.stages.from_recipe import fitted, with_checksum
+from podline.recipes.settings import CHAMPION, Recipe
+from podline.stages.from_recipe import champion_run, fitted, with_checksum
 from podline.stages.tools import LearningRateSpec
 from podline.store.contract import Store
 from podline.training.checkpoints import Checkpoint, CheckpointFolder
@@ -50,6 +50,8 @@ def learning_rate_spec(
         begins = {"run": run, "checkpoint_step": checkpoint.step, "checkpoint_sha256": checkpoint.sha256}
     recipe = (choices or Choices()).apply(recipe)
     dataset = dataset_for(store, recipe, fingerprint, reporter)
+    if recipe.further == CHAMPION:
+        recipe = recipe.changed(further=champion_run(store, recipe, dataset.folder) or None)
     return LearningRateSpec(
         root=store.uri,
         recipe=with_code(with_checksum(fitted(store, recipe, dataset.folder))),

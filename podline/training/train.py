@@ -210,6 +210,8 @@ def _go_on(run: Run) -> tuple[int, TimeSpent]:
         parameters = run.state.model.count_params()
         taken = run.begin()
         begins = run.base.in_words if run.base else "from the beginning"
+        if run.spec.lacked_champion:
+            begins = "from scratch, as there was no champion yet"
         message = f"{run.spec.run}: {plural(total, 'step')} {begins}, {parameters:,} parameters, {where}"
         run.events.write("started", 0, message)
         if taken:

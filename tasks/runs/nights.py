@@ -1,8 +1,8 @@
 """The rules of nights: which of several that are due runs, and when a schedule stops.
 
 One night at a time is the deployment's own concurrency limit, in ``prefect.yaml``: a night that is due while another is
-at work waits for it. Here is what that leaves open. All of it looks at runs that the schedule made; what a person
-starts is always done.
+at work waits for it. Here is what that leaves open. All of it looks at runs that the schedule or an automation made;
+what a person starts is always done.
 """
 
 from __future__ import annotations
@@ -54,13 +54,14 @@ def what_began() -> Beginning:
         return Beginning("hand", "", 1)
     with get_client(sync_client=True) as client:
         run = client.read_flow_run(context.flow_run.id)
-        schedule = client.read_deployment(run.deployment_id).name if run.auto_scheduled and run.deployment_id else ""
+        schedule = client.read_deployment(run.deployment_id).name if is_night(run) and run.deployment_id else ""
         states = states_of(client, run.id)
     attempt = starts(states)
     ends = [state.type for state in states if state.is_final()]
     if ends and ends[-1] != StateType.CRASHED:
         return Beginning("retry", schedule, attempt)
-    return Beginning("schedule" if run.auto_scheduled else "hand", schedule, attempt)
+    started = "schedule" if run.auto_scheduled else "event" if is_night(run) else "hand"
+    return Beginning(started, schedule, attempt)
 
 
 def later_night() -> FlowRun | None:
@@ -75,7 +76,7 @@ def later_night() -> FlowRun | None:
         return None
     with get_client(sync_client=True) as client:
         run = client.read_flow_run(context.flow_run.id)
-        if not run.auto_scheduled or run.expected_start_time is None or starts(states_of(client, run.id)) > 1:
+        if not is_night(run) or run.expected_start_time is None or starts(states_of(client, run.id)) > 1:
             return None
         due = FlowRunFilterExpectedStartTime(after_=run.expected_start_time, before_=datetime.now(UTC))  # type: ignore[arg-type] (any time will do)
         nights = _nights(client, run, set(StateType) - {StateType.CANCELLED, StateType.CANCELLING}, due)
@@ -131,7 +132,7 @@ def _nights(
     states: set[StateType],
     due: FlowRunFilterExpectedStartTime | None = None,
 ) -> Iterator[FlowRun]:
-    """Yield runs of the same deployment that its schedule made, the latest due first."""
+    """Yield runs of the same deployment that no person started, the latest due first."""
     wanted = FlowRunFilter(
         deployment_id=FlowRunFilterDeploymentId(any_=[run.deployment_id] if run.deployment_id else []),
         expected_start_time=due,
@@ -142,9 +143,14 @@ def _nights(
             flow_run_filter=wanted, sort=FlowRunSort.EXPECTED_START_TIME_DESC, limit=_PAGE, offset=offset
         )
         # The server has no filter for those that a person started.
-        yield from (night for night in page if night.auto_scheduled)
+        yield from (night for night in page if is_night(night))
         if len(page) < _PAGE:
             return
+
+
+def is_night(run: FlowRun) -> bool:
+    """Return whether a schedule or an automation made a run, and no person."""
+    return run.auto_scheduled or (run.created_by is not None and run.created_by.type == "AUTOMATION")
 
 
 def _due(night: FlowRun) -> datetime:

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import subprocess
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,10 +20,14 @@ from zoneinfo import ZoneInfo
 import pytest
 import yaml
 from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.filters import DeploymentFilter, DeploymentFilterId
+from prefect.events.schemas.automations import AutomationCore
 from prefect.exceptions import PrefectHTTPStatusError
 from prefect.flows import load_flow_from_entrypoint
 from prefect.server.schemas.schedules import CronSchedule
-from prefect_servers import delete_automations
+from prefect.settings import PREFECT_API_URL
+from prefect.states import Pending, Running
+from prefect_servers import delete_automations, wait_until
 
 from podline.deployments.deploy import deployed
 
@@ -135,3 +142,46 @@ def test_a_night_in_which_the_clocks_change_is_one_night(cron: str, zone: str, c
         nights = sorted(f"{moment.astimezone(here):%F}" for moment in due)
         assert nights == [f"{change + timedelta(days=day):%F}" for day in range(-1, len(nights) - 1)]
         assert len(nights) >= 4
+
+
+def _post(event: str) -> None:
+    """What the page on changing data posts, by its own command."""
+    page = (PROJECT / "docs/how-to/changing-data.md").read_text()
+    [command] = [block for block in re.findall(r"```sh\n(.*?)```", page, re.DOTALL) if "/api/events" in block]
+    url = PREFECT_API_URL.value() or ""
+    asked = (
+        re.sub(r'-u "[^"]*" ', "", command)
+        .replace("http://127.0.0.1:4200/api", url)
+        .replace("podline.data.images", event)
+    )
+    done = subprocess.run(["bash", "-ec", asked], capture_output=True, text=True, check=True)
+    assert not done.stdout
+
+
+def test_events_that_data_came_start_one_night(client: SyncPrefectClient) -> None:
+    [found] = client.read_automations_by_name("Podline: images-nightly, when data came")
+    # The least that the server takes, in place of a minute.
+    trigger = found.trigger.model_copy(update={"within": timedelta(seconds=10)})
+    written = found.model_dump(include={"name", "description", "actions"})
+    client.update_automation(found.id, AutomationCore.model_validate({**written, "trigger": trigger}))
+    night = on_server(client)["images-nightly"]
+    of_night = DeploymentFilter(id=DeploymentFilterId(any_=[night.id]))
+
+    def begun() -> list[Any]:
+        return [run for run in client.read_flow_runs(deployment_filter=of_night) if not run.auto_scheduled]
+
+    for _ in range(3):
+        _post("podline.data.images")
+    _post("podline.data.others")
+    wait_until(begun, every=1)
+    time.sleep(12)
+    [run] = begun()
+    assert run.parameters == night.parameters
+    assert run.created_by.type == "AUTOMATION"
+    _post("podline.data.images")
+    wait_until(lambda: len(begun()) == 2, every=1)
+    begin = client.set_flow_run_state
+    first, second = (each.id for each in begun())
+    assert begin(first, Pending()).state.name == "Pending"
+    begin(first, Running())
+    assert begin(second, Pending()).state.name == "AwaitingConcurrencySlot"

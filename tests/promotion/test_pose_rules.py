@@ -76,7 +76,7 @@ def test_a_network_on_some_images_is_judged_on_their_people_alone(tmp_path) -> N
     assert isinstance(document, PoseEvaluation)
     left = answers.left(store, asked.folder, document)
     assert answers.part(whole, left) == left
-    assert answers.main(whole, left) == document.trained.metrics["ap"].value
+    assert answers.main(whole, left) == document.trained.metrics["ap"]
     places = np.array([2, 0])
     some = replace(whole, places=places)
     images = set(

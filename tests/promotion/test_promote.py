@@ -23,7 +23,8 @@ from podline.documents.completion import completion_name
 from podline.documents.metrics_log import read_metrics
 from podline.documents.promotion import Promotion, read_promotion
 from podline.errors import ArtifactError, OvertakenError, SettingsError, UndecidedError
-from podline.figures import value_text
+from podline.figures import metric_text
+from podline.intervals import wilson_interval
 from podline.kinds.classification.guesses import Guesses
 from podline.ledger.differences import NamedDifference
 from podline.progress import silent
@@ -282,8 +283,15 @@ def test_where_data_changed_the_examples_of_both_count_and_new_ones_are_told_bes
     rights = [right_answers(fresh, run, later_test) for run in (runs[0], later)]
     [main] = [check for check in found.checks if check.rule == "main"]
     assert (main.before, main.after) == tuple(right[new:].mean() for right in rights)
-    fresh_figures = tuple(value_text("top1", right[:new].mean()) for right in rights)
-    assert (found.compared.fresh_before, found.compared.fresh_after) == fresh_figures
+    old, fresh_ones = (
+        [metric_text("top1", wilson_interval(int(right.sum()), len(right))) for right in part]
+        for part in ([right[new:] for right in rights], [right[:new] for right in rights])
+    )
+    assert found.compared.rows() == [
+        ("that the reference's data have too", f"{TEST - 1}", old[1], old[0]),
+        ("new since then", f"{new}", fresh_ones[1], fresh_ones[0]),
+    ]
+    assert result.compared.endswith(f"accuracy {fresh_ones[1]} vs {fresh_ones[0]} of the reference")
     assert result.compared in found.lines()
     assert result.compared.startswith(f"compared on the {TEST - 1} test examples that both sample-{FINGERPRINT} and")
 

@@ -8,11 +8,12 @@ import keras
 
 from podline.data.reader import open_split
 from podline.documents.any_evaluation import AnyEvaluation
+from podline.documents.metric import Metric
 from podline.evaluation.per_example import PerExample
 from podline.kinds.by_example.answered import Answered
 from podline.kinds.by_example.judging import answered
 from podline.kinds.by_example.kind import ExampleKind
-from podline.kinds.by_example.measures import value_of
+from podline.kinds.by_example.measures import figure_of
 from podline.measures import measure_named
 from podline.promotion.answers import Answers, JudgedSplit
 from podline.stages.specs import TrainSpec
@@ -57,6 +58,6 @@ class KindAnswers(ExampleAnswers[Answered]):
         manifest, reporter = examples.manifest, examples.reporter
         return answered(self._kind, training.recipe, model, reader, manifest, reporter, examples.places)
 
-    def main(self, examples: JudgedSplit, said: Answered) -> float:
+    def main(self, examples: JudgedSplit, said: Answered) -> Metric:
         """Return the measure that counts."""
-        return value_of(measure_named(self._kind.measure), said)
+        return figure_of(measure_named(self._kind.measure), said)

@@ -26,7 +26,7 @@ def figures_of(said: PerExample, kind: str, classes: int | None = None) -> dict[
         SettingsError: a measure raises, or gives neither a finite number nor finite values.
     """
     measures = [measure for measure in of_kind(kind) if classes is None or classes >= measure.least_classes]
-    return {measure.name: _figure(measure, said) for measure in measures}
+    return {measure.name: figure_of(measure, said) for measure in measures}
 
 
 def value_of(measure: Measure, said: PerExample) -> float:
@@ -38,7 +38,12 @@ def value_of(measure: Measure, said: PerExample) -> float:
     return float(values_of(measure, said).mean())
 
 
-def _figure(measure: Measure, said: PerExample) -> Metric:
+def figure_of(measure: Measure, said: PerExample) -> Metric:
+    """Return a measure's figure with its interval.
+
+    Raises:
+        SettingsError: see :func:`figures_of`.
+    """
     found = values_of(measure, said)
     if found.ndim:
         share = found.dtype == bool

@@ -6,6 +6,8 @@ import keras
 import tensorflow as tf
 
 from podline.data.reader import open_split
+from podline.documents.metric import Metric
+from podline.intervals import wilson_interval
 from podline.kinds.by_example.answers import ExampleAnswers
 from podline.kinds.classification.guesses import Guesses
 from podline.kinds.classification.judging import ask
@@ -25,6 +27,6 @@ class ClassAnswers(ExampleAnswers[Guesses]):
         strategy, places = tf.distribute.get_strategy(), examples.places
         return ask(model, strategy, reader, manifest, size, examples.reporter, places).guesses()
 
-    def main(self, examples: JudgedSplit, said: Guesses) -> float:
+    def main(self, examples: JudgedSplit, said: Guesses) -> Metric:
         """Return the accuracy."""
-        return float(said.right.mean())
+        return wilson_interval(int(said.right.sum()), len(said.right))

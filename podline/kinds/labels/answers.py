@@ -5,6 +5,7 @@ from __future__ import annotations
 import keras
 
 from podline.data.reader import open_split
+from podline.documents.metric import Metric
 from podline.kinds.by_example.answers import ExampleAnswers
 from podline.kinds.labels.judging import scores_of
 from podline.kinds.labels.scores import Scores
@@ -23,6 +24,6 @@ class LabelAnswers(ExampleAnswers[Scores]):
         manifest, reporter = examples.manifest, examples.reporter
         return scores_of(model, examples.store, training, reader, manifest, reporter, examples.places)
 
-    def main(self, examples: JudgedSplit, said: Scores) -> float:
+    def main(self, examples: JudgedSplit, said: Scores) -> Metric:
         """Return the mAP."""
-        return said.mean_precision().value
+        return said.mean_precision().metric()

@@ -11,13 +11,14 @@ from pycocotools.cocoeval import COCOeval
 from podline.data.reader import open_split
 from podline.data.records import IMAGE_ID
 from podline.data.sources.coco_truth import read_truth
+from podline.documents.metric import Metric
 from podline.evaluation.forward import News
 from podline.input.pipeline import EvaluationInput
 from podline.kinds.pose import oks
 from podline.kinds.pose.coco_results import Results, Truth
 from podline.kinds.pose.document import PoseEvaluation, read_people
 from podline.kinds.pose.judging import FIELDS, find_people, pose_answers
-from podline.kinds.pose.oks_intervals import figures_of
+from podline.kinds.pose.oks_intervals import figures_within
 from podline.kinds.pose.settings import PoseSettings
 from podline.promotion.answers import Answers, JudgedSplit
 from podline.stages.specs import TrainSpec
@@ -51,9 +52,10 @@ class PoseAnswers(Answers):
         """Return the people, judged by pycocotools."""
         return oks.judged(_truth(examples), said)
 
-    def main(self, examples: JudgedSplit, said: Results) -> float:
+    def main(self, examples: JudgedSplit, said: Results) -> Metric:
         """Return AP."""
-        return figures_of(self.judged(examples, said)).get("ap", 0.0)
+        found = figures_within(self.judged(examples, said))
+        return found.get("ap", Metric(value=0.0, low=0.0, high=0.0))
 
 
 def _truth(examples: JudgedSplit) -> Truth:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 import uuid
+from base64 import b64encode
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -77,6 +78,12 @@ class Nightly:
         due = Scheduled(scheduled_time=datetime.now(UTC) - timedelta(days=30))
         parameters = {"parameters": self.parameters | more}
         return self.client.create_flow_run_from_deployment(self.deployment, parameters=parameters, state=due).id
+
+    def by_event(self) -> UUID:
+        """A run that an automation makes, as the server's own request does it."""
+        headers = {"Prefect-Automation-ID": f"{uuid.uuid4()}", "Prefect-Automation-Name": b64encode(b"data").decode()}
+        made = self.client._client.post(f"/deployments/{self.deployment}/create_flow_run", json={}, headers=headers)
+        return UUID(made.raise_for_status().json()["id"])
 
     def do(self, run: UUID) -> FlowRun:
         """Runs it in this process, as its own process would; answers how it is then."""
@@ -155,11 +162,16 @@ def test_the_ledger_says_what_began_a_run_and_the_index_tells_nights_from_other_
     it.client.set_flow_run_state(crashed, Running())
     it.client.set_flow_run_state(crashed, Crashed(message="its machine is gone"))
     assert it.retry(crashed).state_name == "Completed"
+    waits, by_event = it.by_event(), it.by_event()
+    assert it.do(waits).state_name == "Cancelled"
+    done = it.do(by_event)
+    assert (done.state_name, done.name.split()[0]) == ("Completed", "sample")
 
     name = it.client.read_deployment(it.deployment).name
     store = open_store(it.root)
     told = [(entry.started, entry.schedule, entry.state) for entry in entries(store, names(store))]
     assert sorted(told) == [
+        ("event", name, "finished"),
         ("hand", "", "finished"),
         ("retry", name, "finished"),
         ("schedule", name, "failed"),
@@ -167,7 +179,7 @@ def test_the_ledger_says_what_began_a_run_and_the_index_tells_nights_from_other_
         ("schedule", name, "finished"),
     ]
     page = (it.root / "index.html").read_text()
-    assert "2 nights" in page
+    assert "3 nights" in page
     assert "2 other runs" in page
 
 
