@@ -17,12 +17,14 @@ import numpy.typing as npt
 
 from podline.data.pixels import PixelSums
 from podline.documents.manifest import SplitInfo
+from podline.documents.shard_table import ShardTable
 from podline.errors import ArtifactError
 
 RECORDS = "records.parquet"
 """The table's name in a data set's folder."""
 DIGEST_BYTES = 16
 COLUMNS = ("split", "key", "digest", "shard", "position", "since", "until", "why")
+_TEXTS = tuple(name for name in COLUMNS if name not in ("key", "digest", "position"))
 _PIXELS = b"pixels"
 
 Ids = npt.NDArray[np.int64]
@@ -54,10 +56,34 @@ class RecordTable(NamedTuple):
             self.rows.replace_schema_metadata({_PIXELS: json.dumps(sums).encode()}),
             path,
             compression="zstd",
-            use_dictionary=["split", "shard", "since", "until", "why"],  # pyright: ignore[reportArgumentType] (its stub)
+            use_dictionary=_TEXTS,  # pyright: ignore[reportArgumentType] (its stub)
             column_encoding={"position": "DELTA_BINARY_PACKED", "key": "PLAIN", "digest": "PLAIN"},
             write_statistics=False,
         )
+
+
+def rows_of(columns: Mapping[str, Any]) -> Any:
+    """Return columns as rows of a table of records; those that are not given are null."""
+    import pyarrow as pa  # noqa: PLC0415 (likewise)
+
+    count = len(next(iter(columns.values()), ()))
+    types = dict.fromkeys(COLUMNS, pa.string()) | dict.fromkeys(("key", "digest"), pa.binary(DIGEST_BYTES))
+    schema = pa.schema(types | {"position": pa.int64()})
+    return pa.table([columns.get(name, pa.nulls(count, schema.field(name).type)) for name in COLUMNS], schema=schema)
+
+
+def with_columns(rows: Any, **columns: Any) -> Any:
+    """Return rows of a table of records with other values in some columns."""
+    return rows_of({name: columns.get(name, rows[name]) for name in COLUMNS})
+
+
+def in_shards(rows: Any, shards: ShardTable) -> Any:
+    """Return rows of a table of records with the places that they have in shards, one after the other."""
+    import pyarrow as pa  # noqa: PLC0415 (likewise)
+
+    files = pa.array([shard.file for shard in shards]).take(pa.array(np.repeat(np.arange(len(shards)), shards.lengths)))
+    starts = np.repeat(np.cumsum([0, *shards.lengths])[:-1], shards.lengths)
+    return with_columns(rows, shard=files, position=pa.array(np.arange(len(rows)) - starts))
 
 
 def read_records(path: Path) -> RecordTable:
