@@ -24,7 +24,7 @@ from podline.data.record_table import DIGEST_BYTES, RECORDS, RecordTable, in_sha
 from podline.data.records import IMAGE, stored_layout
 from podline.datasets.census import equal_pairs
 from podline.datasets.draft import Written
-from podline.datasets.fingerprint import converter_settings
+from podline.datasets.fingerprint import converter_settings, record_form
 from podline.documents.manifest import (
     MANIFEST,
     Manifest,
@@ -78,13 +78,15 @@ class Growth:
     Attributes:
         fingerprint: its own.
         base: the version that it goes on from, if any.
+        before: the newest version but it, mostly the base; a source that returned to an earlier content has another.
         splits: those of the source.
         dead: rows of the table: records that it has no more.
-        changes: how many records were added, removed, relabelled, or moved to another split, since the base.
+        changes: how many records were added, removed, relabelled, or moved to another split, since the one before.
     """
 
     fingerprint: str
     base: Manifest | None
+    before: Manifest | None
     splits: Mapping[str, SplitGrowth]
     dead: pa.Table
     changes: Mapping[str, int]
@@ -143,7 +145,13 @@ def fitting_base(store: Store, spec: ConvertSpec, source: ImagesSource, candidat
     One that lacks a file is passed over.
     """
     layout = stored_layout(source.features)
-    wanted = (_form(converter_settings(spec)), source.kind, source.class_names, layout.fields, layout.record_length)
+    wanted = (
+        record_form(converter_settings(spec)),
+        source.kind,
+        source.class_names,
+        layout.fields,
+        layout.record_length,
+    )
     for known in candidates:
         folder = dataset_folder(spec.dataset, known)
         try:
@@ -152,15 +160,10 @@ def fitting_base(store: Store, spec: ConvertSpec, source: ImagesSource, candidat
             continue
         if found is None or found.records is None:
             continue
-        has = (_form(found.converter), found.kind, found.class_names, found.fields, found.record_length)
+        has = (record_form(found.converter), found.kind, found.class_names, found.fields, found.record_length)
         if has == wanted and all(there and there.bytes == file.bytes for file, there in listed_files(store, found)):
             return found
     return None
-
-
-def _form(settings: Mapping[str, int | str]) -> dict[str, int | str]:
-    """Return what the records' form depends on; a corrected record is another one by its targets."""
-    return {name: value for name, value in settings.items() if name != "corrections"}
 
 
 def growth_of(store: Store, source: ImagesSource, fingerprint: str, base: Manifest | None) -> Growth:
@@ -194,7 +197,7 @@ def growth_of(store: Store, source: ImagesSource, fingerprint: str, base: Manife
     ended = pa.concat_tables(gone[1:])["why"].to_pylist()
     changes = Counter[str](ended)
     changes[ADDED] = max(0, sum(len(split.new) for split in splits.values()) - changes[RELABELLED] - changes[MOVED])
-    return Growth(fingerprint, base, splits, pa.concat_tables(gone), changes)
+    return Growth(fingerprint, base, base, splits, pa.concat_tables(gone), changes)
 
 
 def _table(store: Store, base: Manifest) -> RecordTable:

@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 from drawn_images import CLASSES, as_folders, drawn, encoded, images
 
+from podline.beam_jobs import conversion
 from podline.beam_jobs.conversion import convert
 from podline.cli import cli
 from podline.data.reader import open_split
@@ -97,7 +98,7 @@ def test_nights_equal_one_conversion(tmp_path: Path, settings: dict[str, Any]) -
     assert {"removed", "relabelled"} <= set(ended["why"].to_pylist())
 
 
-def test_an_earlier_content_is_found_again_and_a_removal_alone_writes_no_shard(tmp_path: Path) -> None:
+def test_a_return_to_an_earlier_content_is_a_version_and_a_removal_alone_writes_no_shard(tmp_path: Path) -> None:
     folder, root = as_folders(tmp_path / "raw", images()), tmp_path / "root"
     first, whole = converted(root, folder)
     data = (folder / "cat" / "000.png").read_bytes()
@@ -108,11 +109,54 @@ def test_an_earlier_content_is_found_again_and_a_removal_alone_writes_no_shard(t
     (folder / "cat" / "000.png").write_bytes(data)
     third, again = converted(root, folder)
     assert (third.fingerprint, again.to_bytes()) == (first.fingerprint, whole.to_bytes())
-    assert [version.fingerprint for version in versions(open_store(str(root)), "images")] == [
-        first.fingerprint,
-        second.fingerprint,
-        first.fingerprint,
+    assert [
+        (version.fingerprint, version.base, version.added, version.removed)
+        for version in versions(open_store(str(root)), "images")
+    ] == [
+        (first.fingerprint, "", whole.written, 0),
+        (second.fingerprint, first.fingerprint, 0, 1),
+        (first.fingerprint, second.fingerprint, 1, 0),
     ]
+
+
+def test_a_source_whose_older_files_come_back_is_converted_again_and_one_with_other_settings_is_not(
+    tmp_path: Path,
+) -> None:
+    both, root = (as_folders(tmp_path / name, images()) for name in "ab"), tmp_path / "root"
+    one, other = both
+    (other / "cat" / "000.png").unlink()
+    for source in (one, other):
+        converted(root, source)
+    assert find_converted(spec_of(root, other), silent()) is not None
+    assert find_converted(spec_of(root, one), silent()) is None  # it is no longer the newest version
+    converted(root, one)
+    converted(root, other, side=24)
+    assert find_converted(spec_of(root, one), silent()) is not None
+
+
+def test_shards_that_a_killed_conversion_wrote_on_another_base_are_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, root = as_folders(tmp_path / "raw", images()), tmp_path / "root"
+    store = open_store(str(root))
+    converted(root, folder)
+    changed(folder, 1)
+    second, _ = converted(root, folder)
+    changed(folder, 2)
+
+    def broken(*_: Any) -> None:
+        raise StoreError("the machine is gone")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(conversion, "_publish", broken)
+        with pytest.raises(StoreError):
+            converted(root, folder)
+    compact(store, read_manifest(store, second.folder), 0, silent())
+    result, manifest = converted(root, folder)
+    assert manifest.base != second.fingerprint
+    listed = {file.file for split in manifest.splits for shard in split.shards for file in shard.files}
+    assert {path.name for path in (root / result.folder).glob("*.tfrecord*")} == listed
+    assert len(list((root / result.folder / "shards").iterdir())) == len(listed)
 
 
 def test_other_settings_or_classes_are_converted_anew(tmp_path: Path) -> None:
