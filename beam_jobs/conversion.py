@@ -15,8 +15,8 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
@@ -126,6 +126,8 @@ class _Conversion:
             result = _finish(self.store, self.spec, folder, beside, remarks, seconds, reused)
             if growth:
                 self._publish_version(growth)
+        if growth:
+            _delete_orphans(self.store, folder)
         memory.remember(result.fingerprint)
         return result
 
@@ -139,23 +141,26 @@ class _Conversion:
             yield None
             return
         dataset, folder = self.spec.dataset, dataset_folder(self.spec.dataset, known)
-        candidates = [version.fingerprint for version in reversed(versions(self.store, dataset))]
+        found = dict.fromkeys(version.fingerprint for version in reversed(versions(self.store, dataset)))
+        others = bases = [other for other in found if other != known]
         if self.store.exists(f"{folder}/{MANIFEST}"):
             with contextlib.suppress(PodlineError):
-                candidates = [read_manifest(self.store, folder).base]
-        others = [other for other in candidates if other and other != known]
-        with self.store.using([dataset_folder(dataset, other) for other in others]):
-            base = fitting_base(self.store, self.spec, source, iter(others))
+                bases = [base for base in (read_manifest(self.store, folder).base,) if base]
+        with self.store.using([dataset_folder(dataset, other) for other in {*others, *bases}]):
+            base = fitting_base(self.store, self.spec, source, iter(bases))
             growth = growth_of(self.store, source, known, base)
-            if base:
+            if others[:1] != bases[:1]:
+                before = fitting_base(self.store, self.spec, source, iter(others))
+                growth = replace(growth, before=before, changes=growth_of(self.store, source, known, before).changes)
+            if growth.before:
                 changed = ", ".join(f"{count:,} {what}" for what, count in growth.changes.items() if count)
-                self.reporter.log(f"going on from version {base.fingerprint}: {changed or 'the same records'}")
+                self.reporter.log(f"since version {growth.before.fingerprint}: {changed or 'the same records'}")
             elif others:
                 self.reporter.log("all records are written: no older version has these settings, classes and files")
             yield growth
 
     def _publish_version(self, growth: Growth) -> None:
-        base = growth.base.fingerprint if growth.base else ""
+        base = growth.before.fingerprint if growth.before else ""
         known, changes = growth.fingerprint, dict(growth.changes)
         version = Version(number=0, fingerprint=known, content=known, base=base, **changes)
         published = publish_version(self.store, self.spec.dataset, version)
@@ -286,7 +291,22 @@ def _job_folder(store: Store, spec: ConvertSpec) -> Iterator[str]:
 
 
 def _delete(store: Store, folder: str) -> None:
-    deque(in_order(store.delete, (file.name for file in store.listing(folder)), store.parallel), maxlen=0)
+    _delete_files(store, (file.name for file in store.listing(folder)))
+
+
+def _delete_files(store: Store, names: Iterable[str]) -> None:
+    deque(in_order(store.delete, names, store.parallel), maxlen=0)
+
+
+def _delete_orphans(store: Store, folder: str) -> None:
+    """Delete the shards that conversions on other bases, which broke off, left in a folder that is whole now."""
+    shards = [shard for split in read_manifest(store, folder).splits for shard in split.shards]
+    kept = {f"{folder}/{shard_record(shard.file)}" for shard in shards}
+    kept |= {f"{folder}/{file.file}" for shard in shards for file in shard.files}
+    with store.alone(folder) as free:  # another conversion may be writing
+        if free:
+            there = (file.name for file in store.listing(folder))
+            _delete_files(store, (name for name in there if ".tfrecord-" in name and name not in kept))
 
 
 class _Shards:

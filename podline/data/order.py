@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,7 @@ from podline.recipes.epochs import Epochs
 
 UInt64 = npt.NDArray[np.uint64]
 Ids = npt.NDArray[np.int64]
+_SORTED = 1 << 22  # with more ids, sorting them takes seconds and 39 bytes each: a Feistel network permutes them
 _ROUNDS = 10  # of the Feistel network; with eight, the order of ten records is measurably uneven
 
 
@@ -77,9 +79,16 @@ def shuffled(seed: int, purpose: str, count: int, places: Ids) -> Ids:
     return ids.astype(np.int64)
 
 
+def _permuted(seed: int, purpose: str, epoch: int, count: int, places: Ids) -> Ids:
+    """Return the ids at some places of a permutation of 0 … count-1."""
+    if count <= _SORTED:
+        return permutation(seed, purpose, epoch, count)[places]
+    return shuffled(seed, f"{purpose}/{epoch}", count, places)
+
+
 def held_out(seed: int, count: int, share: float) -> Ids:
     """Return the ids, ascending, of a part of ``count`` examples that is not trained on: the lowest draws."""
-    return np.sort(permutation(seed, "validation", 0, count)[: round(share * count)])
+    return np.sort(_permuted(seed, "validation", 0, count, np.arange(round(share * count))))
 
 
 def part_of(count: int, part: int, parts: int) -> Ids:
@@ -90,7 +99,7 @@ def part_of(count: int, part: int, parts: int) -> Ids:
         part: which, from 0.
         parts: how many there are; their sizes differ by one at most.
     """
-    return np.sort(permutation(0, "parts", 0, count)[part::parts])
+    return np.sort(_permuted(0, "parts", 0, count, np.arange(part, count, parts)))
 
 
 @dataclass(frozen=True)
@@ -123,10 +132,11 @@ class _Classes:
 class TrainingOrder:
     """The batches of a training run: each epoch is a fresh permutation, and its incomplete last batch is left out.
 
+    Of millions of examples no array is made: a batch takes the memory of its own ids.
+
     Attributes:
         count: examples that are trained on.
         split_count: examples in their split.
-        ids: the examples' ids in their split, ascending, int64 (count,).
         epochs: where epochs begin, and how large their batches are.
     """
 
@@ -153,11 +163,17 @@ class TrainingOrder:
             ValueError: a batch is empty or larger than the epoch.
         """
         self.split_count = count
-        self.ids = np.arange(count) if without is None else np.delete(np.arange(count), without)
-        self.count, self.batch_size, self.seed, self.first_epoch = len(self.ids), batch_size, seed, first_epoch
+        apart = np.unique(np.empty(0, np.int64) if without is None else without)
+        self._before_apart = apart - np.arange(len(apart))  # how many ids are trained on before each that is not
+        self.count, self.batch_size, self.seed, self.first_epoch = count - len(apart), batch_size, seed, first_epoch
         self.epochs = Epochs(self.count, batch_size, later_sizes)
         self._latest = (-1, np.empty(0, np.int64))
         self._classes: _Classes | None = None
+
+    @cached_property
+    def ids(self) -> Ids:
+        """The examples' ids in their split, ascending, int64 (count,)."""
+        return self._ids(np.arange(self.count))
 
     @property
     def steps_per_epoch(self) -> int:
@@ -192,22 +208,30 @@ class TrainingOrder:
         """
         place = self.epochs.place(step)
         epoch = self.first_epoch + place.epoch
-        return epoch, self._in_order(epoch)[place.batch * place.batch_size : (place.batch + 1) * place.batch_size]
+        first = place.batch * place.batch_size
+        return epoch, self._examples(epoch, np.arange(first, min(first + place.batch_size, self.count)))
 
     def partners(self, epoch: int, ids: Ids) -> Ids:
         """Draw an example of an epoch for each of others, ids of :meth:`batch`, (n,): the same in whatever batch."""
-        return self._in_order(epoch)[random_below(self.seed, "partner", epoch, ids, self.count)]
+        return self._examples(epoch, random_below(self.seed, "partner", epoch, ids, self.count))
 
-    def _in_order(self, epoch: int) -> Ids:
+    def _examples(self, epoch: int, places: Ids) -> Ids:
+        """Return the ids at some places of an epoch."""
+        if self.count > _SORTED:
+            return self._at(epoch, _permuted(self.seed, "order", epoch, self.count, places))
         latest = self._latest
         if latest[0] != epoch:
-            self._latest = latest = (epoch, self._permuted(epoch))
-        return latest[1]
+            everywhere = permutation(self.seed, "order", epoch, self.count)
+            self._latest = latest = (epoch, self._at(epoch, everywhere))
+        return latest[1][places]
 
-    def _permuted(self, epoch: int) -> Ids:
-        places = permutation(self.seed, "order", epoch, self.count)
+    def _at(self, epoch: int, places: Ids) -> Ids:
+        """Return the ids at places before an epoch is permuted."""
         if self._classes is None:
-            return self.ids[places]
+            return self._ids(places)
         first = epoch * self.count
         ids, repeats = self._classes.examples(first + places, first)
         return ids + repeats * self.split_count
+
+    def _ids(self, places: Ids) -> Ids:
+        return places + np.searchsorted(self._before_apart, places, side="right")

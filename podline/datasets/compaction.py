@@ -11,13 +11,12 @@ import pyarrow as pa
 
 from podline.data.planning import ShardPlan, ShardPlans, plan_shards
 from podline.data.reader import SplitReader, open_split
-from podline.data.record_table import RECORDS, RecordTable, read_records
+from podline.data.record_table import RECORDS, RecordTable, in_shards, read_records
 from podline.data.records import EncodedLayout, stored_layout
 from podline.data.shards import WrittenShard, write_shard
 from podline.data.tfds import tfds_files, tfds_names
 from podline.data.tfrecord import Bytes
 from podline.datasets.draft import written_splits
-from podline.datasets.growth import records_of_shards
 from podline.documents.completion import artifact_of, completion_name, packed, read_completion
 from podline.documents.manifest import (
     MANIFEST,
@@ -118,7 +117,7 @@ def _publish(store: Store, manifest: Manifest, known: str, plans: ShardPlans, sh
     for name, part in written_splits(plans, shards).items():
         content = manifest.split(name).content
         splits.append(part.info(name, None).model_copy(update={"content": content}))
-        tables.append(records_of_shards(table.of_split(name), part.shards))
+        tables.append(in_shards(table.of_split(name), part.shards))
     with store.workspace("records") as workspace:
         RecordTable(pa.concat_tables(tables), table.pixels).write(workspace / RECORDS)
         size, sha256 = (workspace / RECORDS).stat().st_size, digests.of_file(workspace / RECORDS)

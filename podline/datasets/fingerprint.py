@@ -7,8 +7,9 @@ reads none of its bytes.
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -18,9 +19,9 @@ from podline.data.sources.left_out import refuse_left_out
 from podline.data.sources.remote import is_remote, objects_of
 from podline.data.sources.source import RawData, open_raw
 from podline.documents.corrections import corrections
-from podline.documents.manifest import LAYOUT_VERSION, SourceFile, dataset_folder
-from podline.documents.versions import compacted
-from podline.errors import SourceError
+from podline.documents.manifest import LAYOUT_VERSION, SourceFile, dataset_folder, read_manifest
+from podline.documents.versions import Version, compacted, versions
+from podline.errors import PodlineError, SourceError
 from podline.kinds.table import code_of_targets
 from podline.progress import Reporter
 from podline.recipes import datasets
@@ -107,6 +108,11 @@ def converter_settings(spec: ConvertSpec) -> dict[str, int | str]:
     }
 
 
+def record_form(settings: Mapping[str, int | str]) -> dict[str, int | str]:
+    """Return what the form of records depends on; a corrected record is another one by its targets."""
+    return {name: value for name, value in settings.items() if name != "corrections"}
+
+
 def source_of(spec: ConvertSpec, store: Store) -> RawData:
     """Open the source that a conversion reads.
 
@@ -170,6 +176,8 @@ def memory_of(spec: ConvertSpec, store: Store) -> Memory:
 def find_converted(spec: ConvertSpec, reporter: Reporter) -> ConvertResult | None:
     """Return an earlier conversion of the same files with the same settings, if all that it wrote is still whole.
 
+    One that is no longer the newest version is none: the source returned to it, which is a version of its own.
+
     Raises:
         SourceError: the source does not exist.
     """
@@ -177,7 +185,23 @@ def find_converted(spec: ConvertSpec, reporter: Reporter) -> ConvertResult | Non
     spec = corrected(spec, store)
     if not (known := memory_of(spec, store).fingerprint):
         return None
-    return completed.find(spec, reporter, dataset_folder(spec.dataset, compacted(store, spec.dataset, known)))
+    found = versions(store, spec.dataset)
+    if _superseded(store, spec, found, known):
+        return None
+    return completed.find(spec, reporter, dataset_folder(spec.dataset, compacted(found, known)))
+
+
+def _superseded(store: Store, spec: ConvertSpec, found: Sequence[Version], known: str) -> bool:
+    """Return whether the newest of the versions whose records have a conversion's form holds another one."""
+    form = record_form(converter_settings(spec))
+    for version in reversed(found):
+        if version.content == known:
+            return False
+        with contextlib.suppress(PodlineError):  # it was deleted
+            manifest = read_manifest(store, dataset_folder(spec.dataset, version.fingerprint))
+            if record_form(manifest.converter) == form:
+                return True
+    return False
 
 
 def _state(source: str, settings: ConverterSettings) -> object:

@@ -20,11 +20,11 @@ import pyarrow.compute
 from podline.data.images.opening import Identities, ImagesSource
 from podline.data.pixels import PixelSums, add_up, pixel_sums, without
 from podline.data.reader import open_split
-from podline.data.record_table import COLUMNS, DIGEST_BYTES, RECORDS, RecordTable, read_records
+from podline.data.record_table import DIGEST_BYTES, RECORDS, RecordTable, in_shards, read_records, rows_of, with_columns
 from podline.data.records import IMAGE, stored_layout
 from podline.datasets.census import equal_pairs
 from podline.datasets.draft import Written
-from podline.datasets.fingerprint import converter_settings
+from podline.datasets.fingerprint import converter_settings, record_form
 from podline.documents.manifest import (
     MANIFEST,
     Manifest,
@@ -45,12 +45,6 @@ compute: Any = pyarrow.compute  # its functions are made when it is imported
 ADDED, REMOVED, RELABELLED, MOVED = "added", "removed", "relabelled", "moved"
 _READ_AT_ONCE = 1_000
 _BINARY = pa.binary(DIGEST_BYTES)
-_SCHEMA = pa.schema(
-    {
-        name: pa.int64() if name == "position" else _BINARY if name in ("key", "digest") else pa.string()
-        for name in COLUMNS
-    }
-)
 
 Ids = npt.NDArray[np.int64]
 
@@ -84,13 +78,15 @@ class Growth:
     Attributes:
         fingerprint: its own.
         base: the version that it goes on from, if any.
+        before: the newest version but it, mostly the base; a source that returned to an earlier content has another.
         splits: those of the source.
         dead: rows of the table: records that it has no more.
-        changes: how many records were added, removed, relabelled, or moved to another split, since the base.
+        changes: how many records were added, removed, relabelled, or moved to another split, since the one before.
     """
 
     fingerprint: str
     base: Manifest | None
+    before: Manifest | None
     splits: Mapping[str, SplitGrowth]
     dead: pa.Table
     changes: Mapping[str, int]
@@ -133,28 +129,14 @@ class Growth:
 
     def _new_rows(self, name: str, split: SplitGrowth, part: Written | None) -> pa.Table:
         if part is None:
-            return _SCHEMA.empty_table()
-        count = len(split.new)
-        none = pa.nulls(count, pa.string())
-        columns = [
-            pa.array([name] * count, pa.string()),
-            _fixed(split.now.keys[split.new]),
-            _fixed(split.now.digests[split.new]),
-            none,
-            pa.nulls(count, pa.int64()),
-            pa.array([self.fingerprint] * count, pa.string()),
-            none,
-            none,
-        ]
-        return records_of_shards(pa.table(columns, schema=_SCHEMA), part.shards)
-
-
-def records_of_shards(rows: pa.Table, shards: ShardTable) -> pa.Table:
-    """Return rows of a table of records with the places that they have in shards, one after the other."""
-    files = np.repeat([shard.file for shard in shards], shards.lengths)
-    positions = np.concatenate([np.arange(length) for length in shards.lengths])
-    moved = rows.set_column(COLUMNS.index("shard"), "shard", pa.array(files.tolist(), pa.string()))
-    return moved.set_column(COLUMNS.index("position"), "position", pa.array(positions, pa.int64())).cast(_SCHEMA)
+            return rows_of({})
+        columns = {
+            "split": pa.repeat(name, len(split.new)),
+            "key": _fixed(split.now.keys[split.new]),
+            "digest": _fixed(split.now.digests[split.new]),
+            "since": pa.repeat(self.fingerprint, len(split.new)),
+        }
+        return in_shards(rows_of(columns), part.shards)
 
 
 def fitting_base(store: Store, spec: ConvertSpec, source: ImagesSource, candidates: Iterator[str]) -> Manifest | None:
@@ -163,7 +145,13 @@ def fitting_base(store: Store, spec: ConvertSpec, source: ImagesSource, candidat
     One that lacks a file is passed over.
     """
     layout = stored_layout(source.features)
-    wanted = (_form(converter_settings(spec)), source.kind, source.class_names, layout.fields, layout.record_length)
+    wanted = (
+        record_form(converter_settings(spec)),
+        source.kind,
+        source.class_names,
+        layout.fields,
+        layout.record_length,
+    )
     for known in candidates:
         folder = dataset_folder(spec.dataset, known)
         try:
@@ -172,15 +160,10 @@ def fitting_base(store: Store, spec: ConvertSpec, source: ImagesSource, candidat
             continue
         if found is None or found.records is None:
             continue
-        has = (_form(found.converter), found.kind, found.class_names, found.fields, found.record_length)
+        has = (record_form(found.converter), found.kind, found.class_names, found.fields, found.record_length)
         if has == wanted and all(there and there.bytes == file.bytes for file, there in listed_files(store, found)):
             return found
     return None
-
-
-def _form(settings: Mapping[str, int | str]) -> dict[str, int | str]:
-    """Return what the records' form depends on; a corrected record is another one by its targets."""
-    return {name: value for name, value in settings.items() if name != "corrections"}
 
 
 def growth_of(store: Store, source: ImagesSource, fingerprint: str, base: Manifest | None) -> Growth:
@@ -197,7 +180,7 @@ def growth_of(store: Store, source: ImagesSource, fingerprint: str, base: Manife
         StoreError: it cannot be read.
     """
     identities = source.identities()
-    nothing = _SCHEMA.empty_table()
+    nothing = rows_of({})
     table = _table(store, base) if base else RecordTable(nothing, {})
     splits, gone = dict[str, SplitGrowth](), [table.rows.filter(compute.is_valid(table.rows["until"]))]
     for name in dict.fromkeys([*identities, *table.pixels]):
@@ -214,7 +197,7 @@ def growth_of(store: Store, source: ImagesSource, fingerprint: str, base: Manife
     ended = pa.concat_tables(gone[1:])["why"].to_pylist()
     changes = Counter[str](ended)
     changes[ADDED] = max(0, sum(len(split.new) for split in splits.values()) - changes[RELABELLED] - changes[MOVED])
-    return Growth(fingerprint, base, splits, pa.concat_tables(gone), changes)
+    return Growth(fingerprint, base, base, splits, pa.concat_tables(gone), changes)
 
 
 def _table(store: Store, base: Manifest) -> RecordTable:
@@ -223,7 +206,7 @@ def _table(store: Store, base: Manifest) -> RecordTable:
     shards = table.rows["shard"]
     moved = compute.binary_join_element_wise(f"../{base.fingerprint}/", shards, "")
     named = compute.if_else(compute.starts_with(shards, "../"), shards, moved)
-    return table._replace(rows=table.rows.set_column(COLUMNS.index("shard"), "shard", named).cast(_SCHEMA))
+    return table._replace(rows=with_columns(table.rows, shard=named))
 
 
 def _ended(rows: pa.Table, fingerprint: str, split: str, now: Mapping[str, Identities]) -> pa.Table:
@@ -233,9 +216,7 @@ def _ended(rows: pa.Table, fingerprint: str, split: str, now: Mapping[str, Ident
     why = np.where(np.isin(keys, np.concatenate([*elsewhere, keys[:0]])), MOVED, REMOVED)
     if split in now:
         why = np.where(np.isin(keys, now[split].keys), RELABELLED, why)
-    until = pa.array([fingerprint] * len(rows), pa.string())
-    ended = rows.set_column(COLUMNS.index("until"), "until", until)
-    return ended.set_column(COLUMNS.index("why"), "why", pa.array(why.tolist(), pa.string()))
+    return with_columns(rows, until=pa.repeat(fingerprint, len(rows)), why=pa.array(why.tolist(), pa.string()))
 
 
 def _older(base: Manifest | None, split: str, live: pa.Table) -> tuple[OlderShards, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from podline.errors import ArtifactError, StoreError, TakenError
 from podline.frozen import Frozen
 from podline.store.contract import Store
@@ -91,7 +93,6 @@ def version_of(store: Store, dataset: str, number: str) -> Version:
     )
 
 
-def compacted(store: Store, dataset: str, content: str) -> str:
-    """Return the fingerprint of the newest version that holds a conversion; its own where none does."""
-    found = (version.fingerprint for version in reversed(versions(store, dataset)) if version.content == content)
-    return next(found, content)
+def compacted(found: Sequence[Version], content: str) -> str:
+    """Return the fingerprint of the newest of some versions that holds a conversion; its own where none does."""
+    return next((version.fingerprint for version in reversed(found) if version.content == content), content)

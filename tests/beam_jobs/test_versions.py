@@ -11,9 +11,12 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from drawn_images import CLASSES, as_folders, drawn, encoded, images
+from small_dataset import small_recipe
 
+from podline.beam_jobs import conversion
 from podline.beam_jobs.conversion import convert
 from podline.cli import cli
+from podline.data.order import TrainingOrder
 from podline.data.reader import open_split
 from podline.data.record_table import RECORDS, RecordTable, read_records
 from podline.datasets.compaction import compact
@@ -22,11 +25,15 @@ from podline.datasets.validation import check_files, check_records
 from podline.documents.manifest import Manifest, dead_share, read_manifest
 from podline.documents.versions import Version, publish_version, version_of, versions
 from podline.errors import StoreError
+from podline.input.pipeline import TrainingInput
 from podline.inventory.inventory import holdings, needless
 from podline.inventory.verification import verify
 from podline.progress import silent
-from podline.stages.specs import ConvertResult, ConvertSpec
+from podline.recipes.durations import Duration
+from podline.recipes.settings import AugmentationSettings
+from podline.stages.specs import ConvertResult, ConvertSpec, TrainSpec
 from podline.store.opening import open_store
+from podline.training.train import train
 
 
 def spec_of(root: Path, source: Path, **settings: Any) -> ConvertSpec:
@@ -97,7 +104,69 @@ def test_nights_equal_one_conversion(tmp_path: Path, settings: dict[str, Any]) -
     assert {"removed", "relabelled"} <= set(ended["why"].to_pylist())
 
 
-def test_an_earlier_content_is_found_again_and_a_removal_alone_writes_no_shard(tmp_path: Path) -> None:
+@pytest.mark.parametrize("nights", [5, pytest.param(30, marks=pytest.mark.slow)])
+def test_nights_in_random_order_give_the_batches_and_the_weights_of_one_conversion(tmp_path: Path, nights: int) -> None:
+    folder, grown, once = as_folders(tmp_path / "raw", images()), tmp_path / "grown", tmp_path / "once"
+    chance = random.Random(nights)
+    converted(grown, folder)
+    for night in range(nights):
+        for change in chance.sample((remove, relabel, add), 3)[: chance.randint(1, 3)]:
+            change(folder, night, chance)
+        if chance.random() < 0.2:
+            compact(open_store(str(grown)), latest(grown), 0, silent())
+        _, manifest = converted(grown, folder)
+    _, at_once = converted(once, folder)
+    assert manifest.written > 60
+    require_equal(grown, manifest, once, at_once)
+    both = ((grown, manifest), (once, at_once))
+    for left, right in zip(*(batches_of(*one) for one in both), strict=True):
+        for name, values in left.items():
+            np.testing.assert_array_equal(values, right[name])
+    found, expected = (weights_of(*one) for one in both)
+    assert found == expected
+
+
+def latest(root: Path) -> Manifest:
+    store = open_store(str(root))
+    return read_manifest(store, f"datasets/images/{versions(store, 'images')[-1].fingerprint}")
+
+
+def remove(folder: Path, _night: int, chance: random.Random) -> None:
+    files = sorted(folder.glob("*/*"))
+    for file in chance.sample(files, chance.randint(1, 3)):
+        if len(list(file.parent.iterdir())) > 8:
+            file.unlink()
+
+
+def relabel(folder: Path, _night: int, chance: random.Random) -> None:
+    for file in chance.sample(sorted(folder.glob("*/*")), chance.randint(1, 3)):
+        if len(list(file.parent.iterdir())) > 8:
+            file.rename(folder / chance.choice([name for name in CLASSES if name != file.parent.name]) / file.name)
+
+
+def add(folder: Path, night: int, chance: random.Random) -> None:
+    for number in range(chance.randint(1, 6)):
+        file = folder / chance.choice(CLASSES) / f"n{night}-{number}.png"
+        file.write_bytes(encoded(drawn(1_000 + 10 * night + number)))
+
+
+def batches_of(root: Path, manifest: Manifest) -> list[dict[str, Any]]:
+    """Two epochs of augmented batches."""
+    reader = open_split(open_store(str(root)), manifest.folder, manifest, "train")
+    order = TrainingOrder(len(reader), 8, seed=3)
+    augmentation = AugmentationSettings(pad=1, flip=True, cutout=3)
+    made = TrainingInput(reader, manifest, ("image", "label"), order=order, augmentation=augmentation)
+    return [dict(made.batch(step)) for step in range(2 * order.steps_per_epoch)]
+
+
+def weights_of(root: Path, manifest: Manifest) -> str:
+    """The checksum of the weights of a short training."""
+    recipe = small_recipe(deterministic=True, duration=Duration(steps=5)).model_copy(update={"dataset": "images"})
+    spec = TrainSpec(root=str(root), recipe=recipe, fingerprint=manifest.fingerprint, preflight=False)
+    return train(spec, silent()).weights_sha256
+
+
+def test_a_return_to_an_earlier_content_is_a_version_and_a_removal_alone_writes_no_shard(tmp_path: Path) -> None:
     folder, root = as_folders(tmp_path / "raw", images()), tmp_path / "root"
     first, whole = converted(root, folder)
     data = (folder / "cat" / "000.png").read_bytes()
@@ -108,11 +177,54 @@ def test_an_earlier_content_is_found_again_and_a_removal_alone_writes_no_shard(t
     (folder / "cat" / "000.png").write_bytes(data)
     third, again = converted(root, folder)
     assert (third.fingerprint, again.to_bytes()) == (first.fingerprint, whole.to_bytes())
-    assert [version.fingerprint for version in versions(open_store(str(root)), "images")] == [
-        first.fingerprint,
-        second.fingerprint,
-        first.fingerprint,
+    assert [
+        (version.fingerprint, version.base, version.added, version.removed)
+        for version in versions(open_store(str(root)), "images")
+    ] == [
+        (first.fingerprint, "", whole.written, 0),
+        (second.fingerprint, first.fingerprint, 0, 1),
+        (first.fingerprint, second.fingerprint, 1, 0),
     ]
+
+
+def test_a_source_whose_older_files_come_back_is_converted_again_and_one_with_other_settings_is_not(
+    tmp_path: Path,
+) -> None:
+    both, root = (as_folders(tmp_path / name, images()) for name in "ab"), tmp_path / "root"
+    one, other = both
+    (other / "cat" / "000.png").unlink()
+    for source in (one, other):
+        converted(root, source)
+    assert find_converted(spec_of(root, other), silent()) is not None
+    assert find_converted(spec_of(root, one), silent()) is None  # it is no longer the newest version
+    converted(root, one)
+    converted(root, other, side=24)
+    assert find_converted(spec_of(root, one), silent()) is not None
+
+
+def test_shards_that_a_killed_conversion_wrote_on_another_base_are_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, root = as_folders(tmp_path / "raw", images()), tmp_path / "root"
+    store = open_store(str(root))
+    converted(root, folder)
+    changed(folder, 1)
+    second, _ = converted(root, folder)
+    changed(folder, 2)
+
+    def broken(*_: Any) -> None:
+        raise StoreError("the machine is gone")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(conversion, "_publish", broken)
+        with pytest.raises(StoreError):
+            converted(root, folder)
+    compact(store, read_manifest(store, second.folder), 0, silent())
+    result, manifest = converted(root, folder)
+    assert manifest.base != second.fingerprint
+    listed = {file.file for split in manifest.splits for shard in split.shards for file in shard.files}
+    assert {path.name for path in (root / result.folder).glob("*.tfrecord*")} == listed
+    assert len(list((root / result.folder / "shards").iterdir())) == len(listed)
 
 
 def test_other_settings_or_classes_are_converted_anew(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -95,6 +97,39 @@ def test_an_epoch_has_no_example_twice_and_each_batch_is_whole(count: int, data:
     for epoch in (0, 1):
         ids = np.concatenate([batch for of, batch in batches if of == epoch])
         assert len(ids) == training.steps_per_epoch * batch_size == len(set(ids.tolist()))
+
+
+@given(count=st.integers(2, 200), seed=st.integers(0, 2**63), share=st.floats(0, 0.5))
+def test_the_order_of_many_examples_has_each_once_and_no_array_of_them(count: int, seed: int, share: float) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(order, "_SORTED", 1)
+        apart = order.held_out(seed, count, share)
+        assert len(set(apart.tolist())) == round(share * count)
+        training = order.TrainingOrder(count, 1, seed, apart)
+        epochs = [
+            [int(training.batch(step)[1][0]) for step in range(training.count * e, training.count * (e + 1))]
+            for e in (0, 1)
+        ]
+        parts = [order.part_of(count, part, 3) for part in range(3)]
+    assert [sorted(ids) for ids in epochs] == 2 * [training.ids.tolist()]
+    assert training.count < 30 or epochs[0] != epochs[1]
+    assert sorted(np.concatenate(parts).tolist()) == list(range(count))
+
+
+def test_epochs_of_a_billion_examples_share_nothing_and_take_no_memory() -> None:
+    tracemalloc.start()
+    training = order.TrainingOrder(10**9, 1024, seed=5)
+    steps = training.steps_per_epoch
+    batches = np.stack([training.batch(step)[1] for step in (*range(100), *range(steps, steps + 100))]) / 10**9
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 10_000_000
+    one, other = batches[:100].ravel(), batches[100:].ravel()
+    for ids in (one, other):
+        counts = np.bincount((ids * 100).astype(int), minlength=100)
+        assert ((counts - 1024) ** 2 / 1024).sum() < 99 + 5 * np.sqrt(2 * 99)
+    for left, right in ((one, other), (one[1:], one[:-1]), (one[1024:], one[:-1024])):
+        assert abs(np.corrcoef(left, right)[0, 1]) < 5 / np.sqrt(len(left))
 
 
 def test_a_step_is_the_same_whatever_came_before() -> None:

@@ -101,6 +101,7 @@ def _there(content: bytes) -> Any:
 HOW: tuple[tuple[str, Callable[[bytes], Any]], ...] = (
     ("datasets/*/stages/*.json", _completion),
     ("datasets/*", _bytes),  # shards, manifest, truths, what TFDS reads
+    ("versions/*", _bytes),
     ("sources/*", _bytes),  # drawn samples
     ("runs/*/spec.json", _document),
     ("runs/*/model/model.keras", _archive),

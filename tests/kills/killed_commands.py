@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -48,6 +48,7 @@ class Case:
         before: cases whose commands are to be done before it, undisturbed; they work in a folder.
         bucket: whether the root is in a bucket.
         told: how many entries the ledger has of runs that ended well: none, one, or one for each start that did.
+        after_kill: returns what is wrong with a store after each kill.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Case:
     before: tuple[Case, ...] = ()
     bucket: bool = False
     told: Literal["none", "once", "each time"] = "none"
+    after_kill: Callable[[Store], list[str]] = lambda _: []
 
 
 @dataclass
@@ -129,6 +131,7 @@ class World:
             episode.kills.append(kill)
             if kill.code not in (-signal.SIGKILL, _TRY_AGAIN, 0):
                 episode.problems.append(f"{kill} is not {_TRY_AGAIN}; see {self._log}")
+            episode.problems += self.case.after_kill(open_store(root))
         code = None
         while code != 0 and episode.tries < 2:
             with self._started(self.case, root) as process:

@@ -5,8 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from drawn_images import as_folders, drawn, encoded, images
 from killed_commands import Case, World, killed
 from raw_material import write_grey_cifar, write_people
+
+from podline.datasets.validation import check_files, check_records
+from podline.documents.manifest import read_manifest
+from podline.documents.versions import versions
+from podline.errors import PodlineError
+from podline.progress import silent
+from podline.store.contract import Store
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(7200)]
 SEED = 0
@@ -21,4 +29,31 @@ def test_killed_conversion(tmp_path: Path, gcs: str, gcs_root: str, dataset: str
     sizes = {"shard_bytes": 65_000} if dataset == "cifar10" else {"shard_bytes": 30_000, "side": 64, "max_people": 8}
     spec = {"dataset": dataset, "source": str(source), "min_shards": 1, **sizes}
     case = Case(f"convert {dataset} {place}", ("convert", "--spec", "-"), spec, bucket=place == "bucket")
+    assert killed(World(tmp_path, case, gcs_root, gcs), kills, SEED) == []
+
+
+def newest_version_problems(store: Store) -> list[str]:
+    """What is wrong with the newest version, whichever it is."""
+    try:
+        manifest = read_manifest(store, f"datasets/images/{versions(store, 'images')[-1].fingerprint}")
+        check_files(store, manifest, silent())
+        check_records(store, manifest.folder, manifest, silent())
+    except PodlineError as error:
+        return [f"the newest version after a kill: {error}"]
+    return []
+
+
+@pytest.mark.parametrize(("what", "kills"), [("convert", 30), ("compact", 20)])
+def test_killed_versions(tmp_path: Path, gcs: str, gcs_root: str, what: str, kills: int) -> None:
+    one, other = (as_folders(tmp_path / name, images(600)) for name in ("one", "other"))
+    for number, path in enumerate(sorted(other.glob("*/*"))[::4]):
+        path.write_bytes(encoded(drawn(10_000 + number)))
+    settings = {"dataset": "images", "side": 16, "min_shards": 1, "shard_bytes": 20_000}
+    command = ("convert", "--spec", "-")
+    first, second = (Case(f"convert {name.name}", command, {"source": str(name), **settings}) for name in (one, other))
+    if what == "convert":
+        case = Case("convert on a base", command, second.spec, (first,), after_kill=newest_version_problems)
+    else:
+        compact = ("data", "compact", "images", "--dead-share", "0", "--root", "{root}")
+        case = Case(what, compact, None, (first, second), after_kill=newest_version_problems)
     assert killed(World(tmp_path, case, gcs_root, gcs), kills, SEED) == []

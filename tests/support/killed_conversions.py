@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import signal
 import sys
+from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
@@ -25,8 +26,8 @@ PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(["podline.beam_jobs.conversion"])
 
 
-def convert_and_die(spec: ConvertSpec, function: str, call: int) -> None:
-    """A conversion that kills itself the ``call``-th time that it enters a function, ``module:name`` or a method's."""
+def die_at(function: str, call: int, work: Callable[..., object], *args: object) -> None:
+    """Work that kills itself the ``call``-th time that it enters a function, ``module:name`` or a method's."""
     module_name, _, names = function.partition(":")
     *owners, name = names.split(".")
     owner, calls = importlib.import_module(module_name), 0
@@ -42,7 +43,14 @@ def convert_and_die(spec: ConvertSpec, function: str, call: int) -> None:
         return original(*args, **kwargs)
 
     setattr(owner, name, deadly)
-    convert(spec, silent())
+    work(*args)
+
+
+def require_death(function: str, call: int, work: Callable[..., object], *args: object) -> None:
+    """Work dies so, in a process of its own."""
+    process = start(die_at, function, call, work, *args)
+    process.join(240)
+    assert process.exitcode == -signal.SIGKILL
 
 
 def start(target: object, *args: object) -> BaseProcess:
@@ -75,9 +83,7 @@ def assert_one_death_costs_nothing(
     spec: ConvertSpec, undisturbed: dict[str, bytes], function: str, call: int, shards_left: set[int]
 ) -> None:
     """After a death at :func:`convert_and_die`'s moment so many shards are used again, and the bytes are the same."""
-    process = start(convert_and_die, spec, function, call)
-    process.join(240)
-    assert process.exitcode == -signal.SIGKILL
+    require_death(function, call, convert_silently, spec)
     assert CONVERT.find(spec, silent()) is None
     for name, content in contents(spec).items():
         assert content == undisturbed[name]  # whatever has a name is whole

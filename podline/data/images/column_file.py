@@ -20,10 +20,12 @@ BATCH = 1 << 14  # rows
 SHA256_BYTES = 32
 TEXT, DIGEST = pa.binary(), pa.binary(SHA256_BYTES)
 Types = Mapping[str, pa.DataType]
-"""A table's columns: texts, checksums in hexadecimal, and numbers."""
+"""A table's columns: texts, checksums, which may be empty, and numbers."""
 
 
-def write_rows(path: Path, types: Types, rows: Iterable[Sequence[Any]], about: Mapping[str, str]) -> None:
+def write_rows(
+    path: Path, types: Types, rows: Iterable[Sequence[Any]], about: Mapping[str, str], compression: str | None = None
+) -> None:
     """Write rows into a file, as they come.
 
     Args:
@@ -31,12 +33,14 @@ def write_rows(path: Path, types: Types, rows: Iterable[Sequence[Any]], about: M
         types: of the columns.
         rows: a value for each column.
         about: all of them, for :attr:`ColumnFile.about`.
+        compression: ``zstd``, of what is not mapped into memory.
 
     Raises:
         StoreError: the file cannot be written.
     """
     schema, stream = pa.schema(types, metadata=about), iter(rows)
-    with explained("write", path), path.open("wb") as file, pa.ipc.new_file(file, schema) as writer:
+    options = pa.ipc.IpcWriteOptions(compression=compression, use_threads=False)
+    with explained("write", path), path.open("wb") as file, pa.ipc.new_file(file, schema, options=options) as writer:
         while some := list(islice(stream, BATCH)):
             columns = map(_column, types.values(), zip(*some, strict=True))
             writer.write_batch(pa.record_batch(list(columns), schema=schema))
@@ -53,7 +57,7 @@ def _column(kind: pa.DataType, values: Sequence[Any]) -> pa.Array:
     if kind == TEXT:
         values = [None if text is None else encoded(text) for text in values]
     elif kind == DIGEST:
-        values = [bytes.fromhex(digest) or bytes(SHA256_BYTES) for digest in values]
+        values = [digest or bytes(SHA256_BYTES) for digest in values]
     return pa.array(values, kind)
 
 

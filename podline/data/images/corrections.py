@@ -2,79 +2,68 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
-from podline.data.images.column_file import decoded
-from podline.data.images.image_table import Image, ImageTable, write_images
-from podline.data.rawfiles import RawFile, raw_file
+import numpy as np
+import pyarrow as pa
+
+from podline.data.images.column_file import DIGEST, TEXT, array, compute, encoded
+from podline.data.images.image_table import ImageTable
 from podline.plurals import plural
 
 DROP = ""
 """The correction of an image that is not to be used; any other is its label."""
-_FILE, _COUNTS, _UNMATCHED = "corrected.arrow", "corrections", "corrections without an image"
-_TEXTS, _DIGESTS = ("key", "label", "split", "group", "reason"), ("sha256", "pixels_sha256")
+_DROPPED, _RELABELLED = "dropped by a review", "relabelled by a review"
 
 
-def write_corrected(images: ImageTable, corrections: Mapping[str, str], folder: Path) -> list[RawFile]:
-    """Write images as reviews say that they are.
+class CorrectedTable(ImageTable):
+    """The images in a file, as reviews say that they are.
 
     Args:
-        images: as the source says it.
+        path: of the images as the source says it.
         corrections: the sha256 of an image's pixels → its label, or :data:`DROP`.
-        folder: where to.
 
-    Raises:
-        StoreError: the folder cannot be written.
+    Attributes:
+        counts: how many images reviews relabelled and dropped, by a name for what is counted.
+        lost: how many corrections match no image.
     """
-    counts = _counted(images, corrections)
-    write_images(folder / _FILE, _corrected(images, corrections), {**images.about, _COUNTS: json.dumps(counts)})
-    return [raw_file(_FILE, folder / _FILE)]
 
+    def __init__(self, path: Path, corrections: Mapping[str, str]) -> None:
+        super().__init__(path)
+        self._changes: dict[str, dict[int, bytes]] = {"label": {}, "reason": {}}
+        wanted, seen = {bytes.fromhex(image): label for image, label in corrections.items()}, set[bytes]()
+        counts, digests = Counter[str](), pa.array([*wanted], DIGEST)
+        for first, batch in super().batches("label", "reason", "pixels_sha256"):
+            for at in np.flatnonzero(array(compute.is_in(batch["pixels_sha256"], digests))).tolist():
+                pixels = batch["pixels_sha256"][at].as_py()
+                seen.add(pixels)
+                label = encoded(wanted[pixels])
+                if batch["reason"][at].as_py() or label == batch["label"][at].as_py():
+                    continue
+                name, change, what = ("label", label, _RELABELLED) if label else ("reason", _DROPPED.encode(), _DROPPED)
+                self._changes[name][first + at] = change
+                counts[what] += 1
+        self.counts, self.lost = dict(sorted(counts.items())), len(corrections) - len(seen)
 
-def correction_counts(images: ImageTable) -> dict[str, int]:
-    """Return how many images reviews relabelled and dropped, by a name for what is counted."""
-    counts = json.loads(images.about.get(_COUNTS, "{}"))
-    return {name: count for name, count in counts.items() if name != _UNMATCHED}
+    def batches(self, *names: str, only: Iterable[int] | None = None) -> Iterator[tuple[int, Any]]:
+        """See :meth:`ColumnFile.batches`."""
+        for first, stored in super().batches(*names, only=only):
+            batch = stored
+            for name in self._changes.keys() & {*names}:
+                mine = [number for number in range(first, first + len(batch)) if number in self._changes[name]]
+                if mine:
+                    mask = np.zeros(len(batch), np.bool_)
+                    mask[np.array(mine) - first] = True
+                    values = pa.array([self._changes[name][number] for number in mine], TEXT)
+                    changed = compute.replace_with_mask(batch[name], mask, values)
+                    batch = batch.set_column(batch.schema.get_field_index(name), batch.schema.field(name), changed)
+            yield first, batch
 
-
-def correction_lines(images: ImageTable) -> list[str]:
-    """Return a line if corrections are of images that the source does not have, or not with these settings."""
-    lost = json.loads(images.about.get(_COUNTS, "{}")).get(_UNMATCHED, 0)
-    return [f"{plural(lost, 'correction')} of reviews match no image: of other images, or another side"] if lost else []
-
-
-def _counted(images: ImageTable, corrections: Mapping[str, str]) -> dict[str, int]:
-    counts, seen = Counter[str](), set[str]()
-    for image in _all(images):
-        if image.pixels_sha256 in corrections:
-            seen.add(image.pixels_sha256)
-            label = corrections[image.pixels_sha256]
-            if label == DROP:
-                counts["dropped by a review"] += 1
-            elif label != image.label:
-                counts["relabelled by a review"] += 1
-    lost = len(corrections) - len(seen)
-    return {**counts, **({_UNMATCHED: lost} if lost else {})}
-
-
-def _corrected(images: ImageTable, corrections: Mapping[str, str]) -> Iterator[Image]:
-    for image in _all(images):
-        label = corrections.get(image.pixels_sha256) if image.pixels_sha256 else None
-        if label is None or image.reason:
-            yield image
-        elif label == DROP:
-            yield image._replace(reason="dropped by a review")
-        else:
-            yield image._replace(label=label)
-
-
-def _all(images: ImageTable) -> Iterator[Image]:
-    for _, batch in images.batches(*Image._fields):
-        for values in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-            found = dict(zip(Image._fields, values, strict=True))
-            found |= {name: None if found[name] is None else decoded(found[name]) for name in _TEXTS}
-            found |= {name: found[name].hex() if any(found[name]) else "" for name in _DIGESTS}
-            yield Image(**found)
+    def lines(self) -> list[str]:
+        """Return a line if corrections are of images that the source does not have, or not with these settings."""
+        if not self.lost:
+            return []
+        return [f"{plural(self.lost, 'correction')} of reviews match no image: of other images, or another side"]

@@ -9,13 +9,12 @@ import hashlib
 import json
 import os
 import shutil
-from array import array as numbers_array
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 
 from podline.data.decoded_rows import FILES, HASHES, PIXELS, older_files, row_bytes, rows_of
 from podline.data.images.hashing import hashes
@@ -34,7 +33,7 @@ IMAGES = "images.arrow"
 """The table of images in a folder."""
 _EDGES = f"{FILES}{EDGES}"
 _MOST_PARTS, _MOST_DEAD = 50, 0.5  # with more files, or a larger share of images that are gone, all are decoded again
-_AT_ONCE = 1 << 14
+_AT_ONCE, _GATHERED = 1 << 14, 1 << 20
 _FACTS = ("row", "sha256", "pixels_sha256", "bytes", "width", "height", "turned")
 
 
@@ -56,17 +55,20 @@ def decode_images(
     """
     layout, here = read(folder=folder), not decoding.key
     with explained("write", folder):
-        stamps = np.array(numbers_array("q", (_stamp(place, folder) for place in _places(layout.items()))), np.int64)
-        older = _older(work, form, stamps) if here else None
-        known = older.known if older else np.full(len(stamps), -1)
+        older = _older(work, form) if here else None
+        stamps, known, few = _stamped(_places(layout.items()), folder, older)
+        if older and not older.is_worth(known):
+            older, known, few = None, np.full(len(stamps), -1), None
         base = _link(older.folder, folder, settings) if older else 0
 
         def new() -> Iterator[Place]:
+            if few is not None:
+                return iter(few)
             return (place for place, at in zip(_places(layout.items()), known.tolist(), strict=True) if at < 0)
 
         (folder / PIXELS).touch()
         looks = decoding.looks(Pictures(settings.shape, settings.fit), map(Request, new()), folder)
-        facts = older.facts() if older else iter(())
+        facts = older.facts(known[known >= 0]) if older else iter(())
         about = {"layout": layout.words, "splits": json.dumps(sorted(layout.splits)), "form": form}
         write_images(folder / IMAGES, _looked_at(layout.items(), stamps, known, facts, looks, base), about)
         if here:  # a row for the last image too where it cannot be decoded
@@ -94,39 +96,63 @@ class _Older(NamedTuple):
 
     Attributes:
         folder: it.
-        known: the number there of each image to decode; -1 of one that is new.
+        stamps: of its images' files, ascending.
+        numbers: of these images.
+        rows: of all its images.
     """
 
     folder: Path
-    known: Numbers
+    stamps: Numbers
+    numbers: Numbers
+    rows: Numbers
 
-    def facts(self) -> Iterator[tuple[Any, ...]]:
-        """Yield what is known of each image that is not new, in their order."""
-        table = pa.ipc.open_file(pa.memory_map(str(self.folder / IMAGES))).read_all().select(_FACTS)
-        wanted = self.known[self.known >= 0]
-        for first in range(0, len(wanted), _AT_ONCE):
-            some = table.take(pa.array(wanted[first : first + _AT_ONCE]))
-            yield from zip(*(column.to_pylist() for column in some.columns), strict=True)
+    def known(self, stamps: Numbers) -> Numbers:
+        """Return the number here of each image, by its stamp; -1 of one that is new."""
+        at = np.searchsorted(self.stamps, stamps)
+        at[at == len(self.stamps)] = 0
+        return np.where(self.stamps[at] == stamps, self.numbers[at], -1)
+
+    def is_worth(self, known: Numbers) -> bool:
+        """Return whether enough of its images are still there."""
+        used = len(np.unique(self.rows[known[known >= 0]]))
+        return used > (1 - _MOST_DEAD) * (self.rows.max() + 1)
+
+    def facts(self, numbers: Numbers) -> Iterator[tuple[Any, ...]]:
+        """Yield what is known of some images."""
+        images = ImageTable(self.folder / IMAGES)
+        for first in range(0, len(numbers), _GATHERED):
+            columns = images.gather(numbers[first : first + _GATHERED], *_FACTS)
+            whole = (column.view(f"V{column.itemsize}") if column.dtype.kind == "S" else column for column in columns)
+            yield from zip(*(column.tolist() for column in whole), strict=True)
 
 
-def _older(work: Path, form: str, stamps: Numbers) -> _Older | None:
-    """Return the newest folder of the same source and settings; None if there is none that is worth it."""
+def _older(work: Path, form: str) -> _Older | None:
+    """Return the newest folder of the same source and settings; None if there is none that may be worth it."""
     tables = (folder / IMAGES for folder in unpacked(work))
     folders = [path.parent for path in tables if path.exists() and ImageTable(path).about.get("form") == form]
     for folder in sorted(folders, key=lambda one: one.stat().st_mtime, reverse=True)[:1]:
         if made_earlier(folder) is None or len(older_files(folder, PIXELS)) >= _MOST_PARTS:
             return None
         images = ImageTable(folder / IMAGES)
-        theirs, rows = (images.column(name, images.every) for name in ("stamp", "row"))
-        whole = np.flatnonzero((theirs != 0) & (rows >= 0) & images.without_reason())
-        order = whole[np.argsort(theirs[whole], kind="stable")]
-        at = np.searchsorted(theirs[order], stamps)
-        at[at == len(order)] = 0
-        known = np.where(theirs[order][at] == stamps, order[at], -1) if len(order) else np.full(len(stamps), -1)
-        used = len(np.unique(rows[known[known >= 0]]))
-        if used > (1 - _MOST_DEAD) * (rows.max(initial=-1) + 1):
-            return _Older(folder, known)
+        stamps, rows = (images.column(name, images.every) for name in ("stamp", "row"))
+        whole = np.flatnonzero((stamps != 0) & (rows >= 0) & images.without_reason())
+        order = whole[np.argsort(stamps[whole], kind="stable")]
+        return _Older(folder, stamps[order], order, rows) if len(order) else None
     return None
+
+
+def _stamped(
+    places: Iterator[Place], folder: Path, older: _Older | None
+) -> tuple[Numbers, Numbers, list[Place] | None]:
+    """Return the stamps of images, their numbers in an older folder, and the places of new ones if they are few."""
+    stamps, known, few = [np.empty(0, np.int64)], [np.empty(0, np.int64)], list[Place]()
+    while some := list(islice(places, _AT_ONCE)):
+        mine = np.array([_stamp(place, folder) for place in some], np.int64)
+        stamps.append(mine)
+        known.append(older.known(mine) if older else np.full(len(mine), -1))
+        if len(few) <= _AT_ONCE:
+            few += [place for place, at in zip(some, known[-1].tolist(), strict=True) if at < 0]
+    return np.concatenate(stamps), np.concatenate(known), few if len(few) <= _AT_ONCE else None
 
 
 def _link(older: Path, folder: Path, settings: ImagesSettings) -> int:
@@ -179,18 +205,17 @@ def _looked_at(
     for number, item in enumerate(items):
         named = (item.key, item.label, item.split, item.group)
         if item.same >= 0:
-            image = recent[item.same]._replace(key=item.key, label=item.label, split=item.split, group=item.group)
+            image = Image(*named, *recent[item.same][len(named) :])
         elif isinstance(item.data, Place):
             stamp, at = next(places)
             if at >= 0:
-                there, sha256, pixels, *size = next(facts)
-                known_of = (there, sha256.hex(), pixels.hex(), *size)
-                image = Image(*named, item.reason, False, *known_of)._replace(stamp=stamp)
+                image = Image(*named, item.reason, False, *next(facts), stamp)
             else:
                 look = next(looks)
                 reason, stray = item.reason or look.reason, item.stray and not look.picture
+                checksums = map(bytes.fromhex, (look.sha256, look.pixels))
                 size = (look.bytes, look.width, look.height, look.turned)
-                image = Image(*named, reason, stray, row, look.sha256, look.pixels, *size, stamp)
+                image = Image(*named, reason, stray, row, *checksums, *size, stamp)
                 row += 1
             recent[number] = image
             if len(recent) > SAME_WITHIN:

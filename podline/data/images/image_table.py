@@ -39,7 +39,7 @@ class Image(NamedTuple):
         reason: why it is left out, empty if it is not; what follows a colon is about this image alone.
         stray: whether it was never meant to be an image.
         row: the number of its pixels; -1 of one that was not looked at.
-        sha256: of its file, hexadecimal; empty where it could not be read.
+        sha256: of its file; empty where it could not be read.
         pixels_sha256: of its pixels as the data set has them; empty where there are none.
         bytes: of its file.
         width: of the picture as it is shown.
@@ -55,8 +55,8 @@ class Image(NamedTuple):
     reason: str = ""
     stray: bool = False
     row: int = -1
-    sha256: str = ""
-    pixels_sha256: str = ""
+    sha256: bytes = b""
+    pixels_sha256: bytes = b""
     bytes: int = 0
     width: int = 0
     height: int = 0
@@ -78,7 +78,7 @@ _TYPES: dict[str, pa.DataType] = {
 
 def write_images(path: Path, images: Iterable[Image], about: Mapping[str, str]) -> None:
     """Write images into a file, in the order of reading; see :func:`write_rows`."""
-    write_rows(path, _TYPES, images, about)
+    write_rows(path, _TYPES, images, about, "zstd")
 
 
 class ImageTable(ColumnFile):

@@ -77,10 +77,11 @@ def boxes_of(images: ImageTable, settings: ImagesSettings, count: int) -> Boxes:
     """Return what each of ``count`` rows shows, (count, 2): height and width; see :func:`shown_box`."""
     boxes = np.zeros((count, 2), np.int16)
     for _, batch in images.batches("row", "width", "height"):
-        sizes = zip(batch["height"].to_pylist(), batch["width"].to_pylist(), strict=True)
-        shown = np.array([shown_box(*size, settings.shape, settings.fit) for size in sizes], np.int16)
+        sizes = np.stack([batch["height"].to_numpy(), batch["width"].to_numpy()], axis=1)
+        different, which = np.unique(sizes, axis=0, return_inverse=True)
+        shown = [shown_box(*size, settings.shape, settings.fit) for size in different.tolist()]
         row = batch["row"].to_numpy()
-        boxes[row[row >= 0]] = shown[row >= 0]
+        boxes[row[row >= 0]] = np.array(shown, np.int16)[which[row >= 0]]
     return boxes
 
 

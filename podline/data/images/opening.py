@@ -25,7 +25,7 @@ from podline.data.decoded_rows import HASHES, DecodedRows, StoredRows
 from podline.data.decoders import pixels_digest
 from podline.data.fitting import SQUEEZE
 from podline.data.images.column_file import array, compute, decoded
-from podline.data.images.corrections import correction_counts, correction_lines, write_corrected
+from podline.data.images.corrections import CorrectedTable
 from podline.data.images.deciding import decide, in_general
 from podline.data.images.decoded import IMAGES, decode_images, files_of
 from podline.data.images.hashing import HASHED
@@ -128,7 +128,8 @@ class ImagesSource(Source):
         """Images that are turned, those that a review corrected, and images with a near-duplicate in another split."""
         turned = _turned(self.images)
         counts = {"turned as EXIF says": turned} if turned else {}
-        return {**counts, **correction_counts(self.images), **near_counts(self.near)}
+        corrected = self.images.counts if isinstance(self.images, CorrectedTable) else {}
+        return {**counts, **corrected, **near_counts(self.near)}
 
     def looked_at(self) -> tuple[ImagesSource, Remarks]:
         """Return the source as it is: images that are the same were left out when it was opened.
@@ -137,7 +138,8 @@ class ImagesSource(Source):
             SourceError: too many images of a split nearly repeat one of another.
         """
         refuse_near(self.near, self.sizes, self.settings.near_share)
-        return self, Remarks(notes=(*self.words, *correction_lines(self.images), *self.near_lines()))
+        lost = self.images.lines() if isinstance(self.images, CorrectedTable) else []
+        return self, Remarks(notes=(*self.words, *lost, *self.near_lines()))
 
     def shard_tables(self, plans: ShardPlans, seed: int | None, folder: Path, elsewhere: bool) -> ShardTables:  # noqa: ARG002
         """See :meth:`RawData.shard_tables`; decoded images are where workers see them, wherever these are.
@@ -208,11 +210,8 @@ def _opened(dataset: DataSet, place: Path, settings: ImagesSettings, work: Path)
         key = digests.of_json([form, files.state])
         cached = made_once(work, key, partial(decode_images, read, settings, decoding, form, work))[0].path.parent
     pixels = decoding.rows(cached, settings.shape)
-    images = ImageTable(cached / IMAGES)
-    if settings.corrections:
-        key = digests.of_json([key, settings.corrections])
-        [corrected] = made_once(work, key, partial(write_corrected, images, settings.corrections))
-        images = ImageTable(corrected.path)
+    said, table = settings.corrections, cached / IMAGES
+    images = CorrectedTable(table, said) if said else ImageTable(table)
     layout, given = images.about["layout"], frozenset[str](json.loads(images.about["splits"]))
     decide(images, given, settings.test_share, settings.targets)
     names = settings.targets.class_names({decoded(text) for text in images.values("label", images.kept(TRAIN))})

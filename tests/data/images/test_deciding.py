@@ -20,7 +20,7 @@ from podline.kinds.classification.records import ClassTargets
 
 def seen(number: int, label: str = "cat", split: str = "", group: str = "", same_as: int | None = None) -> Image:
     """An image; its pixels are those of another one, or its own."""
-    sha256, pixels = (hashlib.sha256(str(one).encode()).hexdigest() for one in (number, same_as or number))
+    sha256, pixels = (hashlib.sha256(str(one).encode()).digest() for one in (number, same_as or number))
     return Image(f"{number}.png", label, split, group, "", False, number, sha256, pixels, 10, 4, 4, False)
 
 
@@ -121,7 +121,7 @@ def simply(images: list[Image], given: bool) -> dict[str, Any]:
     """What is decided of images, by the rules one after the other, with all of them in memory."""
     found: dict[str, list[str]] = {}
     for image in images:
-        test = image.split == "test" if given and image.split else int(image.sha256[:16], 16) < 0.3 * 2**64
+        test = image.split == "test" if given and image.split else int.from_bytes(image.sha256[:8]) < 0.3 * 2**64
         if not (given and image.split) and image.label is None:
             test = False
         elif image.group and not (given and image.split):
