@@ -154,7 +154,7 @@ class Length(Options):
     minutes: float = option(
         0.0,
         "Minutes",
-        "Train for as long as fits into these minutes here; measured once, and kept.",
+        "Train for as long as fits into these minutes; measured once, and kept.",
         ge=0,
         le=100_000,
         unset=AS_WRITTEN,

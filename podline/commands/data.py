@@ -78,7 +78,7 @@ def data() -> None:
 @store_options
 @json_option
 def _list(name: str | None, as_json: bool, **options: Any) -> None:
-    """List every data set of a store, the newest first; or the versions of one.
+    """List every data set of a store, or the versions of one, the newest first.
 
       podline data list --root podline-root
       podline data list images --root podline-root
@@ -198,7 +198,7 @@ def _show(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Show a data set: its splits, classes, fields and sources, what was left out; is it the published one.
+    """Show a data set: splits, classes, fields, sources, what was left out, whether it is the published one.
 
       podline data show cifar10 --root podline-root
       podline data show cifar10 --verify --deep
@@ -316,7 +316,7 @@ def _check(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Show the result of `podline convert images` for a source: layout, classes, sizes, splits, what is left out.
+    """Preview `podline convert images`: layout, classes, sizes, splits, what is left out.
 
       podline data check photos --sheet examples.png --near-duplicates pairs.png
       podline data check photos/labels.csv --set conversion.label_column=species
@@ -377,7 +377,7 @@ def _preview(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Draw a sheet of pictures of what a model is fed: with labels, before augmentation and after it.
+    """Draw examples as the model gets them, before and after augmentation.
 
     Each column is an example of the first batch; below it, what chance makes of it in the first epochs. With --run
     also what the run says of test examples, right or wrong, and the mistakes that it was most confident of.
@@ -418,7 +418,7 @@ def _preview(
 @click.option("--base-url", help="A mirror's address, in place of the publisher's.")
 @json_option
 def _download(name: str, folder: Path, base_url: str | None, as_json: bool) -> None:
-    """Fetch the official archive of cifar10, cifar100 or mnist; go on where it was broken off, check md5.
+    """Fetch the official archive of cifar10, cifar100 or mnist, resume a broken download, check md5.
 
       podline data download cifar10 cifar-10
 
@@ -443,7 +443,7 @@ def _download(name: str, folder: Path, base_url: str | None, as_json: bool) -> N
 @click.option("--test", type=int, help="Test images.  [default: 1000 shapes, 100 of people]")
 @click.option("--seed", type=int, default=0, show_default=True, help="Another seed is another data set.")
 def _draw(folder: Path, dataset: str, train: int | None, test: int | None, seed: int) -> None:
-    """Draw a data set to try things with, in seconds, with no network.
+    """Draw a small data set, without a network.
 
     Ten classes of shapes and textures in CIFAR-10's exact layout, or stick people in COCO's, with crowds and what goes
     wrong in real data: a truncated file, a missing one, an annotation without an image.

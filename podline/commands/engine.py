@@ -42,7 +42,7 @@ def engine_group() -> None:
 )
 @store_options
 def check(engine: str, beam_options: tuple[str, ...], seconds: float, **given: Any) -> None:
-    """Convert a few drawn images on an engine, into a folder of the store that is gone afterwards.
+    """Convert a few drawn images on an engine, as a test.
 
     Each line is something that works. What does not is the error: workers without Podline or with another release, no
     access to the bucket, a clock that is wrong, an account that is refused, nobody who answers.

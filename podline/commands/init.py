@@ -24,7 +24,7 @@ _NAME = re.compile(r"[a-z][a-z0-9_-]*")
 @click.command("init", cls=pages.Command)
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False), metavar="DIR")
 def init(folder: Path) -> None:
-    """Write a project: a recipe, a model in plain Keras, a prefect.yaml, a test, a README, a Makefile.
+    """Write a project: recipe, model in plain Keras, prefect.yaml, test, README, Makefile.
 
     DIR is made; its name is that of the recipe and the model. A folder that is not empty is refused. The project is a
     package, which `make` installs beside Podline, so that commands and forms know its names.

@@ -67,7 +67,7 @@ def models_group() -> None:
 @store_options
 @json_option
 def list_models(recipe: str | None, as_json: bool, **options: Any) -> None:
-    """List the champion of every recipe, or every change of one recipe's champion, the last one first.
+    """List the champion of every recipe, or the history of one recipe's champions, the last one first.
 
     A line has run, figure and date. What is damaged is named after them. Verdicts about other runs are in `podline runs
     list --export` and on the page of nights.
@@ -118,7 +118,7 @@ def _list_champions(store: Store, *, as_json: bool) -> None:
 @in_order(command_line(TrainingGroup, "model", "assignments"))
 @json_option
 def describe_model(recipe: str, as_json: bool, **changes: Any) -> None:
-    """Show a recipe's model: layers, parameters, bytes of the trainable ones, multiply-adds, PFLOP of the training.
+    """Show a recipe's model: layers, parameters, bytes, multiply-adds, PFLOP of the training.
 
       podline models describe cifar10
       podline models describe cifar100 --model mobilenetv2 --set model.width=0.5
@@ -206,7 +206,7 @@ def _layer(layer: LayerDescription, width: int, batch_size: int) -> str:
 @store_options
 @json_option
 def promote(run: str, anyway: bool, reason: str, assignments: tuple[str, ...], as_json: bool, **options: Any) -> None:
-    """Compare an evaluated run with its recipe's champion; it takes its place if it is shown not to be worse.
+    """Make an evaluated run its recipe's champion if it is shown not to be worse.
 
       podline models promote sample-0123456789ab --root podline-root
       podline models promote sample-0123456789ab --anyway --reason "new classes"
@@ -238,7 +238,7 @@ def promote(run: str, anyway: bool, reason: str, assignments: tuple[str, ...], a
 @store_options
 @json_option
 def rollback(recipe: str, reason: str, as_json: bool, **options: Any) -> None:
-    """Make the champion before the present one champion again; once more, the one before that.
+    """Make the previous champion champion again; once more, the one before that.
 
       podline models rollback sample --reason "slow on phones" --root podline-root
 
@@ -273,7 +273,7 @@ def predict(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Predict with a finished run's model on any pictures: JPEG, PNG, WebP, BMP, TIFF or GIF, grey or in colour.
+    """Predict on pictures with a finished run's model: JPEG, PNG, WebP, BMP, TIFF or GIF.
 
     What a pose network finds is drawn on each picture, left in blue, right in orange, and written to
     predictions.json as COCO results in the picture's own pixels. A classifier names each picture's classes with their
@@ -358,7 +358,7 @@ def export(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Write the champion's SavedModel as FOLDER/RECIPE/NUMBER, where TensorFlow Serving and KServe look.
+    """Write the champion's SavedModel as FOLDER/RECIPE/NUMBER, for TensorFlow Serving and KServe.
 
       podline models export sample models --root podline-root
       podline models export sample models --format tflite-int8

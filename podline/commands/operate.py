@@ -94,7 +94,7 @@ def deploy(project: Path | None, overwrite: bool, **options: Any) -> None:
 @click.option("--until-input-ends", is_flag=True, hidden=True)
 @settings_option
 def worker(pool: str, name: str, until_input_ends: bool, **options: Any) -> None:
-    """Take up runs of the server that PREFECT_API_URL names and do them on this machine, until Ctrl-C or SIGTERM.
+    """Do runs of the server that PREFECT_API_URL names on this machine, until Ctrl-C or SIGTERM.
 
       PREFECT_API_URL=http://127.0.0.1:4200/api podline worker
       PREFECT_API_URL=http://127.0.0.1:4200/api podline worker --pool gpu

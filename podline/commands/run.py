@@ -41,7 +41,7 @@ _FLOW = "podline.tasks.embedded:run_training"
 )
 @json_option
 def run(recipe: str, as_json: bool, **options: Any) -> None:
-    """Go from raw archive to report: convert, validate, train, evaluate, report, as a Prefect flow on this machine.
+    """Convert, validate, train, evaluate and report, as a Prefect flow on this machine.
 
     RECIPE is cifar10, cifar10-small, -medium or -large, cifar100, mnist, sample or coco_pose, images or keypoints for
     those of your own, or the path of a Python file that holds a recipe (see docs/how-to/recipe.md). Recipes for the

@@ -95,7 +95,7 @@ def list_runs(as_json: bool, last: int | None, export: Path | None, **options: A
 @store_options
 @json_option
 def show_run(run: str, as_json: bool, **options: Any) -> None:
-    """Show a run: state, figures, settings, times, the address of its page.
+    """Show a run: state, figures, settings, times, its page's address.
 
       podline runs show sample-0123456789ab --root podline-root
 
@@ -125,7 +125,7 @@ def show_run(run: str, as_json: bool, **options: Any) -> None:
 def compare_runs(
     chosen: tuple[str, ...], charts: bool, why: bool, out: Path | None, as_json: bool, **options: Any
 ) -> None:
-    """Compare runs: what differs in settings, data, code and environment; their results, and whether it is noise.
+    """Compare runs: differences in settings, data, code and environment; results, and whether they are noise.
 
       podline runs compare cifar10-0123456789ab cifar10-ba9876543210 --root podline-root
       podline runs compare cifar10-0123456789ab cifar10-ba9876543210 --charts
@@ -192,7 +192,7 @@ def _explain(store: Store, chosen: tuple[str, ...], out: Path | None, *, as_json
 @store_options
 @json_option
 def nights(out: Path | None, metrics: Path | None, as_json: bool, **options: Any) -> None:
-    """Write one page over all nights: state, result with interval, change, time, what was re-used, champions; charts.
+    """Write one page over all nights, with charts.
 
       podline runs nights --root podline-root
       podline runs nights --root gs://bucket/nights --out nights.html

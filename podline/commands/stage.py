@@ -235,7 +235,7 @@ def _read_spec(stage: Stage[S, Any], file: Any) -> S:
 def convert(
     request: Request, source: str | None, assignments: tuple[str, ...], beam_options: tuple[str, ...], **given: Any
 ) -> ConvertSpec:
-    """Turn raw archives into sharded TFRecords, with a manifest that says what is in them.
+    """Turn raw archives into sharded TFRecords with a manifest.
 
     RECIPE is a recipe's name, or a data set's: cifar10, coco, images, or an installed package's. The same
     source gives the same folder and the same bytes, with any number of workers; shards that are there already are not
@@ -271,7 +271,7 @@ def convert(
 
 @_stage_command(VALIDATE, fingerprint_option, deep_option)
 def validate(request: Request, fingerprint: str | None, deep: bool) -> ValidateSpec:
-    """Check every file of a converted data set against its manifest, by its checksum.
+    """Check every file of a converted data set by the checksums of its manifest.
 
     What is wrong is named: which record of which shard. RECIPE is a recipe, whose data set is meant, or a data set.
 
@@ -294,7 +294,7 @@ def validate(request: Request, fingerprint: str | None, deep: bool) -> ValidateS
     *launch_options,
 )
 def train(request: Request, fingerprint: str | None, **changes: Any) -> TrainSpec:
-    """Train a recipe on its converted data set; a run that was broken off goes on from its last checkpoint.
+    """Train a recipe on its converted data set; a run that was broken off resumes from its last checkpoint.
 
     The recipe and the data name the run: other values are another run, the same values are found done. RECIPE is also
     the path of a Python file that holds one, or a run of the store: then its recipe and its data are what the store
@@ -325,7 +325,7 @@ def train(request: Request, fingerprint: str | None, **changes: Any) -> TrainSpe
 
 @_stage_command(EVALUATE, split_option, strategy_option, assignments_option, argument=run_or_recipe_argument)
 def evaluate(request: Request, split: str, assignments: tuple[str, ...]) -> EvaluateSpec:
-    """Judge a trained model on the test split, every example once, with 95 % intervals.
+    """Judge a trained model on every test example, with 95 % intervals.
 
     RUN is a run of the store, or a recipe, whose newest finished run is meant. The untrained model is judged too. A
     classifier that is no better than guessing ends with exit code 7, and `podline report` works all the same; a pose
@@ -342,7 +342,7 @@ def evaluate(request: Request, split: str, assignments: tuple[str, ...]) -> Eval
 
 @_stage_command(REPORT, split_option, assignments_option, argument=run_or_recipe_argument)
 def report(request: Request, split: str, assignments: tuple[str, ...]) -> ReportSpec:
-    """Write one HTML page about a run, which needs no other file: curves, mistakes, data, model, time; and Markdown.
+    """Write a run's report: one HTML page, and Markdown.
 
     RUN is a run of the store, or a recipe, whose newest finished run is meant.
 

@@ -34,7 +34,7 @@ def store_group() -> None:
 @store_options
 @json_option
 def list_holdings(as_json: bool, **options: Any) -> None:
-    """List every data set, run and cached source: its size, when it was last touched, which runs use it.
+    """List every data set, run and cached source: size, last use, which runs use it.
 
       podline store list --root podline-root
       podline store list --root gs://bucket/prefix
@@ -56,7 +56,7 @@ def _table(store: Store, found: Sequence[Holding | UnpackedSource]) -> list[str]
 @store_options
 @json_option
 def verify(as_json: bool, **options: Any) -> None:
-    """Check every file by its checksum; name what is damaged, gone, or named by no record.
+    """Check every file by its checksum; name what is damaged, gone, or in no record.
 
       podline store verify --root podline-root
 

@@ -36,7 +36,7 @@ def tpu() -> None:
 @settings_option
 @json_option
 def status(settings_file: Any, as_json: bool, policy: bool) -> None:
-    """Show a TPU at a glance: node, health, symptoms, lock, user, cool-down, and what the gate would do.
+    """Show a TPU: node, health, symptoms, lock, user, cool-down, and what the gate would do.
 
     It takes nothing and changes nothing.
 
@@ -68,7 +68,7 @@ def status(settings_file: Any, as_json: bool, policy: bool) -> None:
 @tpu.command("recover")
 @settings_option
 def recover(settings_file: Any) -> None:
-    """Wait for a TPU and repair it, as the gate does before a training: until it may be used, or cannot be.
+    """Wait for a TPU and repair it, as the gate does, until it can be used or is beyond repair.
 
     It prints each wait and each repair; `podline tpu status --policy` has the table that it follows. It waits for a TPU
     that a living process has, and never takes one.
@@ -86,7 +86,7 @@ def recover(settings_file: Any) -> None:
 @settings_option
 @json_option
 def patrol(settings_file: Any, as_json: bool) -> None:
-    """Do one round of the patrol: the node, its request, its lease, runs on it that no flow waits for.
+    """Do one round of the patrol: the node, its request, its lease, orphaned runs.
 
     It prints what it found and, if the setting tpu.patrol is `repair`, does what its table says; `podline tpu status
     --policy` has the table. PREFECT_API_URL names the Prefect server. The deployment tpu-patrol does the same every ten

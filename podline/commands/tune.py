@@ -134,7 +134,7 @@ def search_values(recipe: str, fingerprint: str | None, as_json: bool, **options
 @in_order(command_line(TrainingGroup, "model", "batch_size", "assignments"), fingerprint_option, store_options)
 @json_option
 def input_speed(recipe: str, seconds: float, fingerprint: str | None, as_json: bool, **options: Any) -> None:
-    """Measure a recipe's input, stage by stage: which one is the bottleneck, and does it feed the model.
+    """Measure a recipe's input, stage by stage, to find the bottleneck.
 
     Measured on the recipe's converted data set and through the functions that training calls, in about 20 seconds:
     reading, augmentation, making tensors, the way to the device, each by itself; all of them together; the training
