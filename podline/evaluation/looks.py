@@ -167,7 +167,8 @@ def chances(sample: Sample, statistics: Mapping[Key, Statistic], seed: int) -> d
     """
     strata = [np.flatnonzero(sample.stratum == one) for one in np.unique(sample.stratum)]
     random, own = np.random.default_rng(seed), as_they_are(sample)
-    reached = {key: one(own)[0] * (1 - _ROUNDING) for key, one in statistics.items()}
+    as_it_is = {key: float(one(own)[0]) for key, one in statistics.items()}
+    reached = {key: value - _ROUNDING * abs(value) for key, value in as_it_is.items()}
     as_much, found = dict.fromkeys(statistics, 0), dict[Key, float]()
     for dealt in range(_AT_ONCE, _DEALS + 1, _AT_ONCE):
         new = np.empty((len(own), _AT_ONCE), np.float32)

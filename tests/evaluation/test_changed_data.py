@@ -152,4 +152,4 @@ def test_the_command_answers_and_draws(first: tuple[Path, Manifest], raw: Path, 
     assert "6 added" in shown.output
     assert (tmp_path / "sheet.png").stat().st_size > 10_000
     refused = CliRunner().invoke(cli, [*arguments, "--sheet", "x.png"])
-    assert "got --sheet and one version, expected two" in refused.output
+    assert "got --sheet and one version, expected two" in str(refused.exception)
