@@ -78,6 +78,14 @@ def with_columns(rows: Any, **columns: Any) -> Any:
     return rows_of({name: columns.get(name, rows[name]) for name in COLUMNS})
 
 
+def stored_digests(column: Any) -> npt.NDArray[np.bytes_]:
+    """Return a column of keys or digests, (n,)."""
+    if not len(column):
+        return np.empty(0, f"S{DIGEST_BYTES}")
+    whole = column.combine_chunks()
+    return np.frombuffer(whole.buffers()[1], f"S{DIGEST_BYTES}", len(whole), whole.offset * DIGEST_BYTES)
+
+
 def in_shards(rows: Any, shards: ShardTable) -> Any:
     """Return rows of a table of records with the places that they have in shards, one after the other."""
     import pyarrow as pa  # noqa: PLC0415 (likewise)

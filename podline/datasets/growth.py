@@ -20,7 +20,16 @@ import pyarrow.compute
 from podline.data.images.opening import Identities, ImagesSource
 from podline.data.pixels import PixelSums, add_up, pixel_sums, without
 from podline.data.reader import open_split
-from podline.data.record_table import DIGEST_BYTES, RECORDS, RecordTable, in_shards, read_records, rows_of, with_columns
+from podline.data.record_table import (
+    DIGEST_BYTES,
+    RECORDS,
+    RecordTable,
+    in_shards,
+    read_records,
+    rows_of,
+    stored_digests,
+    with_columns,
+)
 from podline.data.records import IMAGE, stored_layout
 from podline.datasets.census import equal_pairs
 from podline.datasets.draft import Written
@@ -246,18 +255,13 @@ def _statistics(
 
 
 def _identities(rows: pa.Table) -> Identities:
-    return Identities(*(_bytes(rows[name]) for name in ("key", "digest")))
+    return Identities(*(stored_digests(rows[name]) for name in ("key", "digest")))
 
 
 def _joined(found: Identities) -> npt.NDArray[np.bytes_]:
     """Return the key and the digest of each record in one."""
     columns = [np.ascontiguousarray(column).view(np.uint8).reshape(-1, DIGEST_BYTES) for column in found]
     return np.concatenate(columns, axis=1).view(f"S{2 * DIGEST_BYTES}").ravel()
-
-
-def _bytes(column: Any) -> npt.NDArray[np.bytes_]:
-    data = b"".join(column.to_pylist())
-    return np.frombuffer(data, f"S{DIGEST_BYTES}")
 
 
 def _fixed(values: npt.NDArray[np.bytes_]) -> pa.Array:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from podline.arrays import Arrays
 from podline.data.reader import SplitReader, open_split
-from podline.data.record_table import DIGEST_BYTES, RECORDS, read_records
+from podline.data.record_table import RECORDS, read_records, stored_digests
 from podline.data.records import IMAGE, LABEL
 from podline.datasets.census import equal_pairs
 from podline.documents.manifest import Manifest, stored_name
@@ -50,8 +50,7 @@ class VersionRecords:
         self.manifest, table = manifest, read_records(store.local(stored_name(manifest.folder, RECORDS)))
         rows = [table.of_split(split.name) for split in manifest.splits]
         self.keys, self.digests = (
-            np.frombuffer(b"".join(row for each in rows for row in each[name].to_pylist()), f"S{DIGEST_BYTES}")
-            for name in ("key", "digest")
+            np.concatenate([stored_digests(each[name]) for each in rows]) for name in ("key", "digest")
         )
         self.splits = np.repeat(np.arange(len(rows)), list(map(len, rows)))
         self._firsts = np.cumsum([0, *map(len, rows)])
