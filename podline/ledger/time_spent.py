@@ -16,6 +16,8 @@ from typing import NamedTuple
 from podline.documents.ledger_entry import Waiting
 from podline.documents.metrics_log import EvaluationLine, EventLine, MetricsLine, StepsLine
 from podline.figures import duration, percent
+from podline.ledger.slowness import Loss
+from podline.plurals import plural
 from podline.stopwatch import since
 
 CLASSES: Mapping[str, str] = {
@@ -39,6 +41,8 @@ CLASSES: Mapping[str, str] = {
     "unattributed": "what no clock measured",
 }
 """Class of time → in words, the productive one first."""
+LOSSES = ("lost", "input", "store", "hosts", "due", "tpu", "retries")
+"""The classes in which nothing is done that a run is for."""
 _OF_STAGES = {
     "convert": "converting",
     "validate": "validating",
@@ -183,6 +187,12 @@ def _begins(event: EventLine, attempt: Attempt) -> bool:
 
 def _rounded(spent: Mapping[str, float]) -> dict[str, float]:
     return {kind: round(spent[kind], 3) for kind in CLASSES if round(spent.get(kind, 0.0), 3) > 0}
+
+
+def loss_in_words(loss: Loss) -> str:
+    """Return what took more time than usual, in a line."""
+    usual = f"usually {duration(loss.usual)}" if loss.usual else "none"
+    return f"{CLASSES[loss.kind]}: {duration(loss.seconds)}, {usual} in the last {plural(loss.nights, 'night')}"
 
 
 def in_words(spent: Mapping[str, float]) -> str:

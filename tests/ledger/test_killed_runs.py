@@ -32,7 +32,7 @@ WORK = """
     from podline.store.opening import open_store
 
     root, fingerprint, finished = sys.argv[1:]
-    spec = ValidateSpec(root=root, dataset="sample", fingerprint=fingerprint)
+    spec = ValidateSpec(root=root, dataset="sample", fingerprint=fingerprint, manifest_sha256="0" * 64)
     with recorded(open_store(root), "t", "flow", silent(), flow_run="f1") as notes:
         notes.asked(spec)
         time.sleep(1.0)

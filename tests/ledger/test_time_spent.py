@@ -118,7 +118,9 @@ def test_a_training_that_saved_what_it_had_loses_nothing():
 
 def test_the_time_for_a_tpu_is_no_time_of_the_stage_that_waits_for_it():
     attempts = [Attempt("train", 0, 155, 0, kept=True)]
-    spent = time_spent(155, Waiting(tpu=60, repairs=30), attempts, FIRST, [event(100, "started")], {})
+    spent = time_spent(
+        155, Waiting(tpu=60, repairs=30), attempts, FIRST, [event(100, "started"), event(155, "finished")], {}
+    )
     assert (spent["tpu"], spent["starting"]) == (90, 10)
     assert sum(spent.values()) == 155
 
@@ -138,7 +140,8 @@ def in_thread(work: Callable[[], T]) -> T:
 
 def recorded_training(root: Path, *, killed: bool = False) -> Entry:
     """The entry of a training of 60 steps, with a checkpoint at every tenth, that dies at step 35 if it is to."""
-    publish_dataset(root)
+    if not root.exists():
+        publish_dataset(root)
     recipe = small_recipe(duration=Duration(steps=60), evaluate_every=None, summary_steps=10, checkpoint_steps=10)
     store, spec = open_store(root), TrainSpec(root=str(root), recipe=recipe, fingerprint=FINGERPRINT, preflight=False)
     with recorded(store, "t", "commands", silent()) as notes:
@@ -179,6 +182,7 @@ def test_a_slow_input_is_time_that_training_waits(tmp_path, monkeypatch):
 
 def test_a_slow_store_is_waited_for(tmp_path, monkeypatch):
     usual = recorded_training(tmp_path / "usual").spent
+    publish_dataset(tmp_path / "slow")
     lost = slowed(monkeypatch, folder, "_sync", 0.1)
     spent = recorded_training(tmp_path / "slow").spent
     assert spent["store"] - usual["store"] == pytest.approx(sum(lost), rel=0.1)
@@ -186,7 +190,7 @@ def test_a_slow_store_is_waited_for(tmp_path, monkeypatch):
 
 def test_a_kill_loses_the_steps_since_the_checkpoint(tmp_path, monkeypatch):
     monkeypatch.setattr("podline.training.loop._NEWS_SECONDS", -1.0)
-    assert 2.0 < recorded_training(tmp_path, killed=True).spent["lost"] < 3.0
+    assert 2.0 < recorded_training(tmp_path / "killed", killed=True).spent["lost"] < 3.0
 
 
 def test_what_scrapers_read_is_openmetrics():
