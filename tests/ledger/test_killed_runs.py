@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner
 from small_dataset import FINGERPRINT, publish_dataset
 
-from podline.cli import main
+from podline.commands.runs import runs_group
 from podline.documents.ledger_entry import Entry
 from podline.ledger import ledger
 from podline.ledger.killed import write_killed
@@ -70,7 +70,7 @@ def test_the_time_of_a_killed_run_is_lost_but_for_the_stages_that_were_done(tmp_
         time.sleep(6.0)  # until its next sign of life
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
-    CliRunner().invoke(main, ["runs", "list", "--root", str(tmp_path)], catch_exceptions=False)
+    CliRunner().invoke(runs_group, ["list", "--root", str(tmp_path)], catch_exceptions=False)
     [entry] = entries(tmp_path)
     assert (entry.state, entry.error, entry.flow_run) == ("failed", "ChildKilledError", "f1")
     assert "its last sign of life" in entry.cause
