@@ -14,7 +14,7 @@ All that are there must agree on how many processes there are and which one this
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from podline import cluster as clusters
@@ -79,6 +79,30 @@ def discover(environment: Mapping[str, str], wanted: Wanted, full_name: Callable
             "start as many, or change the setting hosts"
         )
     return found[first]
+
+
+def sharing(available: int, wanted: Wanted, batch_sizes: Iterable[int], replicas: int = 1) -> int:
+    """Return how many of the hosts that are there train together: the most that share every batch equally.
+
+    Args:
+        available: how many are there.
+        wanted: what the settings say.
+        batch_sizes: of the training.
+        replicas: of the model, on each host.
+
+    Raises:
+        SettingsError: no number that the settings allow does.
+    """
+    sizes, (least, most) = sorted(set(batch_sizes)), wanted.bounds
+    for count in range(min(available, most), least - 1, -1):
+        if not any(size % (count * replicas) for size in sizes):
+            return count
+    shown = " and ".join(map(str, sizes))
+    on_each = f" of {replicas} replicas each" if replicas > 1 else ""
+    raise SettingsError(
+        f"got batch_size={shown}, expected a multiple of a number of hosts{on_each} in "
+        f"hosts={wanted.hosts or f'1..{available}'}; change either"
+    )
 
 
 def slurm_nodes(text: str) -> list[str]:

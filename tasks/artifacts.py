@@ -19,6 +19,7 @@ from podline.reporting.escaping import markdown
 from podline.search.searching import SearchResult
 from podline.stages.specs import ConvertResult, EvaluateResult, PromoteResult, ReportResult, TrainResult
 from podline.stages.tools import LearningRateResult
+from podline.stopwatch import measured
 from podline.store.contract import INDEX, Store
 from podline.store.page_links import PageLinks
 from podline.tasks.night import Night
@@ -45,6 +46,7 @@ class ChainResults(NamedTuple):
     page: ReportResult
 
 
+@measured("between")
 def published(night: Night, results: ChainResults) -> dict[str, Any]:
     """Put tags, warnings and artifacts on the flow run; return its summary.
 

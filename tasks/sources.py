@@ -13,11 +13,13 @@ from podline.settings import Settings
 from podline.stages.from_recipe import converter_settings
 from podline.stages.specs import ConvertSpec
 from podline.stages.table import CONVERT
+from podline.stopwatch import measured
 from podline.store.contract import Store
 from podline.store.opening import open_store
 from podline.tasks.parameters import TrainingForm
 
 
+@measured("between")
 def conversion(form: TrainingForm, store: Store, machine: Settings) -> ConvertSpec:
     """Return the conversion that a form asks for; the sample is drawn if no source is named and it is not there yet.
 

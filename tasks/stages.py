@@ -27,6 +27,7 @@ from podline.errors import Budgets, PodlineError, PrunedError, Retry, one_line
 from podline.progress import Reporter, terminal
 from podline.stages.specs import Result, Spec
 from podline.stages.table import CONVERT, EVALUATE, LR_FIND, PACE, PROMOTE, REPORT, TRAIN, VALIDATE, Stage
+from podline.stopwatch import measured
 from podline.supervision.running import perform
 from podline.tasks.failures import in_form_words, message_of, tell_details
 from podline.tasks.node.lease import placed
@@ -75,6 +76,7 @@ class StageTask(Generic[S, R]):
         """Return the name of its task runs."""
         return f"{self.stage.name}, {self.about}" if self.about else self.stage.name
 
+    @measured("between")
     def __call__(self, spec: S, notes: StageNotes | None = None) -> R:
         """Return the stage's result.
 
@@ -116,6 +118,7 @@ class _Call(Generic[S, R]):
 
 # Prefect's own retries are switched on, since it tells of no AwaitingRetry else, and never used.
 @task(cache_policy=NO_CACHE, persist_result=False, retries=1, retry_condition_fn=lambda *_: False)
+@measured("attempt")
 def attempt(call: _Call[Any, Any]) -> State[Any]:
     """Find what a stage came to, or do it; return the state that the task run then has.
 

@@ -6,7 +6,7 @@ import pytest
 
 from podline import settings
 from podline.errors import SettingsError
-from podline.launchers import Wanted, discover, slurm_nodes
+from podline.launchers import Wanted, discover, sharing, slurm_nodes
 
 ANY = Wanted(2222, "")
 
@@ -76,6 +76,25 @@ def test_what_contradicts_itself_or_another_launcher_is_refused_in_one_line(envi
     with pytest.raises(SettingsError, match=words) as caught:
         discover(environment, Wanted(2222, hosts), lambda: name)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("available", "hosts", "batch_sizes", "replicas", "count"),
+    [
+        (3, "2..4", [8], 1, 2),
+        (5, "", [12], 1, 4),
+        (5, "", [12, 8, 6], 1, 2),
+        (8, "2..4", [16], 2, 4),
+        (3, "", [7], 1, 1),
+    ],
+)
+def test_as_many_hosts_as_share_the_batches_equally_train(available, hosts, batch_sizes, replicas, count):
+    assert sharing(available, Wanted(2222, hosts), batch_sizes, replicas) == count
+
+
+def test_no_number_of_hosts_that_shares_the_batches_equally_is_refused():
+    with pytest.raises(SettingsError, match=r"got batch_size=7, expected a multiple of .* hosts=2\.\.4; change either"):
+        sharing(3, Wanted(2222, "2..4"), [7])
 
 
 @pytest.mark.parametrize(

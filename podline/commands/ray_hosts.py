@@ -15,9 +15,10 @@ from podline import cluster as clusters
 from podline.entry_points import load
 from podline.errors import PodlineError, SettingsError, WorkerLostError, from_json, one_line
 from podline.frozen import JsonObject
-from podline.launchers import Wanted
+from podline.launchers import Wanted, sharing
 from podline.plurals import plural
 from podline.progress import Event, Listener
+from podline.recipes.settings import Recipe
 from podline.settings import Settings, export
 from podline.stages.table import stage_of
 from podline.strategies import WORKERS
@@ -37,7 +38,7 @@ def launched(address: str, spec: Any, listener: Listener, machine: Settings) -> 
         machine: the setting ``hosts`` says how many nodes.
 
     Raises:
-        SettingsError: Ray is not installed.
+        SettingsError: Ray is not installed, or no number of hosts that is allowed shares the batches equally.
         WorkerLostError: there are too few nodes, or one was lost.
         PodlineError: what a process raised; the cause, where several did.
     """
@@ -46,7 +47,7 @@ def launched(address: str, spec: Any, listener: Listener, machine: Settings) -> 
     wanted = Wanted(machine.cluster_port, machine.hosts)
     ray.init(address=address, ignore_reinit_error=True, logging_level="WARNING")
     try:
-        nodes = _held(ray, address, wanted)
+        nodes = _held(ray, address, wanted, spec.recipe)
         listener(
             {"event": "log", "stage": stage.name, "level": "info", "message": f"Ray: {plural(len(nodes), 'host')}"}
         )
@@ -73,20 +74,22 @@ class _Node(NamedTuple):
     resources: dict[str, float]
 
 
-def _held(ray: Any, address: str, wanted: Wanted) -> list[_Node]:
-    """Hold as many nodes as are wanted and there, all at once.
+def _held(ray: Any, address: str, wanted: Wanted, recipe: Recipe) -> list[_Node]:
+    """Hold as many nodes as are wanted, there, and able to share the batches equally, all at once.
 
     Raises:
+        SettingsError: no number of them is.
         WorkerLostError: there are too few, or others have them.
     """
     alive = {node["NodeID"]: node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")}
-    least, most = wanted.bounds
+    least, _ = wanted.bounds
     if len(alive) < least:
         raise WorkerLostError(
             f"--launch ray:{address}: got {plural(len(alive), 'node')}, expected hosts={wanted.hosts}"
         )
     cpus, gpus = (min(node["Resources"].get(name, 0) for node in alive.values()) for name in ("CPU", "GPU"))
-    count = min(len(alive), most)
+    batch_sizes = (phase.batch_size for _, phase in recipe.by_phase)
+    count = sharing(len(alive), wanted, batch_sizes, max(1, int(gpus)))
     group = ray.util.placement_group([{"CPU": cpus} | ({"GPU": gpus} if gpus else {})] * count, "STRICT_SPREAD")
     if not group.wait(_READY_SECONDS):
         raise WorkerLostError(

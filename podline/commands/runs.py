@@ -22,6 +22,7 @@ from podline.commands.options import (
 from podline.documents.ledger_entry import Entry
 from podline.errors import ArtifactError, SettingsError
 from podline.figures import metric_text
+from podline.ledger.killed import write_killed
 from podline.ledger.ledger import Named, entries, entry_of, foreign, names
 from podline.measures import loaded, measure_named
 from podline.plurals import plural
@@ -204,6 +205,7 @@ def nights(out: Path | None, metrics: Path | None, as_json: bool, **options: Any
     from podline.reporting.openmetrics import openmetrics  # noqa: PLC0415 (likewise)
 
     store = existing_store(options)
+    write_killed(store)
     if metrics is not None:
         text = openmetrics(entries(store, reversed(names(store))))
         with explained("write", metrics):
@@ -238,6 +240,7 @@ def _export(file: Path, found: list[Entry], *, as_json: bool) -> None:
 def _asked(options: dict[str, Any]) -> tuple[Store, list[Named], dict[str, Any]]:
     """Return the store; the entries that fit by name, the newest first; and the filters that need their content."""
     store = existing_store(options)
+    write_killed(store)
     kept = {name: options.pop(name) for name in ("dataset", "commit")}
     days = {name: day and day.replace(tzinfo=UTC) for name in ("since", "until") for day in [options.pop(name)]}
     return store, names(store, **days, **options), kept

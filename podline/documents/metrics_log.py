@@ -23,6 +23,7 @@ from pydantic import Field, TypeAdapter
 
 from podline.errors import ArtifactError
 from podline.frozen import Frozen
+from podline.stopwatch import spans
 from podline.store.contract import explained
 
 METRICS = "metrics.jsonl"
@@ -31,6 +32,8 @@ EVENTS = "events.jsonl"
 # A line of a classifier has the one, a line of a pose network the other.
 _ACCURACY: Any = Field(default=math.nan, exclude_if=math.isnan)
 _MEASURES: Any = Field(default_factory=dict[str, float], exclude_if=operator.not_)
+# Seconds that the process which wrote the line has measured up to then, by class; see podline.stopwatch.
+_SPANS: Any = Field(default_factory=dict[str, float], exclude_if=operator.not_)
 
 
 class StepsLine(Frozen):
@@ -53,6 +56,7 @@ class StepsLine(Frozen):
         losses: the loss of each step, float32 as it came from the device; the last is step number ``step``.
         measures: of the stages of a pose network, in place of an accuracy: see
             :func:`podline.kinds.pose.stage_measures.stage_figures`, and ``<stage>/loss``.
+        spans: class of time → seconds that the process has measured so far, besides training steps.
     """
 
     kind: Literal["train"] = "train"
@@ -69,6 +73,7 @@ class StepsLine(Frozen):
     time: float
     losses: tuple[float, ...]
     measures: dict[str, float] = _MEASURES
+    spans: dict[str, float] = _SPANS
 
 
 class EvaluationLine(Frozen):
@@ -84,6 +89,7 @@ class EvaluationLine(Frozen):
         seconds: what the evaluation took.
         time: Unix time at its end.
         measures: likewise.
+        spans: likewise.
     """
 
     kind: Literal["evaluation"] = "evaluation"
@@ -96,6 +102,7 @@ class EvaluationLine(Frozen):
     seconds: float
     time: float
     measures: dict[str, float] = _MEASURES
+    spans: dict[str, float] = _SPANS
 
 
 class PlateauLine(Frozen):
@@ -247,12 +254,14 @@ class EventLine(Frozen):
         event: what happened.
         step: how many steps the run had done.
         message: the same in words.
+        spans: see :class:`StepsLine`.
     """
 
     time: float
     event: EventKind
     step: int
     message: str
+    spans: dict[str, float] = _SPANS
 
 
 _FIGURES = {
@@ -386,7 +395,7 @@ class EventLog:
 
     def write(self, event: EventKind, step: int, message: str) -> None:
         """Append an event; wait until it is on the disk."""
-        line = EventLine(time=time.time(), event=event, step=step, message=message)
+        line = EventLine(time=time.time(), event=event, step=step, message=message, spans=spans())
         with explained("write", self.path), self.path.open("ab") as stream:
             stream.write((line.model_dump_json() + "\n").encode())
             stream.flush()

@@ -1,18 +1,20 @@
 """Records a run in the ledger: notes during the run, one entry when it ends.
 
 Whatever a run is started by, its body is that of :func:`recorded`: so one entry is left, however the body ends, and
-none where nothing was begun. A process that is killed outright leaves none; the next attempt tells by its number.
+none where nothing was begun. Of a process that is killed outright the next one on its machine writes it, see
+:mod:`podline.ledger.killed`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Mapping
-from typing import Any, Literal
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel
 
+from podline import stopwatch
 from podline.datasets.census import change_between, in_words
 from podline.documents.any_evaluation import EVALUATION, AnyEvaluation
 from podline.documents.ledger_entry import (
@@ -32,18 +34,15 @@ from podline.documents.ledger_entry import (
 )
 from podline.documents.manifest import Manifest, SplitInfo, read_manifest
 from podline.documents.metrics_log import (
-    EVENTS,
     METRICS,
     AnnealingLine,
-    EventLine,
-    MetricsLine,
-    read_events,
     read_metrics,
 )
 from podline.documents.origins import keep_origin, read_origin
 from podline.errors import PodlineError, PreemptedError, PrunedError, one_line
 from podline.kinds.table import kind_of, read_evaluation
 from podline.ledger import ledger, provenance
+from podline.ledger.killed import Unfinished, noted, training_lines, write_killed
 from podline.ledger.time_spent import Attempt, time_spent
 from podline.ledger.tracking import require_tracker, track
 from podline.progress import Reporter
@@ -62,6 +61,7 @@ from podline.stages.specs import (
     ValidateSpec,
 )
 from podline.stages.table import stage_of
+from podline.stopwatch import measured
 from podline.store import digests
 from podline.store.contract import Store
 from podline.tpu.tpu_log import REPAIRS, TURN, Event, read_tpu_log
@@ -99,22 +99,24 @@ def recorded(
     Raises:
         StoreError: a run that finished cannot be written down.
     """
+    write_killed(store, flow_run)
     begun = _begun(recipe, way, late).model_copy(
         update={"flow_run": flow_run, "attempt": attempt, "started": started, "schedule": schedule}
     )
-    notes = Notes(store, begun, reporter)
-    try:
-        yield notes
-    except BaseException as error:
+    with noted(store) as keep:
+        notes = Notes(store, begun, reporter, keep)
         try:
-            ledger.publish(notes.store, notes.ended(error))
-            notes.track()
-        except Exception as problem:  # why the run ended matters more
-            reporter.warn(f"the ledger has no entry of this run: {one_line(problem)}")
-        raise
-    if not notes.dropped:
-        ledger.publish(notes.store, notes.ended(None))
-    notes.track()
+            yield notes
+        except BaseException as error:
+            try:
+                ledger.publish(notes.store, notes.ended(error))
+                notes.track()
+            except Exception as problem:  # why the run ended matters more
+                reporter.warn(f"the ledger has no entry of this run: {one_line(problem)}")
+            raise
+        if not notes.dropped:
+            ledger.publish(notes.store, notes.ended(None))
+        notes.track()
 
 
 def _begun(recipe: str, way: Literal["flow", "commands"], late: float) -> Entry:
@@ -142,16 +144,19 @@ class Notes:
         dropped: there is nothing to tell if the run ends well: more is to come, or nothing was done.
     """
 
-    def __init__(self, store: Store, entry: Entry, reporter: Reporter) -> None:
-        self.store, self.entry, self._reporter = store, entry, reporter
+    def __init__(self, store: Store, entry: Entry, reporter: Reporter, keep: Callable[[Unfinished], None]) -> None:
+        self.store, self.entry, self._reporter, self._keep = store, entry, reporter, keep
         self.dropped = False
         self._started = time.monotonic()
         self._recipe: Recipe | None = None
         self._trained: TrainResult | None = None
         self._tracking = ""
+        self._spans = stopwatch.spans()
         self._attempts: list[Attempt] = []
-        self._asked: tuple[str, float] | None = None
+        self._asked: _Asked | None = None
+        self._kept()
 
+    @measured("between")
     def planned(self, recipe: Recipe, machine: Settings, strategy: str) -> None:
         """Note the settings.
 
@@ -167,9 +172,10 @@ class Notes:
             environment=self.entry.environment.model_copy(update={"strategy": strategy}),
         )
 
+    @measured("between")
     def asked(self, spec: Spec) -> None:
         """Note that a stage begins."""
-        self._asked = stage_of(spec).name, time.monotonic()
+        self._asked = _Asked(stage_of(spec).name, time.monotonic(), stopwatch.spans())
         if isinstance(spec, ConvertSpec):
             self._update(seeds={**self.entry.seeds, "data": spec.seed})
         elif isinstance(spec, ValidateSpec):
@@ -179,7 +185,9 @@ class Notes:
             self._update(run=spec.run)
             # Not before they were validated: what is found then is kept.
             self._told_of_data(spec.dataset_folder, changed=True)
+        self._kept()
 
+    @measured("between")
     def answered(self, spec: Spec, result: Result, seconds: float) -> None:
         """Note a stage's result.
 
@@ -190,7 +198,7 @@ class Notes:
         """
         took = StageTime(seconds=round(seconds, 3), seconds_when_made=round(result.seconds, 3), reused=result.reused)
         self._update(stages={**self.entry.stages, stage_of(spec).name: took})
-        self._attempted(0.0 if result.reused else result.seconds, kept=True)
+        self._attempted(0.0 if result.reused else result.seconds, kept=True, spans=result.spans)
         if isinstance(result, TrainResult):
             self._trained = result
             environment = self.entry.environment.model_copy(update={"devices": result.devices})
@@ -208,13 +216,18 @@ class Notes:
             self._update(promotion=summary)
         if isinstance(result, ReportResult):
             self._update(report=result.html)
+        self._kept()
 
     def retried(self, stage: str, error: BaseException, delay: float) -> None:
         """Note that a stage failed and is tried again after ``delay`` seconds."""
         retry = RetrySummary(stage=stage, error=type(error).__name__, cause=one_line(error), delay=delay)
         self._update(retries=(*self.entry.retries, retry))
         self._attempted(0.0, kept=isinstance(error, PreemptedError))
-        self._asked = stage, time.monotonic() + delay
+        # The delay is no time of Prefect's.
+        spans = stopwatch.spans()
+        spans["between"] = spans.get("between", 0.0) + delay
+        self._asked = _Asked(stage, time.monotonic() + delay, spans)
+        self._kept()
 
     def ended(self, error: BaseException | None) -> Entry:
         """Return the whole entry.
@@ -222,7 +235,7 @@ class Notes:
         Args:
             error: what ended the run before its time.
         """
-        state, ended = _state(error), time.time()
+        state, ended, self._around = _state(error), time.time(), _around(self._spans)
         self._attempted(0.0, kept=isinstance(error, PreemptedError))
         self._update(
             name=ledger.name_of(ended, self.entry.recipe, state),
@@ -303,10 +316,12 @@ class Notes:
         judged = [line for line in lines if isinstance(line, AnnealingLine)]
         return training.model_copy(update={"annealing": _annealing(self._recipe.annealing.energy, judged)})
 
+    def _retry_delays(self) -> Waiting:
+        delays = sum(retry.delay for retry in self.entry.retries)
+        return self.entry.waiting.model_copy(update={"retries": round(delays, 3)})
+
     def _waiting(self) -> Waiting:
-        entry = self.entry
-        delays = sum(retry.delay for retry in entry.retries)
-        waiting = entry.waiting.model_copy(update={"retries": round(delays, 3)})
+        entry, waiting = self.entry, self._retry_delays()
         if not entry.run:
             return waiting
         tpu_log = [told for told in read_tpu_log(self.store, f"runs/{entry.run}") if told.at >= entry.began]
@@ -315,27 +330,36 @@ class Notes:
         repairs = sum(told.took for told in tpu_log if told.event in REPAIRS)
         return waiting.model_copy(update={"turn": turn, "tpu": waits - turn, "repairs": repairs})
 
-    def _attempted(self, work: float, *, kept: bool) -> None:
+    def _kept(self) -> None:
+        """Leave word of the run so far, should this process be killed."""
+        now, asked = time.time() - time.monotonic(), self._asked
+        entry = self.entry.model_copy(update={"began": self._started + now, "waiting": self._retry_delays()})
+        since = asked.began + now if asked else 0.0
+        around = _around(self._spans)
+        stage = asked.stage if asked else ""
+        self._keep(Unfinished(entry=entry, attempts=tuple(self._tried(now)), stage=stage, since=since, around=around))
+
+    def _tried(self, offset: float) -> list[Attempt]:
+        """Return the attempts so far in Unix time, which is that of this process plus ``offset``."""
+        return [
+            attempt._replace(began=attempt.began + offset, ended=attempt.ended + offset) for attempt in self._attempts
+        ]
+
+    def _attempted(self, work: float, *, kept: bool, spans: Mapping[str, float] = {}) -> None:
         """Note that the attempt that is going on has ended, if one is."""
         if self._asked is not None:
-            stage, began = self._asked
-            self._attempts.append(Attempt(stage, began, max(began, time.monotonic()), work, kept))
+            stage, began, before = self._asked
+            around = _around(before)
+            self._attempts.append(Attempt(stage, began, max(began, time.monotonic()), work, kept, spans, around))
             self._asked = None
 
     def _spent(self) -> dict[str, float]:
         """Return where the time went; what a training's damaged files would say is then lost work."""
-        entry, lines, events = self.entry, list[MetricsLine](), list[EventLine]()
-        if entry.run:
-            folder = f"runs/{entry.run}"
-            with contextlib.suppress(PodlineError):
-                lines = read_metrics(self.store.local(f"{folder}/{METRICS}"))
-                events = read_events(self.store.local(f"{folder}/{EVENTS}"))
+        entry = self.entry
+        lines, events = training_lines(self.store, entry.run)
         # Unix times, as the training's lines have; the clock may have been set since.
-        since = entry.ended - time.monotonic()
-        attempts = [
-            attempt._replace(began=attempt.began + since, ended=attempt.ended + since) for attempt in self._attempts
-        ]
-        return time_spent(entry.seconds, entry.waiting, attempts, lines, events)
+        attempts = self._tried(entry.ended - time.monotonic())
+        return time_spent(entry.seconds, entry.waiting, attempts, lines, events, self._around)
 
     def _outcome(self) -> Outcome | None:
         """Return how good the model is, if it was evaluated; also if it has learned nothing."""
@@ -350,6 +374,20 @@ class Notes:
         if document.weights_sha256 != self._trained.weights_sha256:
             return None  # of an earlier training, which was not whole
         return outcome_of(document, self._trained.parameters, weights.bytes, self.store.sha256(name))
+
+
+class _Asked(NamedTuple):
+    """A stage that goes on: its name, when it began by the clock of this process, what was measured up to then."""
+
+    stage: str
+    began: float
+    spans: Mapping[str, float]
+
+
+def _around(before: Mapping[str, float]) -> dict[str, float]:
+    """Return what this process has measured since, without what its stages took."""
+    now = stopwatch.since(before, stopwatch.spans())
+    return {kind: max(0.0, now.get(kind, 0.0)) for kind in ("between", "store")}
 
 
 def data_of(manifest: Manifest) -> Data:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import NamedTuple
 
@@ -28,6 +28,7 @@ EARLY_FACTOR = 3.0
 
 GROWTH, ERRORS = 1.2, 4.0
 """Of :func:`growth`: the least factor, and how many standard errors of the difference of two medians it must exceed."""
+LEAST_LOSS = 0.05
 _SATURATED = 0.9
 # What is lost to others counts as a cause from this share of the machine's cores, or of the periods, on.
 _LOST = 0.2
@@ -115,6 +116,47 @@ def growth(recent: Sequence[Pace], past: Sequence[Pace]) -> Slowness | None:
         return None
     causes = _causes(now[-1]._replace(seconds=math.exp(usual)), then)
     return Slowness(math.exp(usual - before), f"{plural(len(then), 'run')} two months before", "; ".join(causes))
+
+
+class Loss(NamedTuple):
+    """A class of time that took more than it usually does.
+
+    Attributes:
+        kind: see :data:`podline.ledger.time_spent.CLASSES`.
+        seconds: that it took.
+        usual: the median of earlier nights.
+        nights: how many those are.
+    """
+
+    kind: str
+    seconds: float
+    usual: float
+    nights: int
+
+
+def losses(now: Mapping[str, float], before: Sequence[Mapping[str, float]], kinds: Iterable[str]) -> list[Loss]:
+    """Return the classes of time that took more than in earlier nights, and more than chance explains.
+
+    More is a share of :data:`LEAST_LOSS` of a usual night, and as many robust standard deviations as for a pace.
+
+    Args:
+        now: class → seconds of a night.
+        before: the same of earlier ones, the oldest first.
+        kinds: the classes that are looked at.
+    """
+    latest = before[-MOST:]
+    if len(latest) < LEAST:
+        return []
+    night = median(sum(spent.values()) for spent in latest)
+    spreads = SPREADS if len(latest) >= ENOUGH else FEW_SPREADS
+    found = []
+    for kind in kinds:
+        took = [spent.get(kind, 0.0) for spent in latest]
+        usual, more = median(took), now.get(kind, 0.0) - median(took)
+        allowed = spreads * _TO_SIGMA * median(abs(each - usual) for each in took)
+        if more > max(LEAST_LOSS * night, allowed):
+            found.append(Loss(kind, now[kind], usual, len(latest)))
+    return found
 
 
 def _logarithms(paces: Sequence[Pace]) -> tuple[float, float]:

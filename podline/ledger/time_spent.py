@@ -2,7 +2,8 @@
 
 The names follow Google's ML Goodput library where that has one. What happened inside a training is read from its
 ``metrics.jsonl`` and ``events.jsonl``: steps after the last checkpoint before a kill are not in there any more, so that
-time is what was lost.
+time is what was lost. What processes measured between the steps (:mod:`podline.stopwatch`) is in the same lines; what
+no clock measured is a class of its own.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ from typing import NamedTuple
 from podline.documents.ledger_entry import Waiting
 from podline.documents.metrics_log import EvaluationLine, EventLine, MetricsLine, StepsLine
 from podline.figures import duration, percent
+from podline.ledger.slowness import Loss
+from podline.plurals import plural
+from podline.stopwatch import since
 
 CLASSES: Mapping[str, str] = {
     "steps": "productive training steps",
@@ -22,8 +26,10 @@ CLASSES: Mapping[str, str] = {
     "tracing": "tracing and rehearsal",
     "saving": "checkpoints, logs and export",
     "evaluation": "evaluation",
-    "lost": "work that a failure lost",
-    "starting": "processes that start, and work that is found done",
+    "lost": "work that a failure or a kill lost",
+    "hosts": "waiting for other hosts",
+    "store": "waiting for the store",
+    "starting": "processes that start and end, and work that is found done",
     "converting": "conversion",
     "validating": "validation",
     "report": "promotion and report",
@@ -32,8 +38,11 @@ CLASSES: Mapping[str, str] = {
     "tpu": "the TPU: its turn, its start, its repairs",
     "retries": "delays before retries",
     "between": "between stages: Prefect and the ledger",
+    "unattributed": "what no clock measured",
 }
 """Class of time → in words, the productive one first."""
+LOSSES = ("lost", "input", "store", "hosts", "due", "tpu", "retries")
+"""The classes in which nothing is done that a run is for."""
 _OF_STAGES = {
     "convert": "converting",
     "validate": "validating",
@@ -55,6 +64,8 @@ class Attempt(NamedTuple):
         ended: Unix time.
         work: seconds of work, as the stage counted them; 0 where it was found done, or did not end well.
         kept: whether nothing of it was lost: it is done, or what it had done was saved.
+        spans: class → seconds that the process of the stage measured, see :mod:`podline.stopwatch`.
+        around: the same of the process that waited for it; not in the time of the stage.
     """
 
     stage: str
@@ -62,6 +73,13 @@ class Attempt(NamedTuple):
     ended: float
     work: float
     kept: bool
+    spans: Mapping[str, float] = {}
+    around: Mapping[str, float] = {}
+
+    @property
+    def seconds(self) -> float:
+        """From its beginning to its end."""
+        return self.ended - self.began
 
 
 def time_spent(
@@ -70,6 +88,7 @@ def time_spent(
     attempts: Iterable[Attempt],
     lines: Sequence[MetricsLine],
     events: Sequence[EventLine],
+    around: Mapping[str, float],
 ) -> dict[str, float]:
     """Return class → seconds, of :data:`CLASSES`; the sum is all of the time.
 
@@ -79,21 +98,27 @@ def time_spent(
         attempts: of its stages, in order.
         lines: of the run's training.
         events: of the run's training.
+        around: class → seconds that the run's own process measured, its stages' processes aside.
     """
-    spent = defaultdict[str, float](float)
+    spent = defaultdict[str, float](float, around)
+    # Prefect is also what a delay is waited for in.
+    spent["between"] = max(0.0, spent["between"] - waiting.retries)
     for attempt in attempts:
+        spent["starting" if attempt.kept else "lost"] -= sum(attempt.around.values())
         if attempt.stage == _TRAIN and any(_begins(event, attempt) for event in events):
             for kind, took in _of_training(attempt, lines, events):
                 spent[kind] += took
             continue
-        work = min(attempt.work, attempt.ended - attempt.began)
-        spent["starting" if attempt.kept else "lost"] += attempt.ended - attempt.began - work
-        spent[_OF_STAGES.get(attempt.stage, "other")] += work
+        work = min(attempt.work, attempt.seconds)
+        stored = min(work, attempt.spans.get("store", 0.0))
+        spent["starting" if attempt.kept else "lost"] += attempt.seconds - work
+        spent["store"] += stored
+        spent[_OF_STAGES.get(attempt.stage, "other")] += work - stored
     tpu = waiting.turn + waiting.tpu + waiting.repairs
-    spent["starting"] = max(0.0, spent["starting"] - tpu)  # a stage waits for its TPU before its process starts
+    spent["starting"] -= tpu  # a stage waits for its TPU before its process starts
     spent["tpu"], spent["due"], spent["retries"] = tpu, waiting.start, waiting.retries
-    spent["between"] = max(0.0, seconds + waiting.start - sum(spent.values()))
-    return {kind: round(spent[kind], 3) for kind in CLASSES if round(spent[kind], 3) > 0}
+    spent = {kind: max(0.0, took) for kind, took in spent.items() if kind != "unattributed"}
+    return _rounded(spent | {"unattributed": seconds + waiting.start - sum(spent.values())})
 
 
 def time_of_training(lines: Sequence[MetricsLine], events: Sequence[EventLine]) -> dict[str, float]:
@@ -107,39 +132,67 @@ def time_of_training(lines: Sequence[MetricsLine], events: Sequence[EventLine]) 
         last = events[after - 1]
         kept = last.event in ("preempted", "finished")
         ended = last.time if kept or after == len(events) else events[after].time
-        for kind, took in _of_training(Attempt(_TRAIN, events[place].time, ended, 0.0, kept), lines, events):
+        attempt = Attempt(_TRAIN, events[place].time, ended, 0.0, kept)
+        for kind, took in _of_training(attempt, lines, events[place:after]):
             spent[kind] += took
-    return {kind: round(spent[kind], 3) for kind in CLASSES if round(spent[kind], 3) > 0}
+    return _rounded(spent)
 
 
 def _of_training(
     attempt: Attempt, lines: Sequence[MetricsLine], events: Sequence[EventLine]
 ) -> Iterator[tuple[str, float]]:
     """Yield what an attempt of the training took, part by part from its beginning to its end."""
-    began = next(event.time for event in events if _begins(event, attempt))
-    yield "starting", began - attempt.began
-    now, before, between = began, 0.0, "tracing"
+    first = next(event for event in events if _begins(event, attempt))
+    yield from _parts(first.time - attempt.began, first.spans, "starting")
+    now, spans, before = first.time, first.spans, 0.0
     for line in lines:
         if not isinstance(line, StepsLine | EvaluationLine):
             continue
-        took = line.seconds
+        took = 0.0
         if isinstance(line, StepsLine):
             took, before = line.seconds - before, line.seconds
-        if not began <= line.time <= attempt.ended:
+        if not first.time <= line.time <= attempt.ended:
             continue
         took = min(took, line.time - now)
-        yield between, line.time - now - took
         if isinstance(line, StepsLine):
             yield "input", took * line.waiting
             yield "steps", took * (1 - line.waiting)
-        else:
-            yield "evaluation", took
-        now, between = line.time, "saving"
-    yield "saving" if attempt.kept else "lost", attempt.ended - now
+        between = since(spans, line.spans)
+        if isinstance(line, EvaluationLine) and not line.spans:  # before Podline measured more
+            between = {"evaluation": line.seconds}
+        yield from _parts(line.time - now - took, between, "unattributed")
+        now, spans = line.time, line.spans
+    if not attempt.kept:
+        yield "lost", attempt.ended - now
+        return
+    for event in events:
+        if now <= event.time <= attempt.ended:
+            yield from _parts(event.time - now, since(spans, event.spans), "unattributed")
+            now, spans = event.time, event.spans
+    yield from _parts(attempt.ended - now, since(spans, attempt.spans), "starting")
+
+
+def _parts(seconds: float, spans: Mapping[str, float], rest: str) -> Iterator[tuple[str, float]]:
+    """Yield what was measured of a time, and the class of the rest."""
+    for kind, took in spans.items():
+        part = min(took, seconds)
+        yield kind, part
+        seconds -= part
+    yield rest, seconds
 
 
 def _begins(event: EventLine, attempt: Attempt) -> bool:
     return event.event in ("started", "restored") and attempt.began <= event.time <= attempt.ended
+
+
+def _rounded(spent: Mapping[str, float]) -> dict[str, float]:
+    return {kind: round(spent[kind], 3) for kind in CLASSES if round(spent.get(kind, 0.0), 3) > 0}
+
+
+def loss_in_words(loss: Loss) -> str:
+    """Return what took more time than usual, in a line."""
+    usual = f"usually {duration(loss.usual)}" if loss.usual else "none"
+    return f"{CLASSES[loss.kind]}: {duration(loss.seconds)}, {usual} in the last {plural(loss.nights, 'night')}"
 
 
 def in_words(spent: Mapping[str, float]) -> str:

@@ -15,7 +15,8 @@ from podline.documents.metric import Metric
 from podline.evaluation.differences import unpaired
 from podline.ledger.differences import same_but_for_seed
 from podline.ledger.paces import paces_of
-from podline.ledger.slowness import MOST, Pace, slowness
+from podline.ledger.slowness import MOST, Pace, losses, slowness
+from podline.ledger.time_spent import LOSSES, loss_in_words
 from podline.measures import measure_named
 from podline.recipes.promotion_settings import PromotionSettings
 from podline.reporting.ledger_lines import waiting_in_words
@@ -78,6 +79,7 @@ class Series:
         self._results: dict[str, _Result] = {}
         self._waiting: dict[str, tuple[float, Waiting]] = {}
         self._paces: dict[str, dict[str, Pace]] = {}
+        self._spent: dict[str, dict[str, float]] = {}
         self._figures, self._speed, self._records = dict[str, Point](), dict[str, Point](), dict[str, Point]()
         self._productive = dict[str, Point]()
 
@@ -114,12 +116,17 @@ class Series:
         return Change(figures.change_text(outcome.measure, difference.value), word)
 
     def slow(self, entry: Entry) -> str:
-        """Return the stages that were slower than in earlier nights of the series, with causes; empty if none was."""
+        """Return the stages that were slower than in earlier nights of the series, with causes, and the time lost.
+
+        Empty if there was neither.
+        """
         told = []
         for stage, pace in paces_of(entry).items():
             before = [each for night, each in self._paces.get(stage, {}).items() if night != night_of(entry)]
             if pace not in before and (found := slowness(pace, before)):
                 told.append(f"{stage} {found}")
+        spent = [each for night, each in self._spent.items() if night != night_of(entry)]
+        told += map(loss_in_words, losses(entry.spent, spent, LOSSES))
         return "; ".join(told)
 
     def add(self, entry: Entry) -> None:
@@ -138,6 +145,9 @@ class Series:
         if entry.training is not None and trained is not None and not trained.reused:
             self._speed[night] = _plain(entry.ended, entry.training.examples_per_second)
         if trained is not None and not trained.reused and (total := sum(entry.spent.values())):
+            self._spent[night] = entry.spent
+            if len(self._spent) > MOST:
+                del self._spent[next(iter(self._spent))]
             self._productive[night] = _plain(entry.ended, entry.spent.get("steps", 0.0) / total)
         if entry.outcome is not None:
             main = entry.outcome.main

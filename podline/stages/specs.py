@@ -91,10 +91,17 @@ class Spec(Frozen):
 
 
 class Result(Frozen):
-    """The result of a stage; ``seconds`` is the duration of the work, also where it is re-used."""
+    """The result of a stage.
+
+    Attributes:
+        seconds: duration of the work, also where it is re-used.
+        reused: whether it was found done.
+        spans: class of time → seconds that the process of the stage has measured; see :mod:`podline.stopwatch`.
+    """
 
     seconds: float = 0.0
     reused: bool = False
+    spans: dict[str, float] = Field(default_factory=dict, exclude_if=operator.not_)
 
     def __str__(self) -> str:
         return "\n".join(self.lines())

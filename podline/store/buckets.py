@@ -41,6 +41,7 @@ from podline.errors import (
     TakenError,
 )
 from podline.settings import load
+from podline.stopwatch import measured
 from podline.store import digests
 from podline.store.cache import Cache
 from podline.store.cloud_storage import client, cloud_explained, forget_client, worth_trying
@@ -122,6 +123,7 @@ class BucketStore(Store):
         self._require_inside(name)
         return f"{self.uri}/{name}"
 
+    @measured("store")
     def find(self, name: str) -> Listed | None:
         """See :meth:`Store.find`."""
         with self._explained("read", self.where(name)):
@@ -130,6 +132,7 @@ class BucketStore(Store):
             self._require_bucket()
         return None if blob is None else self._listed(blob)
 
+    @measured("store")
     def sha256(self, name: str, found: Listed | None = None) -> str:
         """See :meth:`Store.sha256`; an object that Podline did not write is downloaded."""
         there = found or self._there(name)
@@ -138,6 +141,7 @@ class BucketStore(Store):
         with explained("read", self.where(name)):
             return digests.of_file(self.local(name, there))
 
+    @measured("store")
     def local(self, name: str, found: Listed | None = None) -> Path:
         """Return a checked copy in the cache; see :meth:`Store.local`."""
         there = found or self._there(name)
@@ -146,6 +150,7 @@ class BucketStore(Store):
             key, there.bytes, lambda copy: _crc32c(copy) == there.crc32c, lambda copy: self._fetch(name, there, copy)
         )
 
+    @measured("store")
     def locals(self, names: Iterable[str]) -> list[Path]:
         """See :meth:`Store.locals`."""
         wanted = list(names)
@@ -159,10 +164,12 @@ class BucketStore(Store):
         shared = [folder for folder, count in folders.items() if count > 1]
         return {found.name: found for folder in shared for found in self.listing(folder, delimiter="/")}
 
+    @measured("store")
     def read_bytes(self, name: str, version: str = "") -> bytes:
         """See :meth:`Store.read_bytes`."""
         return self._read(name, version, checksum="crc32c", **_AS_STORED)
 
+    @measured("store")
     def read_range(self, name: str, start: int, length: int, version: str = "") -> bytes:
         """See :meth:`Store.read_range`."""
         return self._read(name, version, start=start, end=start + length - 1, **_UNCHECKED) if length else b""
@@ -200,6 +207,7 @@ class BucketStore(Store):
             # A name that ends in a slash is a folder that some console made.
             yield from (self._listed(blob) for blob in blobs if not blob.name.endswith("/"))
 
+    @measured("store")
     def folders(self, prefix: str) -> list[str]:
         """See :meth:`Store.folders`."""
         top = self._name(f"{prefix}/")
@@ -216,6 +224,7 @@ class BucketStore(Store):
         self.delete(name)
         return published
 
+    @measured("store")
     def publish_file(self, source: Path, name: str, *, replace: bool = False, flush: bool = True) -> None:
         """Upload the file; see :meth:`Store.publish_file`."""
         del flush  # what the service has acknowledged is safe
@@ -245,6 +254,7 @@ class BucketStore(Store):
     def flush(self, names: Iterable[str]) -> None:
         """See :meth:`Store.flush`."""
 
+    @measured("store")
     def delete(self, name: str) -> None:
         """See :meth:`Store.delete`."""
         with self._explained("delete", self.where(name)), contextlib.suppress(api.NotFound):

@@ -13,6 +13,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from pathlib import Path
 
 from podline.errors import ArtifactError, TakenError
+from podline.stopwatch import measured
 from podline.store import digests
 from podline.store.contract import SCRATCH, Listed, Store, explained
 
@@ -39,6 +40,7 @@ class FolderStore(Store):
         self._require_inside(name)
         return self.root / name
 
+    @measured("store")
     def find(self, name: str) -> Listed | None:
         """See :meth:`Store.find`."""
         try:
@@ -47,16 +49,19 @@ class FolderStore(Store):
             return None
         return _listed(name, facts) if stat.S_ISREG(facts.st_mode) else None
 
+    @measured("store")
     def sha256(self, name: str, found: Listed | None = None) -> str:
         """See :meth:`Store.sha256`; all of the file is read."""
         del found
         with explained("read", self.local(name)):
             return digests.of_file(self.local(name))
 
+    @measured("store")
     def read_bytes(self, name: str, version: str = "") -> bytes:
         """See :meth:`Store.read_bytes`."""
         return b"".join(self._read(name, [-1], version))
 
+    @measured("store")
     def read_range(self, name: str, start: int, length: int, version: str = "") -> bytes:
         """See :meth:`Store.read_range`."""
         return b"".join(self._read(name, [length], version, start))
@@ -103,6 +108,7 @@ class FolderStore(Store):
         with self.workspace("clock") as folder:
             return folder.stat().st_mtime
 
+    @measured("store")
     def publish_file(self, source: Path, name: str, *, replace: bool = False, flush: bool = True) -> None:
         """Move the file; see :meth:`Store.publish_file`."""
         target = self.local(name)
@@ -126,6 +132,7 @@ class FolderStore(Store):
             if flush:
                 _sync(target.parent)
 
+    @measured("store")
     def flush(self, names: Iterable[str]) -> None:
         """See :meth:`Store.flush`."""
         folders = set[Path]()

@@ -39,6 +39,7 @@ from podline.progress import Event, Listener, Reporter
 from podline.settings import STAGE_MARK, load
 from podline.stages.specs import Result, Spec, TrainSpec, part_of_work
 from podline.stages.table import Stage
+from podline.stopwatch import spans
 from podline.store import locks
 from podline.store.contract import explained
 from podline.store.opening import open_store
@@ -129,7 +130,8 @@ def _result(order: Order, reporter: Reporter) -> Result:
         entry_points.load(order.run_at)
         # Libraries stay as long as the process; to look through them for cycles takes a tenth of a second each time.
         gc.freeze()
-        return stage.run(spec, reporter)
+        result = stage.run(spec, reporter)
+    return result.model_copy(update={"spans": spans()})
 
 
 @contextlib.contextmanager

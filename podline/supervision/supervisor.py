@@ -28,8 +28,9 @@ from typing import Any, BinaryIO, TypeVar
 
 from podline.errors import ChildKilledError, HangError, PodlineError, StageTimeoutError, from_json
 from podline.progress import Event, Listener, Reporter
-from podline.settings import STAGE_MARK, Settings, child_environment
-from podline.stages.specs import Result, Spec, part_of_work
+from podline.settings import STAGE_MARK, Settings, child_environment, cluster
+from podline.stages.first_cause import tell_cause
+from podline.stages.specs import Result, Spec, TrainSpec, part_of_work
 from podline.stages.table import Stage, stage_of
 from podline.store.contract import Store, explained
 from podline.store.folder import FolderStore
@@ -103,6 +104,8 @@ def run_stage(spec: Spec, listener: Listener, machine: Settings | None = None, e
         if result is None:
             result = unless_done(lambda: _in_child(stage, spec, listener, machine, ending), spec, listener, ending)
     except PodlineError as error:
+        if isinstance(spec, TrainSpec) and spec.by_workers:
+            tell_cause(open_store(spec.root), spec.folder, cluster(), error)
         listener({"event": "error", "stage": stage.name, "error": error.to_json()})
         raise
     listener({"event": "result", "stage": stage.name, "result": result.model_dump(mode="json")})

@@ -25,6 +25,7 @@ from podline.ledger.recording import plain
 from podline.ledger.slowness import EARLY_FACTOR, Pace, Slowness
 from podline.recipes.parts import HOOKS
 from podline.stages.tools import Preflight
+from podline.stopwatch import measured, spans
 from podline.training import devices
 from podline.training.checkpoints import TimeSpent
 from podline.training.decisions import Annealing, EarlyStop, Lowest, Plateau, Pruner
@@ -104,6 +105,7 @@ def rehearsed(run: Run) -> Preflight:
     return rehearse(run, 0, run.steps(0), between.hooks)
 
 
+@measured("tracing")
 def _between(run: Run, lines: Sequence[MetricsLine], write: Callable[[MetricsLine], None], clock: RunClock) -> Between:
     """Return the hooks that run between stretches of steps; :mod:`podline.training.hooks` explains their order."""
     recipe, plan, scoring = run.recipe, run.plan, Scoring(run)
@@ -164,11 +166,12 @@ def _slowness(run: Run, seconds: float, waiting: float, traces: int, load: Load 
 def _loop(run: Run, step: int, between: Between) -> int:
     hooks, factor, findings = between.hooks, between.factor, between.findings
     require_keys(hooks, provided(run.objective))
-    steps = run.steps(step, factor)
-    if run.spec.preflight:
-        for line in rehearse(run, step, steps, hooks).lines():
-            run.reporter.log(line)
-        steps.rewind(step)
+    with measured("tracing"):
+        steps = run.steps(step, factor)
+        if run.spec.preflight:
+            for line in rehearse(run, step, steps, hooks).lines():
+                run.reporter.log(line)
+            steps.rewind(step)
     meter = LoadMeter()
 
     pace = JudgePace(
@@ -275,5 +278,6 @@ class Scoring:
             loss=score.loss,
             seconds=time.monotonic() - started,
             time=time.time(),
+            spans=spans(),
             **self._objective.figures(score.sums, score.examples),
         )

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from podline.arrays import Arrays
 from podline.documents.metrics_log import EvaluationLine, LogMark, StepsLine
 from podline.errors import DivergenceError
+from podline.stopwatch import measured, spans
 from podline.training.checkpoints import CheckpointCost, CheckpointFolder, TimeSpent
 from podline.training.loop import Hook, Stretch, next_multiple
 from podline.training.plan import Plan
@@ -116,6 +117,7 @@ class WriteMetrics(Hook):
             seconds=self._clock.read().training,
             time=time.time(),
             losses=tuple(losses.tolist()),
+            spans=spans(),
             **self._objective.figures(stretch.sums(self._objective.measured), examples),
         )
 
@@ -158,7 +160,8 @@ class Evaluate(Hook):
 
     def at(self, step: int) -> bool:
         """Evaluate when a run resumes at a step whose evaluation was interrupted; return whether it did."""
-        line = self._evaluate(step) if step in self._due else None
+        with measured("evaluation"):
+            line = self._evaluate(step) if step in self._due else None
         if line is not None:
             self._write(line)
             for decide in self._decide:

@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from podline.errors import PreemptedError, SettingsError
+from podline.stopwatch import measured
 
 Series = Mapping[str, npt.NDArray[np.float32]]
 
@@ -157,16 +158,19 @@ def run_loop(
             step += count
             pace = max(parts[-1].seconds / count, 1e-9)
             if time.monotonic() - told > _NEWS_SECONDS or step == total:
-                news(step, parts[-1])
+                with measured("saving"):
+                    news(step, parts[-1])
                 told = time.monotonic()
         if parts:
             stretch = _joined(parts, step, last=step == total or asked_to_stop())
-            for hook in hooks:
-                hook.after(stretch)
+            with measured("saving"):
+                for hook in hooks:
+                    hook.after(stretch)
         if asked_to_stop():
             if stretch is not None:
-                for hook in hooks:
-                    hook.leaving(stretch)
+                with measured("saving"):
+                    for hook in hooks:
+                        hook.leaving(stretch)
             raise PreemptedError(
                 f"asked to end (SIGTERM) at step {step} of {total}; the same command goes on from there"
             )

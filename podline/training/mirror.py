@@ -21,6 +21,7 @@ from podline.documents.metrics_log import EVENTS, METRICS
 from podline.errors import PodlineError, PreemptedError, StoreUnavailableError
 from podline.progress import Reporter
 from podline.stages.specs import SPEC
+from podline.stopwatch import measured
 from podline.store.contract import Store, explained
 from podline.store.folder import FolderStore
 from podline.training.checkpoints import CheckpointFolder
@@ -91,6 +92,7 @@ class Mirror:
             self._bring()
         self._thread.start()
 
+    @measured("store")
     def end(self, error: BaseException | None) -> None:
         """Brings what is left, and removes the folder if the run is done.
 

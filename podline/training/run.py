@@ -27,6 +27,7 @@ from podline.kinds.table import kind_of
 from podline.progress import Reporter
 from podline.recipes.settings import Recipe
 from podline.stages.specs import TrainSpec
+from podline.stopwatch import measured
 from podline.store.contract import Store
 from podline.training import devices
 from podline.training.checkpoints import KEPT, CheckpointFolder
@@ -324,6 +325,7 @@ class PhasedSteps:
         """The number of tracings of the step, in all phases so far."""
         return self._traces_before + self._steps.traces
 
+    @measured("tracing")
     def _enter(self, step: int) -> None:
         run = self._run
         self._step, self._phase = step, run.plan.phase(step)

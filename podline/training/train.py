@@ -19,16 +19,20 @@ from podline.documents.manifest import read_manifest
 from podline.documents.metrics_log import EVENTS, METRICS, EarlyStopLine, EventLog, MetricsLog, StepsLine, read_metrics
 from podline.documents.model_description import DESCRIPTION, training_pflop
 from podline.documents.origins import ORIGIN
-from podline.errors import DivergenceError, PreemptedError, PrunedError, SettingsError
+from podline.errors import DivergenceError, PreemptedError, PrunedError, SettingsError, WorkerLostError, one_line
+from podline.launchers import Wanted, sharing
 from podline.ledger.load import LoadMeter
 from podline.models.counts import described, forward_multiply_adds
 from podline.plurals import plural
 from podline.progress import Reporter
 from podline.recipes.own_code import require_unchanged
+from podline.recipes.settings import Recipe
 from podline.settings import cluster, load
 from podline.stages.completed import complete, manifest_sha256
+from podline.stages.first_cause import first_cause, forget_causes
 from podline.stages.specs import ARCHITECTURE, SPEC, WEIGHTS, TrainResult, TrainSpec
 from podline.stages.tools import Pace, PaceSpec, Preflight, PreflightSpec
+from podline.stopwatch import measured
 from podline.store.contract import Store
 from podline.store.folder import FolderStore, temporary_store
 from podline.store.opening import open_store
@@ -75,8 +79,13 @@ def train(spec: TrainSpec, reporter: Reporter) -> TrainResult:
     shared.sweep()
     if spec.by_workers:
         workers = cluster()
+        forget_causes(shared, spec.folder, workers)
+        _require_shares(spec.recipe, len(workers.addresses))
         reporter.log(f"worker {workers.place} of {len(workers.addresses)}, waiting for the others")
-    make_run, agreement = _opened(spec, shared, reporter)
+    try:
+        make_run, agreement = _opened(spec, shared, reporter)
+    except WorkerLostError as error:
+        raise first_cause(shared, spec.folder, cluster(), error) from None
     with stop_on_sigterm() as asked, _writing(spec, shared, agreement, reporter) as (store, lost):
         # What cannot be opened or built has left no trace of a run up to here.
         shared.delete(f"{spec.folder}/{ORIGIN}")
@@ -97,6 +106,20 @@ def train(spec: TrainSpec, reporter: Reporter) -> TrainResult:
                 meter = LoadMeter()
                 traces = train_from(run, step, clock)
         return _finish(run, clock, traces, meter.load())
+
+
+def _require_shares(recipe: Recipe, hosts: int) -> None:
+    """Refuse a number of hosts that cannot share a batch equally, before any of them waits for the others.
+
+    Raises:
+        SettingsError: they cannot.
+    """
+    sizes = {phase.batch_size for _, phase in recipe.by_phase}
+    if (fitting := sharing(hosts, Wanted(0, ""), sizes)) != hosts:
+        raise SettingsError(
+            f"strategy=workers: got {hosts} hosts and batch_size={' and '.join(map(str, sorted(sizes)))}, expected "
+            f"hosts that share every batch equally; start {fitting} of them"
+        )
 
 
 @contextlib.contextmanager
@@ -244,8 +267,9 @@ def _noted(spec: TrainSpec, events: EventLog, state: TrainingState) -> Iterator[
         raise
     except tf.errors.OpError as error:
         if spec.by_workers and (gone := lost_host(type(error).__name__, str(error))):
-            events.write("host_lost", state.step, str(gone))
-            raise gone from error
+            cause = first_cause(open_store(spec.root), spec.folder, cluster(), gone)
+            events.write("host_lost", state.step, one_line(cause))
+            raise cause from error
         raise
 
 
@@ -262,6 +286,7 @@ def _pflop(run: Run) -> float:
     )
 
 
+@measured("saving")
 def _finish(run: Run, clock: RunClock, traces: int, used: Load | None) -> TrainResult:
     """Publish the model and write its completion record."""
     spec, plan, steps = run.spec, run.plan, run.state.step

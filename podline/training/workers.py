@@ -21,6 +21,7 @@ import tensorflow as tf
 
 from podline.cluster import Cluster
 from podline.errors import ArtifactError, WorkerLostError
+from podline.stopwatch import measured
 
 _DIGITS = 12
 
@@ -80,6 +81,7 @@ class WorkersAgreement(Agreement):
         if self.any(self.of_chief(number) != number):
             raise ArtifactError(f"{what} differ between the workers; here: {mine}; start all of them again")
 
+    @measured("hosts")
     def _table(self, mine: int) -> np.ndarray:
         """Return what each process reports, int64, (processes,)."""
 

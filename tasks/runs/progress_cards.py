@@ -15,12 +15,14 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRunId, ArtifactFilterKey
 from prefect.runtime import flow_run
 
+from podline.stopwatch import measured
 from podline.tasks.runs.names import key_of
 
 # Flow run → stage → card: of this process, for its task runs.
 _cards: dict[str, dict[str, UUID]] = {}
 
 
+@measured("between")
 def deal_cards(recipe: str, stages: Sequence[str]) -> None:
     """Make the cards of the flow run that is running, or find those of its earlier start.
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 import yaml
 
@@ -58,3 +60,23 @@ def test_the_file_of_slurm_starts_again_where_that_may_help():
     command, _, *arguments = line.split()
     assert command == train.name
     assert train.make_context("train", ["cifar10", *arguments]).params["strategy"] == "workers"
+
+
+def schema() -> dict[str, Any]:
+    """The schema of a JobSet, see its comment; it knows no other fields than are there."""
+    return json.loads(Path(__file__).with_name("jobset_schema.json").read_text())
+
+
+def schema_of_job() -> dict[str, Any]:
+    """The schema of a Job's spec, which that of a JobSet has in it."""
+    replicated = schema()["properties"]["spec"]["properties"]["replicatedJobs"]["items"]
+    return replicated["properties"]["template"]["properties"]["spec"]
+
+
+def test_the_files_of_kubernetes_fit_the_published_schemas():
+    jobset = yaml.safe_load((DEPLOYMENTS / "kubernetes" / "jobset.yaml").read_text())
+    jsonschema.validate(jobset, schema())
+    job, _ = jobs()["job"]
+    jsonschema.validate(job, schema_of_job())
+    with pytest.raises(jsonschema.ValidationError, match="'completionmode' was unexpected"):
+        jsonschema.validate(job | {"completionmode": "Indexed"}, schema_of_job())

@@ -21,6 +21,7 @@ from podline.store.contract import Store
 # Of JSON documents: what a clock says, where the store is, what a start found done already, and digests of all this.
 _TIMES = {
     "seconds",
+    "spans",
     "time",
     "examples_per_second",
     "waiting",
@@ -137,8 +138,9 @@ def comparable(store: Store) -> dict[str, Any]:
 
 
 def ended_runs(store: Store) -> list[str]:
-    """How the runs of the ledger's entries ended, sorted; each attempt that was not killed outright has one."""
-    return sorted(Entry.model_validate(store.read_json(name)).state for name in store.list("ledger"))
+    """How the runs of the ledger's entries ended, sorted; those of attempts that were killed outright left out."""
+    entries = [Entry.model_validate(store.read_json(name)) for name in store.list("ledger")]
+    return sorted(entry.state for entry in entries if "own process was killed" not in entry.cause)
 
 
 def differences(found: dict[str, Any], expected: dict[str, Any]) -> list[str]:

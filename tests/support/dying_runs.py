@@ -11,7 +11,7 @@ from podline.progress import Reporter, silent
 from podline.stages.specs import TrainResult, TrainSpec
 from podline.training.train import train
 
-_CLOCKS = {"seconds", "time", "examples_per_second", "waiting"}
+_CLOCKS = {"seconds", "spans", "time", "examples_per_second", "waiting"}
 
 
 class Killed(BaseException):

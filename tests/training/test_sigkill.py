@@ -129,7 +129,7 @@ def test_sigkill_at_random_moments_changes_nothing_in_the_end(tmp_path: Path):
     assert (killed / "model" / "weights.npz").read_bytes() == (unbroken / "model" / "weights.npz").read_bytes()
     assert ids_of(spec) == ids_of(undisturbed)
     # Down to the bit, losses of every step, no gap and no repeat; only what a clock says may differ.
-    clock = {"seconds", "time", "examples_per_second", "waiting"}
+    clock = {"seconds", "spans", "time", "examples_per_second", "waiting"}
     lines = [read_metrics(folder / "metrics.jsonl") for folder in (unbroken, killed)]
     assert [line.model_dump(exclude=clock) for line in lines[0]] == [
         line.model_dump(exclude=clock) for line in lines[1]

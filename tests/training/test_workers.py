@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -153,7 +154,7 @@ def test_two_workers_train_as_one_process_would_and_go_on_after_sigterm_and_a_lo
         os.kill(child_of(both[1]), signal.SIGKILL)
         errors = [event["error"] for event in last_words(both)]
         assert [error["type"] for error in errors] == [WorkerLostError.__name__, "ChildKilledError"]
-        assert "another worker is gone" in errors[0]["message"]
+        assert re.match(r"worker 1 \(localhost:\d+\) ended first: train: killed by SIGKILL", errors[0]["message"])
         assert both[0].returncode == WorkerLostError.exit_code
     with workers(broken) as both:
         result = TrainResult.model_validate(last_words(both)[0]["result"])

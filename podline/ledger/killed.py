@@ -1,0 +1,149 @@
+"""Runs whose process was killed: each leaves what it noted on its machine, from which the next one writes an entry.
+
+While a run goes on, its notes so far are in the store's scratch folder, in a file that is touched every few seconds:
+the last sign of life. A lock beside it says whether the process lives, however it ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import threading
+import time
+import uuid
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+
+from pydantic import Field
+
+from podline.documents.ledger_entry import Entry
+from podline.documents.metrics_log import EVENTS, METRICS, EventLine, MetricsLine, read_events, read_metrics
+from podline.errors import ChildKilledError, PodlineError
+from podline.figures import moment
+from podline.frozen import Frozen
+from podline.ledger import ledger
+from podline.ledger.time_spent import Attempt, time_spent
+from podline.store import locks
+from podline.store.contract import Store, explained
+
+_FOLDER = "unfinished"
+_BEAT_SECONDS = 5.0
+_LOCK = ".lock"
+_CHECKPOINT = re.compile(r"step-(\d+)\.json$")
+
+
+class Unfinished(Frozen):
+    """A run that goes on.
+
+    Attributes:
+        entry: as far as it is known.
+        attempts: that have ended; Unix times.
+        stage: what it is at; empty between stages.
+        since: when that began, Unix time.
+        around: what its process has measured; see :func:`podline.ledger.time_spent.time_spent`.
+    """
+
+    entry: Entry
+    attempts: tuple[Attempt, ...] = ()
+    stage: str = ""
+    since: float = 0.0
+    around: dict[str, float] = Field(default_factory=dict)
+
+
+@contextlib.contextmanager
+def noted(store: Store) -> Generator[Callable[[Unfinished], None], None, None]:
+    """Yield what keeps the notes of a run until the body ends."""
+    path, over = store.own_folder(_FOLDER) / f"{uuid.uuid4().hex}.json", threading.Event()
+
+    def keep(notes: Unfinished) -> None:
+        # A run is done without them as well.
+        with contextlib.suppress(OSError):
+            beside = path.with_suffix(".new")
+            beside.write_text(notes.model_dump_json())
+            beside.replace(path)
+
+    def beat() -> None:
+        while not over.wait(_BEAT_SECONDS):
+            with contextlib.suppress(OSError):
+                os.utime(path)
+
+    with contextlib.ExitStack() as stack:
+        with explained("write to the store", store.uri):
+            stack.enter_context(locks.locked(path.with_suffix(_LOCK)))
+        thread = threading.Thread(target=beat, name="sign of life", daemon=True)
+        thread.start()
+        try:
+            yield keep
+        finally:
+            over.set()
+            thread.join()
+            _remove(path)
+
+
+def training_lines(store: Store, run: str) -> tuple[list[MetricsLine], list[EventLine]]:
+    """Return what a run's training wrote; nothing of a file that is not there, or damaged."""
+    lines, events = list[MetricsLine](), list[EventLine]()
+    if run:
+        with contextlib.suppress(PodlineError):
+            lines = read_metrics(store.local(f"runs/{run}/{METRICS}"))
+            events = read_events(store.local(f"runs/{run}/{EVENTS}"))
+    return lines, events
+
+
+def write_killed(store: Store, flow_run: str = "") -> None:
+    """Write the entries of runs that were killed on this machine; what cannot be written is tried the next time.
+
+    Args:
+        store: the store.
+        flow_run: of the run that begins, if one does: what it goes on with was lost until now.
+    """
+    for path, notes in _left(store):
+        with contextlib.suppress(PodlineError, OSError):
+            sign = path.stat().st_mtime
+            ended = time.time() if flow_run and notes.entry.flow_run == flow_run else sign
+            ledger.publish(store, _entry(store, notes, ended, sign))
+            _remove(path)
+
+
+def _entry(store: Store, notes: Unfinished, ended: float, sign: float) -> Entry:
+    """Return the entry of a killed run; after the last checkpoint, its training's steps are lost."""
+    entry, attempts = notes.entry, list(notes.attempts)
+    if notes.stage:
+        attempts.append(Attempt(notes.stage, min(notes.since, ended), ended, 0.0, kept=False))
+    lines, events = training_lines(store, entry.run)
+    names = store.list(f"runs/{entry.run}/checkpoints") if entry.run else []
+    saved = max((int(match[1]) for match in map(_CHECKPOINT.search, names) if match), default=0)
+    lines = [line for line in lines if line.step <= saved]
+    entry = entry.model_copy(
+        update={
+            "name": ledger.name_of(ended, entry.recipe, "failed"),
+            "state": "failed",
+            "ended": ended,
+            "error": ChildKilledError.__name__,
+            "cause": f"the run's own process was killed, or its machine; its last sign of life: {moment(sign)}",
+        }
+    )
+    spent = time_spent(entry.seconds, entry.waiting, attempts, lines, events, notes.around)
+    if not notes.stage:
+        spent["lost"] = spent.pop("unattributed", 0.0)
+    return entry.model_copy(update={"spent": {kind: took for kind, took in spent.items() if took}})
+
+
+def _left(store: Store) -> Iterator[tuple[Path, Unfinished]]:
+    """Yield the notes of runs whose process is gone, each locked meanwhile."""
+    folder = store.scratch / _FOLDER
+    for lock in sorted(folder.glob(f"*{_LOCK}")) if folder.is_dir() else ():
+        with contextlib.suppress(OSError), locks.locked(lock, wait=False) as free:
+            path = lock.with_suffix(".json")
+            if free is None:
+                continue
+            try:
+                yield path, Unfinished.model_validate_json(path.read_bytes())
+            except (OSError, ValueError):  # killed before it noted anything
+                _remove(path)
+
+
+def _remove(path: Path) -> None:
+    for suffix in (".json", ".new", _LOCK):
+        path.with_suffix(suffix).unlink(missing_ok=True)

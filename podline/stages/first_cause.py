@@ -1,0 +1,57 @@
+"""Why processes that train together ended: the one that fails by itself tells the others, by the store."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+
+from podline.cluster import Cluster
+from podline.errors import PodlineError, PreemptedError, TransientError, WorkerLostError, from_json, one_line
+from podline.frozen import is_object
+from podline.store.contract import Store
+
+# From the moment at which others see that a process is gone until the one that supervised it has said why.
+_SECONDS, _POLL = 5.0, 0.25
+# What is older is of an earlier start; clocks of hosts differ by less.
+_OLD_SECONDS = 5.0
+
+
+def forget_causes(store: Store, run_folder: str, cluster: Cluster) -> None:
+    """Delete what this process said at an earlier start, and, as the chief, what is left of others that are gone."""
+    store.delete(_file(run_folder, cluster.place))
+    if cluster.chief:
+        now = time.time()
+        for found in list(store.listing(f"{run_folder}/hosts")):
+            if found.published < now - _OLD_SECONDS:
+                store.delete(found.name)
+
+
+def tell_cause(store: Store, run_folder: str, cluster: Cluster, error: PodlineError) -> None:
+    """Tell the others why this process ends, unless that is the end of another, or was asked for."""
+    if not isinstance(error, WorkerLostError | PreemptedError):
+        with contextlib.suppress(PodlineError):  # why it ends matters more
+            store.publish_json(_file(run_folder, cluster.place), error.to_json(), replace=True)
+
+
+def first_cause(store: Store, run_folder: str, cluster: Cluster, lost: WorkerLostError) -> PodlineError:
+    """Return why another process ended, if it said so; else the loss as it was seen here.
+
+    An error that a new start would meet again keeps its class.
+    """
+    others = [place for place in range(len(cluster.addresses)) if place != cluster.place]
+    deadline = time.monotonic() + _SECONDS
+    while time.monotonic() < deadline:
+        for place in others:
+            with contextlib.suppress(PodlineError):
+                said = store.read_json(_file(run_folder, place))
+                if not is_object(said):
+                    continue
+                cause = from_json(said)
+                kind = WorkerLostError if isinstance(cause, TransientError) else type(cause)
+                return kind(f"worker {place} ({cluster.addresses[place]}) ended first: {one_line(cause)}")
+        time.sleep(_POLL)
+    return lost
+
+
+def _file(run_folder: str, place: int) -> str:
+    return f"{run_folder}/hosts/{place}.json"
