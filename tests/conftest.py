@@ -122,7 +122,7 @@ def answered(
         assert found.code == code, found.err
         return json.loads(found.out)
 
-    podline("data", "draw", "drawn", "--train", "500")
+    podline("data", "draw", "drawn", "--train", "500", "--test", "100")
     return run
 
 
@@ -155,6 +155,15 @@ def stages_here(monkeypatch: pytest.MonkeyPatch) -> None:
         return stage.find(spec, reporter) or stage.run(spec, reporter)
 
     monkeypatch.setattr("podline.supervision.running.run_stage", run_here)
+
+
+@pytest.fixture
+def parsed_here() -> Iterator[None]:
+    """Run sandboxed parsers in this process, where a test is not about their limits."""
+    from parsing_here import parsing_here  # noqa: PLC0415 (most tests parse nothing)
+
+    with parsing_here():
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -85,6 +85,7 @@ def test_records_hold_what_was_annotated(tmp_path: Path, raw: Path) -> None:
     assert sorted(image["id"] for image in truth["images"]) == sorted(found["image_id"].ravel().tolist())
 
 
+@pytest.mark.usefixtures("parsed_here")
 def test_a_truth_is_verified_like_a_shard(tmp_path: Path, raw: Path) -> None:
     spec = spec_of(tmp_path / "root", raw)
     result = convert(spec, silent())
@@ -146,6 +147,7 @@ def test_kept_files_are_read_as_the_very_same_records(tmp_path: Path) -> None:
     assert contents(other) == kept_names
 
 
+@pytest.mark.usefixtures("parsed_here")
 def test_kept_files_are_examples_that_tensorflow_reads(tmp_path: Path, raw: Path) -> None:
     import tensorflow as tf  # noqa: PLC0415 (ten seconds that only this test needs)
 
@@ -194,6 +196,7 @@ def test_what_is_damaged_in_kept_files_is_named(tmp_path: Path, raw: Path) -> No
         SplitReader(folder.joinpath, manifest, "train")
 
 
+@pytest.mark.usefixtures("parsed_here")
 def test_an_index_says_where_records_begin_and_is_written_again_when_it_is_damaged(tmp_path: Path, raw: Path) -> None:
     spec = spec_of(tmp_path / "root", raw, keep_files=True)
     result = convert(spec, silent())
@@ -217,6 +220,7 @@ def test_an_index_says_where_records_begin_and_is_written_again_when_it_is_damag
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("parsed_here")
 def test_kept_files_in_a_bucket_give_what_a_folder_gives(tmp_path: Path, gcs_root: str) -> None:
     CocoFiles("val", 2, 101).write(tmp_path / "raw")
     raw = CocoFiles("train", 40).write(tmp_path / "raw")
@@ -250,6 +254,7 @@ def test_turned_pixels_are_those_of_opencv(orientation: int) -> None:
         assert np.array_equal(coco_pixels.decode(content, HEIGHT, WIDTH), shown)
 
 
+@pytest.mark.usefixtures("parsed_here")
 def test_the_real_data(tmp_path: Path, real_data: Path) -> None:
     spec = spec_of(tmp_path / "root", real_data / "coco", max_people=20)
     result = convert(spec, silent())

@@ -20,6 +20,8 @@ from podline.progress import silent
 from podline.stages.specs import ConvertSpec
 from podline.store.opening import open_store
 
+pytestmark = pytest.mark.usefixtures("parsed_here")
+
 LAYOUTS = {"folders": as_folders, "parquet": as_parquet, "webdataset": as_webdataset}
 
 

@@ -1,12 +1,10 @@
-"""A store in a folder, with a small data set in it; and sandboxes without processes."""
+"""A store in a folder, with a small data set in it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from parsing_here import parsing_here
 from small_dataset import publish_dataset
 
 from podline.documents.manifest import Manifest
@@ -21,10 +19,3 @@ def store(tmp_path: Path) -> FolderStore:
 @pytest.fixture
 def manifest(store: FolderStore) -> Manifest:
     return publish_dataset(store.root)
-
-
-@pytest.fixture
-def parsed_here() -> Iterator[None]:
-    """Sandboxed parsers run in this process."""
-    with parsing_here():
-        yield

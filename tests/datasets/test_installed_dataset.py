@@ -28,7 +28,9 @@ from podline.store.opening import open_store
 from podline.tasks.parameters import TrainingForm
 from podline.training.train import train
 
-SHORT = {"duration.steps": 80, "batch_size": 32, "model.width": 0.25}
+pytestmark = pytest.mark.usefixtures("few_layers")
+
+SHORT = {"duration.steps": 40, "batch_size": 32, "model.width": 0.25}
 
 
 @pytest.fixture(scope="module")

@@ -79,7 +79,9 @@ def test_the_figures_are_those_of_the_file_on_the_examples_asked_for(store: Stor
     assert result.lines()[1].startswith(f"accuracy {100 * result.exported:.1f} % vs {100 * result.model:.1f} % of the")
 
 
-def test_the_command_names_the_file_by_the_champions_number(store: Store, podline: Any, tmp_path: Path) -> None:
+def test_the_command_names_the_file_by_the_champions_number(
+    store: Store, podline: Any, stages_here: None, tmp_path: Path
+) -> None:
     where = ("--format", "tflite-int8", "--examples", "20", "--root", store.uri, "--json")
     answer = podline("models", "export", "t", str(tmp_path), *where)
     assert answer.code == 0, answer.err

@@ -45,7 +45,7 @@ def as_hdf5(folder: Path) -> Path:
     return folder
 
 
-@pytest.mark.usefixtures("site")
+@pytest.mark.usefixtures("site", "parsed_here")
 def test_it_is_converted_to_the_records_of_class_folders(tmp_path: Path) -> None:
     folder, expected = as_hdf5(tmp_path / "raw"), opened(as_folders(tmp_path / "folders", images()))
     (folder / "notes.txt").write_text("no image")

@@ -22,6 +22,8 @@ from podline.kinds.labels.data_sets import LabelledImages
 from podline.kinds.labels.records import LabelTargets
 from podline.recipes import datasets
 
+pytestmark = pytest.mark.usefixtures("parsed_here")
+
 REAL = Path(os.environ.get("PODLINE_REAL_DATA", "../shared/data")) / "cifar10/cifar-10-batches-py"
 
 
