@@ -55,7 +55,7 @@ def groups_of(new: npt.NDArray[np.bool_], stratum: Ids, names: Sequence[str]) ->
     news, olds = (np.bincount(stratum[side], minlength=len(names)) for side in (new, ~new))
     enough = [number for number in np.argsort(-news, kind="stable") if min(news[number], olds[number]) >= LEAST]
     apart = enough[:MOST_CLASSES] if len(names) > 1 else []
-    return {EVERY: np.arange(len(names)), **{names[number]: np.array([number]) for number in apart}}
+    return {EVERY: np.arange(len(names)), **{names[int(number)]: np.array([number]) for number in apart}}
 
 
 def ranked(sample: Sample, values: npt.ArrayLike) -> Floats:
@@ -91,7 +91,8 @@ def plain_features(images: npt.NDArray[np.uint8]) -> Floats:
     rows, columns = height // _BLOCK, width // _BLOCK
     grey = images[:, : rows * _BLOCK, : columns * _BLOCK].mean(axis=-1, dtype=np.float32)
     blocks = grey.reshape(count, rows, _BLOCK, columns, _BLOCK).swapaxes(2, 3)
-    energies = (dct(dct(blocks, axis=-1, norm="ortho"), axis=-2, norm="ortho") ** 2).mean(axis=(1, 2))
+    waves = np.asarray(dct(dct(blocks, axis=-1, norm="ortho"), axis=-2, norm="ortho"))
+    energies = (waves**2).mean(axis=(1, 2))
     colours = [cv2.resize(image, (4, 4), interpolation=cv2.INTER_AREA).ravel() for image in images]
     return np.concatenate([np.log(energies.reshape(count, -1) + 1), np.array(colours, float)], axis=1)
 

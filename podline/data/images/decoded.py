@@ -205,17 +205,17 @@ def _looked_at(
     for number, item in enumerate(items):
         named = (item.key, item.label, item.split, item.group)
         if item.same >= 0:
-            image = Image(*named, *recent[item.same][len(named) :])
+            image = Image._make((*named, *recent[item.same][len(named) :]))
         elif isinstance(item.data, Place):
             stamp, at = next(places)
             if at >= 0:
-                image = Image(*named, item.reason, False, *next(facts), stamp)
+                image = Image._make((*named, item.reason, False, *next(facts), stamp))
             else:
                 look = next(looks)
                 reason, stray = item.reason or look.reason, item.stray and not look.picture
                 checksums = map(bytes.fromhex, (look.sha256, look.pixels))
                 size = (look.bytes, look.width, look.height, look.turned)
-                image = Image(*named, reason, stray, row, *checksums, *size, stamp)
+                image = Image._make((*named, reason, stray, row, *checksums, *size, stamp))
                 row += 1
             recent[number] = image
             if len(recent) > SAME_WITHIN:

@@ -79,7 +79,7 @@ def boxes_of(images: ImageTable, settings: ImagesSettings, count: int) -> Boxes:
     for _, batch in images.batches("row", "width", "height"):
         sizes = np.stack([batch["height"].to_numpy(), batch["width"].to_numpy()], axis=1)
         different, which = np.unique(sizes, axis=0, return_inverse=True)
-        shown = [shown_box(*size, settings.shape, settings.fit) for size in different.tolist()]
+        shown = [shown_box(height, width, settings.shape, settings.fit) for height, width in different.tolist()]
         row = batch["row"].to_numpy()
         boxes[row[row >= 0]] = np.array(shown, np.int16)[which[row >= 0]]
     return boxes
