@@ -267,7 +267,7 @@ def test_a_recipe_without_a_champion_is_named(store):
     assert "other has no champion" in str(result.exception)
 
 
-def test_predict_with_the_champion(store, runs, tmp_path):
+def test_predict_with_the_champion(store, runs, stages_here, tmp_path):
     assert cv2.imwrite(str(tmp_path / "a.png"), IMAGES[0][..., ::-1])
     now = champions.champion(store, "t")
     assert now is not None

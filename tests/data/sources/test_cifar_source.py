@@ -29,6 +29,8 @@ from podline.data.sources.source import Source
 from podline.errors import SourceError
 from podline.store import digests
 
+pytestmark = pytest.mark.usefixtures("parsed_here")
+
 
 def images_of(rows: np.ndarray) -> np.ndarray:
     """CIFAR's rows as images, by the authors' description: red plane, green plane, blue plane, row by row."""

@@ -21,6 +21,8 @@ from podline.errors import SettingsError, SourceError, SourceUnavailableError, S
 from podline.progress import Reporter, silent
 from podline.recipes import datasets
 
+pytestmark = pytest.mark.usefixtures("parsed_here")
+
 CONTENT = bytes(range(256)) * 4000
 REMOTE = RemoteFile("a.tar.gz", len(CONTENT), hashlib.md5(CONTENT).hexdigest())  # noqa: S324 (as published)
 

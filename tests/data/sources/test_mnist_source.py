@@ -12,6 +12,8 @@ from podline.data.sources.opening import open_source
 from podline.errors import SourceError
 from podline.store import digests
 
+pytestmark = pytest.mark.usefixtures("parsed_here")
+
 
 def check(folder: Path, work: Path) -> None:
     source = open_source("mnist", str(folder), work)

@@ -12,6 +12,8 @@ from published import archive_of, write_cifar10_pickles
 from podline.data.official import CIFAR10, OfficialCheck, OtherFile, check_official, official_lines
 from podline.data.sources.opening import open_source
 
+pytestmark = pytest.mark.usefixtures("parsed_here")
+
 
 def checked(dataset: str, place: Path) -> OfficialCheck:
     source = open_source(dataset, str(place), place.parent / "work")

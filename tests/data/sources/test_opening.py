@@ -20,6 +20,8 @@ from podline.data.sources import class_names
 from podline.data.sources.opening import open_source
 from podline.errors import SourceError
 
+pytestmark = pytest.mark.usefixtures("parsed_here")
+
 LAYOUTS: list[tuple[str, str, str, Callable[[Path], Path]]] = [
     ("cifar100", "cifar-100-python", "cifar-100-python.tar.gz", write_cifar100_pickles),
     ("cifar100", "cifar-100-binary", "cifar-100-binary.tar.gz", write_cifar100_bins),

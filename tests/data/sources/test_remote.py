@@ -23,6 +23,8 @@ from podline.errors import ArtifactError, SourceError
 from podline.recipes import datasets
 from podline.store.opening import open_store
 
+pytestmark = pytest.mark.usefixtures("parsed_here")
+
 
 @pytest.mark.parametrize(
     ("dataset", "write"),
