@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from podline.arrays import Image
 from podline.evaluation import looks
-from podline.evaluation.looks import Classifier, Sample
+from podline.evaluation.looks import Classifier, Key, Sample, Statistic
 
 OLD, CHANGED = 2_000, 3  # old images of a night, and the number of the class that another camera took
 QUIET, SHIFTED = 100, 10
@@ -66,7 +66,9 @@ def night(
     values = {"brightness": pixels.mean(axis=(1, 2, 3)), "contrast": pixels.mean(axis=-1).std(axis=(1, 2))}
     columns = {name: looks.ranked(sample, each) for name, each in values.items()}
     features = looks.plain_features(pixels)
-    tests = {(group, "looks"): Classifier(sample, group, features).statistic for group in sample.groups}
+    tests = dict[Key, Statistic]()
+    for group in sample.groups:
+        tests[group, "looks"] = Classifier(sample, group, features).statistic
     for group in sample.groups:
         for name, column in columns.items():
             if statistic := looks.mean_of(sample, group, column):

@@ -53,7 +53,9 @@ class Sample(NamedTuple):
 def groups_of(new: npt.NDArray[np.bool_], stratum: Ids, names: Sequence[str]) -> dict[str, Ids]:
     """Return all images as a group, and each class that has enough, by its name."""
     news, olds = (np.bincount(stratum[side], minlength=len(names)) for side in (new, ~new))
-    enough = [number for number in np.argsort(-news, kind="stable") if min(news[number], olds[number]) >= LEAST]
+    enough = [
+        number for number in np.argsort(-news, kind="stable").tolist() if min(news[number], olds[number]) >= LEAST
+    ]
     apart = enough[:MOST_CLASSES] if len(names) > 1 else []
     return {EVERY: np.arange(len(names)), **{names[int(number)]: np.array([number]) for number in apart}}
 
