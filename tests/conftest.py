@@ -122,7 +122,7 @@ def answered(
         assert found.code == code, found.err
         return json.loads(found.out)
 
-    podline("data", "draw", "drawn", "--train", "500", "--test", "100")
+    podline("data", "draw", "drawn", "--train", "500")
     return run
 
 

@@ -125,6 +125,7 @@ def test_a_settings_file_with_an_unknown_key_is_refused_by_name(podline, tmp_pat
     )
 
 
+@pytest.mark.usefixtures("stages_here")
 def test_an_empty_folder_as_a_source_is_exit_code_3_and_leaves_nothing(podline, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     answer = podline("convert", "cifar10", "--source", tmp_path / "empty", "--root", tmp_path / "root")
@@ -200,6 +201,7 @@ def converted(converted_once: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(converted_once, tmp_path / "copy"))
 
 
+@pytest.mark.usefixtures("stages_here", "parsed_here")
 def test_the_data_commands_on_a_converted_sample(podline, converted: Path) -> None:
     source, root = converted / "drawn", converted / "root"
     again = json.loads(podline("convert", "sample", "--source", source, "--root", root, "--json").out)
@@ -213,6 +215,7 @@ def test_the_data_commands_on_a_converted_sample(podline, converted: Path) -> No
         assert podline("data", "show", "sample", "--verify", "--root", root, *options).code == 0
 
 
+@pytest.mark.usefixtures("stages_here")
 def test_a_flipped_bit_is_exit_code_4_and_names_the_shard(podline, converted: Path) -> None:
     shard = next((converted / "root").glob("datasets/sample/*/*-test.tfrecord-*"))
     content = bytearray(shard.read_bytes())

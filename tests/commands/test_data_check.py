@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner
 from drawn_images import as_folders, as_table, drawn, encoded, images
 from PIL import Image
 
 from podline.cli import cli
 from podline.errors import SourceError
+
+pytestmark = pytest.mark.usefixtures("parsed_here")
 
 
 def test_what_a_conversion_would_make_of_images(tmp_path: Path) -> None:

@@ -150,7 +150,7 @@ def test_it_goes_from_a_table_of_numbers_to_a_champion(
     assert "mean absolute error" in said("runs", "list")
 
 
-def test_every_record_has_the_number_of_its_image(site: Path, tmp_path: Path) -> None:
+def test_every_record_has_the_number_of_its_image(site: Path, parsed_here: None, tmp_path: Path) -> None:
     spec = spec_of(tmp_path / "root", drawn(tmp_path / "raw", 90))
     found, store = convert(spec, silent()), open_store(spec.root)
     manifest = read_manifest(store, found.folder)
@@ -167,14 +167,16 @@ def test_every_record_has_the_number_of_its_image(site: Path, tmp_path: Path) ->
     assert not list(store.local(found.folder).glob("*.labels.txt"))
 
 
-def test_a_number_that_cannot_be_is_named_by_its_row(site: Path, podline: Podline, tmp_path: Path) -> None:
+def test_a_number_that_cannot_be_is_named_by_its_row(
+    site: Path, podline: Podline, stages_here: None, parsed_here: None, tmp_path: Path
+) -> None:
     source = drawn(tmp_path / "raw", 30, n7="tall", n8="nan")
     told = podline("convert", "numbers", "--source", source, "--side", 16, "--root", tmp_path / "root")
-    assert told.code
+    assert (told.code, "has the number nan vs a finite one" in told.err) == (3, True), told
 
 
 def test_a_record_whose_number_cannot_be_is_named_with_its_place(
-    site: Path, podline: Podline, stages_here: None, tmp_path: Path
+    site: Path, podline: Podline, stages_here: None, parsed_here: None, tmp_path: Path
 ) -> None:
     spec = spec_of(tmp_path / "root", drawn(tmp_path / "raw", 90))
     found, store = convert(spec, silent()), open_store(spec.root)

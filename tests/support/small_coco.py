@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from parsing_here import parsing_here
+
 from podline.beam_jobs.conversion import convert
 from podline.data.sources.coco_sample import write_coco_sample
 from podline.documents.manifest import Manifest, read_manifest
@@ -33,4 +35,6 @@ def publish_people(root: Path, *, train: int = 12, test: int = 7, side: int = 12
     }
     given["allow_left_out"] = 1  # of so few, what is drawn damaged is many
     spec = ConvertSpec.model_validate({**given, **settings})
-    return read_manifest(open_store(root), convert(spec, silent()).folder)
+    with parsing_here():
+        result = convert(spec, silent())
+    return read_manifest(open_store(root), result.folder)
