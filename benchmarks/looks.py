@@ -79,7 +79,7 @@ def night(
 def main(folder: str) -> None:
     """Print how many of the nights raise an alarm, and for which class."""
     files = [sorted(one.glob("*.jpg")) for one in sorted(Path(folder).iterdir())]
-    images = np.stack([cv2.imread(str(file), cv2.IMREAD_COLOR) for some in files for file in some])
+    images = np.stack([np.asarray(cv2.imread(str(file))) for some in files for file in some])
     labels = np.repeat(np.arange(len(files)), list(map(len, files)))
     nights: dict[str, Change] = {"quiet": lambda image, _: image, "+10 %": brighter, "q60": compressed, "blur": blurred}
     for name, change in nights.items():
