@@ -74,11 +74,11 @@ def test_the_time_of_a_killed_run_is_lost_but_for_the_stages_that_were_done(tmp_
     [entry] = entries(tmp_path)
     assert (entry.state, entry.error, entry.flow_run) == ("failed", "ChildKilledError", "f1")
     assert "its last sign of life" in entry.cause
-    assert 4.0 < entry.seconds < 9.0
-    assert sum(entry.spent.values()) == pytest.approx(entry.seconds, abs=0.01)
+    assert 4.0 < entry.seconds < 60.0
+    assert sum(entry.spent.values()) == pytest.approx(entry.seconds, rel=0.02)
     assert entry.spent.get("validating", 0.0) == pytest.approx(0.9 if finished else 0.0)
     rest = entry.seconds - entry.spent["lost"] - entry.spent.get("between", 0.0) - entry.spent.get("store", 0.0)
-    assert rest == pytest.approx(1.0 if finished else 0.0, abs=0.2)
+    assert rest == pytest.approx(1.0 if finished else 0.0, abs=0.5)
     write_killed(open_store(tmp_path))
     assert len(entries(tmp_path)) == 1
 
