@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from podline.data.planning import ShardPlan, ShardPlans, plan_shards
 from podline.data.reader import SplitReader, open_split
-from podline.data.record_table import RECORDS, RecordTable, in_shards, read_records
+from podline.data.record_table import RECORDS, RecordTable, in_shards, write_records
 from podline.data.records import EncodedLayout, stored_layout
 from podline.data.shards import WrittenShard, write_shard
 from podline.data.tfds import tfds_files, tfds_names
@@ -28,6 +28,7 @@ from podline.documents.manifest import (
     read_manifest,
 )
 from podline.documents.manifest import shard_record as record_of
+from podline.documents.shard_table import ShardTable
 from podline.documents.versions import Version, publish_version, versions
 from podline.errors import SettingsError
 from podline.kinds.table import kind_named, text_targets
@@ -112,14 +113,14 @@ def _shard(store: Store, folder: str, plan: ShardPlan, manifest: Manifest, reade
 
 def _publish(store: Store, manifest: Manifest, known: str, plans: ShardPlans, shards: Sequence[WrittenShard]) -> None:
     """Publish the table of records, and what else lies beside the shards; the manifest last."""
-    folder, splits, tables = f"{manifest.folder.rpartition('/')[0]}/{known}", [], []
-    table = read_records(store.local(f"{manifest.folder}/{RECORDS}"))
+    folder, splits, places = f"{manifest.folder.rpartition('/')[0]}/{known}", [], []
+    table = RecordTable(store.local(f"{manifest.folder}/{RECORDS}"))
     for name, part in written_splits(plans, shards).items():
         content = manifest.split(name).content
         splits.append(part.info(name, None).model_copy(update={"content": content}))
-        tables.append(in_shards(table.of_split(name), part.shards))
+        places.append((name, part.shards))
     with store.workspace("records") as workspace:
-        RecordTable(pa.concat_tables(tables), table.pixels).write(workspace / RECORDS)
+        write_records(workspace / RECORDS, _rows(table, places), table.pixels)
         size, sha256 = (workspace / RECORDS).stat().st_size, digests.of_file(workspace / RECORDS)
         store.publish_file(workspace / RECORDS, f"{folder}/{RECORDS}", replace=True, flush=False)
     info = FileInfo(file=RECORDS, bytes=size, sha256=sha256)
@@ -129,6 +130,15 @@ def _publish(store: Store, manifest: Manifest, known: str, plans: ShardPlans, sh
         store.publish_bytes(f"{folder}/{name}", content, replace=True)
     store.flush(found.name for found in store.listing(folder))
     publish_manifest(store, compacted)
+
+
+def _rows(table: RecordTable, splits: Iterable[tuple[str, ShardTable]]) -> Iterator[Any]:
+    """Yield the rows of splits with the places that their records have in new shards."""
+    for name, shards in splits:
+        first = 0
+        for rows in table.of_split(name):
+            yield in_shards(rows, shards, first)
+            first += len(rows)
 
 
 def _complete(store: Store, manifest: Manifest, folder: str, shards: int, seconds: float) -> None:

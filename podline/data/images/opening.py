@@ -148,17 +148,19 @@ class ImagesSource(Source):
         """
         return super().shard_tables(plans, None, folder, elsewhere=False)
 
-    def identities(self) -> dict[str, Identities]:
-        """Return which records each split has, in their order."""
+    def identities(self) -> dict[str, Iterator[Identities]]:
+        """Return which records each split has, in their order, some at a time."""
         return {split.name: self._identities(split) for split in self.splits}
 
-    def _identities(self, split: SourceSplit) -> Identities:
-        numbers = self.images.by_checksum(self.images.kept(split.name))
-        files, pixels = self.images.gather(numbers, "sha256", "pixels_sha256")
-        targets = [np.ascontiguousarray(values[split.kept]) for values in split.targets.values()]
-        known = [column.view(np.uint8).reshape(len(numbers), -1) for column in (pixels, *targets)]
-        digests = [hashlib.sha256(row).digest()[:DIGEST_BYTES] for row in np.concatenate(known, axis=1)]
-        return Identities(files.astype(f"S{DIGEST_BYTES}"), np.array(digests, f"S{DIGEST_BYTES}"))
+    def _identities(self, split: SourceSplit) -> Iterator[Identities]:
+        numbers, kept = self.images.by_checksum(self.images.kept(split.name)), np.asarray(split.kept)
+        for first in range(0, len(numbers), _GATHERED):
+            some = slice(first, first + _GATHERED)
+            files, pixels = self.images.gather(numbers[some], "sha256", "pixels_sha256")
+            targets = [np.ascontiguousarray(values[kept[some]]) for values in split.targets.values()]
+            known = [column.view(np.uint8).reshape(len(files), -1) for column in (pixels, *targets)]
+            digests = [hashlib.sha256(row).digest()[:DIGEST_BYTES] for row in np.concatenate(known, axis=1)]
+            yield Identities(files.astype(f"S{DIGEST_BYTES}"), np.array(digests, f"S{DIGEST_BYTES}"))
 
     def part(self, records: Mapping[str, Numbers]) -> ImagesSource:
         """Return the source with some of the records of its splits, and without splits of none."""
