@@ -157,16 +157,12 @@ class Growth:
     def rows(self, written: Mapping[str, Written]) -> Iterator[pa.Table]:
         """Yield the table of records, some rows at a time; see :meth:`infos`."""
         for name, split in self.splits.items():
-            edges = np.append(np.arange(0, split.change.records, _ROWS), split.change.records)
-            news = np.searchsorted(split.change.new, edges)
-            kept = _cut(self._stored(name, dead=False), np.diff(edges - news).tolist())
-            for start, first, end, old in zip(edges.tolist(), news.tolist(), news[1:].tolist(), kept, strict=False):
-                some, order = slice(first, end), np.arange(len(old) + end - first)
-                is_new = np.isin(order, split.change.new[some] - start, assume_unique=True)
-                places = np.argsort(is_new, kind="stable")  # of kept ones, then of new ones
-                order[places] = np.arange(len(order))
+            new, edges = split.change.new, np.append(np.arange(0, split.change.records, _ROWS), split.change.records)
+            sizes = np.diff(edges - np.searchsorted(new, edges))  # of what is kept
+            for first, end, old in zip(edges, edges[1:], _cut(self._stored(name, dead=False), sizes), strict=False):
+                some, is_new = _places(new, int(first), int(end))
                 both = pa.concat_tables([old, self._new_rows(name, some, written.get(name))])
-                yield both.take(pa.array(order)) if end > first else old
+                yield both.take(pa.array(np.argsort(np.argsort(is_new, kind="stable")))) if is_new.any() else old
         yield from map(self._named, self.table.ended() if self.table else ())
         for name, split in self.splits.items():
             yield from self._stored(name, dead=True) if len(split.change.dead) else ()
@@ -175,10 +171,8 @@ class Growth:
         """Yield the rows of the base's records that a split keeps, or of those that are dead."""
         split, first = self.splits[name], 0
         for rows in self.table.of_split(name) if self.table else ():
-            some = slice(*np.searchsorted(split.change.dead, [first, first + len(rows)]).tolist())
-            chosen = np.full(len(rows), not dead)
-            chosen[split.change.dead[some] - first] = dead
-            found, first = self._named(rows.filter(pa.array(chosen))), first + len(rows)
+            some, is_dead = _places(split.change.dead, first, first + len(rows))
+            found, first = self._named(rows.filter(pa.array(is_dead == dead))), first + len(rows)
             if dead:
                 why = pa.array(split.why[some].tolist(), pa.string())
                 found = with_columns(found, until=pa.repeat(self.fingerprint, len(found)), why=why)
@@ -202,6 +196,13 @@ class Growth:
             "since": pa.repeat(self.fingerprint, count),
         }
         return in_shards(rows_of(columns), part.shards, some.start)
+
+
+def _places(ascending: Ids, first: int, end: int) -> tuple[slice, npt.NDArray[np.bool_]]:
+    """Return which of some positions lie from ``first`` to ``end``, and of each place whether it is one."""
+    some, mask = slice(*np.searchsorted(ascending, [first, end]).tolist()), np.zeros(end - first, np.bool_)
+    mask[ascending[some] - first] = True
+    return some, mask
 
 
 def _cut(tables: Iterator[pa.Table], sizes: Iterable[int]) -> Iterator[pa.Table]:
@@ -332,8 +333,8 @@ def _older(base: Manifest | None, table: RecordTable | None, split: str, change:
     every = (*info.older, OlderShards(fingerprint=base.fingerprint, shards=info.shards))
     used, first = set[str](), 0
     for rows in table.of_split(split, "shard"):
-        live = np.isin(np.arange(first, first + len(rows)), change.dead, invert=True)
-        shards = rows["shard"].filter(pa.array(live)).unique().to_pylist()
+        _, is_dead = _places(change.dead, first, first + len(rows))
+        shards = rows["shard"].filter(pa.array(~is_dead)).unique().to_pylist()
         used |= {shard.split("/")[1] if shard.startswith("../") else base.fingerprint for shard in shards}
         first += len(rows)
         if len(used) == len(every):
