@@ -129,7 +129,7 @@ def source_of(spec: ConvertSpec, store: Store) -> RawData:
 
 
 def corrected(spec: ConvertSpec, store: Store) -> ConvertSpec:
-    """Return a conversion with the corrections of its data set and without forgotten images, where its settings can have some.
+    """Return a conversion with its data set's corrections and forgotten images, where its settings can have some.
 
     Raises:
         ArtifactError: a review, or the document of a forgotten image, is damaged.

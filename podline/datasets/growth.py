@@ -128,7 +128,7 @@ class Growth:
                     mean=pixels.mean,
                     std=pixels.std,
                     older=split.older,
-                    content=hashlib.sha256(_joined(split.now).tobytes()).hexdigest(),
+                    content=_content_of(split.now),
                 )
             )
             rows = pa.concat_tables([split.rows, self._new_rows(name, split, part)])
@@ -252,6 +252,15 @@ def _statistics(
             pixels = without(pixels, pixel_sums(records[IMAGE]))
             counts = counts - census(records, classes)
     return counts, pixels if pixels.count else None
+
+
+def content_of(rows: pa.Table) -> str:
+    """Return the checksum of which records a split has, of its rows of the table of records."""
+    return _content_of(_identities(rows))
+
+
+def _content_of(identities: Identities) -> str:
+    return hashlib.sha256(_joined(identities).tobytes()).hexdigest()
 
 
 def _identities(rows: pa.Table) -> Identities:
