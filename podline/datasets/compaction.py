@@ -14,6 +14,7 @@ from podline.data.reader import SplitReader, open_split
 from podline.data.record_table import DIGEST_BYTES, RECORDS, Ids, RecordTable, in_shards, read_records, stored_digests
 from podline.data.records import EncodedLayout, stored_layout
 from podline.data.shards import WrittenShard, write_shard
+from podline.data.sources.decoding import FORGOTTEN
 from podline.data.tfds import tfds_files, tfds_names
 from podline.data.tfrecord import Bytes
 from podline.datasets.draft import Written, written_splits
@@ -23,6 +24,7 @@ from podline.documents.manifest import (
     MANIFEST,
     FileInfo,
     Manifest,
+    Quarantined,
     dead_share,
     listed_files,
     publish_manifest,
@@ -101,7 +103,7 @@ def _write(store: Store, manifest: Manifest, known: str, forgotten: Mapping[str,
         reporter.progress(done, len(plans), "shards")
     for reader in readers.values():
         reader.require_unchanged()
-    _publish(store, manifest, known, written_splits(plans, shards), table, kept)
+    _publish(store, manifest, known, written_splits(plans, shards), table, kept, forgotten)
     _complete(store, manifest, folder, len(plans), time.monotonic() - started)
     return manifest.written - sum(sizes.values())
 
@@ -133,11 +135,19 @@ def _publish(
     written: Mapping[str, Written],
     table: RecordTable,
     kept: Mapping[str, Ids],
+    forgotten: Mapping[str, str],
 ) -> None:
     """Publish the table of records, and what else lies beside the shards; the manifest last."""
     folder, splits, tables = f"{manifest.folder.rpartition('/')[0]}/{known}", [], []
+    reasons = {bytes.fromhex(sha256)[:DIGEST_BYTES]: (sha256, reason) for sha256, reason in forgotten.items()}
+    left_out = list(manifest.quarantined)
     for name, part in written.items():
-        rows = table.of_split(name).take(pa.array(kept[name]))
+        every = table.of_split(name)
+        rows = every.take(pa.array(kept[name]))
+        for key in every["key"].to_pylist() if len(rows) < len(every) else ():
+            if key in reasons:
+                sha256, reason = reasons[key]
+                left_out.append(Quarantined(split=name, record=sha256, reason=f"{FORGOTTEN}: {reason}"))
         splits.append(part.info(name, None).model_copy(update={"content": content_of(rows)}))
         tables.append(in_shards(rows, part.shards))
     with store.workspace("records") as workspace:
@@ -147,14 +157,13 @@ def _publish(
         size, sha256 = (workspace / RECORDS).stat().st_size, digests.of_file(workspace / RECORDS)
         store.publish_file(workspace / RECORDS, f"{folder}/{RECORDS}", replace=True, flush=False)
     info = FileInfo(file=RECORDS, bytes=size, sha256=sha256)
-    records = sum(map(len, kept.values()))
     changes = {
         "fingerprint": known,
         "splits": tuple(splits),
         "records": info,
         "base": "",
-        "read": records + len(manifest.quarantined),
-        "written": records,
+        "written": sum(map(len, kept.values())),
+        "quarantined": tuple(left_out),
     }
     compacted = manifest.model_copy(update=changes)
     for name, content in tfds_files(compacted, _labels(manifest)).items():
@@ -172,8 +181,8 @@ def _complete(store: Store, manifest: Manifest, folder: str, shards: int, second
         "fingerprint": compacted.fingerprint,
         "folder": folder,
         "bytes": compacted.bytes,
-        "read": compacted.read,
         "written": compacted.written,
+        "quarantined": len(compacted.quarantined),
         "splits": {split.name: split.records for split in compacted.splits},
         "shards_written": shards,
         "shards_reused": 0,

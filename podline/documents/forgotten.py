@@ -20,11 +20,13 @@ class Forgotten(Frozen):
 
     Attributes:
         sha256: of its file, hexadecimal.
+        key: what it was called: its path in the source, or the sha256.
         reason: a person's.
         time: Unix time.
     """
 
     sha256: str
+    key: str
     reason: str
     time: float
 
@@ -35,31 +37,35 @@ def is_forgotten(name: str) -> bool:
 
 
 def forgotten(store: Store, dataset: str) -> dict[str, str]:
-    """Return the forgotten images of a data set: the sha256 of each one's file → the reason.
+    """Return the forgotten images of a data set: the sha256 of each one's file → the first reason; see :func:`read`."""
+    return {one.sha256: one.reason for one in reversed(read(store, dataset))}
+
+
+def read(store: Store, dataset: str) -> list[Forgotten]:
+    """Return the documents of a data set's forgotten images, the oldest first.
 
     Raises:
         ArtifactError: a document is damaged.
     """
-    found = dict[str, str]()
+    found = list[Forgotten]()
     for name in filter(is_forgotten, store.list(f"{FOLDER}/{dataset}")):
         try:
-            one = Forgotten.model_validate(store.read_json(name))
+            found.append(Forgotten.model_validate(store.read_json(name)))
         except ValidationError as error:
             raise ArtifactError(
                 f"{store.where(name)} is no forgotten image ({error.error_count()} problems); put it back, or delete "
                 "it and forget the image again"
             ) from error
-        found.setdefault(one.sha256, one.reason)
     return found
 
 
-def publish_forgotten(store: Store, dataset: str, sha256: str, reason: str) -> None:
+def publish_forgotten(store: Store, dataset: str, sha256: str, key: str, reason: str) -> None:
     """Add an image to the forgotten ones of a data set, unless it is one.
 
     Raises:
         StoreError: the store cannot be written.
     """
-    one = Forgotten(sha256=sha256, reason=reason, time=time.time())
+    one = Forgotten(sha256=sha256, key=key, reason=reason, time=time.time())
     while sha256 not in forgotten(store, dataset):
         number = len(store.list(f"{FOLDER}/{dataset}")) + 1
         try:

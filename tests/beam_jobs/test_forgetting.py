@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 import hashlib
+import io
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import numpy as np
 import pytest
 from drawn_images import as_folders, drawn, encoded, images
+from killed_conversions import PROCESSES, require_death
+from PIL import Image
 
 from podline.beam_jobs.conversion import convert
+from podline.data.fitting import fitted
+from podline.data.jpeg_files import encoded as jpeg
+from podline.datasets.validation import check_files, check_records
 from podline.documents.forgotten import forgotten, publish_forgotten
 from podline.documents.manifest import Manifest, read_manifest
+from podline.documents.versions import versions
+from podline.inventory.forgetting import Forgetting, forget, image_of
+from podline.inventory.traces import search
+from podline.inventory.verification import verify
 from podline.progress import silent
 from podline.stages.specs import ConvertSpec
 from podline.store.opening import open_store
+
+Result = TypeVar("Result")
 
 SETTINGS = [{}, {"keep_files": True}, {"keep_jpeg": True}]
 
@@ -33,10 +48,114 @@ def test_a_conversion_leaves_a_forgotten_image_out_before_it_is_decoded(
     image = encoded(drawn(7_000))
     (folder / "cat" / "mine.png").write_bytes(image)
     sha256 = hashlib.sha256(image).hexdigest()
-    publish_forgotten(open_store(str(root)), "images", sha256, "asked by its owner")
-    publish_forgotten(open_store(str(root)), "images", sha256, "again")
+    publish_forgotten(open_store(str(root)), "images", sha256, "cat/mine.png", "asked by its owner")
+    publish_forgotten(open_store(str(root)), "images", sha256, sha256, "again")
     assert forgotten(open_store(str(root)), "images") == {sha256: "asked by its owner"}
     manifest = converted(root, folder, **settings)
     reasons = {left.record: left.reason for left in manifest.quarantined}
     assert reasons == {"cat/mine.png": "forgotten: asked by its owner"}
     assert not [path for path in root.rglob("*") if path.is_file() and image in path.read_bytes()]
+
+
+MINE = encoded(drawn(7_000))
+SHA256 = hashlib.sha256(MINE).hexdigest()
+
+
+def in_a_process(work: Callable[..., Result], *args: Any, **settings: Any) -> Result:
+    """Work in a process of its own, whose end frees the cache that it used."""
+    with ProcessPoolExecutor(1, mp_context=PROCESSES) as pool:
+        return pool.submit(work, *args, **settings).result()
+
+
+def three_versions(tmp_path: Path, **settings: Any) -> tuple[Path, Path]:
+    """A source and a store with three versions, of which the last two have an image in a shard of the second."""
+    folder, root = as_folders(tmp_path / "raw", images(20)), tmp_path / "root"
+    converted(root, folder, **settings)
+    (folder / "cat" / "mine.png").write_bytes(MINE)
+    (folder / "cat" / "other.png").write_bytes(encoded(drawn(7_001)))
+    converted(root, folder, **settings)
+    (folder / "cat" / "third.png").write_bytes(encoded(drawn(7_002)))
+    converted(root, folder, **settings)
+    assert [version.number for version in versions(open_store(str(root)), "images")] == [1, 2, 3]
+    return folder, root
+
+
+def holders(root: Path, of: bytes = MINE) -> list[str]:
+    """The files below a folder, caches and temporary ones included, in which an image's file or pixels are."""
+    square = fitted(np.asarray(Image.open(io.BytesIO(of))), (16, 16, 3), "letterbox")
+    needles = (of, square.tobytes(), jpeg(square))
+    files = [path for path in root.rglob("*") if path.is_file()]
+    return [str(path) for path in files if any(needle in path.read_bytes() for needle in needles)]
+
+
+def forget_mine(root: Path) -> Forgetting:
+    store = open_store(str(root))
+    return forget(store, "images", SHA256, "cat/mine.png", "asked by its owner", silent())
+
+
+def forget_silently(root: str) -> None:
+    forget_mine(Path(root))
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=["pixels", "files", "jpeg"])
+def test_no_byte_of_a_forgotten_image_is_left(tmp_path: Path, settings: dict[str, Any]) -> None:
+    folder, root = in_a_process(three_versions, tmp_path, **settings)
+    store, others = open_store(str(root)), holders(root, encoded(drawn(7_001)))
+    assert len(holders(root)) >= 2, "a shard and a cache"
+    assert others
+    assert search(store, "images", folder / "cat" / "mine.png", silent()).found
+    assert image_of(store, "images", "cat/mine.png") == SHA256
+    found = forget_mine(root)
+    assert (found.version, len(found.removed)) == (4, 2)
+    assert not holders(root)
+    assert holders(root, encoded(drawn(7_001)))
+    traces = search(store, "images", folder / "cat" / "mine.png", silent())
+    assert not traces.found
+    assert traces.objects > 5
+    newest = versions(store, "images")[-1]
+    manifest = read_manifest(store, f"datasets/images/{newest.fingerprint}")
+    assert (newest.number, newest.removed) == (4, 1)
+    left_out = {(left.record, left.reason) for left in manifest.quarantined}
+    assert left_out == {(SHA256, "forgotten: asked by its owner")}
+    check_files(store, manifest, silent())
+    check_records(store, manifest.folder, manifest, silent())
+    assert not verify(store, silent()).problems
+    again = forget_mine(root)
+    assert (again.version, again.removed) == (0, ())
+
+    grown = in_a_process(converted, root, folder, **settings)
+    at_once = in_a_process(converted, tmp_path / "once", folder, **settings)
+    assert grown.written == at_once.written - 1 == manifest.written
+    assert not any(split.shards.records for split in grown.splits)
+    assert not holders(root)
+    (folder / "cat" / "fourth.png").write_bytes(encoded(drawn(7_003)))
+    assert in_a_process(converted, root, folder, **settings).written == grown.written + 1
+    assert not holders(root)
+
+
+MOMENTS = (
+    ("podline.inventory.forgetting:compact", 1),  # the document alone
+    ("podline.datasets.compaction:write_shard", 2),
+    ("podline.datasets.compaction:publish_manifest", 1),
+    ("podline.datasets.compaction:publish_version", 1),
+    ("podline.store.folder:FolderStore.delete", 1),
+    ("podline.store.folder:FolderStore.delete", 4),  # shards of a version without a manifest
+    ("podline.inventory.forgetting:unpacked_sources", 1),
+    ("podline.inventory.forgetting:_delete_pages", 1),
+)
+
+
+def test_forgetting_that_dies_leaves_a_whole_version_and_goes_on(tmp_path: Path) -> None:
+    _, root = in_a_process(three_versions, tmp_path)
+    store = open_store(str(root))
+    for function, call in MOMENTS:
+        require_death(function, call, forget_silently, str(root))
+        newest = versions(store, "images")[-1]
+        manifest = read_manifest(store, f"datasets/images/{newest.fingerprint}")
+        check_files(store, manifest, silent())
+        check_records(store, manifest.folder, manifest, silent())
+        assert newest.number in (3, 4)
+    forget_mine(root)
+    assert not holders(root)
+    assert not verify(store, silent()).problems
+    assert len(versions(store, "images")) == 4
