@@ -11,22 +11,29 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
+from click.testing import Result as Answer
 from drawn_images import as_folders, drawn, encoded, images
 from killed_conversions import PROCESSES, require_death
 from PIL import Image
+from small_dataset import small_recipe
 
 from podline.beam_jobs.conversion import convert
+from podline.cli import cli
 from podline.data.fitting import fitted
 from podline.data.jpeg_files import encoded as jpeg
 from podline.datasets.validation import check_files, check_records
+from podline.documents.champions import Candidate, crown
 from podline.documents.forgotten import forgotten, publish_forgotten
 from podline.documents.manifest import Manifest, read_manifest
 from podline.documents.versions import versions
+from podline.errors import ArtifactError, SettingsError
 from podline.inventory.forgetting import Forgetting, forget, image_of
 from podline.inventory.traces import search
 from podline.inventory.verification import verify
 from podline.progress import silent
-from podline.stages.specs import ConvertSpec
+from podline.reporting.pictures import data_uri
+from podline.stages.specs import ConvertSpec, TrainSpec
 from podline.store.opening import open_store
 
 Result = TypeVar("Result")
@@ -159,3 +166,36 @@ def test_forgetting_that_dies_leaves_a_whole_version_and_goes_on(tmp_path: Path)
     assert not holders(root)
     assert not verify(store, silent()).problems
     assert len(versions(store, "images")) == 4
+
+
+def podline(*arguments: object) -> Answer:
+    return CliRunner().invoke(cli, ["data", "forget", "images", *map(str, arguments)])
+
+
+def test_the_command_names_runs_and_champions_deletes_their_pages_and_proves(tmp_path: Path) -> None:
+    folder, root = in_a_process(three_versions, tmp_path)
+    store, mine = open_store(str(root)), folder / "cat" / "mine.png"
+    for number, version in enumerate(versions(store, "images")):
+        recipe = small_recipe().changed(dataset="images")
+        spec = TrainSpec(root=str(root), recipe=recipe, fingerprint=version.fingerprint, manifest_digest="0" * 64)
+        store.publish_json(f"runs/images-{number}/spec.json", spec.model_dump(mode="json"))
+        page = data_uri(fitted(np.asarray(Image.open(mine)), (16, 16, 3), "letterbox"))
+        store.publish_bytes(f"runs/images-{number}/report.html", f'<img src="{page}">'.encode())
+    crown(store, "images", Candidate("images-2", "w" * 64, "images", version.fingerprint), None, "promoted")
+    (root / "sheets").mkdir()
+    (root / "sheets" / "images.png").write_bytes(MINE)
+    proof = podline("--prove", mine, "--root", root)
+    assert isinstance(proof.exception, ArtifactError)
+    assert "runs/images-0/report.html: a picture of it" in proof.output
+    for wrong in (["cat/mine.png"], ["0" * 64, "--reason", "none"], ["cat/none.png", "--reason", "none"]):
+        assert isinstance(podline("--root", root, "--key", *wrong).exception, SettingsError)
+    done = podline("--key", "cat/mine.png", "--reason", "asked", "--root", root)
+    assert done.exit_code == 0, done.output
+    for line in ("version: images@4", "run that may have seen it: images-2", "champion of: images"):
+        assert line in done.output
+    assert "seen it: images-0" not in done.output
+    assert "again: podline report images-1" in done.output
+    proof = podline("--prove", mine, "--root", root)
+    assert proof.exit_code == 0, proof.output
+    assert not holders(root)
+    assert podline("--key", "cat/mine.png", "--reason", "asked", "--root", root).exit_code == 0
