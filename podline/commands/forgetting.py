@@ -52,17 +52,17 @@ def forget(name: str, key: str | None, reason: str | None, prove: Path | None, a
     with display.shown() as listener:
         listener({"event": "start", "stage": "forget"})
         reporter = Reporter("forget", listener)
-        if prove:
-            result = entry_points.load(_SEARCH)(store, dataset, prove, reporter)
-        else:
+        traces: Any = entry_points.load(_SEARCH)(store, dataset, prove, reporter) if prove else None
+        result = None
+        if not prove:
             sha256 = image_of(store, dataset, str(key))
             result = forget_image(store, dataset, sha256, str(key), str(reason), reporter)
         listener({"event": "result", "stage": "forget", "result": {}})
-    if not prove:
+    if result is not None:
         answer(result, result.lines, as_json=as_json)
         return
-    searched = f"{plural(result.objects, 'object')} searched, {size(result.bytes)}"
-    lines = [*result.found, f"{searched}: {plural(len(result.found), 'trace')} of {prove}"]
-    answer(result._asdict(), lambda: lines, as_json=as_json)
-    if result.found:
-        raise ArtifactError(f"{store.uri} holds {prove}, expected no trace: {result.found[0]}; forget it with --key")
+    searched = f"{plural(traces.objects, 'object')} searched, {size(traces.bytes)}"
+    lines = [*traces.found, f"{searched}: {plural(len(traces.found), 'trace')} of {prove}"]
+    answer(traces._asdict(), lambda: lines, as_json=as_json)
+    if traces.found:
+        raise ArtifactError(f"{store.uri} holds {prove}, expected no trace: {traces.found[0]}; forget it with --key")

@@ -81,11 +81,11 @@ def image_of(store: Store, dataset: str, key: str) -> str:
     for manifest in _manifests(store, dataset).values():
         keys |= _keys(store, manifest)
     if _SHA256.fullmatch(key):
-        if key in noted or key in cached or bytes.fromhex(key)[:DIGEST_BYTES] in keys:
+        if key in noted or key in cached or _beginning(key) in keys:
             return key
         raise SettingsError(f"got --key {key}, expected an image of {dataset}: no version has it; see sha256sum FILE")
     found = {sha256 for sha256, name in noted.items() if name == key}
-    found = found or {sha256 for sha256 in cached if bytes.fromhex(sha256)[:DIGEST_BYTES] in keys}
+    found = found or {sha256 for sha256 in cached if _beginning(sha256) in keys}
     if len(found) == 1:
         return found.pop()
     problem = f"{len(found)} images {', '.join(sorted(found))}".strip()
@@ -110,7 +110,7 @@ def forget(store: Store, dataset: str, sha256: str, key: str, reason: str, repor
     """
     publish_forgotten(store, dataset, sha256, key, reason)
     known, manifests = versions(store, dataset), _manifests(store, dataset)
-    gone = _holding(store, manifests, bytes.fromhex(sha256)[:DIGEST_BYTES])
+    gone = _holding(store, manifests, _beginning(sha256))
     newest, made = known[-1].fingerprint if known else "", None
     if newest in gone:
         made = compact(store, manifests[newest], 1, reporter, forgotten(store, dataset))
@@ -154,7 +154,7 @@ def _needs(manifest: Manifest) -> set[str]:
 
 
 def _keys(store: Store, manifest: Manifest) -> set[bytes]:
-    """Return the beginnings of the checksums of images whose records a version's shards hold, dead ones included."""
+    """Return the beginnings of checksums of images that a version's shards hold, also dead ones; no zeros end them."""
     if manifest.records is None:
         raise SettingsError(
             f"data set {manifest.dataset} is published, expected images of your own: no image leaves it"
@@ -166,10 +166,14 @@ def _keys(store: Store, manifest: Manifest) -> set[bytes]:
     return set(stored_digests(rows["key"]).tolist())
 
 
+def _beginning(sha256: str) -> bytes:
+    """Return which of :func:`_keys` an image has."""
+    return bytes.fromhex(sha256)[:DIGEST_BYTES].rstrip(b"\0")
+
+
 def _holding(store: Store, manifests: dict[str, Manifest], key: bytes) -> set[str]:
     """Return versions that hold an image, or need the shards of one that does."""
-    stripped = key.rstrip(b"\0")  # as numpy returns it
-    found = {name for name, manifest in manifests.items() if stripped in _keys(store, manifest)}
+    found = {name for name, manifest in manifests.items() if key in _keys(store, manifest)}
     while more := {name for name, one in manifests.items() if _needs(one) & found} - found:
         found |= more
     return found

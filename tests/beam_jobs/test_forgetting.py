@@ -175,13 +175,14 @@ def podline(*arguments: object) -> Answer:
 def test_the_command_names_runs_and_champions_deletes_their_pages_and_proves(tmp_path: Path) -> None:
     folder, root = in_a_process(three_versions, tmp_path)
     store, mine = open_store(str(root)), folder / "cat" / "mine.png"
-    for number, version in enumerate(versions(store, "images")):
+    known = versions(store, "images")
+    for number, version in enumerate(known):
         recipe = small_recipe().changed(dataset="images")
         spec = TrainSpec(root=str(root), recipe=recipe, fingerprint=version.fingerprint, manifest_digest="0" * 64)
         store.publish_json(f"runs/images-{number}/spec.json", spec.model_dump(mode="json"))
         page = data_uri(fitted(np.asarray(Image.open(mine)), (16, 16, 3), "letterbox"))
         store.publish_bytes(f"runs/images-{number}/report.html", f'<img src="{page}">'.encode())
-    crown(store, "images", Candidate("images-2", "w" * 64, "images", version.fingerprint), None, "promoted")
+    crown(store, "images", Candidate("images-2", "w" * 64, "images", known[-1].fingerprint), None, "promoted")
     (root / "sheets").mkdir()
     (root / "sheets" / "images.png").write_bytes(MINE)
     proof = podline("--prove", mine, "--root", root)
