@@ -286,7 +286,7 @@ def _difference(then: Iterator[Identities], now: Iterator[Identities]) -> Differ
     content, first_old, first, nothing = hashlib.sha256(), 0, 0, Identities(*2 * (np.empty(0, f"S{DIGEST_BYTES}"),))
     news, deads = [(np.empty(0, np.int64), *nothing)], [(np.empty(0, np.int64), nothing.keys, np.empty(0, np.bool_))]
     for before, after in _side_by_side(then, now, nothing):
-        content.update(_joined(after))
+        content.update(joined(after))
         count = len(after.keys)
         starts = np.arange(count)  # of the records of one key
         starts[1:][after.keys[1:] == after.keys[:-1]] = 0
@@ -356,7 +356,7 @@ def _statistics(
     return counts, pixels if pixels.count else None
 
 
-def _joined(found: Identities) -> bytes:
+def joined(found: Identities) -> bytes:
     """Return the key and the digest of each record, one after the other."""
     columns = [np.ascontiguousarray(column).view(np.uint8).reshape(-1, DIGEST_BYTES) for column in found]
     return np.concatenate(columns, axis=1).tobytes()

@@ -42,7 +42,7 @@ from podline.data.record_table import DIGEST_BYTES
 from podline.data.records import Feature
 from podline.data.rows import FilesByRow, SourceSplit
 from podline.data.shown import printable
-from podline.data.sources.decoding import DECODING
+from podline.data.sources.decoding import DECODING, FORGOTTEN
 from podline.data.sources.left_out import LeftOut
 from podline.data.sources.remote import on_this_machine
 from podline.data.sources.source import Remarks, ShardTables, Source
@@ -120,6 +120,8 @@ class ImagesSource(Source):
             for split in self.sizes
         }
         for number, reason in self.images.reasons.items():
+            if in_general(reason) == FORGOTTEN:
+                continue
             parts[self.images.split_of(number)].add(in_general(reason), int(meant[number]))
         return tuple(parts.values())
 
