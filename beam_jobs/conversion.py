@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import apache_beam as beam
 from apache_beam.runners.runner import PipelineResult
@@ -30,8 +30,9 @@ from podline.beam_jobs.runners import quiet, run
 from podline.beam_jobs.steps import LOOKS, WORKERS, Home, Job, tables_of, write_or_find
 from podline.data.images.opening import ImagesSource
 from podline.data.official import official_lines
+from podline.data.pixels import PixelSums
 from podline.data.planning import ShardPlans, plan_shards
-from podline.data.record_table import RECORDS, RecordTable
+from podline.data.record_table import RECORDS, write_records
 from podline.data.records import stored_layout
 from podline.data.shards import ShardFiller, WrittenShard
 from podline.data.sources.decoding import DECODING
@@ -344,8 +345,11 @@ def _publish(
     shards = map(WrittenShard.model_validate, in_order(store.read_json, names, store.parallel))
     written, table, base = written_splits(plans, shards), None, ""
     if growth:
-        splits, records = growth.infos(written)
-        table, base = _publish_records(store, folder, records), growth.base.fingerprint if growth.base else ""
+        splits, sums = growth.infos(written)
+        table, base = (
+            _publish_records(store, folder, growth.rows(written), sums),
+            growth.base.fingerprint if growth.base else "",
+        )
     else:
         splits = tuple(part.info(name, truths.get(name)) for name, part in written.items())
     manifest = manifest_of(spec, source, splits, table, base)
@@ -356,11 +360,11 @@ def _publish(
     return [*beside, *([table.file] if table else []), MANIFEST]
 
 
-def _publish_records(store: Store, folder: str, records: RecordTable) -> FileInfo:
+def _publish_records(store: Store, folder: str, rows: Iterable[Any], sums: Mapping[str, PixelSums]) -> FileInfo:
     """Publish the table of records."""
     with store.workspace("records") as workspace:
         path = workspace / RECORDS
-        records.write(path)
+        write_records(path, rows, sums)
         info = FileInfo(file=RECORDS, bytes=path.stat().st_size, sha256=digests.of_file(path))
         store.publish_file(path, f"{folder}/{RECORDS}", replace=True)
     return info

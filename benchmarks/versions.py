@@ -1,7 +1,6 @@
 """Versions of a simulated data set: the difference to the next one, the order of its records, and where they lie.
 
-    python -m benchmarks.versions 10000000
-    python -m benchmarks.versions 100000000 --without-difference
+    python -m benchmarks.versions 100000000
 
 One split of records with random keys; one in a hundred is new. Prints a row of RESULTS.md for each step, with the peak
 of the process's memory until then.
@@ -14,19 +13,29 @@ import resource
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, TypeVar, cast
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from podline.data.images.opening import Identities
 from podline.data.order import TrainingOrder
 from podline.data.pixels import PixelSums
-from podline.data.record_table import DIGEST_BYTES, RECORDS, in_shards, places, rows_of, stored_digests
+from podline.data.record_table import (
+    DIGEST_BYTES,
+    RECORDS,
+    RecordTable,
+    in_shards,
+    places,
+    rows_of,
+    stored_digests,
+    write_records,
+)
 from podline.datasets.draft import Written
 from podline.datasets.growth import growth_of
 from podline.documents.manifest import SplitInfo
@@ -42,13 +51,12 @@ def main() -> None:
     """Measure, and print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("records", type=int)
-    parser.add_argument("--without-difference", action="store_true")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        _measure(Path(folder), given.records, difference=not given.without_difference)
+        _measure(Path(folder), given.records)
 
 
-def _measure(folder: Path, records: int, *, difference: bool) -> None:
+def _measure(folder: Path, records: int) -> None:
     store, random = FolderStore(folder), np.random.default_rng(0)
     path = store.local(f"base/{RECORDS}")
     path.parent.mkdir()
@@ -56,23 +64,36 @@ def _measure(folder: Path, records: int, *, difference: bool) -> None:
         name="train", records=records, shards=_shards(records), class_counts=(records,), mean=(0.0,), std=(0.0,)
     )
     _write(path, info.shards, random)
-    order = TrainingOrder(records, _BATCH, seed=0)
+    _address(path, info)
+    base = SimpleNamespace(folder="base", fingerprint=16 * "0", split=lambda _: info)
+    new = np.sort(random.integers(1, 2**63, (records // 100, 2)).view(f"S{DIGEST_BYTES}").ravel())
+    source: Any = SimpleNamespace(
+        identities=lambda: {"train": _with(new, path)}, class_names=("cat",), kind="classification"
+    )
+    growth = _timed("the difference, 1 % new", lambda: growth_of(store, source, 16 * "1", cast(Any, base)))
+    written = {"train": Written(_shards(len(new)), np.array([len(new)]), _PIXELS)}
+    _, sums = growth.infos(written)
+    _timed("writing the table of the next version", lambda: write_records(folder / RECORDS, growth.rows(written), sums))
+
+
+def _address(path: Path, info: SplitInfo) -> None:
+    order = TrainingOrder(info.records, _BATCH, seed=0)
     at = _timed("where each record lies", lambda: places(path, info))
     steps = range(0, order.steps_per_epoch, max(1, order.steps_per_epoch // _BATCHES))
     ids = _timed("the order of a batch of 1,024", lambda: [order.batch(step)[1] for step in steps], len(steps))
     _timed("where the records of a batch lie", lambda: [at[some] for some in ids], len(steps))
-    if difference:
-        del at, ids
-        base = SimpleNamespace(folder="base", fingerprint=16 * "0", split=lambda _: info)
-        stored = (stored_digests(pq.read_table(path, columns=[name])[name]) for name in ("key", "digest"))
-        new = random.integers(1, 2**63, (records // 100, 2)).view(f"S{DIGEST_BYTES}").ravel()
-        every = Identities(*(np.concatenate([old, new]) for old in stored))
-        every = Identities(*(column[np.argsort(every.keys)] for column in every))
-        source: Any = SimpleNamespace(identities=lambda: {"train": every}, class_names=("cat",), kind="classification")
-        growth = _timed("the difference, 1 % new", lambda: growth_of(store, source, 16 * "1", cast(Any, base)))
-        written = Written(_shards(len(new)), np.array([len(new)]), _PIXELS)
-        _, table = _timed("the table of the next version", lambda: growth.infos({"train": written}))
-        _timed("writing it", lambda: table.write(folder / RECORDS))
+
+
+def _with(new: npt.NDArray[np.bytes_], path: Path) -> Iterator[Identities]:
+    """Yield the records of a table and new ones among them, some at a time."""
+    first = 0
+    for rows in RecordTable(path).of_split("train", "key", "digest"):
+        old = Identities(*map(stored_digests, rows.columns))
+        end = int(np.searchsorted(new, old.keys[-1]))
+        both = Identities(*(np.concatenate([column, new[first:end]]) for column in old))
+        order, first = np.argsort(both.keys, kind="stable"), end
+        yield Identities(*(column[order] for column in both))
+    yield Identities(new[first:], new[first:])
 
 
 def _shards(records: int) -> ShardTable:

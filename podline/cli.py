@@ -42,7 +42,8 @@ SECTIONS: dict[str, dict[str, ListedCommand]] = {
     },
     "Look, choose and tidy up": {
         "data": ListedCommand(
-            "data:data", "list · compact · show · check · preview · download · draw · suspects · review · apply"
+            "data:data",
+            "list · compact · show · check · preview · download · draw · suspects · review · apply · forget",
         ),
         "runs": ListedCommand("runs:runs_group", "list · show · compare · nights"),
         "models": ListedCommand(

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from podline import entry_points
-from podline.commands import display, labels, pages
+from podline.commands import display, forgetting, labels, pages
 from podline.commands.options import (
     absolute,
     answer,
@@ -462,5 +462,5 @@ def _draw(folder: Path, dataset: str, train: int | None, test: int | None, seed:
     say([str(found.code(found.draw)(folder, **counts, seed=seed))])
 
 
-for _command in (labels.suspects, labels.review, labels.apply):
+for _command in (labels.suspects, labels.review, labels.apply, forgetting.forget):
     data.add_command(_command)

@@ -7,10 +7,11 @@ its image's file, and on its digest, of pixels and targets; of both the first 16
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,41 +27,82 @@ DIGEST_BYTES = 16
 COLUMNS = ("split", "key", "digest", "shard", "position", "since", "until", "why")
 _TEXTS = tuple(name for name in COLUMNS if name not in ("key", "digest", "position"))
 _PIXELS = b"pixels"
-_AT_ONCE = 1 << 17
+_AT_ONCE, _ROW_GROUP = 1 << 17, 1 << 20
 
 Ids = npt.NDArray[np.int64]
 
 
-class RecordTable(NamedTuple):
-    """A table of records.
+class RecordTable:
+    """A table of records in a file, read some rows at a time.
 
     Attributes:
-        rows: a pyarrow.Table of :data:`COLUMNS`; ``until`` and ``why`` are null where the version has the record.
+        path: of what :func:`write_records` wrote.
         pixels: split → the sums of its pixels.
     """
 
-    rows: Any
-    pixels: Mapping[str, PixelSums]
+    def __init__(self, path: Path) -> None:
+        """Open the table.
 
-    def of_split(self, split: str) -> Any:
-        """Return the rows of the records that a split has, in its order."""
-        import pyarrow.compute as pc  # noqa: PLC0415 (data sets without versions need none)
+        Raises:
+            ArtifactError: it is none.
+        """
+        import pyarrow.parquet as pq  # noqa: PLC0415 (data sets without versions need none)
 
-        return self.rows.filter((pc.field("split") == split) & pc.field("until").is_null())
+        self.path = path
+        with _explained(path):
+            sums = json.loads(pq.read_schema(path).metadata[_PIXELS])
+            self.pixels = {split: PixelSums.model_validate(one) for split, one in sums.items()}
 
-    def write(self, path: Path) -> None:
-        """Write the table."""
+    def of_split(self, split: str, *columns: str) -> Iterator[Any]:
+        """Yield the rows of the records that a split has, in its order: all columns, or those that are named."""
+        import pyarrow.compute as pc  # noqa: PLC0415 (likewise)
+
+        return self._rows((pc.field("split") == split) & pc.field("until").is_null(), columns or COLUMNS)
+
+    def ended(self) -> Iterator[Any]:
+        """Yield the rows of the records that the version has no more."""
+        import pyarrow.compute as pc  # noqa: PLC0415 (likewise)
+
+        return self._rows(pc.field("until").is_valid(), COLUMNS)
+
+    def _rows(self, wanted: Any, columns: Sequence[str]) -> Iterator[Any]:
+        import pyarrow as pa  # noqa: PLC0415 (likewise)
         import pyarrow.parquet as pq  # noqa: PLC0415 (likewise)
 
-        sums = {split: sums.model_dump(mode="json") for split, sums in self.pixels.items()}
-        pq.write_table(
-            self.rows.replace_schema_metadata({_PIXELS: json.dumps(sums).encode()}),
-            path,
-            compression="zstd",
-            use_dictionary=_TEXTS,  # pyright: ignore[reportArgumentType] (its stub)
-            column_encoding={"position": "DELTA_BINARY_PACKED", "key": "PLAIN", "digest": "PLAIN"},
-            write_statistics=False,
-        )
+        with _explained(self.path), pq.ParquetFile(self.path) as file:
+            read = dict.fromkeys([*columns, "split", "until"])
+            for batch in file.iter_batches(_AT_ONCE, columns=list(read)):
+                rows = pa.Table.from_batches([batch]).replace_schema_metadata()
+                yield rows.filter(wanted).select(columns)
+
+
+def write_records(path: Path, rows: Iterable[Any], pixels: Mapping[str, PixelSums]) -> None:
+    """Write a table of records.
+
+    Args:
+        path: of the file.
+        rows: tables of :data:`COLUMNS`, one after the other; ``until`` and ``why`` are null of what the version has.
+        pixels: split → the sums of its pixels.
+    """
+    import pyarrow as pa  # noqa: PLC0415 (likewise)
+    import pyarrow.parquet as pq  # noqa: PLC0415 (likewise)
+
+    sums = {split: sums.model_dump(mode="json") for split, sums in pixels.items()}
+    with pq.ParquetWriter(
+        path,
+        rows_of({}).schema.with_metadata({_PIXELS: json.dumps(sums).encode()}),
+        compression="zstd",
+        use_dictionary=_TEXTS,  # pyright: ignore[reportArgumentType] (its stub)
+        column_encoding={"position": "DELTA_BINARY_PACKED", "key": "PLAIN", "digest": "PLAIN"},
+        write_statistics=False,
+    ) as file:
+        waiting = rows_of({})
+        for some in rows:
+            waiting = pa.concat_tables([waiting, some])
+            while len(waiting) >= _ROW_GROUP:  # the bytes do not depend on how the rows were divided
+                file.write_table(waiting[:_ROW_GROUP].combine_chunks())
+                waiting = waiting[_ROW_GROUP:]
+        file.write_table(waiting.combine_chunks())
 
 
 def rows_of(columns: Mapping[str, Any]) -> Any:
@@ -86,31 +128,15 @@ def stored_digests(column: Any) -> npt.NDArray[np.bytes_]:
     return np.frombuffer(whole.buffers()[1], f"S{DIGEST_BYTES}", len(whole), whole.offset * DIGEST_BYTES)
 
 
-def in_shards(rows: Any, shards: ShardTable) -> Any:
-    """Return rows of a table of records with the places that they have in shards, one after the other."""
+def in_shards(rows: Any, shards: ShardTable, first: int = 0) -> Any:
+    """Return rows of a table of records with the places that they have in shards, from the ``first`` record on."""
     import pyarrow as pa  # noqa: PLC0415 (likewise)
 
-    files = pa.array([shard.file for shard in shards]).take(pa.array(np.repeat(np.arange(len(shards)), shards.lengths)))
-    starts = np.repeat(np.cumsum([0, *shards.lengths])[:-1], shards.lengths)
-    return with_columns(rows, shard=files, position=pa.array(np.arange(len(rows)) - starts))
-
-
-def read_records(path: Path) -> RecordTable:
-    """Return the table that :meth:`RecordTable.write` wrote.
-
-    Raises:
-        ArtifactError: it is none.
-    """
-    import pyarrow as pa  # noqa: PLC0415 (likewise)
-    import pyarrow.parquet as pq  # noqa: PLC0415 (likewise)
-
-    try:
-        rows = pq.read_table(path)
-        sums = json.loads(rows.schema.metadata[_PIXELS])
-        pixels = {split: PixelSums.model_validate(one) for split, one in sums.items()}
-        return RecordTable(rows.select(COLUMNS).replace_schema_metadata(), pixels)
-    except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:
-        raise _damaged(path, error) from error
+    edges, at = np.cumsum([0, *shards.lengths]), np.arange(first, first + len(rows))
+    which = np.searchsorted(edges, at, side="right") - 1
+    numbers, found = np.unique(which, return_inverse=True)
+    files = pa.array([shards[number].file for number in numbers.tolist()], pa.string()).take(pa.array(found))
+    return with_columns(rows, shard=files, position=pa.array(at - edges[which]))
 
 
 def places(path: Path, split: SplitInfo) -> Ids:
@@ -124,8 +150,8 @@ def places(path: Path, split: SplitInfo) -> Ids:
     shards = split.every_shard
     firsts = dict(zip((shard.file for shard in shards), np.cumsum([0, *shards.lengths]).tolist(), strict=False))
     found, count, missing = np.zeros(split.records, np.int64), 0, dict[str, None]()
-    for rows in _live_rows(path, split.name):
-        of_rows = rows["shard"].dictionary_encode()
+    for rows in RecordTable(path).of_split(split.name, "shard", "position"):
+        of_rows = rows["shard"].combine_chunks().dictionary_encode()
         names = of_rows.dictionary.to_pylist()
         missing |= dict.fromkeys(name for name in names if name not in firsts)
         starts = np.array([firsts.get(name, 0) for name in names], np.int64)
@@ -140,23 +166,12 @@ def places(path: Path, split: SplitInfo) -> Ids:
     return found
 
 
-def _live_rows(path: Path, split: str) -> Iterator[Any]:
-    """Yield shards and positions of a split's records, in its order, some at a time.
-
-    Raises:
-        ArtifactError: the file is no table of records.
-    """
+@contextlib.contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """Raise an ArtifactError in place of what is raised where a file is no table of records."""
     import pyarrow as pa  # noqa: PLC0415 (likewise)
-    import pyarrow.compute as pc  # noqa: PLC0415 (likewise)
-    import pyarrow.parquet as pq  # noqa: PLC0415 (likewise)
 
     try:
-        with pq.ParquetFile(path) as file:
-            for batch in file.iter_batches(_AT_ONCE, columns=["split", "shard", "position", "until"]):
-                yield batch.filter((pc.field("split") == split) & pc.field("until").is_null())
-    except (pa.ArrowException, OSError, KeyError, ValueError) as error:
-        raise _damaged(path, error) from error
-
-
-def _damaged(path: Path, error: Exception) -> ArtifactError:
-    return ArtifactError(f"{path} is not a table of records ({error}); convert the data again")
+        yield
+    except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:
+        raise ArtifactError(f"{path} is not a table of records ({error}); convert the data again") from error

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from podline.data.planning import ShardPlan, ShardPlans, plan_shards
+from podline.data.images.opening import Identities
+from podline.data.planning import ShardPlan, plan_shards
 from podline.data.reader import SplitReader, open_split
-from podline.data.record_table import RECORDS, RecordTable, in_shards, read_records
+from podline.data.record_table import DIGEST_BYTES, RECORDS, Ids, RecordTable, in_shards, stored_digests, write_records
 from podline.data.records import EncodedLayout, stored_layout
 from podline.data.shards import WrittenShard, write_shard
+from podline.data.sources.decoding import FORGOTTEN
 from podline.data.tfds import tfds_files, tfds_names
 from podline.data.tfrecord import Bytes
-from podline.datasets.draft import written_splits
+from podline.datasets.draft import Written, written_splits
+from podline.datasets.growth import joined
 from podline.documents.completion import artifact_of, completion_name, packed, read_completion
 from podline.documents.manifest import (
     MANIFEST,
     FileInfo,
     Manifest,
+    Quarantined,
     dead_share,
     listed_files,
     publish_manifest,
@@ -39,7 +45,9 @@ from podline.store import digests
 from podline.store.contract import Store
 
 
-def compact(store: Store, manifest: Manifest, least: float, reporter: Reporter) -> Version | None:
+def compact(
+    store: Store, manifest: Manifest, least: float, reporter: Reporter, forgotten: Mapping[str, str] | None = None
+) -> Version | None:
     """Publish a version with the same records in shards of their own; None if too few of the old ones are dead.
 
     Args:
@@ -47,9 +55,10 @@ def compact(store: Store, manifest: Manifest, least: float, reporter: Reporter) 
         manifest: of the version.
         least: the share of dead records, 0 … 1, above which it is rewritten.
         reporter: told how far it is.
+        forgotten: the sha256 of images' files → the reason; their records are left out, and it is rewritten always.
 
     Raises:
-        SettingsError: the data set has no versions.
+        SettingsError: the data set has no versions, or a split would have no record.
         ArtifactError: a record is damaged.
         StoreError: the store cannot be read or written.
     """
@@ -57,23 +66,28 @@ def compact(store: Store, manifest: Manifest, least: float, reporter: Reporter) 
         raise SettingsError(
             f"data set {manifest.dataset} has no versions, expected images of your own; other data sets are always one"
         )
-    if not manifest.base or dead_share(manifest) <= least:
+    if not forgotten and (not manifest.base or dead_share(manifest) <= least):
         return None
-    known = digests.of_json([manifest.fingerprint, "compacted"])[:16]
+    known = digests.of_json([manifest.fingerprint, "compacted", *sorted(forgotten or ())])[:16]
     older = {each.fingerprint for split in manifest.splits for each in split.older}
     above = manifest.folder.rpartition("/")[0]
     with store.using([f"{above}/{name}" for name in (known, manifest.fingerprint, *older)]):
-        _write(store, manifest, known, reporter)
+        removed = _write(store, manifest, known, forgotten or {}, reporter)
         known_versions = {one.fingerprint: one.content for one in versions(store, manifest.dataset)}
-        content = known_versions.get(manifest.fingerprint, manifest.fingerprint)
-        version = Version(number=0, fingerprint=known, content=content, base=manifest.fingerprint)
+        content = known if removed else known_versions.get(manifest.fingerprint, manifest.fingerprint)
+        version = Version(number=0, fingerprint=known, content=content, base=manifest.fingerprint, removed=removed)
         return publish_version(store, manifest.dataset, version)
 
 
-def _write(store: Store, manifest: Manifest, known: str, reporter: Reporter) -> None:
+def _write(store: Store, manifest: Manifest, known: str, forgotten: Mapping[str, str], reporter: Reporter) -> int:
+    """Write the version; return how many records were left out."""
     started, layout = time.monotonic(), stored_layout(manifest.fields)
     encoded = isinstance(layout, EncodedLayout)
-    sizes = {split.name: split.records for split in manifest.splits}
+    table = RecordTable(store.local(f"{manifest.folder}/{RECORDS}"))
+    kept = {split.name: _kept(table, split.name, forgotten) for split in manifest.splits}
+    sizes = {name: len(ids) for name, ids in kept.items()}
+    if not all(sizes.values()):
+        raise SettingsError(f"{manifest.dataset}: got {sizes} records without it, expected one in each; add images")
     frame = layout.frame_length
     if encoded:
         in_shards = sum(sum(split.every_shard.lengths) for split in manifest.splits)
@@ -84,20 +98,30 @@ def _write(store: Store, manifest: Manifest, known: str, reporter: Reporter) -> 
     folder = f"{manifest.folder.rpartition('/')[0]}/{known}"
     shards = list[WrittenShard]()
     for done, plan in enumerate(plans, start=1):
-        shards.append(_shard(store, folder, plan, manifest, readers[plan.split]))
+        shards.append(_shard(store, folder, plan, manifest, readers[plan.split], kept[plan.split]))
         reporter.progress(done, len(plans), "shards")
     for reader in readers.values():
         reader.require_unchanged()
-    _publish(store, manifest, known, plans, shards)
+    _publish(store, manifest, known, written_splits(plans, shards), table, kept, forgotten)
     _complete(store, manifest, folder, len(plans), time.monotonic() - started)
+    return manifest.written - sum(sizes.values())
 
 
-def _shard(store: Store, folder: str, plan: ShardPlan, manifest: Manifest, reader: SplitReader) -> WrittenShard:
+def _kept(table: RecordTable, split: str, forgotten: Mapping[str, str]) -> Ids:
+    """Return the positions of a split's records that are not forgotten, ascending."""
+    keys = np.array([bytes.fromhex(sha256)[:DIGEST_BYTES] for sha256 in forgotten], f"S{DIGEST_BYTES}")
+    gone = [np.isin(stored_digests(rows["key"]), keys) for rows in table.of_split(split, "key")]
+    return np.flatnonzero(~np.concatenate([np.zeros(0, np.bool_), *gone]))
+
+
+def _shard(
+    store: Store, folder: str, plan: ShardPlan, manifest: Manifest, reader: SplitReader, kept: Ids
+) -> WrittenShard:
     layout = stored_layout(manifest.fields)
     decoded = layout.decoded
 
     def fill(frames: Bytes, start: int) -> Sequence[bytes]:
-        ids = np.arange(plan.first + start, plan.first + start + len(frames))
+        ids = kept[plan.first + start : plan.first + start + len(frames)]
         decoded.fill(frames, reader.gather(ids))
         return reader.files(ids) if isinstance(layout, EncodedLayout) else []
 
@@ -110,25 +134,71 @@ def _shard(store: Store, folder: str, plan: ShardPlan, manifest: Manifest, reade
     return written
 
 
-def _publish(store: Store, manifest: Manifest, known: str, plans: ShardPlans, shards: Sequence[WrittenShard]) -> None:
+def _publish(
+    store: Store,
+    manifest: Manifest,
+    known: str,
+    written: Mapping[str, Written],
+    table: RecordTable,
+    kept: Mapping[str, Ids],
+    forgotten: Mapping[str, str],
+) -> None:
     """Publish the table of records, and what else lies beside the shards; the manifest last."""
-    folder, splits, tables = f"{manifest.folder.rpartition('/')[0]}/{known}", [], []
-    table = read_records(store.local(f"{manifest.folder}/{RECORDS}"))
-    for name, part in written_splits(plans, shards).items():
-        content = manifest.split(name).content
-        splits.append(part.info(name, None).model_copy(update={"content": content}))
-        tables.append(in_shards(table.of_split(name), part.shards))
+    folder, splits = f"{manifest.folder.rpartition('/')[0]}/{known}", []
+    left_out = list(manifest.quarantined)
+    for name, part in written.items():
+        content = hashlib.sha256()
+        for rows in _kept_rows(table, name, kept[name]):
+            content.update(joined(Identities(*(stored_digests(rows[column]) for column in ("key", "digest")))))
+        splits.append(part.info(name, None).model_copy(update={"content": content.hexdigest()}))
+        left_out += _left_out(table, name, forgotten)
+    pixels = {name: part.pixels for name, part in written.items()}
     with store.workspace("records") as workspace:
-        RecordTable(pa.concat_tables(tables), table.pixels).write(workspace / RECORDS)
+        write_records(workspace / RECORDS, _rows(table, written, kept), pixels)
         size, sha256 = (workspace / RECORDS).stat().st_size, digests.of_file(workspace / RECORDS)
         store.publish_file(workspace / RECORDS, f"{folder}/{RECORDS}", replace=True, flush=False)
     info = FileInfo(file=RECORDS, bytes=size, sha256=sha256)
-    changes = {"fingerprint": known, "splits": tuple(splits), "records": info, "base": ""}
+    changes = {
+        "fingerprint": known,
+        "splits": tuple(splits),
+        "records": info,
+        "base": "",
+        "written": sum(map(len, kept.values())),
+        "quarantined": tuple(left_out),
+    }
     compacted = manifest.model_copy(update=changes)
     for name, content in tfds_files(compacted, _labels(manifest)).items():
         store.publish_bytes(f"{folder}/{name}", content, replace=True)
     store.flush(found.name for found in store.listing(folder))
     publish_manifest(store, compacted)
+
+
+def _rows(table: RecordTable, written: Mapping[str, Written], kept: Mapping[str, Ids]) -> Iterator[Any]:
+    """Yield the rows that are kept, with the places that their records have in new shards."""
+    for name, part in written.items():
+        first = 0
+        for rows in _kept_rows(table, name, kept[name]):
+            yield in_shards(rows, part.shards, first)
+            first += len(rows)
+
+
+def _kept_rows(table: RecordTable, split: str, kept: Ids) -> Iterator[Any]:
+    """Yield the rows of a split's records that are kept, some at a time."""
+    first = 0
+    for rows in table.of_split(split):
+        start, end = np.searchsorted(kept, [first, first + len(rows)]).tolist()
+        yield rows.take(pa.array(kept[start:end] - first))
+        first += len(rows)
+
+
+def _left_out(table: RecordTable, split: str, forgotten: Mapping[str, str]) -> Iterator[Quarantined]:
+    """Yield what the manifest says of a split's records that are forgotten."""
+    reasons = {bytes.fromhex(sha256)[:DIGEST_BYTES]: (sha256, reason) for sha256, reason in forgotten.items()}
+    for rows in table.of_split(split, "key") if forgotten else ():
+        known = np.isin(stored_digests(rows["key"]), np.array(list(reasons), f"S{DIGEST_BYTES}"))
+        for key in rows["key"].filter(pa.array(known)).to_pylist():
+            sha256, reason = reasons[key]
+            yield Quarantined(split=split, record=sha256, reason=f"{FORGOTTEN}: {reason}")
 
 
 def _complete(store: Store, manifest: Manifest, folder: str, shards: int, seconds: float) -> None:
@@ -140,6 +210,9 @@ def _complete(store: Store, manifest: Manifest, folder: str, shards: int, second
         "fingerprint": compacted.fingerprint,
         "folder": folder,
         "bytes": compacted.bytes,
+        "written": compacted.written,
+        "quarantined": len(compacted.quarantined),
+        "splits": {split.name: split.records for split in compacted.splits},
         "shards_written": shards,
         "shards_reused": 0,
     }

@@ -19,6 +19,7 @@ from podline.data.sources.left_out import refuse_left_out
 from podline.data.sources.remote import is_remote, objects_of
 from podline.data.sources.source import RawData, open_raw
 from podline.documents.corrections import corrections
+from podline.documents.forgotten import forgotten
 from podline.documents.manifest import LAYOUT_VERSION, SourceFile, dataset_folder, read_manifest
 from podline.documents.versions import Version, compacted, versions
 from podline.errors import PodlineError, SourceError
@@ -110,7 +111,7 @@ def converter_settings(spec: ConvertSpec) -> dict[str, int | str]:
 
 def record_form(settings: Mapping[str, int | str]) -> dict[str, int | str]:
     """Return what the form of records depends on; a corrected record is another one by its targets."""
-    return {name: value for name, value in settings.items() if name != "corrections"}
+    return {name: value for name, value in settings.items() if name not in ("corrections", "forgotten")}
 
 
 def source_of(spec: ConvertSpec, store: Store) -> RawData:
@@ -128,16 +129,16 @@ def source_of(spec: ConvertSpec, store: Store) -> RawData:
 
 
 def corrected(spec: ConvertSpec, store: Store) -> ConvertSpec:
-    """Return a conversion with the corrections that reviews of its data set made, where its settings can have some.
+    """Return a conversion with its data set's corrections and forgotten images, where its settings can have some.
 
     Raises:
-        ArtifactError: a review is damaged.
+        ArtifactError: a review, or the document of a forgotten image, is damaged.
     """
     if "corrections" not in type(spec.settings).model_fields:
         return spec
     said = corrections(store, spec.dataset)
     labels = {image: each.label for image, each in sorted(said.items()) if each.decision != "keep"}
-    settings = spec.settings.model_copy(update={"corrections": labels})
+    settings = spec.settings.model_copy(update={"corrections": labels, "forgotten": forgotten(store, spec.dataset)})
     return spec.model_copy(update={"settings": settings})
 
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,13 +26,11 @@ from podline.data.record_table import (
     RECORDS,
     RecordTable,
     in_shards,
-    read_records,
     rows_of,
     stored_digests,
     with_columns,
 )
 from podline.data.records import IMAGE, stored_layout
-from podline.datasets.census import equal_pairs
 from podline.datasets.draft import Written
 from podline.datasets.fingerprint import converter_settings, record_form
 from podline.documents.manifest import (
@@ -52,29 +51,49 @@ from podline.store.contract import Store
 
 compute: Any = pyarrow.compute  # its functions are made when it is imported
 ADDED, REMOVED, RELABELLED, MOVED = "added", "removed", "relabelled", "moved"
-_READ_AT_ONCE = 1_000
+_READ_AT_ONCE, _ROWS = 1_000, 1 << 17
 _BINARY = pa.binary(DIGEST_BYTES)
 
 Ids = npt.NDArray[np.int64]
+Keys = npt.NDArray[np.bytes_]
 
 
-class SplitGrowth(NamedTuple):
+class Difference(NamedTuple):
+    """What is new in a split, and what is no more.
+
+    Attributes:
+        records: how many it has now.
+        content: the sha256 of the keys and digests of these, in their order.
+        new: records that the older version has not, ascending.
+        identities: of these.
+        dead: records of the older version that the split has no more, ascending.
+        dead_keys: of these.
+        relabelled: which of these it has with another digest.
+    """
+
+    records: int
+    content: str
+    new: Ids
+    identities: Identities
+    dead: Ids
+    dead_keys: Keys
+    relabelled: npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class SplitGrowth:
     """The records of a split: those that the older version has, and new ones.
 
     Attributes:
-        now: all records, in their order.
-        kept: which of them the older version has, ascending.
-        new: the others.
-        rows: of the table, of ``kept``.
-        older: the shards that have these.
-        counts: of each class, in ``kept``.
+        change: since the older version.
+        why: for what reason each dead record is none.
+        older: the shards that have the records kept.
+        counts: of each class, in these.
         pixels: likewise the sums; None of no record.
     """
 
-    now: Identities
-    kept: Ids
-    new: Ids
-    rows: pa.Table
+    change: Difference
+    why: npt.NDArray[np.str_]
     older: tuple[OlderShards, ...]
     counts: npt.NDArray[np.int64]
     pixels: PixelSums | None
@@ -88,64 +107,112 @@ class Growth:
         fingerprint: its own.
         base: the version that it goes on from, if any.
         before: the newest version but it, mostly the base; a source that returned to an earlier content has another.
-        splits: those of the source.
-        dead: rows of the table: records that it has no more.
+        table: of the base's records.
+        splits: those of the source, and those that the base alone has, now without a record.
         changes: how many records were added, removed, relabelled, or moved to another split, since the one before.
     """
 
     fingerprint: str
     base: Manifest | None
     before: Manifest | None
+    table: RecordTable | None
     splits: Mapping[str, SplitGrowth]
-    dead: pa.Table
     changes: Mapping[str, int]
 
     @property
     def new(self) -> dict[str, Ids]:
         """Split → the positions of records that are written."""
-        return {name: split.new for name, split in self.splits.items()}
+        return {name: split.change.new for name, split in self.splits.items()}
 
     def prefix(self, dataset: str) -> str:
         """Return how the names of new shards begin: a plan from another base never takes them for its own."""
         return f"{dataset}.{self.base.fingerprint}" if self.base else dataset
 
-    def infos(self, written: Mapping[str, Written]) -> tuple[tuple[SplitInfo, ...], RecordTable]:
-        """Return what the manifest says of each split, and the table of records.
+    def infos(self, written: Mapping[str, Written]) -> tuple[tuple[SplitInfo, ...], dict[str, PixelSums]]:
+        """Return what the manifest says of each split, and the sums of their pixels.
 
         Args:
             written: what new records became, of splits that have some.
         """
-        infos, tables, sums = [], [], {}
+        infos, sums = [], {}
         for name, split in self.splits.items():
             part = written.get(name)
-            pixels = add_up([each for each in (split.pixels, part and part.pixels) if each])
+            if not split.change.records:
+                continue
+            sums[name] = pixels = add_up([each for each in (split.pixels, part and part.pixels) if each])
             infos.append(
                 SplitInfo(
                     name=name,
-                    records=len(split.now.keys),
+                    records=split.change.records,
                     shards=part.shards if part else ShardTable.of([]),
                     class_counts=tuple((split.counts + (part.counts if part else 0)).tolist()),
                     mean=pixels.mean,
                     std=pixels.std,
                     older=split.older,
-                    content=hashlib.sha256(_joined(split.now).tobytes()).hexdigest(),
+                    content=split.change.content,
                 )
             )
-            rows = pa.concat_tables([split.rows, self._new_rows(name, split, part)])
-            tables.append(rows.take(pa.array(np.argsort(np.concatenate([split.kept, split.new])))))
-            sums[name] = pixels
-        return tuple(infos), RecordTable(pa.concat_tables([*tables, self.dead]), sums)
+        return tuple(infos), sums
 
-    def _new_rows(self, name: str, split: SplitGrowth, part: Written | None) -> pa.Table:
+    def rows(self, written: Mapping[str, Written]) -> Iterator[pa.Table]:
+        """Yield the table of records, some rows at a time; see :meth:`infos`."""
+        for name, split in self.splits.items():
+            new, edges = split.change.new, np.append(np.arange(0, split.change.records, _ROWS), split.change.records)
+            sizes = np.diff(edges - np.searchsorted(new, edges))  # of what is kept
+            for first, end, old in zip(edges, edges[1:], _cut(self._stored(name, dead=False), sizes), strict=False):
+                some, is_new = _places(new, int(first), int(end))
+                both = pa.concat_tables([old, self._new_rows(name, some, written.get(name))])
+                yield both.take(pa.array(np.argsort(np.argsort(is_new, kind="stable")))) if is_new.any() else old
+        yield from map(self._named, self.table.ended() if self.table else ())
+        for name, split in self.splits.items():
+            yield from self._stored(name, dead=True) if len(split.change.dead) else ()
+
+    def _stored(self, name: str, *, dead: bool) -> Iterator[pa.Table]:
+        """Yield the rows of the base's records that a split keeps, or of those that are dead."""
+        split, first = self.splits[name], 0
+        for rows in self.table.of_split(name) if self.table else ():
+            some, is_dead = _places(split.change.dead, first, first + len(rows))
+            found, first = self._named(rows.filter(pa.array(is_dead == dead))), first + len(rows)
+            if dead:
+                why = pa.array(split.why[some].tolist(), pa.string())
+                found = with_columns(found, until=pa.repeat(self.fingerprint, len(found)), why=why)
+            yield found
+
+    def _named(self, rows: pa.Table) -> pa.Table:
+        """Return rows of the base's table, its shards named as another version of the data set names them."""
+        shards = rows["shard"]
+        moved = compute.binary_join_element_wise(f"../{self.base.fingerprint}/" if self.base else "", shards, "")
+        return with_columns(rows, shard=compute.if_else(compute.starts_with(shards, "../"), shards, moved))
+
+    def _new_rows(self, name: str, some: slice, part: Written | None) -> pa.Table:
+        found = self.splits[name].change.identities
+        count = len(found.keys[some])
         if part is None:
             return rows_of({})
         columns = {
-            "split": pa.repeat(name, len(split.new)),
-            "key": _fixed(split.now.keys[split.new]),
-            "digest": _fixed(split.now.digests[split.new]),
-            "since": pa.repeat(self.fingerprint, len(split.new)),
+            "split": pa.repeat(name, count),
+            "key": _fixed(found.keys[some]),
+            "digest": _fixed(found.digests[some]),
+            "since": pa.repeat(self.fingerprint, count),
         }
-        return in_shards(rows_of(columns), part.shards)
+        return in_shards(rows_of(columns), part.shards, some.start)
+
+
+def _places(ascending: Ids, first: int, end: int) -> tuple[slice, npt.NDArray[np.bool_]]:
+    """Return which of some positions lie from ``first`` to ``end``, and of each place whether it is one."""
+    some, mask = slice(*np.searchsorted(ascending, [first, end]).tolist()), np.zeros(end - first, np.bool_)
+    mask[ascending[some] - first] = True
+    return some, mask
+
+
+def _cut(tables: Iterator[pa.Table], sizes: Iterable[int]) -> Iterator[pa.Table]:
+    """Yield rows in tables of some sizes."""
+    rest = rows_of({})
+    for size in sizes:
+        while len(rest) < size:
+            rest = pa.concat_tables([rest, next(tables)])
+        yield rest[:size]
+        rest = rest[size:]
 
 
 def fitting_base(store: Store, spec: ConvertSpec, source: ImagesSource, candidates: Iterator[str]) -> Manifest | None:
@@ -188,80 +255,111 @@ def growth_of(store: Store, source: ImagesSource, fingerprint: str, base: Manife
         ArtifactError: a file of the base is damaged.
         StoreError: it cannot be read.
     """
-    identities = source.identities()
-    nothing = rows_of({})
-    table = _table(store, base) if base else RecordTable(nothing, {})
-    splits, gone = dict[str, SplitGrowth](), [table.rows.filter(compute.is_valid(table.rows["until"]))]
-    for name in dict.fromkeys([*identities, *table.pixels]):
-        rows = table.of_split(name)
-        now = identities.get(name, _identities(nothing))
-        then, kept = equal_pairs(_joined(_identities(rows)), _joined(now))
-        dead = np.delete(np.arange(len(rows)), then)
-        gone.append(_ended(rows.take(pa.array(dead)), fingerprint, name, identities))
-        if name in identities:
-            counts, pixels = _statistics(store, base, table, name, dead, len(source.class_names), source.kind)
-            live = rows.take(pa.array(then))
-            new = np.delete(np.arange(len(now.keys)), kept)
-            splits[name] = SplitGrowth(now, kept, new, live, _older(base, name, live), counts, pixels)
-    ended = pa.concat_tables(gone[1:])["why"].to_pylist()
-    changes = Counter[str](ended)
-    changes[ADDED] = max(0, sum(len(split.new) for split in splits.values()) - changes[RELABELLED] - changes[MOVED])
-    return Growth(fingerprint, base, base, splits, pa.concat_tables(gone), changes)
+    now = source.identities()
+    table = RecordTable(store.local(stored_name(base.folder, RECORDS))) if base else None
+    names = dict.fromkeys([*now, *(table.pixels if table else ())])
+    found = {name: _difference(_stored_identities(table, name), now.get(name, iter(()))) for name in names}
+    splits = dict[str, SplitGrowth]()
+    for name, change in found.items():
+        elsewhere = [other.identities.keys for at, other in found.items() if at != name]
+        moved = np.isin(change.dead_keys, np.concatenate([*elsewhere, change.dead_keys[:0]]))
+        why = np.where(change.relabelled, RELABELLED, np.where(moved, MOVED, REMOVED))
+        counts, pixels = np.zeros(len(source.class_names), np.int64), None
+        if base and table and name in table.pixels and change.records:
+            counts, pixels = _statistics(store, base, table.pixels[name], name, change.dead, source.kind)
+        splits[name] = SplitGrowth(change, why, _older(base, table, name, change), counts, pixels)
+    changes = Counter[str](chain.from_iterable(split.why.tolist() for split in splits.values()))
+    changes[ADDED] = max(0, sum(len(each.new) for each in found.values()) - changes[RELABELLED] - changes[MOVED])
+    return Growth(fingerprint, base, base, table, splits, changes)
 
 
-def _table(store: Store, base: Manifest) -> RecordTable:
-    """Return a version's table, its shards named as another version of the data set names them."""
-    table = read_records(store.local(stored_name(base.folder, RECORDS)))
-    shards = table.rows["shard"]
-    moved = compute.binary_join_element_wise(f"../{base.fingerprint}/", shards, "")
-    named = compute.if_else(compute.starts_with(shards, "../"), shards, moved)
-    return table._replace(rows=with_columns(table.rows, shard=named))
+def _stored_identities(table: RecordTable | None, split: str) -> Iterator[Identities]:
+    for rows in table.of_split(split, "key", "digest") if table else ():
+        yield Identities(*map(stored_digests, rows.columns))
 
 
-def _ended(rows: pa.Table, fingerprint: str, split: str, now: Mapping[str, Identities]) -> pa.Table:
-    """Return rows of records that are no more, with the reason."""
-    keys = _identities(rows).keys
-    elsewhere = [found.keys for name, found in now.items() if name != split]
-    why = np.where(np.isin(keys, np.concatenate([*elsewhere, keys[:0]])), MOVED, REMOVED)
-    if split in now:
-        why = np.where(np.isin(keys, now[split].keys), RELABELLED, why)
-    return with_columns(rows, until=pa.repeat(fingerprint, len(rows)), why=pa.array(why.tolist(), pa.string()))
+def _difference(then: Iterator[Identities], now: Iterator[Identities]) -> Difference:
+    """Compare a split with itself in an older version; keys ascend, and equal ones have one digest.
+
+    Of equal records, the first of one side is the first of the other.
+    """
+    content, first_old, first, nothing = hashlib.sha256(), 0, 0, Identities(*2 * (np.empty(0, f"S{DIGEST_BYTES}"),))
+    news, deads = [(np.empty(0, np.int64), *nothing)], [(np.empty(0, np.int64), nothing.keys, np.empty(0, np.bool_))]
+    for before, after in _side_by_side(then, now, nothing):
+        content.update(joined(after))
+        count = len(after.keys)
+        starts = np.arange(count)  # of the records of one key
+        starts[1:][after.keys[1:] == after.keys[:-1]] = 0
+        at = np.searchsorted(before.keys, after.keys) + np.arange(count) - np.maximum.accumulate(starts)
+        maybe = np.flatnonzero(at < len(before.keys))
+        same = [old[at[maybe]] == new[maybe] for old, new in zip(before, after, strict=True)]
+        kept = maybe[same[0] & same[1]]
+        new, dead = np.delete(np.arange(count), kept), np.delete(np.arange(len(before.keys)), at[kept])
+        news.append((first + new, after.keys[new], after.digests[new]))
+        keys = before.keys[dead]
+        is_there = np.searchsorted(after.keys, keys) < np.searchsorted(after.keys, keys, "right")
+        deads.append((first_old + dead, keys, is_there))
+        first_old, first = first_old + len(before.keys), first + count
+    new, keys, digests = map(np.concatenate, zip(*news, strict=True))
+    dead, dead_keys, relabelled = map(np.concatenate, zip(*deads, strict=True))
+    return Difference(first, content.hexdigest(), new, Identities(keys, digests), dead, dead_keys, relabelled)
 
 
-def _older(base: Manifest | None, split: str, live: pa.Table) -> tuple[OlderShards, ...]:
+def _side_by_side(
+    then: Iterator[Identities], now: Iterator[Identities], nothing: Identities
+) -> Iterator[tuple[Identities, Identities]]:
+    """Yield the records of two sides, whose keys ascend, some at a time: those of one key at once."""
+    sides, waiting, ended = (then, now), [nothing, nothing], [False, False]
+    while True:
+        for at, side in enumerate(sides):
+            while not ended[at] and np.all(waiting[at].keys[:1] == waiting[at].keys[-1:]):  # maybe more of the key
+                some = next(side, None)
+                ended[at] = some is None
+                waiting[at] = Identities(*map(np.concatenate, zip(waiting[at], some or nothing, strict=True)))
+        if all(ended) and not any(len(one.keys) for one in waiting):
+            return
+        lasts = [one.keys[-1] for one, at_end in zip(waiting, ended, strict=True) if not at_end]
+        cuts = [int(np.searchsorted(one.keys, min(lasts))) if lasts else len(one.keys) for one in waiting]
+        before, after = (Identities(*(column[:cut] for column in one)) for one, cut in zip(waiting, cuts, strict=True))
+        yield before, after
+        waiting = [Identities(*(column[cut:] for column in one)) for one, cut in zip(waiting, cuts, strict=True)]
+
+
+def _older(base: Manifest | None, table: RecordTable | None, split: str, change: Difference) -> tuple[OlderShards, ...]:
     """Return the shards of older versions, those of each as a whole, of which a split still has a record."""
-    if base is None or not len(live):
+    if base is None or table is None or change.records == len(change.new):
         return ()
     info = base.split(split)
     every = (*info.older, OlderShards(fingerprint=base.fingerprint, shards=info.shards))
-    used = {shard.split("/")[1] for shard in live["shard"].unique().to_pylist()}
+    used, first = set[str](), 0
+    for rows in table.of_split(split, "shard"):
+        _, is_dead = _places(change.dead, first, first + len(rows))
+        shards = rows["shard"].filter(pa.array(~is_dead)).unique().to_pylist()
+        used |= {shard.split("/")[1] if shard.startswith("../") else base.fingerprint for shard in shards}
+        first += len(rows)
+        if len(used) == len(every):
+            break
     return tuple(each for each in every if each.fingerprint in used)
 
 
 def _statistics(
-    store: Store, base: Manifest | None, table: RecordTable, split: str, dead: Ids, classes: int, kind: str
+    store: Store, base: Manifest, pixels: PixelSums, split: str, dead: Ids, kind: str
 ) -> tuple[npt.NDArray[np.int64], PixelSums | None]:
     """Return the class counts and the pixel sums of a base's split without some of its records."""
-    if base is None or split not in table.pixels:
-        return np.zeros(classes, np.int64), None
-    counts, pixels = np.array(base.split(split).class_counts, np.int64), table.pixels[split]
+    counts = np.array(base.split(split).class_counts, np.int64)
     if len(dead):
         reader, census = open_split(store, base.folder, base, split), kind_named(kind).targets().census
         for first in range(0, len(dead), _READ_AT_ONCE):
             records = reader.gather(dead[first : first + _READ_AT_ONCE])
             pixels = without(pixels, pixel_sums(records[IMAGE]))
-            counts = counts - census(records, classes)
+            counts = counts - census(records, len(counts))
     return counts, pixels if pixels.count else None
 
 
-def _identities(rows: pa.Table) -> Identities:
-    return Identities(*(stored_digests(rows[name]) for name in ("key", "digest")))
-
-
-def _joined(found: Identities) -> npt.NDArray[np.bytes_]:
-    """Return the key and the digest of each record in one."""
+def joined(found: Identities) -> bytes:
+    """Return the key and the digest of each record, one after the other."""
     columns = [np.ascontiguousarray(column).view(np.uint8).reshape(-1, DIGEST_BYTES) for column in found]
-    return np.concatenate(columns, axis=1).view(f"S{2 * DIGEST_BYTES}").ravel()
+    return np.concatenate(columns, axis=1).tobytes()
 
 
 def _fixed(values: npt.NDArray[np.bytes_]) -> pa.Array:

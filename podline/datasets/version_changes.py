@@ -10,10 +10,11 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from podline.arrays import Arrays
 from podline.data.reader import SplitReader, open_split
-from podline.data.record_table import RECORDS, read_records, stored_digests
+from podline.data.record_table import RECORDS, RecordTable, stored_digests
 from podline.data.records import IMAGE, LABEL
 from podline.datasets.census import equal_pairs
 from podline.documents.manifest import Manifest, stored_name
@@ -47,8 +48,8 @@ class VersionRecords:
                 f"data set {manifest.dataset}: got one without versions, expected images of your own; `podline report` "
                 "says what changed since another run"
             )
-        self.manifest, table = manifest, read_records(store.local(stored_name(manifest.folder, RECORDS)))
-        rows = [table.of_split(split.name) for split in manifest.splits]
+        self.manifest, table = manifest, RecordTable(store.local(stored_name(manifest.folder, RECORDS)))
+        rows = [pa.concat_tables(table.of_split(split.name, "key", "digest")) for split in manifest.splits]
         self.keys, self.digests = (
             np.concatenate([stored_digests(each[name]) for each in rows]) for name in ("key", "digest")
         )

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from podline.data.sources.coco_truth import truth_name
 from podline.data.tfds import tfds_names
-from podline.documents import champions, corrections, versions
+from podline.documents import champions, corrections, forgotten, versions
 from podline.documents.completion import Artifact, Completion, completion_name, damage
 from podline.documents.manifest import MANIFEST, SHARD_RECORDS, Manifest, shard_record, stored_name
 from podline.documents.origins import ORIGIN
@@ -28,12 +28,13 @@ from podline.store.prefetch import in_order
 _RECORD = re.compile(r"(?P<folder>.+)/stages/(?P<stage>[^/]+)\.json")
 # How many parts the names of these folders have.
 _DEPTHS = {"datasets": 3, "runs": 2, "finder": 2, "comparisons": 2, "suspects": 3}
-_KNOWN = (*_DEPTHS, ledger.FOLDER, champions.FOLDER, corrections.FOLDER, versions.FOLDER)
+_KNOWN = (*_DEPTHS, ledger.FOLDER, champions.FOLDER, corrections.FOLDER, forgotten.FOLDER, versions.FOLDER)
 _ENTRIES = (
     ledger.is_entry,
     champions.is_of_history,
     champions.is_beginning,
     corrections.is_review,
+    forgotten.is_forgotten,
     versions.is_version,
 )
 # In a run's folder: written by who runs the stages, beside them.

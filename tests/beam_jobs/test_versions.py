@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 from drawn_images import CLASSES, as_folders, drawn, encoded, images
@@ -18,7 +19,7 @@ from podline.beam_jobs.conversion import convert
 from podline.cli import cli
 from podline.data.order import TrainingOrder
 from podline.data.reader import open_split
-from podline.data.record_table import RECORDS, RecordTable, read_records
+from podline.data.record_table import RECORDS, RecordTable
 from podline.datasets.compaction import compact
 from podline.datasets.fingerprint import find_converted
 from podline.datasets.validation import check_files, check_records
@@ -47,7 +48,7 @@ def converted(root: Path, source: Path, **settings: Any) -> tuple[ConvertResult,
 
 
 def table_of(root: Path, manifest: Manifest) -> RecordTable:
-    return read_records(root / manifest.folder / RECORDS)
+    return RecordTable(root / manifest.folder / RECORDS)
 
 
 def require_equal(grown: Path, one: Manifest, once: Path, other: Manifest) -> None:
@@ -60,7 +61,7 @@ def require_equal(grown: Path, one: Manifest, once: Path, other: Manifest) -> No
         found, expected = (reader.gather(np.arange(len(reader))) for reader in readers)
         for name, values in expected.items():
             np.testing.assert_array_equal(found[name], values)
-        rows = [table_of(root, it).of_split(ours.name).select(["key", "digest"]) for root, it in both]
+        rows = [pa.concat_tables(table_of(root, it).of_split(ours.name, "key", "digest")) for root, it in both]
         assert rows[0].equals(rows[1])
     assert table_of(grown, one).pixels == table_of(once, other).pixels
     check_files(open_store(str(grown)), one, silent())
@@ -100,7 +101,7 @@ def test_nights_equal_one_conversion(tmp_path: Path, settings: dict[str, Any]) -
     assert manifest.fingerprint == at_once.fingerprint
     require_equal(grown, manifest, tmp_path / "once", at_once)
     assert len(versions(open_store(str(grown)), "images")) == 4
-    ended = table_of(grown, manifest).rows.filter(table_of(grown, manifest).rows["until"].is_valid())
+    ended = pa.concat_tables(table_of(grown, manifest).ended())
     assert {"removed", "relabelled"} <= set(ended["why"].to_pylist())
 
 

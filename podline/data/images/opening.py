@@ -42,7 +42,7 @@ from podline.data.record_table import DIGEST_BYTES
 from podline.data.records import Feature
 from podline.data.rows import FilesByRow, SourceSplit
 from podline.data.shown import printable
-from podline.data.sources.decoding import DECODING
+from podline.data.sources.decoding import DECODING, FORGOTTEN
 from podline.data.sources.left_out import LeftOut
 from podline.data.sources.remote import on_this_machine
 from podline.data.sources.source import Remarks, ShardTables, Source
@@ -120,6 +120,8 @@ class ImagesSource(Source):
             for split in self.sizes
         }
         for number, reason in self.images.reasons.items():
+            if in_general(reason) == FORGOTTEN:
+                continue
             parts[self.images.split_of(number)].add(in_general(reason), int(meant[number]))
         return tuple(parts.values())
 
@@ -148,17 +150,19 @@ class ImagesSource(Source):
         """
         return super().shard_tables(plans, None, folder, elsewhere=False)
 
-    def identities(self) -> dict[str, Identities]:
-        """Return which records each split has, in their order."""
+    def identities(self) -> dict[str, Iterator[Identities]]:
+        """Return which records each split has, in their order, some at a time."""
         return {split.name: self._identities(split) for split in self.splits}
 
-    def _identities(self, split: SourceSplit) -> Identities:
-        numbers = self.images.by_checksum(self.images.kept(split.name))
-        files, pixels = self.images.gather(numbers, "sha256", "pixels_sha256")
-        targets = [np.ascontiguousarray(values[split.kept]) for values in split.targets.values()]
-        known = [column.view(np.uint8).reshape(len(numbers), -1) for column in (pixels, *targets)]
-        digests = [hashlib.sha256(row).digest()[:DIGEST_BYTES] for row in np.concatenate(known, axis=1)]
-        return Identities(files.astype(f"S{DIGEST_BYTES}"), np.array(digests, f"S{DIGEST_BYTES}"))
+    def _identities(self, split: SourceSplit) -> Iterator[Identities]:
+        numbers, kept = self.images.by_checksum(self.images.kept(split.name)), np.asarray(split.kept)
+        for first in range(0, len(numbers), _GATHERED):
+            some = slice(first, first + _GATHERED)
+            files, pixels = self.images.gather(numbers[some], "sha256", "pixels_sha256")
+            targets = [np.ascontiguousarray(values[kept[some]]) for values in split.targets.values()]
+            known = [column.view(np.uint8).reshape(len(files), -1) for column in (pixels, *targets)]
+            digests = [hashlib.sha256(row).digest()[:DIGEST_BYTES] for row in np.concatenate(known, axis=1)]
+            yield Identities(files.astype(f"S{DIGEST_BYTES}"), np.array(digests, f"S{DIGEST_BYTES}"))
 
     def part(self, records: Mapping[str, Numbers]) -> ImagesSource:
         """Return the source with some of the records of its splits, and without splits of none."""

@@ -78,6 +78,11 @@ class ImagesSettings(ConverterSettings):
         description="of reviews, from the store: the sha256 of an image's pixels → its label, or empty to drop it",
         exclude_if=operator.not_,
     )
+    forgotten: dict[str, str] = Field(
+        default_factory=dict,
+        description="from the store: the sha256 of a forgotten image's file → the reason",
+        exclude_if=operator.not_,
+    )
 
     @model_validator(mode="after")
     def _keeps_one_kind_of_files(self) -> ImagesSettings:
@@ -136,6 +141,8 @@ class ImagesSettings(ConverterSettings):
             kept = {"images": f"jpeg {QUALITY}", "encoder": encoder_digest()}
         if self.corrections:
             kept["corrections"] = digests.of_json(self.corrections)
+        if self.forgotten:
+            kept["forgotten"] = digests.of_json(self.forgotten)
         return {**own, **kept, "order": "checksum", "test_share": str(self.test_share), "decoders": pixels_digest()}
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -31,6 +31,9 @@ from podline.documents.manifest import Fit
 from podline.sandbox import Breach, Limits, begin, refusal
 
 Pixels = npt.NDArray[np.uint8]
+
+FORGOTTEN = "forgotten"
+"""How the reason of a file begins that is not decoded because a person said so."""
 
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
 _SHUT = (errno.EACCES, errno.EPERM, errno.EISDIR)
@@ -95,14 +98,18 @@ class Pictures(NamedTuple):
     Attributes:
         shape: of every image.
         fit: see :func:`podline.data.fitting.fitted`.
+        forgotten: the sha256 of files that are not decoded → why.
     """
 
     shape: tuple[int, int, int]
     fit: Fit
+    forgotten: Mapping[str, str]
 
     def decoded(self, data: bytes, _size: tuple[int, int]) -> Decoded:
         """Return a file's format and its converted image; runs in a sandbox."""
         look = Look(hashlib.sha256(data).hexdigest(), bytes=len(data))
+        if look.sha256 in self.forgotten:
+            return look._replace(reason=f"{FORGOTTEN}: {self.forgotten[look.sha256]}", picture=True), None
         declared: list[int] = []
 
         def declare(pixels: int) -> None:

@@ -1,0 +1,68 @@
+"""``podline data forget``: takes an image out of a data set, and proves that the store does not hold it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from podline import entry_points
+from podline.commands import display
+from podline.commands.options import answer, dataset_named, existing_store, json_option, store_options
+from podline.errors import ArtifactError, SettingsError
+from podline.figures import size
+from podline.inventory.forgetting import forget as forget_image
+from podline.inventory.forgetting import image_of
+from podline.plurals import plural
+from podline.progress import Reporter
+
+# By name: it decodes the image, which no other of these commands does.
+_SEARCH = "podline.inventory.traces:search"
+
+
+@click.command("forget")
+@click.argument("name", metavar="NAME")
+@click.option("--key", help="The image: its path in the source, as this machine converted it, or its file's sha256.")
+@click.option("--reason", help="Why; conversions and manifests say it.")
+@click.option(
+    "--prove",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    metavar="FILE",
+    help="Only search every object of the store for the image in this file.",
+)
+@store_options
+@json_option
+def forget(name: str, key: str | None, reason: str | None, prove: Path | None, as_json: bool, **options: Any) -> None:
+    """Forget an image of your own: no later conversion reads it, no shard, cache or page keeps it.
+
+      podline data forget images.flowers --key cat/1.jpg --reason "asked by its owner" --root podline-root
+      podline data forget images.flowers --prove 1.jpg
+
+    The newest version is made again without it; versions that hold it, this machine's cached sources, reports of the
+    data set's runs and sheets are deleted. Models are kept, and named if they may have learned it. Broken off, the same
+    command goes on. What `data review`, `--sheet` and `models predict` wrote elsewhere is yours to delete. --prove ends
+    with exit code 4 if anything is found.
+    """
+    store, dataset = existing_store(options), dataset_named(name)
+    if prove is None and not (key and reason):
+        raise SettingsError("got no --key with a --reason and no --prove, expected either; see --help")
+    if prove and (key or reason):
+        raise SettingsError("got --prove beside --key or --reason, expected one of them; prove after forgetting")
+    with display.shown() as listener:
+        listener({"event": "start", "stage": "forget"})
+        reporter = Reporter("forget", listener)
+        traces: Any = entry_points.load(_SEARCH)(store, dataset, prove, reporter) if prove else None
+        result = None
+        if not prove:
+            sha256 = image_of(store, dataset, str(key))
+            result = forget_image(store, dataset, sha256, str(key), str(reason), reporter)
+        listener({"event": "result", "stage": "forget", "result": {}})
+    if result is not None:
+        answer(result, result.lines, as_json=as_json)
+        return
+    searched = f"{plural(traces.objects, 'object')} searched, {size(traces.bytes)}"
+    lines = [*traces.found, f"{searched}: {plural(len(traces.found), 'trace')} of {prove}"]
+    answer(traces._asdict(), lambda: lines, as_json=as_json)
+    if traces.found:
+        raise ArtifactError(f"{store.uri} holds {prove}, expected no trace: {traces.found[0]}; forget it with --key")

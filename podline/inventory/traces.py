@@ -1,0 +1,103 @@
+"""Searches a store for the bytes of an image: its file, and what records, caches and pages make of it."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple, get_args
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+from podline.data.fitting import fitted
+from podline.data.jpeg_files import encoded
+from podline.data.picture_sandbox import PictureSandboxes, read_picture_file
+from podline.datasets.fingerprint import source_cache
+from podline.documents.manifest import Fit
+from podline.inventory.catalogue import datasets, manifest_of
+from podline.progress import Reporter
+from podline.store.contract import Store
+
+Pixels = npt.NDArray[np.uint8]
+
+_AT_ONCE = 64_000_000
+_EMBEDDED = re.compile(rb"data:image/(?:png|jpeg);base64,([A-Za-z0-9+/=]+)")
+_LOSS = 12.0  # what JPEG of the lowest quality of a page changes a pixel on average, 0 … 255; others differ by 60
+
+
+class Traces(NamedTuple):
+    """What a search found.
+
+    Attributes:
+        sha256: of the image's file.
+        objects: how many were read, of the store and of this machine's caches.
+        bytes: how many these have.
+        found: the names of those that hold the image, with the form in which they do.
+    """
+
+    sha256: str
+    objects: int
+    bytes: int
+    found: list[str]
+
+
+def search(store: Store, dataset: str, image: Path, reporter: Reporter) -> Traces:
+    """Search every object of a store, and what this machine caches for it.
+
+    Args:
+        store: any.
+        dataset: whose sides and fits the image is searched in.
+        image: its file.
+        reporter: told how far it is.
+
+    Raises:
+        SourceError: the file cannot be decoded.
+        StoreError: something cannot be read.
+    """
+    file = read_picture_file(image)
+    with PictureSandboxes() as sandboxes:
+        [pixels] = sandboxes.decode([file])
+    manifests = [manifest_of(store, one) for one in datasets(store, dataset)]
+    shapes = {(*manifest.image_shape,) for manifest in manifests}
+    squares = [fitted(pixels, shape, fit) for shape in shapes for fit in get_args(Fit)]
+    wanted = {file.data: "its file"}
+    for square in squares:
+        wanted |= {square.tobytes(): f"pixels {square.shape}", encoded(square): f"JPEG record {square.shape}"}
+    names, count, size, found = [*store.listing()], 0, 0, list[str]()
+    cached = [path for path in source_cache(store).rglob("*") if path.is_file()]
+    for name, pieces in (
+        *((one.name, store.read_pieces(one.name, _AT_ONCE, one.version)) for one in names),
+        *((str(path), _pieces(path)) for path in cached),
+    ):
+        overlap, end, hits = max(map(len, wanted)), b"", dict[str, None]()
+        for piece in pieces:
+            data = end + piece
+            hits |= dict.fromkeys(what for needle, what in wanted.items() if needle in data)
+            if name.endswith(".html") and any(_shows(data, square) for square in squares):
+                hits["a picture of it"] = None
+            end, size = data[-overlap:], size + len(piece)
+        found += [f"{name}: {what}" for what in hits]
+        count += 1
+        reporter.progress(count, len(names) + len(cached), "objects")
+    return Traces(hashlib.sha256(file.data).hexdigest(), count, size, found)
+
+
+def _pieces(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as stream:
+        while piece := stream.read(_AT_ONCE):
+            yield piece
+
+
+def _shows(page: bytes, square: Pixels) -> bool:
+    """Return whether a page embeds a picture of a size that is equal but for JPEG's loss."""
+    for match in _EMBEDDED.finditer(page):
+        stored = cv2.imdecode(np.frombuffer(base64.b64decode(match[1] + b"=="), np.uint8), cv2.IMREAD_COLOR)
+        if stored is None or stored.shape[:2] != square.shape[:2]:
+            continue
+        if np.abs(stored[..., ::-1].astype(int) - square).mean() < _LOSS:
+            return True
+    return False

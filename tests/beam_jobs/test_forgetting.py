@@ -1,0 +1,202 @@
+"""A forgotten image is gone from the next version at once, and from every byte of the store afterwards."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from click.testing import Result as Answer
+from drawn_images import as_folders, drawn, encoded, images
+from killed_conversions import PROCESSES, require_death
+from PIL import Image
+from small_dataset import small_recipe
+
+from podline.beam_jobs.conversion import convert
+from podline.cli import cli
+from podline.data.fitting import fitted
+from podline.data.jpeg_files import encoded as jpeg
+from podline.datasets.validation import check_files, check_records
+from podline.documents.champions import Candidate, crown
+from podline.documents.forgotten import forgotten, publish_forgotten
+from podline.documents.manifest import Manifest, read_manifest
+from podline.documents.versions import versions
+from podline.errors import ArtifactError, SettingsError
+from podline.inventory.forgetting import Forgetting, forget, image_of
+from podline.inventory.traces import search
+from podline.inventory.verification import verify
+from podline.progress import silent
+from podline.reporting.pictures import data_uri
+from podline.stages.specs import ConvertSpec, TrainSpec
+from podline.store.opening import open_store
+
+Result = TypeVar("Result")
+
+SETTINGS = [{}, {"keep_files": True}, {"keep_jpeg": True}]
+
+
+def converted(root: Path, source: Path, **settings: Any) -> Manifest:
+    given = {"side": 16, "shard_bytes": 20_000, "near_share": 1, **settings}
+    spec = ConvertSpec.model_validate({"root": str(root), "dataset": "images", "source": str(source), **given})
+    return read_manifest(open_store(str(root)), convert(spec, silent()).folder)
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=["pixels", "files", "jpeg"])
+def test_a_conversion_leaves_a_forgotten_image_out_before_it_is_decoded(
+    tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    folder, root = as_folders(tmp_path / "raw", images(20)), tmp_path / "root"
+    image = encoded(drawn(7_000))
+    (folder / "cat" / "mine.png").write_bytes(image)
+    sha256 = hashlib.sha256(image).hexdigest()
+    publish_forgotten(open_store(str(root)), "images", sha256, "cat/mine.png", "asked by its owner")
+    publish_forgotten(open_store(str(root)), "images", sha256, sha256, "again")
+    assert forgotten(open_store(str(root)), "images") == {sha256: "asked by its owner"}
+    manifest = converted(root, folder, **settings)
+    reasons = {left.record: left.reason for left in manifest.quarantined}
+    assert reasons == {"cat/mine.png": "forgotten: asked by its owner"}
+    assert not [path for path in root.rglob("*") if path.is_file() and image in path.read_bytes()]
+
+
+MINE = encoded(drawn(7_000))
+SHA256 = hashlib.sha256(MINE).hexdigest()
+
+
+def in_a_process(work: Callable[..., Result], *args: Any, **settings: Any) -> Result:
+    """Work in a process of its own, whose end frees the cache that it used."""
+    with ProcessPoolExecutor(1, mp_context=PROCESSES) as pool:
+        return pool.submit(work, *args, **settings).result()
+
+
+def three_versions(tmp_path: Path, **settings: Any) -> tuple[Path, Path]:
+    """A source and a store with three versions, of which the last two have an image in a shard of the second."""
+    folder, root = as_folders(tmp_path / "raw", images(20)), tmp_path / "root"
+    converted(root, folder, **settings)
+    (folder / "cat" / "mine.png").write_bytes(MINE)
+    (folder / "cat" / "other.png").write_bytes(encoded(drawn(7_001)))
+    converted(root, folder, **settings)
+    (folder / "cat" / "third.png").write_bytes(encoded(drawn(7_002)))
+    converted(root, folder, **settings)
+    assert [version.number for version in versions(open_store(str(root)), "images")] == [1, 2, 3]
+    return folder, root
+
+
+def holders(root: Path, of: bytes = MINE) -> list[str]:
+    """The files below a folder, caches and temporary ones included, in which an image's file or pixels are."""
+    square = fitted(np.asarray(Image.open(io.BytesIO(of))), (16, 16, 3), "letterbox")
+    needles = (of, square.tobytes(), jpeg(square))
+    files = [path for path in root.rglob("*") if path.is_file()]
+    return [str(path) for path in files if any(needle in path.read_bytes() for needle in needles)]
+
+
+def forget_mine(root: Path) -> Forgetting:
+    store = open_store(str(root))
+    return forget(store, "images", SHA256, "cat/mine.png", "asked by its owner", silent())
+
+
+def forget_silently(root: str) -> None:
+    forget_mine(Path(root))
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=["pixels", "files", "jpeg"])
+def test_no_byte_of_a_forgotten_image_is_left(tmp_path: Path, settings: dict[str, Any]) -> None:
+    folder, root = in_a_process(three_versions, tmp_path, **settings)
+    store, others = open_store(str(root)), holders(root, encoded(drawn(7_001)))
+    assert len(holders(root)) >= 2, "a shard and a cache"
+    assert others
+    assert search(store, "images", folder / "cat" / "mine.png", silent()).found
+    assert image_of(store, "images", "cat/mine.png") == SHA256
+    found = forget_mine(root)
+    assert (found.version, len(found.removed)) == (4, 2)
+    assert not holders(root)
+    assert holders(root, encoded(drawn(7_001)))
+    traces = search(store, "images", folder / "cat" / "mine.png", silent())
+    assert not traces.found
+    assert traces.objects > 5
+    newest = versions(store, "images")[-1]
+    manifest = read_manifest(store, f"datasets/images/{newest.fingerprint}")
+    assert (newest.number, newest.removed) == (4, 1)
+    left_out = {(left.record, left.reason) for left in manifest.quarantined}
+    assert left_out == {(SHA256, "forgotten: asked by its owner")}
+    check_files(store, manifest, silent())
+    check_records(store, manifest.folder, manifest, silent())
+    assert not verify(store, silent()).problems
+    again = forget_mine(root)
+    assert (again.version, again.removed) == (0, ())
+
+    grown = in_a_process(converted, root, folder, **settings)
+    at_once = in_a_process(converted, tmp_path / "once", folder, **settings)
+    assert grown.written == at_once.written - 1 == manifest.written
+    assert not any(split.shards.records for split in grown.splits)
+    assert not holders(root)
+    (folder / "cat" / "fourth.png").write_bytes(encoded(drawn(7_003)))
+    assert in_a_process(converted, root, folder, **settings).written == grown.written + 1
+    assert not holders(root)
+
+
+MOMENTS = (
+    ("podline.inventory.forgetting:compact", 1),  # the document alone
+    ("podline.datasets.compaction:write_shard", 2),
+    ("podline.datasets.compaction:publish_manifest", 1),
+    ("podline.datasets.compaction:publish_version", 1),
+    ("podline.store.folder:FolderStore.delete", 1),
+    ("podline.store.folder:FolderStore.delete", 4),  # shards of a version without a manifest
+    ("podline.inventory.forgetting:unpacked_sources", 1),
+    ("podline.inventory.forgetting:_delete_pages", 1),
+)
+
+
+def test_forgetting_that_dies_leaves_a_whole_version_and_goes_on(tmp_path: Path) -> None:
+    _, root = in_a_process(three_versions, tmp_path)
+    store = open_store(str(root))
+    for function, call in MOMENTS:
+        require_death(function, call, forget_silently, str(root))
+        newest = versions(store, "images")[-1]
+        manifest = read_manifest(store, f"datasets/images/{newest.fingerprint}")
+        check_files(store, manifest, silent())
+        check_records(store, manifest.folder, manifest, silent())
+        assert newest.number in (3, 4)
+    forget_mine(root)
+    assert not holders(root)
+    assert not verify(store, silent()).problems
+    assert len(versions(store, "images")) == 4
+
+
+def podline(*arguments: object) -> Answer:
+    return CliRunner().invoke(cli, ["data", "forget", "images", *map(str, arguments)])
+
+
+def test_the_command_names_runs_and_champions_deletes_their_pages_and_proves(tmp_path: Path) -> None:
+    folder, root = in_a_process(three_versions, tmp_path)
+    store, mine = open_store(str(root)), folder / "cat" / "mine.png"
+    known = versions(store, "images")
+    for number, version in enumerate(known):
+        recipe = small_recipe().changed(dataset="images")
+        spec = TrainSpec(root=str(root), recipe=recipe, fingerprint=version.fingerprint, manifest_digest="0" * 64)
+        store.publish_json(f"runs/images-{number}/spec.json", spec.model_dump(mode="json"))
+        page = data_uri(fitted(np.asarray(Image.open(mine)), (16, 16, 3), "letterbox"))
+        store.publish_bytes(f"runs/images-{number}/report.html", f'<img src="{page}">'.encode())
+    crown(store, "images", Candidate("images-2", "w" * 64, "images", known[-1].fingerprint), None, "promoted")
+    (root / "sheets").mkdir()
+    (root / "sheets" / "images.png").write_bytes(MINE)
+    proof = podline("--prove", mine, "--root", root)
+    assert isinstance(proof.exception, ArtifactError)
+    assert "runs/images-0/report.html: a picture of it" in proof.output
+    for wrong in (["cat/mine.png"], ["0" * 64, "--reason", "none"], ["cat/none.png", "--reason", "none"]):
+        assert isinstance(podline("--root", root, "--key", *wrong).exception, SettingsError)
+    done = podline("--key", "cat/mine.png", "--reason", "asked", "--root", root)
+    assert done.exit_code == 0, done.output
+    for line in ("version: images@4", "run that may have seen it: images-2", "champion of: images"):
+        assert line in done.output
+    assert "seen it: images-0" not in done.output
+    assert "again: podline report images-1" in done.output
+    proof = podline("--prove", mine, "--root", root)
+    assert proof.exit_code == 0, proof.output
+    assert not holders(root)
+    assert podline("--key", "cat/mine.png", "--reason", "asked", "--root", root).exit_code == 0
