@@ -20,7 +20,7 @@ from podline.data.sources.decoding import Here, Look, Pictures, Request
 from podline.errors import SourceError
 from podline.store.opening import open_store
 
-BECOMING = Pictures((16, 16, 3), "squeeze", {})
+BECOMING = Pictures((16, 16, 3), "squeeze", ())
 
 
 class InThisProcess:

@@ -67,7 +67,8 @@ def decode_images(
             return (place for place, at in zip(_places(layout.items()), known.tolist(), strict=True) if at < 0)
 
         (folder / PIXELS).touch()
-        looks = decoding.looks(Pictures(settings.shape, settings.fit, settings.forgotten), map(Request, new()), folder)
+        becoming = Pictures(settings.shape, settings.fit, tuple(settings.forgotten.items()))
+        looks = decoding.looks(becoming, map(Request, new()), folder)
         facts = older.facts(known[known >= 0]) if older else iter(())
         about = {"layout": layout.words, "splits": json.dumps(sorted(layout.splits)), "form": form}
         write_images(folder / IMAGES, _looked_at(layout.items(), stamps, known, facts, looks, base), about)

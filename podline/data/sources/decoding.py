@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -98,18 +98,18 @@ class Pictures(NamedTuple):
     Attributes:
         shape: of every image.
         fit: see :func:`podline.data.fitting.fitted`.
-        forgotten: the sha256 of files that are not decoded → why.
+        forgotten: the sha256 of each file that is not decoded, and why.
     """
 
     shape: tuple[int, int, int]
     fit: Fit
-    forgotten: Mapping[str, str]
+    forgotten: tuple[tuple[str, str], ...]
 
     def decoded(self, data: bytes, _size: tuple[int, int]) -> Decoded:
         """Return a file's format and its converted image; runs in a sandbox."""
         look = Look(hashlib.sha256(data).hexdigest(), bytes=len(data))
-        if look.sha256 in self.forgotten:
-            return look._replace(reason=f"{FORGOTTEN}: {self.forgotten[look.sha256]}", picture=True), None
+        if (why := dict(self.forgotten).get(look.sha256)) is not None:
+            return look._replace(reason=f"{FORGOTTEN}: {why}", picture=True), None
         declared: list[int] = []
 
         def declare(pixels: int) -> None:

@@ -22,7 +22,7 @@ from podline.errors import ChildKilledError, SourceError, StoreError
 from podline.recipes import datasets
 from podline.sandbox import Limits
 
-BECOMING = Pictures((16, 16, 3), "squeeze", {})
+BECOMING = Pictures((16, 16, 3), "squeeze", ())
 
 
 def placed(folder: Path, number: int, data: bytes | Place) -> Place:
