@@ -59,7 +59,7 @@ Keys = npt.NDArray[np.bytes_]
 
 
 class Difference(NamedTuple):
-    """What is new in a split, and what is no more.
+    """New records of a split, and those that it has no more.
 
     Attributes:
         records: how many it has now.

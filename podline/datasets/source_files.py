@@ -16,7 +16,7 @@ from podline.store.contract import Store
 
 
 class SourceFacts(NamedTuple):
-    """What is known of some images' files.
+    """Facts about some images' files.
 
     Attributes:
         pixels: width times height of each, (n,).

@@ -361,7 +361,7 @@ class Entry(Origin):
 
     @property
     def is_night(self) -> bool:
-        """Whether a schedule or an event began it."""
+        """Return whether a schedule or an event began it."""
         return self.started in ("schedule", "event")
 
     @property

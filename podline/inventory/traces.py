@@ -30,7 +30,7 @@ _LOSS = 12.0  # what JPEG of the lowest quality of a page changes a pixel on ave
 
 
 class Traces(NamedTuple):
-    """What a search found.
+    """The result of a search.
 
     Attributes:
         sha256: of the image's file.

@@ -10,7 +10,7 @@ from podline.stages.specs import Result, Spec, Where
 
 
 class DataChangesSpec(Spec):
-    """What changed between two versions of images of one's own?"""
+    """A comparison of two versions of images of one's own, to be made."""
 
     dataset: str = Field(description="its name")
     before: str = Field(description="the fingerprint of the version before")
@@ -29,7 +29,7 @@ class DataChangesSpec(Spec):
 
 
 class DataChanges(Result):
-    """What changed between two versions."""
+    """The changes between two versions."""
 
     dataset: str = Field(description="its name")
     before: str = Field(description="the fingerprint of the version before")
