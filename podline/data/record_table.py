@@ -69,7 +69,7 @@ class RecordTable:
         import pyarrow as pa  # noqa: PLC0415 (likewise)
         import pyarrow.parquet as pq  # noqa: PLC0415 (likewise)
 
-        with _explained(self.path), pq.ParquetFile(self.path) as file:
+        with _explained(self.path), pq.ParquetFile(self.path, pre_buffer=False) as file:
             read = dict.fromkeys([*columns, "split", "until"])
             for batch in file.iter_batches(_AT_ONCE, columns=list(read)):
                 rows = pa.Table.from_batches([batch]).replace_schema_metadata()

@@ -65,3 +65,17 @@ def test_versions_compared_some_rows_at_a_time_equal_whole_ones(
         split: Any = info
         base = SimpleNamespace(folder=known, fingerprint=known, split=lambda _, split=split: split)
         before = now
+
+
+def test_a_table_is_read_without_holding_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record_table, "_AT_ONCE", 1_000)
+    monkeypatch.setattr(record_table, "_ROW_GROUP", 10_000)
+    data = np.random.default_rng(0).bytes(160_000)
+    keys = pa.array([data[first : first + 16] for first in range(0, 160_000, 16)], pa.binary(16))
+    rows = record_table.rows_of({"key": keys, "split": pa.repeat("train", 10_000)})
+    path = tmp_path / RECORDS
+    write_records(path, [rows] * 30, {})
+    before = pa.total_allocated_bytes()
+    held = [pa.total_allocated_bytes() - before for some in RecordTable(path).of_split("train", "key") if len(some)]
+    assert len(held) == 300
+    assert max(held) < path.stat().st_size / 4

@@ -34,6 +34,8 @@ from drawn_images import (
 from gcs_emulator import upload
 
 from podline.data.images import decoded, parsing
+from podline.data.images.layouts.table import _parquet_rows
+from podline.data.images.listing import Found
 from podline.data.images.opening import ImagesSource, open_images
 from podline.data.images.settings import ImagesSettings
 from podline.errors import SourceError
@@ -387,3 +389,14 @@ def test_a_source_in_a_bucket_is_the_same(tmp_path: Path, gcs_root: str, layout:
     found = open_images(datasets.find("images"), uri, ImagesSettings(side=16), tmp_path / "elsewhere")
     assert records(found) == records(opened(folder))
     assert found.files == opened(folder).files
+
+
+def test_a_parquet_file_is_read_without_holding_it(tmp_path: Path) -> None:
+    path, images = tmp_path / "images.parquet", np.random.default_rng(0).bytes(40_000)
+    rows = [{"image": images[100 * number :], "label": "cat"} for number in range(400)]
+    with pq.ParquetWriter(path, pa.Table.from_pylist(rows[:1]).schema, compression="none") as file:
+        for first in range(0, 400, 10):
+            file.write_table(pa.Table.from_pylist(rows[first : first + 10]))
+    found, before = Found("images.parquet", str(path), path.stat().st_size, 0), pa.total_allocated_bytes()
+    held = [pa.total_allocated_bytes() - before for _ in _parquet_rows(found, ["image", "label"], 10)]
+    assert max(held) < path.stat().st_size / 4

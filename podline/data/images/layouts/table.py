@@ -286,7 +286,7 @@ def _schema(file: Found) -> pa.Schema:
 def _parquet_rows(file: Found, columns: Sequence[str], at_once: int = _ROWS) -> Iterator[dict[str, Any]]:
     """Yield the values of some columns, row by row; empty names stand for none."""
     wanted = [column for column in columns if column]
-    with opened(file, "Parquet"), pq.ParquetFile(file.path, buffer_size=_BUFFER) as parquet:
+    with opened(file, "Parquet"), pq.ParquetFile(file.path, buffer_size=_BUFFER, pre_buffer=False) as parquet:
         for batch in parquet.iter_batches(at_once, columns=wanted, use_threads=False):
             yield from batch.to_pylist()
 
