@@ -19,6 +19,11 @@ from podline.recipes.promotion_settings import Margin, PromotionSettings
 LEAST_EXAMPLES = 50
 """A class or joint with fewer test examples is no figure of a promotion: only its loss could be seen."""
 
+WIDEST = 0.2
+"""The widest automatic margin of the metric that counts, if it is at most 1, as accuracy and AP are.
+
+Of fewer than about 200 test examples a wider one would promote models that are clearly worse."""
+
 _DRAWS = 200
 
 
@@ -91,10 +96,12 @@ class Figure:
         return float(self.noise.beyond(self.sampled, rate))
 
     def allowed(self, figures: int, rate: float) -> float:
-        """Return the margin: the number that is set, or the smallest that can be shown."""
+        """Return the margin: the number that is set, or the smallest that can be shown, but at most :data:`WIDEST`."""
         if self.margin != "auto":
             return self.margin
-        return float(self.noise.margin(missed(figures, main=self.rule == "main"), rate))
+        main, measure = self.rule == "main", measure_named(self.measure)
+        smallest = float(self.noise.margin(missed(figures, main=main), rate))
+        return min(smallest, WIDEST) if main and measure.higher_is_better and not measure.in_units else smallest
 
     def more_trainings(self, figures: int, rate: float) -> int:
         """Return how many more known trainings would show it, if all else stayed; 0 if none would."""

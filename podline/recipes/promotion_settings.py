@@ -26,7 +26,7 @@ class PromotionSettings(Frozen):
         rate: the error budget of a year of nights: at most this share of recipes that are worse by a margin is promoted
             once, and of equally good ones refused once.
         margin: by how much a promoted model may be worse in the metric that counts; ``auto`` is the smallest that can
-            be shown.
+            be shown, of a share at most 0.2.
         part_margin: the same of a class or joint.
         calibration: the same of the calibration error; classifiers only.
         spread: standard deviation between seeds of the metric that counts, at a share of one half.

@@ -14,7 +14,7 @@ from benchmarks.promotion import World
 from podline.documents.promotion import Check
 from podline.kinds.classification.guesses import Guesses
 from podline.noise import NIGHTS, Noise, missed
-from podline.promotion.figure import ModelCost, Pair
+from podline.promotion.figure import WIDEST, ModelCost, Pair
 from podline.promotion.rules import checks_of, detects
 from podline.recipes.promotion_settings import PromotionSettings
 
@@ -118,6 +118,14 @@ def test_margins_shrink_with_trainings_and_examples_and_are_told() -> None:
     assert (
         detects(found) == f"margins: {100 * (main.margin or 0):.1f} points; {100 * widest:.1f} points in a single class"
     )
+
+
+def test_few_examples_leave_a_model_undecided_that_is_clearly_worse() -> None:
+    few = np.concatenate([np.arange(44, dtype=int) * 20])
+    known, now = (models(seed, 1)[0].at(few) for seed in (0, 1))
+    [main] = [check for check in checks([known, now]) if check.rule == "main"]
+    assert main.margin == WIDEST
+    assert main.undecided
 
 
 def test_a_class_of_few_examples_is_no_figure() -> None:
