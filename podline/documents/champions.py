@@ -1,8 +1,7 @@
 """The champion of each recipe: an append-only history, ``models/<recipe>/history/000001.json`` and so on.
 
 Beside it, ``models/<recipe>/beginnings/<digest>.json`` keep which champion a training began with, once and for all.
-What the last entry names is the champion. An entry appears whole and under a new number, in a folder as in
-a bucket, so of two changes at once one is made, and one that is killed is made or not.
+What the last entry names is the champion. Of two changes at once one is made, and one that is killed is made or not.
 """
 
 from __future__ import annotations
@@ -14,12 +13,12 @@ import uuid
 from collections.abc import Callable, Iterable
 from typing import Literal, NamedTuple
 
+from podline.documents.numbered import Series
 from podline.errors import ArtifactError, OvertakenError, StoreError, TakenError
 from podline.frozen import Frozen
 from podline.store.contract import Store
 
 FOLDER = "models"
-_NAME = re.compile(rf"{FOLDER}/(?P<recipe>[^/]+)/history/(?P<number>\d{{6}})\.json")
 _BEGINNING = re.compile(rf"{FOLDER}/[^/]+/beginnings/[0-9a-f]+\.json")
 
 Action = Literal["promoted", "promoted anyway", "rolled back"]
@@ -54,6 +53,14 @@ class Crowned(Frozen):
     token: str
 
 
+HISTORY = Series(
+    f"{FOLDER}/{{}}/history",
+    Crowned,
+    "an entry of a champion's history",
+    "put it back, or delete {} and promote a run again",
+)
+
+
 class Beginning(Frozen):
     """The run of the champion that a training goes on from; empty if there was no champion."""
 
@@ -77,12 +84,7 @@ def recipes(store: Store) -> list[str]:
 
 def recipes_among(names: Iterable[str]) -> list[str]:
     """Return the recipes to whose histories some names in the store belong."""
-    return sorted({match["recipe"] for match in map(_NAME.fullmatch, names) if match})
-
-
-def is_of_history(name: str) -> bool:
-    """Return whether a name in the store is that of an entry of a history."""
-    return bool(_NAME.fullmatch(name))
+    return sorted({name.split("/")[1] for name in names if HISTORY.has(name)})
 
 
 def is_beginning(name: str) -> bool:
@@ -121,19 +123,14 @@ def history(store: Store, recipe: str) -> list[Crowned]:
     Raises:
         ArtifactError: an entry is damaged, or one is missing.
     """
-    names = store.list(f"{FOLDER}/{recipe}")
-    found = [_read(store, name) for name in names if _NAME.fullmatch(name)]
+    found = HISTORY.read(store, recipe)
     for place, entry in enumerate(found, start=1):
         if entry.number != place:
             raise ArtifactError(
-                f"{store.where(_name(recipe, place))} is missing, and number {entry.number} is there; "
-                f"{_remedy(store, recipe)}"
+                f"{store.where(HISTORY.name(recipe, place))} is missing, and number {entry.number} is there; "
+                f"{HISTORY.remedy_of(store, recipe)}"
             )
     return found
-
-
-def _remedy(store: Store, recipe: str) -> str:
-    return f"put it back, or delete {store.where(f'{FOLDER}/{recipe}')} and promote a run again"
 
 
 def champion(store: Store, recipe: str) -> Crowned | None:
@@ -172,7 +169,7 @@ def crown(
         **candidate._asdict(),
     )
     try:
-        store.publish_json(_name(recipe, entry.number), entry.model_dump(mode="json"))
+        store.publish_json(HISTORY.name(recipe, entry.number), entry.model_dump(mode="json"))
     except TakenError:
         now = champion(store, recipe)
         raise OvertakenError(
@@ -208,17 +205,3 @@ def standing(entries: list[Crowned]) -> list[Crowned]:
         else:
             line.append(entry)
     return line
-
-
-def _name(recipe: str, number: int) -> str:
-    return f"{FOLDER}/{recipe}/history/{number:06d}.json"
-
-
-def _read(store: Store, name: str) -> Crowned:
-    remedy = _remedy(store, name.split("/")[1])
-    try:
-        return Crowned.model_validate(store.read_json(name, remedy))
-    except ValueError as error:
-        raise ArtifactError(
-            f"{store.where(name)} is not an entry of a champion's history ({error}); {remedy}"
-        ) from error

@@ -1,24 +1,21 @@
 """What people said of a data set's labels: reviews, append-only, ``corrections/<dataset>/000001.json`` and so on.
 
-A review appears whole and under a new number, in a folder as in a bucket: of two at once, the second gets the next
-number, and none is lost. Of what two reviews say about one image, the later counts.
+Of what two reviews say about one image, the later counts.
 """
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Mapping
 from typing import Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from podline.errors import ArtifactError, TakenError
+from podline.documents.numbered import Series
 from podline.frozen import Frozen
 from podline.store.contract import Store
 
 FOLDER = "corrections"
-_NAME = re.compile(rf"{FOLDER}/[^/]+/\d{{6}}\.json")
 
 Decision = Literal["keep", "relabel", "drop"]
 
@@ -49,51 +46,17 @@ class Review(Frozen):
     corrections: dict[str, Correction] = Field(min_length=1)
 
 
-def is_review(name: str) -> bool:
-    """Return whether a name in the store is that of a review."""
-    return bool(_NAME.fullmatch(name))
-
-
-def reviews(store: Store, dataset: str) -> list[Review]:
-    """Return the reviews of a data set, the oldest first.
-
-    Raises:
-        ArtifactError: one is damaged.
-    """
-    found = list[Review]()
-    for name in filter(is_review, store.list(f"{FOLDER}/{dataset}")):
-        try:
-            found.append(Review.model_validate(store.read_json(name)))
-        except ValidationError as error:
-            raise ArtifactError(
-                f"{store.where(name)} is not a review ({error.error_count()} problems); put it back, or delete it and "
-                "apply the review again"
-            ) from error
-    return found
+REVIEWS = Series(f"{FOLDER}/{{}}", Review, "a review", "put it back, or delete it and apply the review again")
 
 
 def corrections(store: Store, dataset: str) -> dict[str, Correction]:
-    """Return what counts of all reviews of a data set, by the sha256 of an image's pixels.
-
-    Raises:
-        ArtifactError: a review is damaged.
-    """
-    return {image: said for review in reviews(store, dataset) for image, said in review.corrections.items()}
+    """Return what counts of all reviews of a data set, by the sha256 of an image's pixels; see :meth:`Series.read`."""
+    found = REVIEWS.read(store, dataset)
+    return {image: said for review in found for image, said in review.corrections.items()}
 
 
 def publish_review(store: Store, dataset: str, by: str, said: Mapping[str, Correction]) -> str:
-    """Add a review to those of a data set; return its name in the store.
-
-    Raises:
-        StoreError: the store cannot be written.
-    """
+    """Add a review to those of a data set; return its name in the store."""
     review = Review(by=by, time=time.time(), corrections=dict(said))
-    number = len(store.list(f"{FOLDER}/{dataset}"))
-    while True:
-        number += 1
-        name = f"{FOLDER}/{dataset}/{number:06d}.json"
-        try:
-            store.publish_json(name, review.model_dump(mode="json"))
-        except TakenError:
-            continue
-        return name
+    number = REVIEWS.append(store, dataset, lambda _number, _known: review)
+    return REVIEWS.name(dataset, number)

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import re
 import time
 
-from pydantic import ValidationError
-
-from podline.errors import ArtifactError, TakenError
+from podline.documents.numbered import Series
 from podline.frozen import Frozen
 from podline.store.contract import Store
 
 FOLDER = "forgotten"
-_NAME = re.compile(rf"{FOLDER}/[^/]+/\d{{6}}\.json")
 
 
 class Forgotten(Frozen):
@@ -31,44 +27,17 @@ class Forgotten(Frozen):
     time: float
 
 
-def is_forgotten(name: str) -> bool:
-    """Return whether a name in the store is that of a forgotten image."""
-    return bool(_NAME.fullmatch(name))
+FORGOTTEN = Series(
+    f"{FOLDER}/{{}}", Forgotten, "a forgotten image", "put it back, or delete it and forget the image again"
+)
 
 
 def forgotten(store: Store, dataset: str) -> dict[str, str]:
-    """Return the forgotten images of a data set: the sha256 of each one's file → the first reason; see :func:`read`."""
-    return {one.sha256: one.reason for one in reversed(read(store, dataset))}
-
-
-def read(store: Store, dataset: str) -> list[Forgotten]:
-    """Return the documents of a data set's forgotten images, the oldest first.
-
-    Raises:
-        ArtifactError: a document is damaged.
-    """
-    found = list[Forgotten]()
-    for name in filter(is_forgotten, store.list(f"{FOLDER}/{dataset}")):
-        try:
-            found.append(Forgotten.model_validate(store.read_json(name)))
-        except ValidationError as error:
-            raise ArtifactError(
-                f"{store.where(name)} is no forgotten image ({error.error_count()} problems); put it back, or delete "
-                "it and forget the image again"
-            ) from error
-    return found
+    """Return the sha256 of each forgotten image's file → the first reason; see :meth:`Series.read`."""
+    return {one.sha256: one.reason for one in reversed(FORGOTTEN.read(store, dataset))}
 
 
 def publish_forgotten(store: Store, dataset: str, sha256: str, key: str, reason: str) -> None:
-    """Add an image to the forgotten ones of a data set, unless it is one.
-
-    Raises:
-        StoreError: the store cannot be written.
-    """
-    one = Forgotten(sha256=sha256, key=key, reason=reason, time=time.time())
-    while sha256 not in forgotten(store, dataset):
-        number = len(store.list(f"{FOLDER}/{dataset}")) + 1
-        try:
-            store.publish_json(f"{FOLDER}/{dataset}/{number:06d}.json", one.model_dump(mode="json"))
-        except TakenError:
-            continue
+    """Add an image to the forgotten ones of a data set, unless it is one; see :meth:`Series.append`."""
+    new = Forgotten(sha256=sha256, key=key, reason=reason, time=time.time())
+    FORGOTTEN.append(store, dataset, lambda _, known: None if sha256 in {one.sha256 for one in known} else new)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from podline.errors import ArtifactError, StoreError, TakenError
+from podline.documents.numbered import Series
+from podline.errors import StoreError
 from podline.frozen import Frozen
 from podline.store.contract import Store
-from podline.store.prefetch import in_order
 
 FOLDER = "versions"
 
@@ -36,44 +36,22 @@ class Version(Frozen):
     moved: int = 0
 
 
-def is_version(name: str) -> bool:
-    """Return whether a name in the store is that of a version's number."""
-    return name.startswith(f"{FOLDER}/")
+VERSIONS = Series(f"{FOLDER}/{{}}", Version, "a version", "put it back, or delete it")
 
 
 def versions(store: Store, dataset: str) -> list[Version]:
-    """Return the versions of a data set, the oldest first.
-
-    Raises:
-        ArtifactError: one cannot be read.
-    """
-    names = store.list(f"{FOLDER}/{dataset}")
-    try:
-        found = [Version.model_validate(document) for document in in_order(store.read_json, names, store.parallel)]
-    except ValueError as error:
-        where = store.where(f"{FOLDER}/{dataset}")
-        raise ArtifactError(f"{where} has a version that cannot be read ({error}); delete it") from error
-    return sorted(found, key=lambda version: version.number)
+    """Return the versions of a data set, the oldest first; see :meth:`Series.read`."""
+    return VERSIONS.read(store, dataset)
 
 
 def publish_version(store: Store, dataset: str, version: Version) -> Version:
-    """Publish a version under the next number; of two at the same time, one gets the number after.
+    """Publish a version under the next number; the newest one's fingerprint again is no new version."""
 
-    The newest one's fingerprint again is no new version.
+    def make(number: int, known: Sequence[Version]) -> Version | None:
+        is_known = known and known[-1].fingerprint == version.fingerprint
+        return None if is_known else version.model_copy(update={"number": number})
 
-    Raises:
-        StoreError: the store cannot be written.
-    """
-    while True:
-        known = versions(store, dataset)
-        if known and known[-1].fingerprint == version.fingerprint:
-            return known[-1]
-        numbered = version.model_copy(update={"number": known[-1].number + 1 if known else 1})
-        try:
-            store.publish_json(f"{FOLDER}/{dataset}/{numbered.number:06}.json", numbered.model_dump(mode="json"))
-        except TakenError:
-            continue
-        return numbered
+    return version.model_copy(update={"number": VERSIONS.append(store, dataset, make)})
 
 
 def version_of(store: Store, dataset: str, number: str) -> Version:

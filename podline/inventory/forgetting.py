@@ -15,7 +15,7 @@ from podline.datasets.compaction import compact
 from podline.datasets.fingerprint import source_cache
 from podline.documents import champions, suspects
 from podline.documents.completion import completion_name
-from podline.documents.forgotten import forgotten, publish_forgotten, read
+from podline.documents.forgotten import FORGOTTEN, forgotten, publish_forgotten
 from podline.documents.manifest import MANIFEST, Manifest, dataset_folder, read_manifest
 from podline.documents.versions import versions
 from podline.errors import ArtifactError, SettingsError, StoreUnavailableError
@@ -76,7 +76,7 @@ def image_of(store: Store, dataset: str, key: str) -> str:
     Raises:
         SettingsError: no version, cache or forgotten image has it, or several do.
     """
-    noted = {one.sha256: one.key for one in read(store, dataset)}
+    noted = {one.sha256: one.key for one in FORGOTTEN.read(store, dataset)}
     cached = dict(_cached(store, key))
     keys = set[bytes]()
     for manifest in _manifests(store, dataset).values():

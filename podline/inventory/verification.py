@@ -31,11 +31,11 @@ _DEPTHS = {"datasets": 3, "runs": 2, "finder": 2, "comparisons": 2, "suspects": 
 _KNOWN = (*_DEPTHS, ledger.FOLDER, champions.FOLDER, corrections.FOLDER, forgotten.FOLDER, versions.FOLDER)
 _ENTRIES = (
     ledger.is_entry,
-    champions.is_of_history,
+    champions.HISTORY.has,
     champions.is_beginning,
-    corrections.is_review,
-    forgotten.is_forgotten,
-    versions.is_version,
+    corrections.REVIEWS.has,
+    forgotten.FORGOTTEN.has,
+    versions.VERSIONS.has,
 )
 # In a run's folder: written by who runs the stages, beside them.
 _OF_FLOWS = (ORIGIN, "tpu.json")

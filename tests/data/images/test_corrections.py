@@ -11,7 +11,7 @@ from drawn_images import as_folders, images, opened, reasons, records
 
 from podline.datasets.fingerprint import corrected
 from podline.datasets.fingerprint import fingerprint as fingerprint_of
-from podline.documents.corrections import Correction, corrections, publish_review, reviews
+from podline.documents.corrections import REVIEWS, Correction, corrections, publish_review
 from podline.errors import ArtifactError
 from podline.recipes import datasets
 from podline.stages.specs import ConvertSpec
@@ -61,7 +61,7 @@ def test_of_reviews_at_once_none_is_lost(tmp_path: Path) -> None:
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(publish, range(20)))
-    assert {review.by for review in reviews(store, "images.pets")} == {f"person {number}" for number in range(20)}
+    assert {review.by for review in REVIEWS.read(store, "images.pets")} == {f"person {number}" for number in range(20)}
     assert len(corrections(store, "images.pets")) == 20
 
 
