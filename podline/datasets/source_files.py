@@ -1,7 +1,8 @@
-"""Looks up the size and the format of images' files, which no record holds, in what this machine's conversions keep."""
+"""Looks up the size and the name of images' files, which no record holds, in what this machine's conversions keep."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -10,8 +11,10 @@ import numpy.typing as npt
 from podline.data.images.decoded import IMAGES
 from podline.data.images.image_table import ImageTable
 from podline.data.rawfiles import unpacked
-from podline.data.record_table import DIGEST_BYTES
+from podline.data.record_table import DIGEST_BYTES, RECORDS, RecordTable, stored_digests
 from podline.datasets.fingerprint import source_cache
+from podline.documents.manifest import Manifest, stored_name
+from podline.plain import plain
 from podline.store.contract import Store
 
 
@@ -19,26 +22,37 @@ class SourceFacts(NamedTuple):
     """Facts about some images' files.
 
     Attributes:
-        pixels: width times height of each, (n,).
-        formats: how each name ends, as ``.jpg``.
+        pixels: width times height of each, (n,); -1 of one that this machine did not convert.
+        names: of each in the source, as ``cat/1.png``; empty likewise.
     """
 
     pixels: npt.NDArray[np.int64]
-    formats: list[str]
+    names: list[str]
+
+    @property
+    def complete(self) -> bool:
+        """Return whether all are known."""
+        return bool((self.pixels >= 0).all())
+
+    @property
+    def formats(self) -> list[str]:
+        """Return how each name ends, as ``.jpg``."""
+        return [f".{name.rpartition('.')[2].lower()}".replace(".jpeg", ".jpg") for name in self.names]
 
 
-def source_facts(store: Store, keys: npt.NDArray[np.bytes_]) -> SourceFacts | None:
-    """Return what is known of images' files; None if this machine did not convert one of them.
+def source_facts(store: Store, keys: npt.NDArray[np.bytes_]) -> SourceFacts:
+    """Return what this machine's conversions keep of images' files; of several names, that of the newest conversion.
 
     Args:
         store: that they were converted into.
         keys: the beginnings of the sha256 of the files.
     """
-    pixels, formats = np.full(len(keys), -1, np.int64), [""] * len(keys)
-    for folder in unpacked(source_cache(store)):
-        if not (folder / IMAGES).exists() or (pixels >= 0).all():
-            continue
-        images = ImageTable(folder / IMAGES)
+    pixels, names = np.full(len(keys), -1, np.int64), [""] * len(keys)
+    tables = [folder / IMAGES for folder in unpacked(source_cache(store)) if (folder / IMAGES).exists()]
+    for path in sorted(tables, key=lambda each: each.stat().st_mtime, reverse=True):
+        if (pixels >= 0).all():
+            break
+        images = ImageTable(path)
         numbers = images.by_checksum(images.without_reason())
         [checksums] = images.gather(numbers, "sha256")
         known = checksums.astype(f"S{DIGEST_BYTES}")
@@ -46,8 +60,21 @@ def source_facts(store: Store, keys: npt.NDArray[np.bytes_]) -> SourceFacts | No
         found = np.flatnonzero((known[at] == keys) & (pixels < 0)) if len(known) else np.empty(0, np.int64)
         mine, back = np.unique(numbers[at[found]], return_inverse=True)
         width, height = images.gather(mine, "width", "height")
-        endings = [f".{name.rpartition('.')[2].lower()}" for _, (name,) in images.some(mine, "key")]
+        called = [name for _, (name,) in images.some(mine, "key")]
         pixels[found] = (width.astype(np.int64) * height)[back]
         for place, number in zip(found.tolist(), back.tolist(), strict=True):
-            formats[place] = endings[number].replace(".jpeg", ".jpg")
-    return SourceFacts(pixels, formats) if (pixels >= 0).all() else None
+            names[place] = plain(called[number])
+    return SourceFacts(pixels, names)
+
+
+def file_names(store: Store, manifest: Manifest, split: str, records: Sequence[int]) -> list[str]:
+    """Return what the files of some records of a split are called in the source; empty where this machine knows none.
+
+    Raises:
+        ArtifactError: the table of records is damaged.
+    """
+    if manifest.records is None or not len(records):
+        return [""] * len(records)
+    table = RecordTable(store.local(stored_name(manifest.folder, RECORDS)))
+    keys = np.concatenate([stored_digests(rows["key"]) for rows in table.of_split(split, "key")])
+    return source_facts(store, keys[list(records)]).names

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pydantic import ValidationError
+import operator
+
+from pydantic import Field, ValidationError
 
 from podline.errors import ArtifactError, StoreError
 from podline.frozen import Frozen
@@ -26,6 +28,7 @@ class Suspect(Frozen):
         split: of the data set.
         record: its position there.
         image: the sha256 of its pixels.
+        file: its name in the source; empty where the machine that looked for suspects did not convert it.
         label: its class.
         suggested: the class that the models believe in most, or that of the image that it repeats.
         believed: the probability that the models give its label.
@@ -41,11 +44,13 @@ class Suspect(Frozen):
     believed: float
     wrong: float
     repeats: str = ""
+    file: str = Field(default="", exclude_if=operator.not_)
 
     def words(self) -> str:
         """Return which record it is, what it is called, and why that is in doubt."""
         why = f"nearly repeats {self.repeats}" if self.repeats else f"wrong with {100 * self.wrong:.0f} %"
-        return f"{self.split}[{self.record}] is {self.label}; {self.suggested}? {why}"
+        where = f"{self.split}[{self.record}]{f' ({self.file})' if self.file else ''}"
+        return f"{where} is {self.label}; {self.suggested}? {why}"
 
 
 class SplitSuspects(Frozen):

@@ -186,17 +186,17 @@ def _quantities(store: Store, versions: Versions, drawn: Drawn) -> tuple[dict[Ke
     }
     keys = np.concatenate([versions.after.keys[drawn.new_ids], versions.before.keys[drawn.old_ids]])
     facts = source_facts(store, keys)
-    if facts:
+    if facts.complete:
         values["size"] = facts.pixels.astype(float)
     columns: dict[str, Floats] = {name: looks.ranked(sample, each) for name, each in values.items()}
-    if facts:
+    if facts.complete:
         columns["format"] = looks.indicated(sample, facts.formats)
     tests, texts = dict[Key, Statistic](), dict[Key, str]()
     for group in sample.groups:
         for name, column in columns.items():
             if statistic := looks.mean_of(sample, group, column):
                 tests[group, name] = statistic
-                names = facts.formats if facts and name == "format" else None
+                names = facts.formats if name == "format" else None
                 texts[group, name] = _formats(sample, group, names) if names else _change(sample, group, name, values)
     return tests, texts
 

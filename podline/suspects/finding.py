@@ -14,6 +14,7 @@ import tensorflow as tf
 from podline.data.order import part_of
 from podline.data.reader import SplitReader, open_split
 from podline.data.records import IMAGE, LABEL
+from podline.datasets.source_files import file_names
 from podline.documents.manifest import TRAIN, Manifest, read_manifest
 from podline.documents.suspects import DOCUMENT, PAGE, SplitSuspects, Suspect, SuspectsDocument
 from podline.evaluation.forward import News, answers_of, finished_model
@@ -52,8 +53,10 @@ def find_suspects(spec: SuspectsSpec, reporter: Reporter) -> SuspectsResult:
     splits = []
     for name, reader in readers.items():
         found = judged(labels[name], believed[name], spec.precision)
-        told = _Told(name, reader, labels[name], believed[name], found, names)
         own = [pair for pair in pairs if pair.split == name]
+        chosen = [*found.suspects.tolist(), *(pair.record for pair in own)]
+        files = dict(zip(chosen, file_names(store, manifest, name, chosen), strict=True))
+        told = _Told(name, reader, labels[name], believed[name], found, names, files)
         splits.append(
             SplitSuspects(
                 split=name,
@@ -127,9 +130,10 @@ class _Told:
         believed: npt.NDArray[np.float64],
         found: Judged,
         names: Sequence[str],
+        files: Mapping[int, str],
     ) -> None:
         self._split, self._reader, self._labels, self._believed = split, reader, labels, believed
-        self._found, self._names = found, names
+        self._found, self._names, self._files = found, names, files
 
     def suspect(self, record: int) -> Suspect:
         """Return a record whose label the models do not believe."""
@@ -145,6 +149,7 @@ class _Told:
             suggested=self._names[suggested],
             believed=float(self._believed[record, label]),
             wrong=float(self._found.wrong[record]),
+            file=self._files[record],
         )
 
     def repeated(self, pair: LabelPair) -> Suspect:

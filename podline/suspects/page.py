@@ -74,9 +74,8 @@ def _pictures(suspects: list[Suspect], readers: Mapping[str, SplitReader]) -> It
     pictures = []
     for number, suspect in enumerate(suspects[:_SHOWN], start=1):
         image = readers[suspect.split].gather(np.array([suspect.record]), (IMAGE,))[IMAGE][0]
-        pictures.append(
-            Picture([(data_uri(image), suspect.words())], f"{number}: {suspect.label}", (f"{suspect.suggested}?",))
-        )
+        details = [f"{suspect.suggested}?", *([suspect.file] if suspect.file else [])]
+        pictures.append(Picture([(data_uri(image), suspect.words())], f"{number}: {suspect.label}", details))
     yield Pictures(pictures)
     if len(suspects) > _SHOWN:
         yield Text(f"These are the first {_SHOWN} of {len(suspects):,}.", "note")

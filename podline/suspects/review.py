@@ -15,7 +15,8 @@ from podline.store.contract import explained
 
 DECISIONS = ("keep", "relabel", "drop")
 # What a person fills in stands first; `label` is the present one until it is replaced.
-COLUMNS = ("decision", "new_label", "number", "label", "wrong", "split", "record", "repeats", "image", "dataset")
+_OF_SUSPECTS = ("file", "split", "record", "repeats", "image")
+COLUMNS = ("decision", "new_label", "number", "label", "wrong", *_OF_SUSPECTS, "dataset")
 _SHA256 = re.compile("[0-9a-f]{64}")
 
 
@@ -48,7 +49,7 @@ def write_review(document: SuspectsDocument, suspects: Iterable[Suspect], file: 
             "new_label": suspect.suggested,
             "number": number,
             "wrong": f"{suspect.wrong:.2f}",
-            **suspect.model_dump(include={"label", "split", "record", "repeats", "image"}),
+            **suspect.model_dump(include={"label", *_OF_SUSPECTS}),
             "dataset": document.dataset,
         }
         for number, suspect in enumerate(suspects, start=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import json
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -14,6 +15,7 @@ import pytest
 from drawn_images import as_folders, encoded
 from dying_runs import Killed
 from parsing_here import parsing_here
+from PIL import Image
 
 pytest.importorskip("cleanlab", reason="podline[suspects] is not installed")
 
@@ -122,6 +124,11 @@ def test_wrong_labels_are_found_reviewed_and_corrected(
     with table.open(newline="") as stream:
         rows = list(csv.DictReader(stream))
     assert len(rows) == result.suspects >= FLIPPED / 2
+    images = {np.asarray(Image.open(file)).tobytes(): str(file.relative_to(source)) for file in source.glob("*/*")}
+    assert {row["image"]: row["file"] for row in rows}.items() <= {
+        hashlib.sha256(pixels).hexdigest(): name for pixels, name in images.items()
+    }.items()
+    assert f"<span>{rows[0]['file']}</span>" in table.with_suffix(".html").read_text()
     for row in rows:
         row["decision"] = "relabel"
     with table.open("w", newline="") as stream:
