@@ -109,6 +109,7 @@ def swapped(manifest: Manifest) -> SplitInfo:
     return manifest.split("test").model_copy(update={"truth": manifest.split("train").truth})
 
 
+@pytest.mark.slow
 def test_kept_files_are_read_as_the_very_same_records(tmp_path: Path) -> None:
     CocoFiles("val", 6, 101).write(tmp_path / "raw")
     files = CocoFiles("train", 20)

@@ -234,6 +234,7 @@ def test_the_check_says_in_one_line_what_is_wrong_with_workers(
     assert open_store(gcs_root).list() == []
 
 
+@pytest.mark.slow
 def test_the_check_of_what_works(dask: dask_cluster.Cluster, gcs_root: str) -> None:
     answer = CliRunner().invoke(cli, ["engine", "check", dask.engine, "--root", gcs_root])
     assert answer.exit_code == 0, answer

@@ -85,7 +85,11 @@ def changed(folder: Path, night: int) -> None:
         )
 
 
-@pytest.mark.parametrize("settings", [{}, {"keep_files": True}, {"keep_jpeg": True}], ids=["pixels", "files", "jpeg"])
+@pytest.mark.parametrize(
+    "settings",
+    [*(pytest.param(each, marks=pytest.mark.slow) for each in ({}, {"keep_files": True})), {"keep_jpeg": True}],
+    ids=["pixels", "files", "jpeg"],
+)
 def test_nights_equal_one_conversion(tmp_path: Path, settings: dict[str, Any]) -> None:
     folder, grown = as_folders(tmp_path / "raw", images()), tmp_path / "grown"
     first, _ = converted(grown, folder, **settings)
@@ -281,7 +285,9 @@ def test_versions_are_listed_chosen_verified_and_kept(tmp_path: Path) -> None:
     assert [holding.name.split("/")[2] for holding in needless(holdings(store), store.now() + 1)] == sorted(found)
 
 
-@pytest.mark.parametrize("settings", [{}, {"keep_files": True}], ids=["pixels", "files"])
+@pytest.mark.parametrize(
+    "settings", [pytest.param({}, marks=pytest.mark.slow), {"keep_files": True}], ids=["pixels", "files"]
+)
 def test_a_compacted_version_has_its_records_alone_and_is_gone_on_from(
     tmp_path: Path, settings: dict[str, Any]
 ) -> None:

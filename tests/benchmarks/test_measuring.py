@@ -107,6 +107,7 @@ def test_benchmarks_can_be_listed_without_tensorflow_or_beam() -> None:
     assert done.stdout.split() == [str(len(BENCHMARKS)), "set()"]
 
 
+@pytest.mark.slow
 def test_a_quick_run_tells_its_rows_and_leaves_no_file(tmp_path: Path) -> None:
     events: list[Event] = []
     [row] = run(["write-shard"], events.append, quick=True, work=tmp_path)

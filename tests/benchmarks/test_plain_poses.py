@@ -18,6 +18,7 @@ from podline.kinds.pose.targets import pose_targets
 SIDE, SETTINGS = 64, PoseTargetSettings(stride=8)
 
 
+@pytest.mark.slow
 def test_plain_batches_hold_every_image_with_its_targets_once(tmp_path: Path) -> None:
     coco.make_images(str(tmp_path / "raw"), 10)
     source = open_coco(tmp_path / "raw", tmp_path / "work", side=SIDE, max_people=3)

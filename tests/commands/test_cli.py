@@ -299,7 +299,9 @@ def test_bars_on_a_terminal_end_as_lines(converted: Path) -> None:
     assert "starting" in seen.decode()
 
 
-@pytest.mark.parametrize(("asked", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(
+    ("asked", "code"), [pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow), (signal.SIGINT, 130)]
+)
 def test_a_signal_ends_the_command_and_all_that_it_started(tmp_path: Path, asked: signal.Signals, code: int) -> None:
     source, root = write_sample(tmp_path / "drawn", train=3000, test=20), tmp_path / "root"
     command = [sys.executable, "-m", "podline.cli", "convert", "sample", "--source", str(source), "--root", str(root)]
@@ -317,6 +319,7 @@ def test_a_signal_ends_the_command_and_all_that_it_started(tmp_path: Path, asked
     assert not list(root.glob("datasets/*/*/manifest.json"))
 
 
+@pytest.mark.slow
 def test_the_input_of_a_recipe_is_measured_in_a_process_of_its_own(podline, converted: Path) -> None:
     root = ["--root", converted / "root", "--json"]
     answer = podline("tune", "input", "sample", *root, "--batch-size", 10, "--model", "linear", "--seconds", 0.02)

@@ -21,6 +21,7 @@ def init(folder: Path) -> str:
     return found.stdout
 
 
+@pytest.mark.slow
 def test_a_new_project_is_known_by_its_names_and_its_own_test_passes(tmp_path: Path) -> None:
     project = tmp_path / "new-shapes"
     assert "next: cd" in init(project)

@@ -81,6 +81,7 @@ def _about(changes: list[Change], path: str) -> str:
 RECIPE = "parameters.parameters.recipe"
 
 
+@pytest.mark.slow
 def test_a_persons_values_stay_and_are_told_and_the_files_come_when_asked_for(
     client: SyncPrefectClient, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -194,6 +195,7 @@ def test_a_flow_that_is_not_there_is_named(client: SyncPrefectClient, project: P
         _deploy(project)
 
 
+@pytest.mark.slow
 def test_a_file_of_one_s_own_brings_its_work_pool(client: SyncPrefectClient, tmp_path: Path) -> None:
     (tmp_path / "prefect.yaml").write_text(code_of("## A work pool", "yaml"))
     changes = _deploy(tmp_path)

@@ -77,6 +77,7 @@ def test_classes_with_probabilities(classifier, tmp_path):
     assert sorted(path.name for path in (tmp_path / "out").glob("*.*")) == ["predictions.json"]
 
 
+@pytest.mark.slow
 def test_people_on_pictures_of_any_size(network, tmp_path):
     files = [
         picture(tmp_path / "a", "wide.jpg", 300, 40),

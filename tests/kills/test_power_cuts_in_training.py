@@ -34,6 +34,7 @@ def spec_of(root: Path) -> TrainSpec:
     return TrainSpec(root=str(root), recipe=RECIPE, fingerprint=FINGERPRINT, preflight=False)
 
 
+@pytest.mark.slow
 def test_a_training_after_power_cuts_gives_the_same_bytes(tmp_path: Path) -> None:
     counted, watched = spec_of(tmp_path / "counted"), spec_of(tmp_path / "watched")
     operations = 0

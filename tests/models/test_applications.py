@@ -84,6 +84,7 @@ def test_with_the_weights_of_a_file_features_are_those_of_keras(tmp_path: Path, 
         assert np.allclose(features(images, training=False), expected, atol=TOLERANCE, rtol=TOLERANCE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [SMALL, *(pytest.param(kind, marks=pytest.mark.slow) for kind in LARGER)])
 def test_exported_it_is_plain_keras_and_all_multiply_adds_are_known(kind, tmp_path):
     model = network(kind)

@@ -35,8 +35,8 @@ def small_model(seed: int = 0, **settings: object) -> keras.Model:
         (ModelSettings(width=0.5, depth=2, dropout=0.2), GREY, 10),
         (ModelSettings(width=1.3), SMALL, 100),
         (ModelSettings(kind="mobilenetv2", width=0.35), GREY, 10),
-        (ModelSettings(kind="mobilenetv2", width=1.4, dropout=0.2), SMALL, 100),
-        (ModelSettings(kind="mobilenetv2"), (224, 224, 3), 1000),
+        pytest.param(ModelSettings(kind="mobilenetv2", width=1.4, dropout=0.2), SMALL, 100, marks=pytest.mark.slow),
+        pytest.param(ModelSettings(kind="mobilenetv2"), (224, 224, 3), 1000, marks=pytest.mark.slow),
     ],
     ids=lambda value: f"{value.kind}-{value.width}" if isinstance(value, ModelSettings) else None,
 )
@@ -87,7 +87,7 @@ def test_l2_is_on_the_named_layers_only() -> None:
     assert small_model().losses == []
 
 
-@pytest.mark.parametrize("kind", ["resnet", "mobilenetv2"])
+@pytest.mark.parametrize("kind", ["resnet", pytest.param("mobilenetv2", marks=pytest.mark.slow)])
 def test_the_seed_gives_the_weights_whatever_else_draws_numbers(kind: str) -> None:
     def weights(seed: int) -> np.ndarray:
         random.random()

@@ -30,7 +30,9 @@ def mobilenetv2(width: float) -> ModelSettings:
     return ModelSettings(kind="mobilenetv2", width=width)
 
 
-@pytest.mark.parametrize("width", AUTHORS_TABLE)
+@pytest.mark.parametrize(
+    "width", [1.0, *(pytest.param(width, marks=pytest.mark.slow) for width in AUTHORS_TABLE if width != 1)]
+)
 def test_mobilenetv2_costs_what_its_authors_say(width: float) -> None:
     description = describe(mobilenetv2(width), (224, 224, 3), 1000)
     parameters, multiply_adds = AUTHORS_TABLE[width]

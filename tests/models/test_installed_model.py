@@ -158,6 +158,7 @@ def test_forms_and_choices_know_the_names_and_options() -> None:
     assert changed.model.options == {"heads": 2}
 
 
+@pytest.mark.slow
 def test_an_untrained_model_by_its_architecture_has_the_weights_that_training_began_with(installed: None) -> None:
     for settings in (VIT, ModelSettings(width=0.5, dropout=0.2), ModelSettings(kind="mobilenetv2", width=0.35)):
         model = built(settings, seed=3)

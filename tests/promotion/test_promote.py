@@ -120,6 +120,7 @@ def test_a_margin_that_cannot_be_shown_leaves_a_model_undecided_and_it_is_judged
     assert champions.history(fresh, "t")[-1].reference, "a person made it the reference"
 
 
+@pytest.mark.slow
 def test_an_equal_champion_does_not_become_the_reference(fresh, runs):
     for run in runs:
         promote(spec(fresh, run), silent())
@@ -296,6 +297,7 @@ def test_where_data_changed_the_examples_of_both_count_and_new_ones_are_told_bes
     assert result.compared.startswith(f"compared on the {TEST - 1} test examples that both sample-{FINGERPRINT} and")
 
 
+@pytest.mark.slow
 def test_trainings_on_the_champions_data_are_known_ones_where_the_data_changed(fresh, runs, monkeypatch):
     promote(spec(fresh, runs[0]), silent())
     grown, third = "eeee456789abcdef", trained(fresh, 9)
@@ -334,6 +336,7 @@ def test_an_example_that_the_champion_was_trained_on_refuses_by_name(fresh, runs
     assert (anyway.promoted, anyway.refusals) == (True, result.refusals)
 
 
+@pytest.mark.slow
 def test_a_validation_example_that_chose_the_champion_refuses_by_name(fresh, runs, monkeypatch):
     promote(spec(fresh, runs[0]), silent())
     before, after = "1111456789abcdef", "2222456789abcdef"
@@ -366,6 +369,7 @@ def test_an_example_of_the_champions_test_that_the_model_was_trained_on_refuses_
     )
 
 
+@pytest.mark.slow
 def test_what_a_run_learned_before_it_was_trained_further_counts_as_well(fresh, runs, monkeypatch):
     moved, test = "dddd456789abcdef", joined(drawn(TEST, 1), some(drawn(256, 0), 0, 1))
     published_as(fresh, moved, monkeypatch, train=drawn(256, 6), test=test)
@@ -427,6 +431,7 @@ def test_a_drop_is_explained_example_by_example(fresh, runs, tmp_path):
     assert (tmp_path / "a.png").stat().st_size > 1000
 
 
+@pytest.mark.slow
 def test_the_report_says_first_why_a_model_is_worse(fresh, runs):
     promote(spec(fresh, runs[0]), silent())
     decided = promote(spec(fresh, runs[1]), silent())

@@ -71,6 +71,7 @@ def test_a_class_that_is_lost_refuses_by_name(known: int) -> None:
         assert f" % of {of}, \N{MINUS SIGN}" in lost.message
 
 
+@pytest.mark.slow
 def test_a_model_that_is_ten_points_worse_is_never_promoted() -> None:
     for seed in range(6):
         found = checks(models(seed, 9, dict.fromkeys(range(10), 0.1)))

@@ -207,6 +207,7 @@ def test_hostile_names_are_text() -> None:
     assert "<b>store" not in page
 
 
+@pytest.mark.slow
 def test_a_thousand_and_more_nights_stay_a_small_page() -> None:
     page = index_page("s", _nights(MOST_ROWS + 7))
     assert len(_rows(page)) == MOST_ROWS

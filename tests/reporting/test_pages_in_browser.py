@@ -86,7 +86,14 @@ def _poses(folder: Path) -> Path:
 MADE = {"classifier": _classifier, "nights": _nights, "poses": _poses, "comparison": _comparison, "index": _index}
 
 
-@pytest.fixture(scope="module", params=[*list(MADE)[:3], pytest.param("comparison", marks=pytest.mark.slow), "index"])
+@pytest.fixture(
+    scope="module",
+    params=[
+        "classifier",
+        "index",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("nights", "poses", "comparison")),
+    ],
+)
 def page_file(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Each kind of page in turn."""
     made = MADE[request.param](tmp_path_factory.mktemp("store"))

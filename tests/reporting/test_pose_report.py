@@ -85,6 +85,7 @@ def test_pictures_of_found_and_labelled_people_side_by_side(facts, page):
         assert panel in page
 
 
+@pytest.mark.slow
 def test_another_split_has_a_report_of_its_own_which_says_that_nobody_was_found(tmp_path):
     spec = finished_pose_run(tmp_path, nothing, split="train")
     result = report(spec, silent())
@@ -120,6 +121,7 @@ def _numbers(text):
     return [int(number) for number in found.groups()]
 
 
+@pytest.mark.slow
 def test_a_run_is_held_against_the_night_before_as_runs_compare_holds_it_on_the_same_images(tmp_path):
     before, now = (finished_pose_run(tmp_path, answers, seed=seed) for seed, answers in enumerate((perfect, shaken)))
     entries = [entered(before, -1), entered(now, 1)]

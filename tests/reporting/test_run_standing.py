@@ -243,6 +243,7 @@ def test_the_figures_at_the_top_are_the_documents(specs: list[ReportSpec], page:
     assert f"\nexamples a second\n{rate(trained.examples_per_second)}\n" in lines
 
 
+@pytest.mark.slow
 def test_another_process_with_nothing_but_a_copy_of_the_store_writes_the_same_bytes(
     specs: list[ReportSpec], page: str, tmp_path: Path
 ) -> None:

@@ -106,6 +106,7 @@ def test_the_rate_that_is_written_is_the_rate_that_is_taken(lowered, tmp_path):
     assert not set(ours[first + 1 :]) & set(theirs[first + 1 :])
 
 
+@pytest.mark.slow
 def test_a_run_killed_between_its_decisions_ends_with_the_same_bits(lowered, tmp_path):
     _, weights, folder = lowered
     spec = spec_of(tmp_path)
@@ -251,6 +252,7 @@ def test_a_checkpoint_of_each_evaluation_is_kept_if_all_are(stopped):
     assert checkpoints(folder) == evaluated
 
 
+@pytest.mark.slow
 def test_a_run_killed_on_the_way_to_its_early_end_ends_with_the_same_bits(stopped, tmp_path):
     spec, result, folder = stopped
     broken = spec_of(tmp_path, **STOPPED)
@@ -262,6 +264,7 @@ def test_a_run_killed_on_the_way_to_its_early_end_ends_with_the_same_bits(stoppe
     assert checkpoints(tmp_path / broken.folder) == [end]
 
 
+@pytest.mark.slow
 def test_an_early_end_whose_evaluation_sigterm_broke_off_leaves_the_best_state_too(stopped, tmp_path, monkeypatch):
     _, result, folder = stopped
     spec = spec_of(tmp_path, **STOPPED).model_copy(update={"preflight": False})  # whose evaluations would count

@@ -73,6 +73,7 @@ def test_a_search_leaves_a_curve_a_chart_and_word_that_it_is_done(root: Path) ->
     assert {path.name for path in root.iterdir()} <= {"datasets", "finder", ".podline"}
 
 
+@pytest.mark.slow
 def test_a_search_from_a_run_begins_with_its_state_and_changes_no_byte_of_it(root: Path) -> None:
     spec = TrainSpec(root=str(root), recipe=RECIPE, fingerprint=FINGERPRINT)
     trained = train(spec, silent())
@@ -123,6 +124,7 @@ def test_a_search_trains_the_layers_of_the_recipe_and_no_other(root: Path, monke
     assert changed == {"classifier"}
 
 
+@pytest.mark.slow
 def test_a_search_for_a_run_that_trains_another_further_begins_where_that_ended(root: Path) -> None:
     base = train(TrainSpec(root=str(root), recipe=RECIPE, fingerprint=FINGERPRINT), silent())
     recipe = RECIPE.model_copy(update={"name": "u", "further": base.run})

@@ -122,8 +122,12 @@ def require_equal_copies(state: TrainingState, strategy: tf.distribute.Strategy)
 
 @pytest.mark.parametrize(
     ("strategy", "recipe"),
-    [("cpu:2", RECIPE), ("cpu:4", RECIPE), ("cpu:4", MIXED), ("cpu:2", RESNET)],
-    ids=["linear-2", "linear-4", "mixed-4", "resnet-2"],
+    [
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in (("cpu:2", RECIPE), ("cpu:4", MIXED))),
+        ("cpu:4", RECIPE),
+        ("cpu:2", RESNET),
+    ],
+    ids=["linear-2", "mixed-4", "linear-4", "resnet-2"],
 )
 def test_replicas_that_share_a_batch_take_the_steps_of_one_device(root, strategy, recipe):
     """Dropout, L2, decay, a bound on the gradient, smoothing, the average of weights and batch norm included."""
@@ -137,7 +141,7 @@ def test_replicas_that_share_a_batch_take_the_steps_of_one_device(root, strategy
     assert shared.step == STEPS
 
 
-@pytest.mark.parametrize("kind", ["adafactor", "muon"])
+@pytest.mark.parametrize("kind", [pytest.param("adafactor", marks=pytest.mark.slow), "muon"])
 def test_optimizers_of_our_own_are_given_the_sum_of_the_gradients_once(root, kind):
     recipe = RECIPE.model_copy(
         update={

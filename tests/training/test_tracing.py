@@ -120,6 +120,7 @@ class _Root(keras.layers.Layer):
         return inputs * tf.sqrt(tf.reduce_max(inputs, axis=(1, 2, 3), keepdims=True) + 1.0)
 
 
+@pytest.mark.slow
 def test_pixels_that_a_layer_cannot_bear_are_named_though_a_batch_norm_spreads_them(tmp_path: Path, monkeypatch):
     columns = drawn(EXAMPLES, 0)
     columns["image"][POISONED] = 0
@@ -132,6 +133,7 @@ def test_pixels_that_a_layer_cannot_bear_are_named_though_a_batch_norm_spreads_t
     assert "without them the batch is finite" in message
 
 
+@pytest.mark.slow
 def test_an_operation_that_is_no_layer_is_named_and_not_the_layer_after_it(tmp_path: Path, monkeypatch):
     columns = drawn(EXAMPLES, 0)
     columns["image"][POISONED] = 0
@@ -192,6 +194,7 @@ def test_a_gradient_whose_norm_overflows_is_not_blamed_on_the_device(root: Path,
     assert "on the CPU" not in message
 
 
+@pytest.mark.slow
 def test_a_batch_that_is_finite_in_float32_on_the_cpu_is_not_compared_with_the_cpu(root: Path, monkeypatch):
     monkeypatch.setattr(BatchCheck, "fault", lambda *_arguments: None)
     message = failing(root, model=RESNET, schedule=ScheduleSettings(kind="constant", learning_rate=1e30))

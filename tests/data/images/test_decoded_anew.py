@@ -37,7 +37,10 @@ def anew(folder: Path, name: str, **settings: object) -> list[tuple[str, str, by
     return records(opened(folder / name / "raw", **settings))
 
 
-@pytest.mark.parametrize("settings", [{}, {"keep_files": True}, {"keep_jpeg": True}])
+@pytest.mark.parametrize(
+    "settings",
+    [*(pytest.param(each, marks=pytest.mark.slow) for each in ({}, {"keep_files": True})), {"keep_jpeg": True}],
+)
 def test_new_files_alone_are_decoded(tmp_path: Path, asked: list[str], settings: dict[str, object]) -> None:
     folder = as_folders(tmp_path / "raw", images(30))
     (folder / "cat" / "zzz.png").write_bytes(b"\x89PNG\r\n\x1a\n")  # the last one, which cannot be decoded
@@ -70,6 +73,7 @@ def test_a_file_that_is_overwritten_is_decoded_again(tmp_path: Path, asked: list
     assert asked[0] == "000.png"
 
 
+@pytest.mark.slow
 def test_images_of_archives_are_decoded_again(tmp_path: Path) -> None:
     drawings: Images = images(30)
     folder = as_webdataset(tmp_path / "raw", drawings)

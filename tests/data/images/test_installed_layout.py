@@ -59,6 +59,7 @@ def test_it_is_converted_to_the_records_of_class_folders(tmp_path: Path) -> None
     assert (sum(split.records for split in manifest.splits), len(manifest.quarantined)) == (60, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("site")
 def test_it_is_a_choice_and_named_where_nothing_fits(tmp_path: Path) -> None:
     command = ["convert", "images", "--source", str(tmp_path), "--layout", "nothing"]
@@ -92,7 +93,7 @@ def another_file(file: h5py.File) -> None:
     ("make", "problem"),
     [
         (many_rows, r"takes more than .* (s of CPU time|MB of memory) to read"),
-        (large_rows, r"takes more than .* MB of memory to read"),
+        pytest.param(large_rows, r"takes more than .* MB of memory to read", marks=pytest.mark.slow),
         (another_file, "holds no data set images of its own"),
     ],
 )

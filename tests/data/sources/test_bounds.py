@@ -121,7 +121,7 @@ def test_a_zip_of_spaces(tmp_path: Path) -> None:
     "content",
     [
         b'{"info": "' + b"\\u0041\\ud83d\\ude00" * 1_000_000,
-        b'{"annotations": [], "images": [' + b"{}," * 400_000 + b"{}]}",
+        pytest.param(b'{"annotations": [], "images": [' + b"{}," * 400_000 + b"{}]}", marks=pytest.mark.slow),
     ],
     ids=["a long string", "empty objects"],
 )

@@ -128,6 +128,7 @@ def test_thresholds_come_from_images_held_out_of_training(store: Store, runs: li
     assert all(label.own_threshold for label in found.labels)
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_bit_for_bit(store: Store, fingerprint: str, tmp_path: Path) -> None:
     spec = spec_of(store, fingerprint, 2)
     killed = finished_after(spec, 47)

@@ -142,6 +142,7 @@ def test_nobody_found_is_said_and_crashes_nothing(dataset):
     assert "not even on images that it was trained on" in document.verdict()
 
 
+@pytest.mark.slow
 def test_fitting_what_was_seen_and_nothing_else_is_said_as_well(dataset):
     known = {image["id"] for image in truth(dataset)["images"]}
 
@@ -168,6 +169,7 @@ def test_the_training_split_can_be_judged_and_is_looked_at_once(dataset):
     assert told[-1] == (2 * images, 2 * images)
 
 
+@pytest.mark.slow
 def test_the_batch_size_makes_no_difference(dataset):
     model = build_pose_model(POSES.model, POSES.side, POSES.targets.stride, COCO, (100,) * 3, (60,) * 3, seed=1)
     answers = pose_answers(model, tf.distribute.get_strategy(), POSES)
