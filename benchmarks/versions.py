@@ -38,6 +38,7 @@ from podline.data.record_table import (
 )
 from podline.datasets.draft import Written
 from podline.datasets.growth import growth_of
+from podline.datasets.version_changes import VersionRecords, version_changes
 from podline.documents.manifest import SplitInfo
 from podline.documents.shard_table import ShardInfo, ShardTable
 from podline.store.folder import FolderStore
@@ -73,7 +74,17 @@ def _measure(folder: Path, records: int) -> None:
     growth = _timed("the difference, 1 % new", lambda: growth_of(store, source, 16 * "1", cast(Any, base)))
     written = {"train": Written(_shards(len(new)), np.array([len(new)]), _PIXELS)}
     _, sums = growth.infos(written)
-    _timed("writing the table of the next version", lambda: write_records(folder / RECORDS, growth.rows(written), sums))
+    after = store.local(f"after/{RECORDS}")
+    after.parent.mkdir()
+    _timed("writing the table of the next version", lambda: write_records(after, growth.rows(written), sums))
+    sizes = {"base": records, "after": records + len(new)}
+    versions = [VersionRecords(store, cast(Any, _manifest(name, size))) for name, size in sizes.items()]
+    _timed("what changed between two versions", lambda: version_changes(*versions))
+
+
+def _manifest(folder: str, records: int) -> SimpleNamespace:
+    splits = [SimpleNamespace(name="train", records=records)]
+    return SimpleNamespace(folder=folder, splits=splits, fields=(), records=True)
 
 
 def _address(path: Path, info: SplitInfo) -> None:

@@ -31,9 +31,18 @@ _SEARCH = "podline.inventory.traces:search"
     metavar="FILE",
     help="Only search every object of the store for the image in this file.",
 )
+@click.option("--dry-run", is_flag=True, help="Change nothing: list what would be deleted, runs and champions.")
 @store_options
 @json_option
-def forget(name: str, key: str | None, reason: str | None, prove: Path | None, as_json: bool, **options: Any) -> None:
+def forget(
+    name: str,
+    key: str | None,
+    reason: str | None,
+    prove: Path | None,
+    dry_run: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
     """Forget an image of your own: no later conversion reads it, no shard, cache or page keeps it.
 
       podline data forget images.flowers --key cat/1.jpg --reason "asked by its owner" --root podline-root
@@ -45,18 +54,18 @@ def forget(name: str, key: str | None, reason: str | None, prove: Path | None, a
     with exit code 4 if anything is found.
     """
     store, dataset = existing_store(options), dataset_named(name)
-    if prove is None and not (key and reason):
+    if prove is None and not (key and (reason or dry_run)):
         raise SettingsError("got no --key with a --reason and no --prove, expected either; see --help")
-    if prove and (key or reason):
-        raise SettingsError("got --prove beside --key or --reason, expected one of them; prove after forgetting")
+    if prove and (key or reason or dry_run):
+        raise SettingsError("got --prove beside other options, expected it alone; prove after forgetting")
     with display.shown() as listener:
         listener({"event": "start", "stage": "forget"})
         reporter = Reporter("forget", listener)
         traces: Any = entry_points.load(_SEARCH)(store, dataset, prove, reporter) if prove else None
         result = None
         if not prove:
-            sha256 = image_of(store, dataset, str(key))
-            result = forget_image(store, dataset, sha256, str(key), str(reason), reporter)
+            image = image_of(store, dataset, str(key))
+            result = forget_image(store, dataset, image, reason or "", reporter, dry_run=dry_run)
         listener({"event": "result", "stage": "forget", "result": {}})
     if result is not None:
         answer(result, result.lines, as_json=as_json)

@@ -79,7 +79,7 @@ def shuffled(seed: int, purpose: str, count: int, places: Ids) -> Ids:
     return ids.astype(np.int64)
 
 
-def _permuted(seed: int, purpose: str, epoch: int, count: int, places: Ids) -> Ids:
+def permuted(seed: int, purpose: str, epoch: int, count: int, places: Ids) -> Ids:
     """Return the ids at some places of a permutation of 0 … count-1."""
     if count <= _SORTED:
         return permutation(seed, purpose, epoch, count)[places]
@@ -88,7 +88,7 @@ def _permuted(seed: int, purpose: str, epoch: int, count: int, places: Ids) -> I
 
 def held_out(seed: int, count: int, share: float) -> Ids:
     """Return the ids, ascending, of a part of ``count`` examples that is not trained on: the lowest draws."""
-    return np.sort(_permuted(seed, "validation", 0, count, np.arange(round(share * count))))
+    return np.sort(permuted(seed, "validation", 0, count, np.arange(round(share * count))))
 
 
 def part_of(count: int, part: int, parts: int) -> Ids:
@@ -99,7 +99,7 @@ def part_of(count: int, part: int, parts: int) -> Ids:
         part: which, from 0.
         parts: how many there are; their sizes differ by one at most.
     """
-    return np.sort(_permuted(0, "parts", 0, count, np.arange(part, count, parts)))
+    return np.sort(permuted(0, "parts", 0, count, np.arange(part, count, parts)))
 
 
 @dataclass(frozen=True)
@@ -218,7 +218,7 @@ class TrainingOrder:
     def _examples(self, epoch: int, places: Ids) -> Ids:
         """Return the ids at some places of an epoch."""
         if self.count > _SORTED:
-            return self._at(epoch, _permuted(self.seed, "order", epoch, self.count, places))
+            return self._at(epoch, permuted(self.seed, "order", epoch, self.count, places))
         latest = self._latest
         if latest[0] != epoch:
             everywhere = permutation(self.seed, "order", epoch, self.count)

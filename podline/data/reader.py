@@ -136,7 +136,7 @@ class SplitReader:
 
     def _physical(self, indices: Ids) -> Ids:
         """Return the places of examples among all records of the shards."""
-        return indices if self._places is None else self._places[indices]
+        return indices if self._places is None else self._places[indices].astype(np.int64)
 
     def _require_sound(self, indices: Ids, starts: Ids, ends: Ids) -> None:
         data, frames = self._files.data, [*zip(starts.tolist(), ends.tolist(), strict=True)]

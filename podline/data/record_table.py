@@ -65,6 +65,12 @@ class RecordTable:
 
         return self._rows(pc.field("until").is_valid(), COLUMNS)
 
+    def keys(self) -> Iterator[npt.NDArray[np.bytes_]]:
+        """Yield the keys of all records, some at a time, also of those that the version has no more."""
+        import pyarrow.compute as pc  # noqa: PLC0415 (likewise)
+
+        return (stored_digests(rows["key"]) for rows in self._rows(pc.scalar(True), ["key"]))
+
     def _rows(self, wanted: Any, columns: Sequence[str]) -> Iterator[Any]:
         import pyarrow as pa  # noqa: PLC0415 (likewise)
         import pyarrow.parquet as pq  # noqa: PLC0415 (likewise)
@@ -139,8 +145,8 @@ def in_shards(rows: Any, shards: ShardTable, first: int = 0) -> Any:
     return with_columns(rows, shard=files, position=pa.array(at - edges[which]))
 
 
-def places(path: Path, split: SplitInfo) -> Ids:
-    """Return where each record of a split lies among all records of its shards, int64 (records,).
+def places(path: Path, split: SplitInfo) -> npt.NDArray[np.integer]:
+    """Return where each record of a split lies among all records of its shards, integers (records,).
 
     The table is read some rows at a time.
 
@@ -149,7 +155,8 @@ def places(path: Path, split: SplitInfo) -> Ids:
     """
     shards = split.every_shard
     firsts = dict(zip((shard.file for shard in shards), np.cumsum([0, *shards.lengths]).tolist(), strict=False))
-    found, count, missing = np.zeros(split.records, np.int64), 0, dict[str, None]()
+    found = np.zeros(split.records, np.uint32 if sum(shards.lengths) < 1 << 32 else np.int64)
+    count, missing = 0, dict[str, None]()
     for rows in RecordTable(path).of_split(split.name, "shard", "position"):
         of_rows = rows["shard"].combine_chunks().dictionary_encode()
         names = of_rows.dictionary.to_pylist()

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from podline.data.images.opening import Identities
 from podline.data.planning import ShardPlan, plan_shards
 from podline.data.reader import SplitReader, open_split
 from podline.data.record_table import DIGEST_BYTES, RECORDS, Ids, RecordTable, in_shards, stored_digests, write_records
@@ -21,7 +20,7 @@ from podline.data.sources.decoding import FORGOTTEN
 from podline.data.tfds import tfds_files, tfds_names
 from podline.data.tfrecord import Bytes
 from podline.datasets.draft import Written, written_splits
-from podline.datasets.growth import joined
+from podline.datasets.matching import joined
 from podline.documents.completion import artifact_of, completion_name, packed, read_completion
 from podline.documents.manifest import (
     MANIFEST,
@@ -149,7 +148,7 @@ def _publish(
     for name, part in written.items():
         content = hashlib.sha256()
         for rows in _kept_rows(table, name, kept[name]):
-            content.update(joined(Identities(*(stored_digests(rows[column]) for column in ("key", "digest")))))
+            content.update(joined(*(stored_digests(rows[column]) for column in ("key", "digest"))))
         splits.append(part.info(name, None).model_copy(update={"content": content.hexdigest()}))
         left_out += _left_out(table, name, forgotten)
     pixels = {name: part.pixels for name, part in written.items()}

@@ -27,12 +27,12 @@ from podline.data.record_table import (
     RecordTable,
     in_shards,
     rows_of,
-    stored_digests,
     with_columns,
 )
 from podline.data.records import IMAGE, stored_layout
 from podline.datasets.draft import Written
 from podline.datasets.fingerprint import converter_settings, record_form
+from podline.datasets.matching import Records, joined, matched, numbered, stored_identities, together
 from podline.documents.manifest import (
     MANIFEST,
     Manifest,
@@ -55,7 +55,7 @@ _READ_AT_ONCE, _ROWS = 1_000, 1 << 17
 _BINARY = pa.binary(DIGEST_BYTES)
 
 Ids = npt.NDArray[np.int64]
-Keys = npt.NDArray[np.bytes_]
+_FALSE = np.empty(0, np.bool_)
 
 
 class Difference(NamedTuple):
@@ -64,19 +64,15 @@ class Difference(NamedTuple):
     Attributes:
         records: how many it has now.
         content: the sha256 of the keys and digests of these, in their order.
-        new: records that the older version has not, ascending.
-        identities: of these.
-        dead: records of the older version that the split has no more, ascending.
-        dead_keys: of these.
+        new: records that the older version has not.
+        dead: records of the older version that the split has no more.
         relabelled: which of these it has with another digest.
     """
 
     records: int
     content: str
-    new: Ids
-    identities: Identities
-    dead: Ids
-    dead_keys: Keys
+    new: Records
+    dead: Records
     relabelled: npt.NDArray[np.bool_]
 
 
@@ -122,7 +118,7 @@ class Growth:
     @property
     def new(self) -> dict[str, Ids]:
         """Split → the positions of records that are written."""
-        return {name: split.change.new for name, split in self.splits.items()}
+        return {name: split.change.new.ids for name, split in self.splits.items()}
 
     def prefix(self, dataset: str) -> str:
         """Return how the names of new shards begin: a plan from another base never takes them for its own."""
@@ -157,7 +153,8 @@ class Growth:
     def rows(self, written: Mapping[str, Written]) -> Iterator[pa.Table]:
         """Yield the table of records, some rows at a time; see :meth:`infos`."""
         for name, split in self.splits.items():
-            new, edges = split.change.new, np.append(np.arange(0, split.change.records, _ROWS), split.change.records)
+            new, edges = split.change.new.ids, np.arange(0, split.change.records + _ROWS, _ROWS)
+            edges = edges.clip(max=split.change.records)
             sizes = np.diff(edges - np.searchsorted(new, edges))  # of what is kept
             for first, end, old in zip(edges, edges[1:], _cut(self._stored(name, dead=False), sizes), strict=False):
                 some, is_new = _places(new, int(first), int(end))
@@ -165,13 +162,13 @@ class Growth:
                 yield both.take(pa.array(np.argsort(np.argsort(is_new, kind="stable")))) if is_new.any() else old
         yield from map(self._named, self.table.ended() if self.table else ())
         for name, split in self.splits.items():
-            yield from self._stored(name, dead=True) if len(split.change.dead) else ()
+            yield from self._stored(name, dead=True) if len(split.change.dead.ids) else ()
 
     def _stored(self, name: str, *, dead: bool) -> Iterator[pa.Table]:
         """Yield the rows of the base's records that a split keeps, or of those that are dead."""
         split, first = self.splits[name], 0
         for rows in self.table.of_split(name) if self.table else ():
-            some, is_dead = _places(split.change.dead, first, first + len(rows))
+            some, is_dead = _places(split.change.dead.ids, first, first + len(rows))
             found, first = self._named(rows.filter(pa.array(is_dead == dead))), first + len(rows)
             if dead:
                 why = pa.array(split.why[some].tolist(), pa.string())
@@ -185,7 +182,7 @@ class Growth:
         return with_columns(rows, shard=compute.if_else(compute.starts_with(shards, "../"), shards, moved))
 
     def _new_rows(self, name: str, some: slice, part: Written | None) -> pa.Table:
-        found = self.splits[name].change.identities
+        found = self.splits[name].change.new
         count = len(found.keys[some])
         if part is None:
             return rows_of({})
@@ -258,82 +255,44 @@ def growth_of(store: Store, source: ImagesSource, fingerprint: str, base: Manife
     now = source.identities()
     table = RecordTable(store.local(stored_name(base.folder, RECORDS))) if base else None
     names = dict.fromkeys([*now, *(table.pixels if table else ())])
-    found = {name: _difference(_stored_identities(table, name), now.get(name, iter(()))) for name in names}
+    found = {name: _difference(stored_identities(table, name), now.get(name, iter(()))) for name in names}
     splits = dict[str, SplitGrowth]()
     for name, change in found.items():
-        elsewhere = [other.identities.keys for at, other in found.items() if at != name]
-        moved = np.isin(change.dead_keys, np.concatenate([*elsewhere, change.dead_keys[:0]]))
+        elsewhere = [other.new.keys for at, other in found.items() if at != name]
+        moved = np.isin(change.dead.keys, np.concatenate([*elsewhere, change.dead.keys[:0]]))
         why = np.where(change.relabelled, RELABELLED, np.where(moved, MOVED, REMOVED))
         counts, pixels = np.zeros(len(source.class_names), np.int64), None
         if base and table and name in table.pixels and change.records:
-            counts, pixels = _statistics(store, base, table.pixels[name], name, change.dead, source.kind)
+            counts, pixels = _statistics(store, base, table.pixels[name], name, change.dead.ids, source.kind)
         splits[name] = SplitGrowth(change, why, _older(base, table, name, change), counts, pixels)
     changes = Counter[str](chain.from_iterable(split.why.tolist() for split in splits.values()))
-    changes[ADDED] = max(0, sum(len(each.new) for each in found.values()) - changes[RELABELLED] - changes[MOVED])
+    changes[ADDED] = max(0, sum(len(each.new.ids) for each in found.values()) - changes[RELABELLED] - changes[MOVED])
     return Growth(fingerprint, base, base, table, splits, changes)
 
 
-def _stored_identities(table: RecordTable | None, split: str) -> Iterator[Identities]:
-    for rows in table.of_split(split, "key", "digest") if table else ():
-        yield Identities(*map(stored_digests, rows.columns))
-
-
 def _difference(then: Iterator[Identities], now: Iterator[Identities]) -> Difference:
-    """Compare a split with itself in an older version; keys ascend, and equal ones have one digest.
-
-    Of equal records, the first of one side is the first of the other.
-    """
-    content, first_old, first, nothing = hashlib.sha256(), 0, 0, Identities(*2 * (np.empty(0, f"S{DIGEST_BYTES}"),))
-    news, deads = [(np.empty(0, np.int64), *nothing)], [(np.empty(0, np.int64), nothing.keys, np.empty(0, np.bool_))]
-    for before, after in _side_by_side(then, now, nothing):
-        content.update(joined(after))
-        count = len(after.keys)
-        starts = np.arange(count)  # of the records of one key
-        starts[1:][after.keys[1:] == after.keys[:-1]] = 0
-        at = np.searchsorted(before.keys, after.keys) + np.arange(count) - np.maximum.accumulate(starts)
-        maybe = np.flatnonzero(at < len(before.keys))
-        same = [old[at[maybe]] == new[maybe] for old, new in zip(before, after, strict=True)]
-        kept = maybe[same[0] & same[1]]
-        new, dead = np.delete(np.arange(count), kept), np.delete(np.arange(len(before.keys)), at[kept])
-        news.append((first + new, after.keys[new], after.digests[new]))
-        keys = before.keys[dead]
-        is_there = np.searchsorted(after.keys, keys) < np.searchsorted(after.keys, keys, "right")
-        deads.append((first_old + dead, keys, is_there))
-        first_old, first = first_old + len(before.keys), first + count
-    new, keys, digests = map(np.concatenate, zip(*news, strict=True))
-    dead, dead_keys, relabelled = map(np.concatenate, zip(*deads, strict=True))
-    return Difference(first, content.hexdigest(), new, Identities(keys, digests), dead, dead_keys, relabelled)
-
-
-def _side_by_side(
-    then: Iterator[Identities], now: Iterator[Identities], nothing: Identities
-) -> Iterator[tuple[Identities, Identities]]:
-    """Yield the records of two sides, whose keys ascend, some at a time: those of one key at once."""
-    sides, waiting, ended = (then, now), [nothing, nothing], [False, False]
-    while True:
-        for at, side in enumerate(sides):
-            while not ended[at] and np.all(waiting[at].keys[:1] == waiting[at].keys[-1:]):  # maybe more of the key
-                some = next(side, None)
-                ended[at] = some is None
-                waiting[at] = Identities(*map(np.concatenate, zip(waiting[at], some or nothing, strict=True)))
-        if all(ended) and not any(len(one.keys) for one in waiting):
-            return
-        lasts = [one.keys[-1] for one, at_end in zip(waiting, ended, strict=True) if not at_end]
-        cuts = [int(np.searchsorted(one.keys, min(lasts))) if lasts else len(one.keys) for one in waiting]
-        before, after = (Identities(*(column[:cut] for column in one)) for one, cut in zip(waiting, cuts, strict=True))
-        yield before, after
-        waiting = [Identities(*(column[cut:] for column in one)) for one, cut in zip(waiting, cuts, strict=True)]
+    """Compare a split with itself in an older version; keys ascend, and equal ones have one digest."""
+    content, records, news, deads, relabelled = hashlib.sha256(), 0, list[Records](), list[Records](), [_FALSE]
+    for before, after, old, new in matched(numbered(then), numbered(now)):
+        content.update(joined(after.keys, after.digests))
+        same = before.digests[old] == after.digests[new]
+        news.append(after.without(new[same]))
+        deads.append(dead := before.without(old[same]))
+        ends = (np.searchsorted(after.keys, dead.keys, side) for side in ("left", "right"))
+        relabelled.append(np.less(*ends))
+        records += len(after.keys)
+    return Difference(records, content.hexdigest(), together(news), together(deads), np.concatenate(relabelled))
 
 
 def _older(base: Manifest | None, table: RecordTable | None, split: str, change: Difference) -> tuple[OlderShards, ...]:
     """Return the shards of older versions, those of each as a whole, of which a split still has a record."""
-    if base is None or table is None or change.records == len(change.new):
+    if base is None or table is None or change.records == len(change.new.ids):
         return ()
     info = base.split(split)
     every = (*info.older, OlderShards(fingerprint=base.fingerprint, shards=info.shards))
     used, first = set[str](), 0
     for rows in table.of_split(split, "shard"):
-        _, is_dead = _places(change.dead, first, first + len(rows))
+        _, is_dead = _places(change.dead.ids, first, first + len(rows))
         shards = rows["shard"].filter(pa.array(~is_dead)).unique().to_pylist()
         used |= {shard.split("/")[1] if shard.startswith("../") else base.fingerprint for shard in shards}
         first += len(rows)
@@ -354,12 +313,6 @@ def _statistics(
             pixels = without(pixels, pixel_sums(records[IMAGE]))
             counts = counts - census(records, len(counts))
     return counts, pixels if pixels.count else None
-
-
-def joined(found: Identities) -> bytes:
-    """Return the key and the digest of each record, one after the other."""
-    columns = [np.ascontiguousarray(column).view(np.uint8).reshape(-1, DIGEST_BYTES) for column in found]
-    return np.concatenate(columns, axis=1).tobytes()
 
 
 def _fixed(values: npt.NDArray[np.bytes_]) -> pa.Array:

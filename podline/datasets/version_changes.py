@@ -5,39 +5,34 @@ An image is the same by its file, so that versions of other settings can be comp
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
 
 from podline.arrays import Arrays
+from podline.data.order import permuted
 from podline.data.reader import SplitReader, open_split
-from podline.data.record_table import RECORDS, RecordTable, stored_digests
+from podline.data.record_table import RECORDS, Ids, RecordTable
 from podline.data.records import IMAGE, LABEL
 from podline.datasets.census import equal_pairs
-from podline.documents.manifest import Manifest, stored_name
+from podline.datasets.matching import NOTHING, Keys, Records, matched, numbered, stored_identities, together
+from podline.documents.manifest import TRAIN, Manifest, stored_name
 from podline.errors import SettingsError
 from podline.kinds.table import text_targets
 from podline.store.contract import Store
 
-Ids = npt.NDArray[np.int64]
-Keys = npt.NDArray[np.bytes_]
-
 
 class VersionRecords:
-    """The records of a version, those of all splits one after the other.
+    """The records of a version, numbered over all splits; its table is read some rows at a time.
 
     Attributes:
         manifest: of the version.
-        keys: the beginning of the sha256 of each image's file, (n,).
-        digests: likewise of its pixels and targets.
-        splits: the number of each record's split in the manifest.
     """
 
     def __init__(self, store: Store, manifest: Manifest) -> None:
-        """Read the table of records.
+        """Open the table of records.
 
         Raises:
             SettingsError: the data set has none.
@@ -48,30 +43,52 @@ class VersionRecords:
                 f"data set {manifest.dataset}: got one without versions, expected images of your own; `podline report` "
                 "says what changed since another run"
             )
-        self.manifest, table = manifest, RecordTable(store.local(stored_name(manifest.folder, RECORDS)))
-        rows = [pa.concat_tables(table.of_split(split.name, "key", "digest")) for split in manifest.splits]
-        self.keys, self.digests = (
-            np.concatenate([stored_digests(each[name]) for each in rows]) for name in ("key", "digest")
-        )
-        self.splits = np.repeat(np.arange(len(rows)), list(map(len, rows)))
-        self._firsts = np.cumsum([0, *map(len, rows)])
+        self.manifest, self._table = manifest, RecordTable(store.local(stored_name(manifest.folder, RECORDS)))
+        self.splits = [split.name for split in manifest.splits]
+        self._firsts = np.cumsum([0, *(split.records for split in manifest.splits)])
         self._readers = dict[int, SplitReader]()
         self._store = store
+
+    def of_split(self, split: str) -> Iterator[Records]:
+        """Yield the records of a split; none where there is no such split."""
+        if split in self.splits:
+            first = int(self._firsts[self.splits.index(split)])
+            yield from numbered(stored_identities(self._table, split), first)
+
+    def keys(self, ids: Ids) -> Keys:
+        """Return the beginning of the sha256 of some images' files, (n,); the whole table is read."""
+        found = np.empty(len(ids), NOTHING.keys.dtype)
+        for some in chain.from_iterable(map(self.of_split, self.splits)):
+            mine = np.isin(ids, some.ids)
+            found[mine] = some.keys[ids[mine] - some.ids[:1]]
+        return found
+
+    def drawn(self, most: int, *, held_out: bool = False) -> Ids:
+        """Draw records, of all splits or of those that nothing is trained on."""
+        numbers = [number for number, split in enumerate(self.splits) if not held_out or split != TRAIN]
+        edges = np.cumsum([0, *np.diff(self._firsts)[numbers]])
+        places = permuted(0, "old images", 0, int(edges[-1]), np.arange(min(most, edges[-1])))
+        which = np.searchsorted(edges, places, side="right") - 1
+        return places - edges[which] + self._firsts[numbers][which]
 
     def gather(self, ids: Ids, fields: Sequence[str] | None = None) -> Arrays:
         """Return fields of some records, in the order given; see :meth:`SplitReader.gather`."""
         names = fields or [field.name for field in self.manifest.fields]
-        parts, order = list[Arrays](), np.argsort(self.splits[ids], kind="stable")
-        for number in np.unique(self.splits[ids]).tolist():
-            mine = ids[order][self.splits[ids[order]] == number] - self._firsts[number]
+        splits = self._splits_of(ids)
+        parts, order = list[Arrays](), np.argsort(splits, kind="stable")
+        for number in np.unique(splits).tolist():
+            mine = ids[order][splits[order] == number] - self._firsts[number]
             parts.append(self._reader(number).gather(mine, names))
         back = np.argsort(order, kind="stable")
         return {name: np.concatenate([part[name] for part in parts])[back] for name in names} if parts else {}
 
+    def _splits_of(self, ids: Ids) -> Ids:
+        return np.searchsorted(self._firsts, ids, side="right") - 1
+
     def _reader(self, number: int) -> SplitReader:
         if number not in self._readers:
-            name = self.manifest.splits[number].name
-            self._readers[number] = open_split(self._store, self.manifest.folder, self.manifest, name)
+            manifest, split = self.manifest, self.splits[number]
+            self._readers[number] = open_split(self._store, manifest.folder, manifest, split)
         return self._readers[number]
 
     def words(self, ids: Ids) -> list[str]:
@@ -82,9 +99,9 @@ class VersionRecords:
 
     def named(self, ids: Ids) -> list[str]:
         """Return how some records are called, as ``train[3]``."""
-        splits = self.splits[ids].tolist()
-        places = (ids - self._firsts[self.splits[ids]]).tolist()
-        return [f"{self.manifest.splits[split].name}[{place}]" for split, place in zip(splits, places, strict=True)]
+        splits = self._splits_of(ids)
+        places = zip(splits.tolist(), (ids - self._firsts[splits]).tolist(), strict=True)
+        return [f"{self.splits[split]}[{place}]" for split, place in places]
 
     def classes(self, ids: Ids) -> list[str]:
         """Return the class of some records; "" where records have none, or several."""
@@ -109,16 +126,28 @@ class VersionChanges(NamedTuple):
 
 
 def version_changes(before: VersionRecords, after: VersionRecords) -> VersionChanges:
-    """Compare two versions.
+    """Compare two versions: each split with itself, then what is left of all splits.
 
     Raises:
         ArtifactError: a record is damaged.
     """
-    then, now = equal_pairs(before.keys, after.keys)
-    added, removed = np.delete(np.arange(len(after.keys)), now), np.delete(np.arange(len(before.keys)), then)
-    split_names = [np.array([split.name for split in one.manifest.splits], "U") for one in (before, after)]
-    moved = split_names[0][before.splits[then]] != split_names[1][after.splits[now]]
-    maybe = np.flatnonzero(before.digests[then] != after.digests[now])  # or its pixels, or the classes' numbers
-    words = zip(before.words(then[maybe]), after.words(now[maybe]), strict=True)
-    differ = maybe[[old != new for old, new in words]] if len(maybe) else maybe
-    return VersionChanges(added, removed, (then[differ], now[differ]), (then[moved], now[moved]))
+    gone, come, relabelled = list[Records](), list[Records](), [(NOTHING.ids, NOTHING.ids)]
+
+    def compare(then: Records, now: Records, old: Ids, new: Ids) -> None:
+        maybe = then.digests[old] != now.digests[new]  # or its pixels, or the classes' numbers
+        ids = then.ids[old[maybe]], now.ids[new[maybe]]
+        words = zip(before.words(ids[0]), after.words(ids[1]), strict=True)
+        other = np.array([was != is_now for was, is_now in words], np.bool_)
+        relabelled.append((ids[0][other], ids[1][other]))
+
+    for split in dict.fromkeys([*before.splits, *after.splits]):
+        for then, now, old, new in matched(before.of_split(split), after.of_split(split)):
+            compare(then, now, old, new)
+            gone.append(then.without(old))
+            come.append(now.without(new))
+    removed, added = together(gone), together(come)
+    then, now = equal_pairs(removed.keys, added.keys)
+    compare(removed, added, then, now)
+    differ = tuple(map(np.concatenate, zip(*relabelled, strict=True)))
+    moved = removed.ids[then], added.ids[now]
+    return VersionChanges(np.delete(added.ids, now), np.delete(removed.ids, then), (differ[0], differ[1]), moved)

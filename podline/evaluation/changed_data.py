@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from podline.arrays import Array
-from podline.data.order import permutation
+from podline.data.order import permuted
 from podline.data.records import IMAGE
 from podline.datasets.source_files import source_facts
 from podline.datasets.version_changes import Ids, VersionChanges, VersionRecords, version_changes
-from podline.documents.manifest import TRAIN, Manifest
+from podline.documents.manifest import Manifest
 from podline.drawing.picture_sheet import Block, Picture, PictureRow
 from podline.evaluation import looks
 from podline.evaluation.looks import EVERY, LEAST, Classifier, Floats, Key, Sample, Statistic
@@ -122,10 +122,8 @@ def _looks(store: Store, versions: Versions, model: Model | None) -> tuple[list[
         return [f"other settings ({', '.join(told)}): images are compared by their files, not by their looks"], False
     if not len(changes.added):
         return [], False
-    old = np.arange(len(before.keys))
-    drawn = _drawn(versions, old)
-    held_out = old[np.array([split.name != TRAIN for split in before.manifest.splits])[before.splits]]
-    apart = _drawn(versions, held_out) if model else drawn  # a model knows what it was trained on
+    drawn = _drawn(versions, before.drawn(_READ))
+    apart = _drawn(versions, before.drawn(_READ, held_out=True)) if model else drawn  # a model knows its training data
     if min(drawn.new.sum(), (~drawn.new).sum(), apart.new.sum(), (~apart.new).sum()) < LEAST:
         few = plural(int(drawn.new.sum()), "new image")
         return [f"{few} of classes with old ones: too few to compare their looks with theirs ({LEAST} at least)"], False
@@ -161,11 +159,11 @@ class Drawn(NamedTuple):
         return np.concatenate([side.gather(ids, [IMAGE])[IMAGE] for side, ids in sides if len(ids)])
 
 
-def _drawn(versions: Versions, among: Ids) -> Drawn:
-    """Draw new images, and old ones ``among`` some records in the shares that the new ones' classes have."""
+def _drawn(versions: Versions, old: Ids) -> Drawn:
+    """Draw new images, and some of the ``old`` ones in the shares that the new ones' classes have."""
     before, after, changes = versions
-    new = changes.added[permutation(0, "new images", 0, len(changes.added))[:_NEW]]
-    old = among[permutation(0, "old images", 0, len(among))[:_READ]]
+    places = np.arange(min(_NEW, len(changes.added)))
+    new = changes.added[permuted(0, "new images", 0, len(changes.added), places)]
     of_new, of_old = np.array(after.classes(new), "U"), np.array(before.classes(old), "U")
     names = np.intersect1d(of_new, of_old)
     new, of_new = new[np.isin(of_new, names)], of_new[np.isin(of_new, names)]
@@ -184,7 +182,7 @@ def _quantities(store: Store, versions: Versions, drawn: Drawn) -> tuple[dict[Ke
         "brightness": images.mean(axis=(1, 2, 3)),
         "contrast": images.mean(axis=-1, dtype=np.float32).std(axis=(1, 2)),
     }
-    keys = np.concatenate([versions.after.keys[drawn.new_ids], versions.before.keys[drawn.old_ids]])
+    keys = np.concatenate([versions.after.keys(drawn.new_ids), versions.before.keys(drawn.old_ids)])
     facts = source_facts(store, keys)
     if facts.complete:
         values["size"] = facts.pixels.astype(float)

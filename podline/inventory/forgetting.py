@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from itertools import chain
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+import numpy as np
 
 from podline.data.images.column_file import decoded
 from podline.data.images.decoded import IMAGES
 from podline.data.images.image_table import ImageTable
 from podline.data.rawfiles import unpacked
-from podline.data.record_table import DIGEST_BYTES, RECORDS, RecordTable, stored_digests
+from podline.data.record_table import DIGEST_BYTES, RECORDS, RecordTable
 from podline.datasets.compaction import compact
 from podline.datasets.fingerprint import source_cache
 from podline.documents import champions, suspects
@@ -42,6 +44,8 @@ class Forgetting(Frozen):
         pages: the names of pages and sheets with pictures that were deleted.
         runs: those whose version is gone; their models are kept.
         champions: the recipes whose champion is, or was, one of these runs.
+        caches: folders of this machine with sources that were deleted.
+        dry_run: whether this is what would be done; nothing was.
     """
 
     dataset: str
@@ -51,22 +55,40 @@ class Forgetting(Frozen):
     pages: tuple[str, ...]
     runs: tuple[str, ...]
     champions: tuple[str, ...]
+    caches: tuple[str, ...]
+    dry_run: bool
 
     def lines(self) -> list[str]:
         """Return what was done, and what is left to do."""
         listed = {
             "removed version": self.removed,
             "deleted page": self.pages,
+            "deleted cache": self.caches,
             "run that may have seen it": self.runs,
             "champion of": self.champions,
         }
         made = [f"version: {self.dataset}@{self.version}, without it"] if self.version else []
         again = [f"again: podline report {page.split('/')[1]}" for page in self.pages if page.endswith(_PAGE)]
-        return [*made, *(f"{what}: {name}" for what, names in listed.items() for name in names), *again]
+        told = [*made, *(f"{what}: {name}" for what, names in listed.items() for name in names), *again]
+        return ["without --dry-run, which changed nothing:", *told] if self.dry_run else told
 
 
-def image_of(store: Store, dataset: str, key: str) -> str:
-    """Return the sha256 of an image's file.
+class Image(NamedTuple):
+    """An image that is to be forgotten.
+
+    Attributes:
+        sha256: of its file.
+        key: what it was called.
+        holders: version, by fingerprint → whether its shards hold the image.
+    """
+
+    sha256: str
+    key: str
+    holders: Mapping[str, bool]
+
+
+def image_of(store: Store, dataset: str, key: str) -> Image:
+    """Return an image, and which versions hold it.
 
     Args:
         store: with the data set.
@@ -76,70 +98,73 @@ def image_of(store: Store, dataset: str, key: str) -> str:
     Raises:
         SettingsError: no version, cache or forgotten image has it, or several do.
     """
-    noted = {one.sha256: one.key for one in FORGOTTEN.read(store, dataset)}
-    cached = dict(_cached(store, key))
-    keys = set[bytes]()
-    for manifest in _manifests(store, dataset).values():
-        keys |= _keys(store, manifest)
-    if _SHA256.fullmatch(key):
-        if key in noted or key in cached or _beginning(key) in keys:
-            return key
-        raise SettingsError(f"got --key {key}, expected an image of {dataset}: no version has it; see sha256sum FILE")
-    found = {sha256 for sha256, name in noted.items() if name == key}
-    found = found or {sha256 for sha256 in cached if _beginning(sha256) in keys}
+    noted, cached = {one.sha256: one.key for one in FORGOTTEN.read(store, dataset)}, dict(_cached(store, key))
+    named = {sha256 for sha256, name in noted.items() if name == key}
+    is_sha256 = bool(_SHA256.fullmatch(key))
+    wanted = {key} if is_sha256 else named or {*cached}
+    keys = {name: _held(store, manifest, wanted) for name, manifest in _manifests(store, dataset).items()}
+    found = wanted & {*noted, *(cached if is_sha256 else ()), *(each for some in keys.values() for each in some)}
     if len(found) == 1:
-        return found.pop()
+        [sha256] = found
+        return Image(sha256, key, {name: sha256 in some for name, some in keys.items()})
+    if is_sha256:
+        raise SettingsError(f"got --key {key}, expected an image of {dataset}: no version has it; see sha256sum FILE")
     problem = f"{len(found)} images {', '.join(sorted(found))}".strip()
     raise SettingsError(f"got --key {key}: {problem} of {dataset}, expected one; give the sha256 of its file")
 
 
-def forget(store: Store, dataset: str, sha256: str, key: str, reason: str, reporter: Reporter) -> Forgetting:
+def forget(
+    store: Store, dataset: str, image: Image, reason: str, reporter: Reporter, *, dry_run: bool = False
+) -> Forgetting:
     """Forget an image; the same call goes on where one was broken off.
 
     Args:
         store: with the data set.
         dataset: its name.
-        sha256: of the image's file.
-        key: what it was called.
+        image: of :func:`image_of`.
         reason: why; manifests say it.
         reporter: told how far it is.
+        dry_run: only say what would be done.
 
     Raises:
         SettingsError: a split would have no image.
         StoreUnavailableError: a living process uses what has to be deleted.
         StoreError: the store cannot be read or written.
     """
-    publish_forgotten(store, dataset, sha256, key, reason)
+    if not dry_run:
+        publish_forgotten(store, dataset, image.sha256, image.key, reason)
     known, manifests = versions(store, dataset), _manifests(store, dataset)
-    gone = _holding(store, manifests, _beginning(sha256))
-    newest, made = known[-1].fingerprint if known else "", None
-    if newest in gone:
-        made = compact(store, manifests[newest], 1, reporter, forgotten(store, dataset))
-        manifests = _manifests(store, dataset)
+    gone, version = _holding(store, manifests, image), 0
+    if known and known[-1].fingerprint in gone:
+        version = known[-1].number + 1
+        if not dry_run:
+            compact(store, manifests[known[-1].fingerprint], 1, reporter, forgotten(store, dataset))
     needed = {need for name, one in manifests.items() if name not in gone for need in _needs(one)}
-    removed, busy = list[str](), list[str]()
+    removed, caches, busy = list[str](), unpacked_sources(store), list[str]()
     for holding in holdings(store):
         _, name, fingerprint = [*holding.name.split("/"), ""][:3]
         if holding.name.startswith("datasets/") and name == dataset and _goes(holding, fingerprint, gone, needed):
-            (removed if holding.remove() else busy).append(fingerprint)
-    busy += [one.name for one in unpacked_sources(store) if not one.remove()]
-    busy += _delete_jobs(store)
-    for each in (store, FolderStore(source_cache(store))):
-        each.sweep()
-    pages, runs = _delete_pages(store, dataset), _runs(store, dataset, set(manifests) - set(gone))
+            (removed if dry_run or holding.remove() else busy).append(fingerprint)
+    if not dry_run:
+        busy += [one.name for one in caches if not one.remove()]
+        busy += _delete_jobs(store)
+        for each in (store, FolderStore(source_cache(store))):
+            each.sweep()
+    pages, runs = _delete_pages(store, dataset, dry_run), _runs(store, dataset, set(manifests) - gone)
     if busy:
         raise StoreUnavailableError(
             f"{store.uri}: a living process uses {', '.join(busy)}; wait for its end and give the command again"
         )
-    crowned = (name for name in champions.recipes(store) if _was_champion(store, name, runs))
     return Forgetting(
         dataset=dataset,
-        sha256=sha256,
-        version=made.number if made else 0,
+        sha256=image.sha256,
+        version=version,
         removed=tuple(removed),
         pages=tuple(pages),
         runs=tuple(runs),
-        champions=tuple(crowned),
+        champions=tuple(name for name in champions.recipes(store) if _was_champion(store, name, runs)),
+        caches=tuple(one.name for one in caches),
+        dry_run=dry_run,
     )
 
 
@@ -154,28 +179,26 @@ def _needs(manifest: Manifest) -> set[str]:
     return {each.fingerprint for split in manifest.splits for each in split.older}
 
 
-def _keys(store: Store, manifest: Manifest) -> set[bytes]:
-    """Return the beginnings of checksums of images that a version's shards hold, also dead ones; no zeros end them."""
+def _held(store: Store, manifest: Manifest, images: Iterable[str]) -> set[str]:
+    """Return which of some images, by their sha256, a version's shards hold, also as dead records."""
     if manifest.records is None:
         raise SettingsError(
             f"data set {manifest.dataset} is published, expected images of your own: no image leaves it"
         )
+    beginnings = {bytes.fromhex(sha256)[:DIGEST_BYTES].rstrip(b"\0"): sha256 for sha256 in images}
+    keys, found = np.array([*beginnings], f"S{DIGEST_BYTES}"), set[bytes]()
     try:
-        table = RecordTable(store.local(f"{manifest.folder}/{RECORDS}"))
-        every = chain(table.ended(), *(table.of_split(split.name, "key") for split in manifest.splits))
-        return {key for rows in every for key in stored_digests(rows["key"]).tolist()}
+        for some in RecordTable(store.local(f"{manifest.folder}/{RECORDS}")).keys() if beginnings else ():
+            found.update(some[np.isin(some, keys)].tolist())
     except ArtifactError as error:
         raise ArtifactError(f"{error}; or delete the version with `podline store prune`") from error
+    return {beginnings[key] for key in found}
 
 
-def _beginning(sha256: str) -> bytes:
-    """Return which of :func:`_keys` an image has."""
-    return bytes.fromhex(sha256)[:DIGEST_BYTES].rstrip(b"\0")
-
-
-def _holding(store: Store, manifests: dict[str, Manifest], key: bytes) -> set[str]:
-    """Return versions that hold an image, or need the shards of one that does."""
-    found = {name for name, manifest in manifests.items() if key in _keys(store, manifest)}
+def _holding(store: Store, manifests: dict[str, Manifest], image: Image) -> set[str]:
+    """Return versions that hold an image, or need the shards of one that does; one may be new by now."""
+    new = {name for name, one in manifests.items() if name not in image.holders and _held(store, one, [image.sha256])}
+    found = new | {name for name in manifests if image.holders.get(name)}
     while more := {name for name, one in manifests.items() if _needs(one) & found} - found:
         found |= more
     return found
@@ -209,26 +232,21 @@ def _delete_jobs(store: Store) -> list[str]:
     return busy
 
 
-def _delete_pages(store: Store, dataset: str) -> list[str]:
+def _delete_pages(store: Store, dataset: str, dry_run: bool) -> list[str]:
     """Delete pages and sheets that show images of a data set, the completion records of pages first."""
-    pages = list[str]()
-    for run, _ in _trainings(store, dataset):
-        pages += _deleted(store, completion_name(f"runs/{run}", REPORT.name), f"runs/{run}/{_PAGE}")
+    shown = {f"runs/{run}": (REPORT, _PAGE) for run, _ in _trainings(store, dataset)}
     for folder in store.folders(f"{suspects.FOLDER}/{dataset}"):
-        name = f"{suspects.FOLDER}/{dataset}/{folder.rpartition('/')[2]}"
-        pages += _deleted(store, completion_name(name, SUSPECTS.name), f"{name}/{suspects.PAGE}")
+        shown[f"{suspects.FOLDER}/{dataset}/{folder.rpartition('/')[2]}"] = SUSPECTS, suspects.PAGE
+    pages = list[str]()
+    for folder, (stage, name) in shown.items():
+        if store.exists(page := f"{folder}/{name}"):
+            pages.append(page)
+            for each in () if dry_run else (completion_name(folder, stage.name), page):
+                store.delete(each)
     for sheet in sorted((store.beside / _SHEETS).glob("*.png")):
-        sheet.unlink()
         pages.append(f"{_SHEETS}/{sheet.name}")
+        sheet.unlink() if not dry_run else None
     return pages
-
-
-def _deleted(store: Store, record: str, page: str) -> list[str]:
-    if not store.exists(page):
-        return []
-    store.delete(record)
-    store.delete(page)
-    return [page]
 
 
 def _trainings(store: Store, dataset: str) -> Iterator[tuple[str, TrainSpec]]:

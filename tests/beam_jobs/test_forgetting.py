@@ -97,7 +97,7 @@ def holders(root: Path, of: bytes = MINE) -> list[str]:
 
 def forget_mine(root: Path) -> Forgetting:
     store = open_store(str(root))
-    return forget(store, "images", SHA256, "cat/mine.png", "asked by its owner", silent())
+    return forget(store, "images", image_of(store, "images", SHA256), "asked by its owner", silent())
 
 
 def forget_silently(root: str) -> None:
@@ -111,7 +111,7 @@ def test_no_byte_of_a_forgotten_image_is_left(tmp_path: Path, settings: dict[str
     assert len(holders(root)) >= 2, "a shard and a cache"
     assert others
     assert search(store, "images", folder / "cat" / "mine.png", silent()).found
-    assert image_of(store, "images", "cat/mine.png") == SHA256
+    assert image_of(store, "images", "cat/mine.png").sha256 == SHA256
     found = forget_mine(root)
     assert (found.version, len(found.removed)) == (4, 2)
     assert not holders(root)
@@ -190,7 +190,11 @@ def test_the_command_names_runs_and_champions_deletes_their_pages_and_proves(tmp
     assert "runs/images-0/report.html: a picture of it" in proof.output
     for wrong in (["cat/mine.png"], ["0" * 64, "--reason", "none"], ["cat/none.png", "--reason", "none"]):
         assert isinstance(podline("--root", root, "--key", *wrong).exception, SettingsError)
+    there = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
+    dry = podline("--key", "cat/mine.png", "--dry-run", "--root", root)
+    assert {path: path.read_bytes() for path in root.rglob("*") if path.is_file()} == there
     done = podline("--key", "cat/mine.png", "--reason", "asked", "--root", root)
+    assert dry.output.splitlines()[2:] == done.output.splitlines()[1:]
     assert done.exit_code == 0, done.output
     for line in ("version: images@4", "run that may have seen it: images-2", "champion of: images"):
         assert line in done.output

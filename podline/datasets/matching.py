@@ -1,0 +1,97 @@
+"""Matches the records of two versions by the sha256 of their images' files, some at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from podline.data.images.opening import Identities
+from podline.data.record_table import DIGEST_BYTES, Ids, RecordTable, stored_digests
+
+Keys = npt.NDArray[np.bytes_]
+
+
+class Records(NamedTuple):
+    """Some records of a version.
+
+    Attributes:
+        ids: their numbers, ascending, (n,).
+        keys: see :class:`Identities`.
+        digests: likewise.
+    """
+
+    ids: Ids
+    keys: Keys
+    digests: Keys
+
+    def part(self, some: slice) -> Records:
+        """Return those of some places."""
+        return self._make(column[some] for column in self)
+
+    def without(self, places: Ids) -> Records:
+        """Return all but those at some places."""
+        return self._make(np.delete(column, places) for column in self)
+
+
+NOTHING = Records(np.empty(0, np.int64), *2 * (np.empty(0, f"S{DIGEST_BYTES}"),))
+
+
+def together(parts: Iterable[Records]) -> Records:
+    """Return records one after the other."""
+    return NOTHING._make(map(np.concatenate, zip(NOTHING, *parts, strict=True)))
+
+
+def numbered(identities: Iterable[Identities], first: int = 0) -> Iterator[Records]:
+    """Yield records with their numbers, from ``first`` on."""
+    for some in identities:
+        yield Records(np.arange(first, first := first + len(some.keys)), *some)
+
+
+def stored_identities(table: RecordTable | None, split: str) -> Iterator[Identities]:
+    """Yield what tells the records of a split apart, some at a time; nothing without a table."""
+    for rows in table.of_split(split, "key", "digest") if table else ():
+        yield Identities(*map(stored_digests, rows.columns))
+
+
+def matched(then: Iterator[Records], now: Iterator[Records]) -> Iterator[tuple[Records, Records, Ids, Ids]]:
+    """Match the records of two sides, whose keys ascend; memory holds some of them at a time.
+
+    Yields:
+        All records of each side that have some keys; then the places among them of records with the same key, the first
+        of one side with the first of the other.
+    """
+    for before, after in _side_by_side(then, now):
+        starts = np.arange(len(after.keys))  # of the records of one key
+        starts[1:][after.keys[1:] == after.keys[:-1]] = 0
+        nth = np.arange(len(after.keys)) - np.maximum.accumulate(starts)
+        at = np.searchsorted(before.keys, after.keys) + nth
+        new = np.flatnonzero(at < len(before.keys))
+        new = new[before.keys[at[new]] == after.keys[new]]
+        yield before, after, at[new], new
+
+
+def _side_by_side(then: Iterator[Records], now: Iterator[Records]) -> Iterator[tuple[Records, Records]]:
+    """Yield the records of two sides, whose keys ascend, some at a time: those of one key at once."""
+    sides, waiting, ended = (then, now), [NOTHING, NOTHING], [False, False]
+    while True:
+        for at, side in enumerate(sides):
+            while not ended[at] and np.all(waiting[at].keys[:1] == waiting[at].keys[-1:]):  # maybe more of the key
+                some = next(side, None)
+                ended[at] = some is None
+                waiting[at] = together([waiting[at], some or NOTHING])
+        if all(ended) and not any(len(one.keys) for one in waiting):
+            return
+        lasts = [one.keys[-1] for one, at_end in zip(waiting, ended, strict=True) if not at_end]
+        cuts = [int(np.searchsorted(one.keys, min(lasts))) if lasts else len(one.keys) for one in waiting]
+        before, after = (one.part(slice(cut)) for one, cut in zip(waiting, cuts, strict=True))
+        yield before, after
+        waiting = [one.part(slice(cut, None)) for one, cut in zip(waiting, cuts, strict=True)]
+
+
+def joined(keys: Keys, digests: Keys) -> bytes:
+    """Return the key and the digest of each record, one after the other."""
+    columns = [np.ascontiguousarray(column).view(np.uint8).reshape(-1, DIGEST_BYTES) for column in (keys, digests)]
+    return np.concatenate(columns, axis=1).tobytes()
