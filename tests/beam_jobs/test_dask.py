@@ -16,8 +16,10 @@ import dask_cluster
 import pytest
 from click.testing import CliRunner
 from distributed import Client
+from drawn_images import drawn, encoded
 from engine_sources import specs
 from gcs_emulator import upload
+from killed_conversions import in_a_process
 from raw_cifar import contents, convert_spec, write_raw_cifar
 
 from podline.beam_jobs import decoding
@@ -25,10 +27,14 @@ from podline.beam_jobs.conversion import convert
 from podline.beam_jobs.steps import Home
 from podline.cli import cli
 from podline.data.places import IMAGE_ENDINGS
+from podline.documents.manifest import read_manifest
 from podline.errors import EngineError, EngineLostError, PreemptedError
+from podline.inventory.forgetting import forget, image_of
+from podline.inventory.traces import search
+from podline.inventory.verification import verify
 from podline.progress import Event, Reporter, silent
 from podline.settings import Settings
-from podline.stages.specs import ConvertSpec
+from podline.stages.specs import ConvertResult, ConvertSpec
 from podline.store.opening import open_store
 from podline.supervision.supervisor import Ending, run_stage
 
@@ -102,6 +108,33 @@ def test_workers_need_not_see_images(
     assert contents(there) == contents(here)
     if kind == "images":
         assert b"nearly repeat a training image" in contents(there)[f"{folders.pop()}/manifest.json"]
+
+
+def converted(spec: ConvertSpec) -> ConvertResult:
+    return convert(spec, silent())
+
+
+def test_a_version_goes_on_from_an_older_one_and_an_image_is_forgotten(
+    dask: dask_cluster.Cluster, tmp_path: Path, hidden: Path, gcs_root: str
+) -> None:
+    here = specs(hidden / tmp_path.name, "images")
+    there = here.model_copy(update={"root": f"{gcs_root}root", "engine": dask.engine})
+    first, _ = (in_a_process(converted, spec) for spec in (here, there))
+    mine = Path(here.source) / "cat" / "mine.png"
+    mine.write_bytes(encoded(drawn(7_000)))
+    results = [in_a_process(converted, spec) for spec in (here, there)]
+    assert [result.shards_written for result in results] == [1, 1]
+    assert contents(there) == contents(here)
+    stores = [open_store(spec.root) for spec in (here, there)]
+    assert read_manifest(stores[1], results[1].folder).base == first.fingerprint
+    assert search(stores[1], "images", mine, silent()).found
+    for store in stores:
+        found = forget(store, "images", image_of(store, "images", "cat/mine.png"), "asked", silent())
+        assert (found.version, found.removed) == (3, (results[0].fingerprint,))
+    assert contents(there) == contents(here)
+    assert not search(stores[1], "images", mine, silent()).found
+    assert not verify(stores[1], silent()).problems
+    assert in_a_process(converted, there).shards_written == 0
 
 
 @pytest.mark.slow

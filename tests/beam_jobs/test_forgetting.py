@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
 from click.testing import Result as Answer
 from drawn_images import as_folders, drawn, encoded, images
-from killed_conversions import PROCESSES, require_death
+from killed_conversions import in_a_process, require_death
 from PIL import Image
 from small_dataset import small_recipe
 
@@ -35,8 +33,6 @@ from podline.progress import silent
 from podline.reporting.pictures import data_uri
 from podline.stages.specs import ConvertSpec, TrainSpec
 from podline.store.opening import open_store
-
-Result = TypeVar("Result")
 
 SETTINGS = [{}, {"keep_files": True}, {"keep_jpeg": True}]
 
@@ -66,12 +62,6 @@ def test_a_conversion_leaves_a_forgotten_image_out_before_it_is_decoded(
 
 MINE = encoded(drawn(7_000))
 SHA256 = hashlib.sha256(MINE).hexdigest()
-
-
-def in_a_process(work: Callable[..., Result], *args: Any, **settings: Any) -> Result:
-    """Work in a process of its own, whose end frees the cache that it used."""
-    with ProcessPoolExecutor(1, mp_context=PROCESSES) as pool:
-        return pool.submit(work, *args, **settings).result()
 
 
 def three_versions(tmp_path: Path, **settings: Any) -> tuple[Path, Path]:
