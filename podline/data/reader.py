@@ -19,7 +19,6 @@ from podline.data.coco_pixels import decode
 from podline.data.fitting import fitted
 from podline.data.mapped_files import MappedFiles
 from podline.data.pictures import PictureError, picture_of
-from podline.data.record_table import places
 from podline.data.records import IMAGE, size_of, values_of
 from podline.data.tfrecord import (
     FOOTER_BYTES,
@@ -78,7 +77,11 @@ class SplitReader:
         indexes = [_index(local(shard.index.file), shard) for shard in shards if shard.index]
         self._index = np.concatenate(indexes) if indexes else None
         table = local(manifest.records.file) if manifest.records and self.info.older else None
-        self._places = places(table, self.info) if table else None
+        self._places = None
+        if table:
+            from podline.data.record_table import places  # noqa: PLC0415 (data sets without versions need no PyArrow)
+
+            self._places = places(table, self.info)
         self._checked = np.zeros(len(self), np.bool_)
         paths = [local(file.file) for shard in shards for file in shard.files] if watched else []
         self._signs = {path: _sign(path) for path in paths}

@@ -15,6 +15,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute
+import pyarrow.parquet as pq
 
 from podline.data.pixels import PixelSums
 from podline.documents.manifest import SplitInfo
@@ -29,6 +32,7 @@ _TEXTS = tuple(name for name in COLUMNS if name not in ("key", "digest", "positi
 _PIXELS = b"pixels"
 _AT_ONCE, _ROW_GROUP = 1 << 17, 1 << 20
 
+pc: Any = pyarrow.compute  # its functions are made when it is imported
 Ids = npt.NDArray[np.int64]
 
 
@@ -46,8 +50,6 @@ class RecordTable:
         Raises:
             ArtifactError: it is none.
         """
-        import pyarrow.parquet as pq  # noqa: PLC0415 (data sets without versions need none)
-
         self.path = path
         with _explained(path):
             sums = json.loads(pq.read_schema(path).metadata[_PIXELS])
@@ -55,26 +57,17 @@ class RecordTable:
 
     def of_split(self, split: str, *columns: str) -> Iterator[Any]:
         """Yield the rows of the records that a split has, in its order: all columns, or those that are named."""
-        import pyarrow.compute as pc  # noqa: PLC0415 (likewise)
-
         return self._rows((pc.field("split") == split) & pc.field("until").is_null(), columns or COLUMNS)
 
     def ended(self) -> Iterator[Any]:
         """Yield the rows of the records that the version has no more."""
-        import pyarrow.compute as pc  # noqa: PLC0415 (likewise)
-
         return self._rows(pc.field("until").is_valid(), COLUMNS)
 
     def keys(self) -> Iterator[npt.NDArray[np.bytes_]]:
         """Yield the keys of all records, some at a time, also of those that the version has no more."""
-        import pyarrow.compute as pc  # noqa: PLC0415 (likewise)
-
         return (stored_digests(rows["key"]) for rows in self._rows(pc.scalar(True), ["key"]))
 
     def _rows(self, wanted: Any, columns: Sequence[str]) -> Iterator[Any]:
-        import pyarrow as pa  # noqa: PLC0415 (likewise)
-        import pyarrow.parquet as pq  # noqa: PLC0415 (likewise)
-
         with _explained(self.path), pq.ParquetFile(self.path, pre_buffer=False) as file:
             read = dict.fromkeys([*columns, "split", "until"])
             for batch in file.iter_batches(_AT_ONCE, columns=list(read)):
@@ -90,9 +83,6 @@ def write_records(path: Path, rows: Iterable[Any], pixels: Mapping[str, PixelSum
         rows: tables of :data:`COLUMNS`, one after the other; ``until`` and ``why`` are null of what the version has.
         pixels: split → the sums of its pixels.
     """
-    import pyarrow as pa  # noqa: PLC0415 (likewise)
-    import pyarrow.parquet as pq  # noqa: PLC0415 (likewise)
-
     sums = {split: sums.model_dump(mode="json") for split, sums in pixels.items()}
     with pq.ParquetWriter(
         path,
@@ -113,8 +103,6 @@ def write_records(path: Path, rows: Iterable[Any], pixels: Mapping[str, PixelSum
 
 def rows_of(columns: Mapping[str, Any]) -> Any:
     """Return columns as rows of a table of records; those that are not given are null."""
-    import pyarrow as pa  # noqa: PLC0415 (likewise)
-
     count = len(next(iter(columns.values()), ()))
     types = dict.fromkeys(COLUMNS, pa.string()) | dict.fromkeys(("key", "digest"), pa.binary(DIGEST_BYTES))
     schema = pa.schema(types | {"position": pa.int64()})
@@ -136,8 +124,6 @@ def stored_digests(column: Any) -> npt.NDArray[np.bytes_]:
 
 def in_shards(rows: Any, shards: ShardTable, first: int = 0) -> Any:
     """Return rows of a table of records with the places that they have in shards, from the ``first`` record on."""
-    import pyarrow as pa  # noqa: PLC0415 (likewise)
-
     edges, at = np.cumsum([0, *shards.lengths]), np.arange(first, first + len(rows))
     which = np.searchsorted(edges, at, side="right") - 1
     numbers, found = np.unique(which, return_inverse=True)
@@ -176,8 +162,6 @@ def places(path: Path, split: SplitInfo) -> npt.NDArray[np.integer]:
 @contextlib.contextmanager
 def _explained(path: Path) -> Iterator[None]:
     """Raise an ArtifactError in place of what is raised where a file is no table of records."""
-    import pyarrow as pa  # noqa: PLC0415 (likewise)
-
     try:
         yield
     except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:

@@ -143,27 +143,22 @@ def _publish(
     forgotten: Mapping[str, str],
 ) -> None:
     """Publish the table of records, and what else lies beside the shards; the manifest last."""
-    folder, splits = f"{manifest.folder.rpartition('/')[0]}/{known}", []
-    left_out = list(manifest.quarantined)
-    for name, part in written.items():
-        content = hashlib.sha256()
-        for rows in _kept_rows(table, name, kept[name]):
-            content.update(joined(*(stored_digests(rows[column]) for column in ("key", "digest"))))
-        splits.append(part.info(name, None).model_copy(update={"content": content.hexdigest()}))
-        left_out += _left_out(table, name, forgotten)
+    folder, contents = f"{manifest.folder.rpartition('/')[0]}/{known}", {name: hashlib.sha256() for name in written}
+    left_out = [each for name in written for each in _left_out(table, name, forgotten)]
     pixels = {name: part.pixels for name, part in written.items()}
     with store.workspace("records") as workspace:
-        write_records(workspace / RECORDS, _rows(table, written, kept), pixels)
+        write_records(workspace / RECORDS, _rows(table, written, kept, contents), pixels)
         size, sha256 = (workspace / RECORDS).stat().st_size, digests.of_file(workspace / RECORDS)
         store.publish_file(workspace / RECORDS, f"{folder}/{RECORDS}", replace=True, flush=False)
+    splits = (part.info(name, None) for name, part in written.items())
     info = FileInfo(file=RECORDS, bytes=size, sha256=sha256)
     changes = {
         "fingerprint": known,
-        "splits": tuple(splits),
+        "splits": tuple(one.model_copy(update={"content": contents[one.name].hexdigest()}) for one in splits),
         "records": info,
         "base": "",
         "written": sum(map(len, kept.values())),
-        "quarantined": tuple(left_out),
+        "quarantined": (*manifest.quarantined, *left_out),
     }
     compacted = manifest.model_copy(update=changes)
     for name, content in tfds_files(compacted, _labels(manifest)).items():
@@ -172,22 +167,18 @@ def _publish(
     publish_manifest(store, compacted)
 
 
-def _rows(table: RecordTable, written: Mapping[str, Written], kept: Mapping[str, Ids]) -> Iterator[Any]:
-    """Yield the rows that are kept, with the places that their records have in new shards."""
+def _rows(
+    table: RecordTable, written: Mapping[str, Written], kept: Mapping[str, Ids], contents: Mapping[str, Any]
+) -> Iterator[Any]:
+    """Yield the rows that are kept, with the places that their records have in new shards; hash what they are."""
     for name, part in written.items():
         first = 0
-        for rows in _kept_rows(table, name, kept[name]):
-            yield in_shards(rows, part.shards, first)
+        for rows in table.of_split(name):
+            start, end = np.searchsorted(kept[name], [first, first + len(rows)]).tolist()
+            mine = rows.take(pa.array(kept[name][start:end] - first))
+            contents[name].update(joined(*(stored_digests(mine[column]) for column in ("key", "digest"))))
+            yield in_shards(mine, part.shards, start)
             first += len(rows)
-
-
-def _kept_rows(table: RecordTable, split: str, kept: Ids) -> Iterator[Any]:
-    """Yield the rows of a split's records that are kept, some at a time."""
-    first = 0
-    for rows in table.of_split(split):
-        start, end = np.searchsorted(kept, [first, first + len(rows)]).tolist()
-        yield rows.take(pa.array(kept[start:end] - first))
-        first += len(rows)
 
 
 def _left_out(table: RecordTable, split: str, forgotten: Mapping[str, str]) -> Iterator[Quarantined]:

@@ -63,7 +63,19 @@ def matched(then: Iterator[Records], now: Iterator[Records]) -> Iterator[tuple[R
         All records of each side that have some keys; then the places among them of records with the same key, the first
         of one side with the first of the other.
     """
-    for before, after in _side_by_side(then, now):
+    sides, waiting, ended = (then, now), [NOTHING, NOTHING], [False, False]
+    while True:
+        for n, side in enumerate(sides):
+            while not ended[n] and np.all(waiting[n].keys[:1] == waiting[n].keys[-1:]):  # maybe more of the key
+                some = next(side, None)
+                ended[n] = some is None
+                waiting[n] = together([waiting[n], some or NOTHING])
+        if all(ended) and not any(len(one.keys) for one in waiting):
+            return
+        lasts = [one.keys[-1] for one, at_end in zip(waiting, ended, strict=True) if not at_end]
+        cuts = [int(np.searchsorted(one.keys, min(lasts))) if lasts else len(one.keys) for one in waiting]
+        before, after = (one.part(slice(cut)) for one, cut in zip(waiting, cuts, strict=True))
+        waiting = [one.part(slice(cut, None)) for one, cut in zip(waiting, cuts, strict=True)]
         starts = np.arange(len(after.keys))  # of the records of one key
         starts[1:][after.keys[1:] == after.keys[:-1]] = 0
         nth = np.arange(len(after.keys)) - np.maximum.accumulate(starts)
@@ -71,24 +83,6 @@ def matched(then: Iterator[Records], now: Iterator[Records]) -> Iterator[tuple[R
         new = np.flatnonzero(at < len(before.keys))
         new = new[before.keys[at[new]] == after.keys[new]]
         yield before, after, at[new], new
-
-
-def _side_by_side(then: Iterator[Records], now: Iterator[Records]) -> Iterator[tuple[Records, Records]]:
-    """Yield the records of two sides, whose keys ascend, some at a time: those of one key at once."""
-    sides, waiting, ended = (then, now), [NOTHING, NOTHING], [False, False]
-    while True:
-        for at, side in enumerate(sides):
-            while not ended[at] and np.all(waiting[at].keys[:1] == waiting[at].keys[-1:]):  # maybe more of the key
-                some = next(side, None)
-                ended[at] = some is None
-                waiting[at] = together([waiting[at], some or NOTHING])
-        if all(ended) and not any(len(one.keys) for one in waiting):
-            return
-        lasts = [one.keys[-1] for one, at_end in zip(waiting, ended, strict=True) if not at_end]
-        cuts = [int(np.searchsorted(one.keys, min(lasts))) if lasts else len(one.keys) for one in waiting]
-        before, after = (one.part(slice(cut)) for one, cut in zip(waiting, cuts, strict=True))
-        yield before, after
-        waiting = [one.part(slice(cut, None)) for one, cut in zip(waiting, cuts, strict=True)]
 
 
 def joined(keys: Keys, digests: Keys) -> bytes:

@@ -22,7 +22,7 @@ from podline.documents.manifest import MANIFEST, Manifest, dataset_folder, read_
 from podline.documents.versions import versions
 from podline.errors import ArtifactError, SettingsError, StoreUnavailableError
 from podline.frozen import Frozen
-from podline.inventory.inventory import Holding, holdings, unpacked_sources
+from podline.inventory.inventory import holdings, unpacked_sources
 from podline.progress import Reporter
 from podline.stages.specs import SPEC, TrainSpec
 from podline.stages.table import REPORT, SUSPECTS
@@ -136,21 +136,23 @@ def forget(
     known, manifests = versions(store, dataset), _manifests(store, dataset)
     gone, version = _holding(store, manifests, image), 0
     if known and known[-1].fingerprint in gone:
-        version = known[-1].number + 1
-        if not dry_run:
-            compact(store, manifests[known[-1].fingerprint], 1, reporter, forgotten(store, dataset))
+        newest = manifests[known[-1].fingerprint]
+        made = None if dry_run else compact(store, newest, 1, reporter, forgotten(store, dataset))
+        version = made.number if made else known[-1].number + 1
     needed = {need for name, one in manifests.items() if name not in gone for need in _needs(one)}
     removed, caches, busy = list[str](), unpacked_sources(store), list[str]()
     for holding in holdings(store):
-        _, name, fingerprint = [*holding.name.split("/"), ""][:3]
-        if holding.name.startswith("datasets/") and name == dataset and _goes(holding, fingerprint, gone, needed):
+        above, _, fingerprint = holding.name.rpartition("/")
+        may_hold = fingerprint in gone or (not holding.whole and fingerprint not in needed)
+        if above == f"datasets/{dataset}" and may_hold:
             (removed if dry_run or holding.remove() else busy).append(fingerprint)
     if not dry_run:
         busy += [one.name for one in caches if not one.remove()]
         busy += _delete_jobs(store)
         for each in (store, FolderStore(source_cache(store))):
             each.sweep()
-    pages, runs = _delete_pages(store, dataset, dry_run), _runs(store, dataset, set(manifests) - gone)
+    pages, there = _delete_pages(store, dataset, dry_run), manifests.keys() - gone
+    runs = [run for run, spec in _trainings(store, dataset) if spec.fingerprint not in there]
     if busy:
         raise StoreUnavailableError(
             f"{store.uri}: a living process uses {', '.join(busy)}; wait for its end and give the command again"
@@ -162,7 +164,11 @@ def forget(
         removed=tuple(removed),
         pages=tuple(pages),
         runs=tuple(runs),
-        champions=tuple(name for name in champions.recipes(store) if _was_champion(store, name, runs)),
+        champions=tuple(
+            recipe
+            for recipe in champions.recipes(store)
+            if any(entry.run in runs for entry in champions.history(store, recipe))
+        ),
         caches=tuple(one.name for one in caches),
         dry_run=dry_run,
     )
@@ -215,11 +221,6 @@ def _cached(store: Store, key: str) -> Iterator[tuple[str, str]]:
                         yield sha256.hex(), decoded(name)
 
 
-def _goes(holding: Holding, fingerprint: str, gone: set[str], needed: set[str]) -> bool:
-    """Return whether a version is deleted: it is one of those, or was broken off and may hold anything."""
-    return fingerprint in gone or (not holding.whole and fingerprint not in needed)
-
-
 def _delete_jobs(store: Store) -> list[str]:
     """Delete what conversions on engines left; return the folders that are in use."""
     busy = list[str]()
@@ -234,14 +235,14 @@ def _delete_jobs(store: Store) -> list[str]:
 
 def _delete_pages(store: Store, dataset: str, dry_run: bool) -> list[str]:
     """Delete pages and sheets that show images of a data set, the completion records of pages first."""
-    shown = {f"runs/{run}": (REPORT, _PAGE) for run, _ in _trainings(store, dataset)}
+    shown = {f"runs/{run}": (REPORT.name, _PAGE) for run, _ in _trainings(store, dataset)}
     for folder in store.folders(f"{suspects.FOLDER}/{dataset}"):
-        shown[f"{suspects.FOLDER}/{dataset}/{folder.rpartition('/')[2]}"] = SUSPECTS, suspects.PAGE
+        shown[f"{suspects.FOLDER}/{dataset}/{folder.rpartition('/')[2]}"] = SUSPECTS.name, suspects.PAGE
     pages = list[str]()
     for folder, (stage, name) in shown.items():
         if store.exists(page := f"{folder}/{name}"):
             pages.append(page)
-            for each in () if dry_run else (completion_name(folder, stage.name), page):
+            for each in () if dry_run else (completion_name(folder, stage), page):
                 store.delete(each)
     for sheet in sorted((store.beside / _SHEETS).glob("*.png")):
         pages.append(f"{_SHEETS}/{sheet.name}")
@@ -257,11 +258,3 @@ def _trainings(store: Store, dataset: str) -> Iterator[tuple[str, TrainSpec]]:
             spec = TrainSpec.model_validate(store.read_json(f"runs/{run}/{SPEC}"))
             if spec.recipe.dataset == dataset:
                 yield run, spec
-
-
-def _runs(store: Store, dataset: str, there: set[str]) -> list[str]:
-    return [run for run, spec in _trainings(store, dataset) if spec.fingerprint not in there]
-
-
-def _was_champion(store: Store, recipe: str, runs: list[str]) -> bool:
-    return any(entry.run in runs for entry in champions.history(store, recipe))

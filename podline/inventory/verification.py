@@ -14,10 +14,14 @@ from typing import Any, NamedTuple
 
 from podline.data.sources.coco_truth import truth_name
 from podline.data.tfds import tfds_names
-from podline.documents import champions, corrections, forgotten, versions
+from podline.documents import champions
+from podline.documents.champions import HISTORY
 from podline.documents.completion import Artifact, Completion, completion_name, damage
+from podline.documents.corrections import REVIEWS
+from podline.documents.forgotten import FORGOTTEN
 from podline.documents.manifest import MANIFEST, SHARD_RECORDS, Manifest, shard_record, stored_name
 from podline.documents.origins import ORIGIN
+from podline.documents.versions import VERSIONS
 from podline.errors import PodlineError
 from podline.ledger import ledger
 from podline.plurals import plural
@@ -28,15 +32,9 @@ from podline.store.prefetch import in_order
 _RECORD = re.compile(r"(?P<folder>.+)/stages/(?P<stage>[^/]+)\.json")
 # How many parts the names of these folders have.
 _DEPTHS = {"datasets": 3, "runs": 2, "finder": 2, "comparisons": 2, "suspects": 3}
-_KNOWN = (*_DEPTHS, ledger.FOLDER, champions.FOLDER, corrections.FOLDER, forgotten.FOLDER, versions.FOLDER)
-_ENTRIES = (
-    ledger.is_entry,
-    champions.HISTORY.has,
-    champions.is_beginning,
-    corrections.REVIEWS.has,
-    forgotten.FORGOTTEN.has,
-    versions.VERSIONS.has,
-)
+_NUMBERED = (HISTORY, REVIEWS, FORGOTTEN, VERSIONS)
+_KNOWN = (*_DEPTHS, ledger.FOLDER, *(series.folder.partition("/")[0] for series in _NUMBERED))
+_ENTRIES = (ledger.is_entry, champions.is_beginning, *(series.has for series in _NUMBERED))
 # In a run's folder: written by who runs the stages, beside them.
 _OF_FLOWS = (ORIGIN, "tpu.json")
 
