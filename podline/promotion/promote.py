@@ -27,8 +27,8 @@ from podline.promotion.answers import Answers, JudgedSplit
 from podline.promotion.exports import IMAGES, checked_exports, milliseconds
 from podline.promotion.figure import ModelCost, Pair
 from podline.promotion.rules import checks_of, detects, export_checks
-from podline.promotion.shared_examples import Places, SharedExamples, learned_anew, shared_examples
 from podline.promotion.trainings import examples_of, known_of, reference_of, said_on
+from podline.reporting.shared_examples import Places, SharedExamples, learned_anew, shared_examples
 from podline.stages.completed import complete
 from podline.stages.specs import PromoteResult, PromoteSpec, TrainSpec
 from podline.store.contract import Store

@@ -1,7 +1,8 @@
 """Compares runs of the ledger: what differs between them, then their results, with noise.
 
-The first run is what the others are held against. Where two were judged on the same examples, the difference of the
-metric that counts is tested on these examples; where not, that is said, and their intervals are all there is to go by.
+The first run is what the others are held against. Where two were judged on the same examples, or their data
+share some, the difference of the metric that counts is tested on these; where not, that is said, and their intervals
+are all there is to go by.
 """
 
 from __future__ import annotations
@@ -14,15 +15,20 @@ from podline import figures
 from podline.datasets.census import change_between
 from podline.documents.any_evaluation import EVALUATION
 from podline.documents.ledger_entry import Entry, Outcome
+from podline.documents.promotion import read_promotion
 from podline.errors import PodlineError, StoreError, one_line
 from podline.evaluation import differences
 from podline.evaluation.differences import CHANCES, Difference
 from podline.figures import change_bound, change_text
 from podline.frozen import Frozen
+from podline.inventory.catalogue import training_of
 from podline.ledger.differences import AREAS, NONE, NamedDifference, differing
 from podline.measures import measure_named, shown
-from podline.reporting.pairs import Judged, MovedPart, moved_parts, paired
+from podline.plurals import plural
+from podline.progress import silent
+from podline.reporting.pairs import Judged, MovedPart, Pair, moved_parts, paired
 from podline.reporting.seed_spread import SeedSpread, recent, spread_among
+from podline.reporting.shared_examples import SharedExamples, shared_examples
 from podline.store.contract import Store
 
 _CELL = 44  # characters of a cell, so that rows of two runs fit a terminal
@@ -35,6 +41,7 @@ class AgainstFirst(Frozen):
         run: its entry's name.
         difference: of the metric that counts; None where one of the two was not judged, or by another metric.
         why_unpaired: why it was not tested on the same examples; empty where it was.
+        examples: on which examples, where the data differ; empty where on all.
         parts: that moved beyond noise, the largest first; only where it was tested on the same examples.
         words: all of it in a sentence.
     """
@@ -42,6 +49,7 @@ class AgainstFirst(Frozen):
     run: str
     difference: Difference | None
     why_unpaired: str = ""
+    examples: str = ""
     parts: tuple[MovedPart, ...] = ()
     words: str
 
@@ -134,21 +142,21 @@ def _verdict(store: Store, first: Entry, entry: Entry) -> AgainstFirst:
     name = entry.run or entry.name
     if before is None or after is None or before.measure != after.measure:
         return AgainstFirst(run=entry.name, difference=None, words=f"{name}: {_why_not(before, after)}")
-    spread = _spread(store, first, entry)
+    spread, examples, why = _spread(store, first, entry), "", ""
     try:
-        difference, parts = _paired(store, first, entry, spread)
-        why = ""
+        pair, examples = _pair(store, first, entry)
+        difference, parts = _differences(pair, first, entry, spread)
     except PodlineError as error:
         seeds = spread.of(after.measure, before.main)
         difference = differences.unpaired(before.main, after.main, min(before.examples, after.examples), seeds)
         parts, why = (), one_line(error)
-    words = f"{name}: {in_words(after.measure, difference)}"
-    if why:
-        words += f"; {why}"
+    words = "; ".join(filter(None, (f"{name}: {in_words(after.measure, difference)}", examples, why)))
     for chance, what in (("beyond", "Beyond noise by themselves"), ("seed", "Perhaps moved by the seed")):
         moved = ", ".join(f"{part.name} {change_text('top1', part.change)}" for part in parts if part.chance == chance)
         words += f". {what}: {moved}" if moved else ""
-    return AgainstFirst(run=entry.name, difference=difference, why_unpaired=why, parts=parts, words=words)
+    return AgainstFirst(
+        run=entry.name, difference=difference, why_unpaired=why, examples=examples, parts=parts, words=words
+    )
 
 
 def in_words(measure: str, difference: Difference) -> str:
@@ -179,13 +187,40 @@ def _spread(store: Store, first: Entry, entry: Entry) -> SeedSpread:
     return spread_among(entries, first, first.outcome.measure)
 
 
-def _paired(store: Store, first: Entry, entry: Entry, spread: SeedSpread) -> tuple[Difference, tuple[MovedPart, ...]]:
-    """Return the difference on the same examples.
+def _pair(store: Store, first: Entry, entry: Entry) -> tuple[Pair, str]:
+    """Return both on the examples that they share, and which these are; empty if all.
 
     Raises:
-        StoreError: the examples are not the same, or what is said of each of them is no longer there.
+        StoreError: they share none, or what is said of each of them is no longer there.
     """
-    pair = paired(store, _judged(store, first), _judged(store, entry))
+    before, after = _judged(store, first), _judged(store, entry)
+    try:
+        return paired(store, before, after), ""
+    except StoreError:
+        if before.dataset != after.dataset or before.fingerprint == after.fingerprint:
+            raise
+        trainings = (training_of(store, each.run) for each in (first, entry))
+        shared = shared_examples(store, *trainings, after.split, silent())
+        if not len(shared.after):
+            raise
+        sides = before._replace(places=shared.before), after._replace(places=shared.after)
+        return paired(store, *sides), _examples(store, first, entry, shared)
+
+
+def _examples(store: Store, first: Entry, entry: Entry, shared: SharedExamples) -> str:
+    """Return which examples two runs share; and the figures on new ones, where a promotion compared the two."""
+    words = f"on {plural(len(shared.after), 'test example')} that both data sets have, {len(shared.fresh):,} are new"
+    promotion = read_promotion(store, f"runs/{entry.run}")
+    compared = promotion.compared if promotion and promotion.against == first.run else None
+    if compared is None or not compared.fresh_before:
+        return words
+    return f"{words}: {compared.measure} {compared.fresh_after} vs {compared.fresh_before} on these"
+
+
+def _differences(
+    pair: Pair, first: Entry, entry: Entry, spread: SeedSpread
+) -> tuple[Difference, tuple[MovedPart, ...]]:
+    """Return the difference on the same examples, and the parts that moved."""
     outcome = _outcome(entry)
     seeds = {name: spread.of(name, metric) for name, metric in _outcome(first).metrics.items()}
     moved = [part for part in moved_parts(pair, list(outcome.parts), spread) if part.chance != "noise"]

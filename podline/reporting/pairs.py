@@ -33,6 +33,7 @@ class Judged(NamedTuple):
         dataset: what was judged on: the data set's name …
         fingerprint: … its fingerprint …
         split: … and which split of it.
+        places: of the examples in it that count, (n,); None if all do.
     """
 
     folder: str
@@ -40,6 +41,7 @@ class Judged(NamedTuple):
     dataset: str
     fingerprint: str
     split: str
+    places: npt.NDArray[np.int64] | None = None
 
 
 def judgement(folder: str, evaluation: AnyEvaluation) -> Judged:

@@ -12,6 +12,7 @@ import pytest
 import small_dataset
 import tensorflow as tf
 from click.testing import CliRunner
+from ledger_entries import night
 from small_dataset import CLASS_NAMES, FINGERPRINT, drawn, publish_dataset
 from trained_runs import trained
 
@@ -20,18 +21,23 @@ from podline.commands.models import _spec as spec_of
 from podline.commands.models import models_group
 from podline.documents import champions
 from podline.documents.completion import completion_name
+from podline.documents.ledger_entry import Entry
+from podline.documents.manifest import dataset_folder, read_manifest
 from podline.documents.metrics_log import read_metrics
 from podline.documents.promotion import Promotion, read_promotion
 from podline.errors import ArtifactError, OvertakenError, SettingsError, UndecidedError
 from podline.figures import metric_text
 from podline.intervals import wilson_interval
 from podline.kinds.classification.guesses import Guesses
+from podline.kinds.table import read_evaluation
 from podline.ledger.differences import NamedDifference
+from podline.ledger.recording import data_of, outcome_of
 from podline.progress import silent
 from podline.promotion.promote import promote
 from podline.recipes.durations import Duration
 from podline.recipes.promotion_settings import PromotionSettings
 from podline.recipes.settings import ModelSettings
+from podline.reporting.comparison import compare
 from podline.reporting.drop import explain, rival_of
 from podline.reporting.report import report
 from podline.stages.specs import PromoteSpec, ReportSpec
@@ -271,6 +277,14 @@ def right_answers(store, run, examples):
     return np.argmax(np.asarray(model(examples["image"])), 1) == examples["label"]
 
 
+def judged(store: Store, run: str, fingerprint: str) -> Entry:
+    """The entry of a run that was judged."""
+    folder = f"runs/{run}"
+    found = outcome_of(read_evaluation(store, folder), 1, 1, store.sha256(f"{folder}/evaluation.json"))
+    data = data_of(read_manifest(store, dataset_folder("sample", fingerprint)))
+    return night(recipe="t", run=run, outcome=found, data=data)
+
+
 def test_where_data_changed_the_examples_of_both_count_and_new_ones_are_told_beside(fresh, runs, monkeypatch):
     promote(spec(fresh, runs[0]), silent())
     grown, new, test = "aaaa456789abcdef", 30, drawn(TEST, 1)
@@ -295,6 +309,20 @@ def test_where_data_changed_the_examples_of_both_count_and_new_ones_are_told_bes
     assert result.compared.endswith(f"accuracy {fresh_ones[1]} vs {fresh_ones[0]} of the reference")
     assert result.compared in found.lines()
     assert result.compared.startswith(f"compared on the {TEST - 1} test examples that both sample-{FINGERPRINT} and")
+
+    entries = [judged(fresh, runs[0], FINGERPRINT), judged(fresh, later, grown)]
+    [verdict] = compare(fresh, entries).verdicts
+    then, now = (right[new:] for right in rights)
+    assert verdict.difference is not None
+    counted = verdict.difference.paired, verdict.difference.gained, verdict.difference.lost
+    assert counted == (True, (now & ~then).sum(), (then & ~now).sum())
+    assert verdict.examples == (
+        f"on {TEST - 1} test examples that both data sets have, {new} are new: "
+        f"accuracy {fresh_ones[1]} vs {fresh_ones[0]} on these"
+    )
+    fresh.delete(f"runs/{later}/promotion.json")
+    [verdict] = compare(fresh, entries).verdicts
+    assert verdict.words.endswith(f"; on {TEST - 1} test examples that both data sets have, {new} are new")
 
 
 @pytest.mark.slow
