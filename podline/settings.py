@@ -140,6 +140,11 @@ class Settings(Frozen):
         pattern=f"^({HOSTS})?$",
         description="how many hosts train together, `4` or `2..4`; empty: as many as the launcher starts",
     )
+    launch: str = Field(
+        default="",
+        pattern="^(slurm)?$",
+        description="`slurm`: flows train as a job of Slurm on `hosts`; see docs/how-to/strategies.md#from-prefect",
+    )
     cluster_port: int = Field(
         default=2222, ge=1, le=65000, description="host i of several listens on this port + i, from 0"
     )
@@ -334,6 +339,12 @@ def parser_environment() -> dict[str, str]:
         "ARROW_DEFAULT_MEMORY_POOL": "system",
         "TF_CPP_MIN_LOG_LEVEL": "2",
     }
+
+
+def job_environment() -> dict[str, str]:
+    """Return the environment of a job that trains: this process's, without the Prefect run or Slurm job that it is."""
+    ours = ("PREFECT_", "SLURM_")
+    return {name: value for name, value in os.environ.items() if name == "SLURM_CONF" or not name.startswith(ours)}
 
 
 def of_prefect_worker() -> bool:

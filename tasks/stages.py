@@ -24,10 +24,11 @@ from prefect.states import AwaitingRetry, Cancelled, Completed, Failed
 
 from podline import settings
 from podline.errors import Budgets, PodlineError, PrunedError, Retry, one_line
-from podline.progress import Reporter, terminal
-from podline.stages.specs import Result, Spec
+from podline.progress import Listener, Reporter, terminal
+from podline.stages.specs import Result, Spec, TrainSpec
 from podline.stages.table import CONVERT, EVALUATE, LR_FIND, PACE, PROMOTE, REPORT, TRAIN, VALIDATE, Stage
 from podline.stopwatch import measured
+from podline.supervision.job import run_as_job
 from podline.supervision.running import perform
 from podline.tasks.failures import in_form_words, message_of, tell_details
 from podline.tasks.node.lease import placed
@@ -129,8 +130,7 @@ def attempt(call: _Call[Any, Any]) -> State[Any]:
     name = call.stage.name
     get_run_logger().info("%s: started; a verified earlier result is re-used", name)
     try:
-        listener = stage_listener(name, call.title)
-        result = call.result = perform(call.spec, listener, settings.load(), attempt=call.attempts, placed=placed)
+        result = call.result = _performed(call, stage_listener(name, call.title))
     except PrunedError as error:
         call.error = error
         return Completed(name="Pruned", message=str(error))
@@ -146,6 +146,18 @@ def attempt(call: _Call[Any, Any]) -> State[Any]:
         get_run_logger().info("%s: %s", name, message)
         return Cancelled(message=message)
     return Completed(name="Cached", message="found done, and verified") if result.reused else Completed()
+
+
+def _performed(call: _Call[Any, Any], listener: Listener) -> Any:
+    machine = settings.load()
+    if machine.launch and isinstance(call.spec, TrainSpec):
+        return run_as_job(call.spec, listener, machine, _goes_on_later)
+    return perform(call.spec, listener, machine, attempt=call.attempts, placed=placed)
+
+
+def _goes_on_later() -> bool:
+    """Return whether a run that is to end goes on by itself later, and finds its job then."""
+    return planned_stop.is_one() and not planned_stop.is_cancelled()
 
 
 def _awaiting(call: _Call[Any, Any], error: PodlineError, retry: Retry) -> State[Any]:

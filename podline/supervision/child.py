@@ -78,11 +78,11 @@ def main() -> None:
     faulthandler.enable()
     # By native code, so it also works while the main thread is deep in TensorFlow; it goes to the stage's log.
     faulthandler.register(STACKS_SIGNAL)
-    signal.signal(signal.SIGTERM, _preempted)
+    signal.signal(signal.SIGTERM, preempted)
     order = Order.model_validate_json(_first_line(sys.stdin.fileno()))
     orphaned = threading.Event()
     processes.when_parent_goes(sys.stdin.fileno(), lambda: _end_orphan(order.mark, orphaned))
-    code = _work(order, _json_lines(progress_fd))
+    code = _work(order, json_lines(progress_fd))
     if orphaned.is_set():
         _end_all(order.mark)
     sys.exit(code)
@@ -186,7 +186,7 @@ def _first_line(descriptor: int) -> bytes:
     return bytes(line)
 
 
-def _json_lines(descriptor: int) -> Listener:
+def json_lines(descriptor: int) -> Listener:
     """Return a listener that writes each event as a line, for threads and for signal handlers.
 
     A handler may run in the middle of this function: so the lock may be taken again by its holder, and nothing is
@@ -203,7 +203,8 @@ def _json_lines(descriptor: int) -> Listener:
     return write
 
 
-def _preempted(_signal: int, _frame: FrameType | None) -> None:
+def preempted(_signal: int, _frame: FrameType | None) -> None:
+    """Raise the error of a process that is asked to end; a handler of SIGTERM."""
     raise PreemptedError("asked to end (SIGTERM); the same command resumes from the last checkpoint or finished stage")
 
 

@@ -16,8 +16,8 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import slurm_cluster
+from free_ports import free_ports
 from small_dataset import FINGERPRINT, publish_dataset
-from test_workers import free_ports
 
 from podline.documents.metrics_log import StepsLine, read_events, read_metrics
 from podline.errors import WorkerLostError

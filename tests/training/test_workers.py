@@ -7,7 +7,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -17,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from free_ports import free_ports
 from small_dataset import FINGERPRINT, publish_dataset
 
 from podline.documents.metrics_log import StepsLine, read_metrics
@@ -66,14 +66,6 @@ def spec_of(root: Path | str) -> TrainSpec:
         deterministic=True,
     )
     return TrainSpec(root=str(root), recipe=recipe, fingerprint=FINGERPRINT, strategy="workers")
-
-
-def free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("localhost", 0))
-        return [each.getsockname()[1] for each in sockets]
 
 
 @contextlib.contextmanager

@@ -1,0 +1,114 @@
+"""Slurm as one of the schedulers that :mod:`podline.supervision.job` trains by; its commands, and nothing else.
+
+Partition, account, time limit and the like come from sbatch's own variables (``SBATCH_PARTITION``, …).
+"""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from podline.errors import SettingsError, WorkerLostError
+from podline.settings import job_environment
+
+_SECONDS = 60.0
+CANCELLED = "CANCELLED"
+_ENDED = frozenset(
+    f"{CANCELLED} BOOT_FAIL COMPLETED DEADLINE FAILED NODE_FAIL OUT_OF_MEMORY PREEMPTED REVOKED TIMEOUT".split()
+)
+
+
+class Job(NamedTuple):
+    """A job as squeue shows it.
+
+    Attributes:
+        number: its id.
+        state: in Slurm's words.
+        reason: why it waits, likewise.
+    """
+
+    number: str
+    state: str
+    reason: str
+
+    @property
+    def ended(self) -> bool:
+        """Whether all of it is over."""
+        return self.state in _ENDED
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether it waits or works; one that is being cancelled does neither."""
+        return not self.ended and self.state != "COMPLETING"
+
+
+def submit(name: str, root: str, command: Sequence[str], hosts: str, output: str) -> str:
+    """Submit a command that runs once on each host; return the job's id.
+
+    Slurm starts it when earlier jobs of the name have ended, and never again: who waits for it submits another.
+
+    Args:
+        name: of the job.
+        root: of the store; tells it from jobs of the same name for other stores.
+        command: of a process; ``{job}`` in it stands for the job's id.
+        hosts: the setting; two if it is empty.
+        output: the file that gets all that is printed, with ``{job}`` likewise.
+
+    Raises:
+        SettingsError: Slurm is not installed, or refuses the job.
+    """
+    words = " ".join(shlex.quote(word).replace("{job}", "'\"$SLURM_JOB_ID\"'") for word in command)
+    script = f"export PODLINE_CLUSTER_PORT=$((20000 + SLURM_JOB_ID % 400 * 100))\nsrun --ntasks-per-node=1 {words}\n"
+    options = [f"--job-name={name}", f"--comment={root}", f"--nodes={hosts.replace('..', '-') or 2}", "--parsable"]
+    options += ["--exclusive", "--no-requeue", "--dependency=singleton", f"--output={output.replace('{job}', '%j')}"]
+    done = _ran("sbatch", *options, "--wrap", script)
+    if done.returncode:
+        raise SettingsError(
+            f"sbatch: got {_said(done)!r}, expected a job id; correct hosts={hosts!r} or SBATCH_PARTITION and the like"
+        )
+    return done.stdout.partition(";")[0].strip()
+
+
+def find(name: str, root: str) -> Job | None:
+    """Return this user's newest job of a name for a store, of those that Slurm remembers.
+
+    Raises:
+        SettingsError: Slurm is not installed.
+        WorkerLostError: its controller does not answer.
+    """
+    done = _ran("squeue", "--me", "--noheader", "--states=all", f"--name={name}", "--format=%i|%T|%r|%k")
+    if done.returncode:
+        raise WorkerLostError(f"squeue: got {_said(done)!r}, expected a list of jobs; see whether slurmctld is up")
+    rows = [line.split("|", 3) for line in done.stdout.splitlines()]
+    ours = [Job(*row[:3]) for row in rows if row[3:] == [root]]
+    return max(ours, key=lambda job: int(job.number), default=None)
+
+
+def cancel(number: str) -> None:
+    """Cancel a job: its processes get SIGTERM, and save a checkpoint."""
+    _ran("scancel", number)
+
+
+def _ran(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(  # noqa: S603 (Slurm's own programs)
+            [program, *arguments],
+            env=job_environment(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_SECONDS,
+        )
+    except FileNotFoundError:
+        raise SettingsError(
+            f"launch=slurm: got no program {program}, expected Slurm's commands; install them where the flow runs"
+        ) from None
+    except subprocess.TimeoutExpired:
+        raise WorkerLostError(f"{program}: got no answer in {_SECONDS:g} s; see whether slurmctld is up") from None
+
+
+def _said(done: subprocess.CompletedProcess[str]) -> str:
+    return (done.stderr or done.stdout).strip().rpartition("\n")[2] or f"exit code {done.returncode}"
