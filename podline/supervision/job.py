@@ -18,7 +18,6 @@ from podline.progress import Listener, Reporter
 from podline.settings import Settings
 from podline.stages.specs import TrainResult, TrainSpec
 from podline.stages.table import TRAIN
-from podline.store.folder import FolderStore
 from podline.store.opening import open_store
 from podline.strategies import WORKERS
 from podline.supervision import slurm
@@ -47,7 +46,8 @@ def run_as_job(spec: TrainSpec, listener: Listener, machine: Settings, keeps: Ca
     reporter = Reporter(TRAIN.name, listener)
     listener({"event": "start", "stage": TRAIN.name})
     try:
-        result = TRAIN.find(spec, reporter) or _Followed(spec, reporter, listener).result(machine.hosts, keeps)
+        followed = _Followed(spec, reporter, listener)
+        result = TRAIN.find(spec, reporter) or followed.result(machine.hosts, keeps)
     except PodlineError as error:
         listener({"event": "error", "stage": TRAIN.name, "error": error.to_json()})
         raise
@@ -59,15 +59,14 @@ class _Followed:
     """A training whose job is submitted or found, and then followed to its end."""
 
     def __init__(self, spec: TrainSpec, reporter: Reporter, listener: Listener) -> None:
-        store = open_store(spec.root)
-        if not isinstance(store, FolderStore):
+        if "://" in spec.root:
             raise SettingsError(
                 f"launch=slurm: got root={spec.root}, expected a folder that all hosts share; choose one, or start "
                 "deployments/slurm/train.sbatch by hand"
             )
-        self._root = str(store.root.absolute())
+        self._root = str(Path(spec.root).expanduser().absolute())
         self._spec = spec.model_copy(update={"root": self._root, "strategy": WORKERS})
-        self._files = str(store.own_folder("logs").absolute() / f"{TRAIN.name}-{spec.digest()[:12]}")
+        self._files = str(open_store(self._root).own_folder("logs") / f"{TRAIN.name}-{spec.digest()[:12]}")
         self._reporter, self._listener = reporter, listener
         self._read = 0
         self._error: PodlineError | None = None

@@ -1,0 +1,154 @@
+"""A flow whose training is a job of Slurm on two hosts: killed, found again, cancelled, and with a host that fails."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import numpy as np
+import pytest
+import slurm_cluster
+from dying_runs import losses
+from free_ports import free_ports
+from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
+from prefect.states import Cancelling
+from prefect_servers import PrefectServer, prefect_server_in, wait_until, worker
+
+from podline.inventory.catalogue import training_of
+from podline.progress import silent
+from podline.stages.specs import TrainSpec
+from podline.store.opening import open_store
+from podline.supervision import processes
+from podline.training.train import train
+
+STEPS = 1500
+# As for replicas in one process; see tests/training/test_strategies.py.
+TOLERANCE = 1e-5
+CHANGES = ("model.dropout=0.2", "checkpoint_steps=20", "summary_steps=10", "deterministic=true")
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(1500),
+    pytest.mark.skipif(bool(slurm_cluster.missing()), reason=f"needs {', '.join(slurm_cluster.missing())}"),
+]
+
+
+class Stand(NamedTuple):
+    """A server with a deployment and a worker, beside a Slurm of two nodes."""
+
+    server: PrefectServer
+    deployment: UUID
+    root: Path
+    environment: dict[str, str]
+
+    def start(self, seed: int) -> UUID:
+        training = {"model": "linear", "steps": STEPS, "batch_size": 8, "seed": seed, "assignments": CHANGES}
+        given = {"recipe": "sample", "machine": {"root": str(self.root)}, "training": training}
+        return self.server.schedule(self.deployment, {"parameters": given}, datetime.now(UTC))
+
+    def jobs(self, states: str = "all") -> list[str]:
+        command = ["squeue", "--noheader", f"--states={states}", "--format=%i %T"]
+        done = subprocess.run(command, env=self.environment, capture_output=True, text=True, check=True)
+        return sorted(done.stdout.splitlines())
+
+    def messages(self, run: UUID) -> list[str]:
+        """What the states of the run's task of training say."""
+        with self.server.client() as client:
+            tasks = client.read_task_runs(flow_run_filter=FlowRunFilter(id=FlowRunFilterId(any_=[run])))
+            of_training = [task.id for task in tasks if task.name == "train"]
+            states = [state for task in of_training for state in client.read_task_run_states(task)]
+        return [state.message or "" for state in states]
+
+    def logged(self, run: UUID) -> str:
+        with self.server.client() as client:
+            wanted = {"logs": {"flow_run_id": {"any_": [str(run)]}}, "sort": "TIMESTAMP_ASC"}
+            return "\n".join(line["message"] for line in client.request("POST", "/logs/filter", json=wanted).json())
+
+    def in_training(self, before: set[Path]) -> Path:
+        """Wait for the checkpoint of step 40 of a run that is not one of those before; return the run's folder."""
+        found: list[Path] = []
+
+        def saved() -> bool:
+            every = self.root.glob("runs/*/checkpoints/step-00000040.json")
+            found[:] = [file.parents[1] for file in every if file.parents[1] not in before]
+            return bool(found)
+
+        wait_until(saved, every=0.02)
+        return found[0]
+
+    def ended(self, run: UUID) -> Any:
+        wait_until(lambda: self.server.state(run).is_final())
+        return self.server.state(run)
+
+
+@pytest.fixture
+def stand(tmp_path: Path) -> Iterator[Stand]:
+    (tmp_path / "slurm").mkdir()
+    with (
+        prefect_server_in(tmp_path) as server,
+        slurm_cluster.slurm(tmp_path / "slurm", free_ports(3)) as environment,
+    ):
+        more = {"SLURM_CONF": environment["SLURM_CONF"], "PODLINE_LAUNCH": "slurm", "PODLINE_HOSTS": "2"}
+        with worker(server, "one", tmp_path, **more):
+            yield Stand(
+                server, server.deploy("tests/flows/launched_training.py:training"), tmp_path / "root", environment
+            )
+
+
+def alone(spec: TrainSpec, root: Path) -> list[float]:
+    """The losses of the same training in one process, of the same data."""
+    (root / spec.dataset_folder).parent.mkdir(parents=True)
+    (root / spec.dataset_folder).symlink_to(Path(spec.root) / spec.dataset_folder)
+    train(spec.model_copy(update={"root": str(root), "strategy": "cpu"}), silent())
+    return losses(root / spec.folder)
+
+
+def kill(process: int) -> None:
+    os.kill(process, signal.SIGKILL)
+
+
+def test_a_flow_finds_its_job_again_cancels_it_and_names_the_host_that_failed(stand: Stand, tmp_path: Path) -> None:
+    first = stand.start(seed=0)
+    wait_until(lambda: stand.jobs() != [])
+    [flow] = processes.marked("PREFECT__FLOW_RUN_ID", str(first))
+    kill(flow)
+    again = stand.start(seed=0)
+    folder = stand.in_training(set())
+    assert stand.ended(again).is_completed(), stand.logged(again)
+    [job] = stand.jobs()
+    number, _, state = job.partition(" ")
+    assert state == "COMPLETED"
+    assert f"train: found job {number} of Slurm, {folder.name}; it prints to " in stand.logged(again)
+    assert "2 × cpu of 2 hosts" in stand.logged(again)
+    spec = training_of(open_store(str(stand.root)), folder.name)
+    np.testing.assert_allclose(losses(folder), alone(spec, tmp_path / "alone"), rtol=TOLERANCE)
+
+    cancelled = stand.start(seed=1)
+    other = stand.in_training({folder})
+    with stand.server.client() as client:
+        client.set_flow_run_state(cancelled, Cancelling())
+    assert stand.ended(cancelled).name == "Cancelled"
+    wait_until(lambda: stand.jobs("pending,running,completing") == [], 60)
+    assert [job.partition(" ")[2] for job in stand.jobs()] == ["COMPLETED", "CANCELLED"]
+
+    failing = stand.start(seed=1)
+    steps = len(losses(other))
+    wait_until(lambda: len(losses(other)) > steps)
+    [rank] = [each for each in processes.marked("SLURM_PROCID", "1") if "supervision.child" in command_of(each)]
+    kill(rank)
+    assert stand.ended(failing).is_completed(), stand.logged(failing)
+    [retried] = [message for message in stand.messages(failing) if message.startswith("trying again in ")]
+    cause = r" s \(1 of 3\): worker 1 \(127\.0\.0\.2:\d+\) ended first: killed by SIGKILL"
+    assert re.search(cause, retried), retried
+    assert [job.partition(" ")[2] for job in stand.jobs()][2:] == ["FAILED", "COMPLETED"]
+
+
+def command_of(process: int) -> str:
+    return Path(f"/proc/{process}/cmdline").read_text().replace("\0", " ")
