@@ -18,6 +18,7 @@ from podline.progress import Listener, Reporter
 from podline.settings import Settings
 from podline.stages.specs import TrainResult, TrainSpec
 from podline.stages.table import TRAIN
+from podline.store.contract import BUCKET_SCHEME
 from podline.store.opening import open_store
 from podline.strategies import WORKERS
 from podline.supervision import slurm
@@ -59,14 +60,15 @@ class _Followed:
     """A training whose job is submitted or found, and then followed to its end."""
 
     def __init__(self, spec: TrainSpec, reporter: Reporter, listener: Listener) -> None:
-        if "://" in spec.root:
+        if spec.root.startswith(BUCKET_SCHEME):
             raise SettingsError(
                 f"launch=slurm: got root={spec.root}, expected a folder that all hosts share; choose one, or start "
                 "deployments/slurm/train.sbatch by hand"
             )
-        self._root = str(Path(spec.root).expanduser().absolute())
+        store = open_store(spec.root)
+        self._root = store.uri  # absolute
         self._spec = spec.model_copy(update={"root": self._root, "strategy": WORKERS})
-        self._files = str(open_store(self._root).own_folder("logs") / f"{TRAIN.name}-{spec.digest()[:12]}")
+        self._files = str(store.own_folder("logs") / f"{TRAIN.name}-{spec.digest()[:12]}")
         self._reporter, self._listener = reporter, listener
         self._read = 0
         self._error: PodlineError | None = None

@@ -1,12 +1,21 @@
-"""The flow for processes of its own, with its evaluation left out."""
+"""The flow up to its training, for processes of its own."""
 
 from __future__ import annotations
 
-from small_flow_stages import FLOW_STAGES
+from typing import Any
 
-from podline.flows.training import training
-from podline.stages.table import STAGES
+from prefect import flow
 
-STAGES.update({name: FLOW_STAGES[name] for name in ("evaluate", "report")})
+from podline.tasks.failures import explained
+from podline.tasks.night import opened
+from podline.tasks.sources import conversion
+from podline.tasks.stages import convert, train
 
-__all__ = ["training"]
+
+@flow(name="training", validate_parameters=False)
+@explained
+def training(parameters: Any) -> None:
+    """Convert and train."""
+    with opened(parameters) as night:
+        data = convert(conversion(night.form, night.store, night.machine), night)
+        train(night.training(data.fingerprint), night)
