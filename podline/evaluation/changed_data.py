@@ -29,7 +29,7 @@ _NEW, _OLD = 1_000, 2_000  # images that are compared, at most
 _READ = 20 * _OLD  # old records whose class is read to draw them
 _RELABELS = 6
 _FORM = ("side", "fit", "channels", "images")
-_TOLD = "error of a classifier"
+_TOLD, _TOLD_BY_MODEL = "error of a classifier", "error of a classifier on the champion's features"
 
 
 class Model(NamedTuple):
@@ -61,7 +61,7 @@ def compared(
         store: with both.
         before: the older one.
         after: the newer one.
-        model: whose features the classifier gets beside plain ones.
+        model: whose features another classifier gets.
 
     Raises:
         SettingsError: the data set has no versions.
@@ -123,22 +123,33 @@ def _looks(store: Store, versions: Versions, model: Model | None) -> tuple[list[
     if not len(changes.added):
         return [], False
     drawn = _drawn(versions, before.drawn(_READ))
-    apart = _drawn(versions, before.drawn(_READ, held_out=True)) if model else drawn  # a model knows its training data
-    if min(drawn.new.sum(), (~drawn.new).sum(), apart.new.sum(), (~apart.new).sum()) < LEAST:
+    if not _enough(drawn):
         few = plural(int(drawn.new.sum()), "new image")
         return [f"{few} of classes with old ones: too few to compare their looks with theirs ({LEAST} at least)"], False
     seed = int(after.manifest.fingerprint[:8], 16)
     quantities, texts = _quantities(store, versions, drawn)
-    found = looks.chances(drawn.sample, quantities, seed)
-    images = apart.images(versions)
-    features = looks.plain_features(images)
-    if model:
-        features = np.concatenate([features, model.features(images)], axis=1)
-    known = {group: Classifier(apart.sample, group, features) for group in apart.sample.groups}
-    found |= looks.chances(apart.sample, {(group, _TOLD): one.statistic for group, one in known.items()}, seed)
-    texts |= {(group, _TOLD): f"{_TOLD} {percent(one.error())} (chance is 50 %)" for group, one in known.items()}
-    by = f"plain features and those of {model.run}" if model else "plain features (frequencies and colours)"
+    classified = _classifiers(drawn.sample, looks.plain_features(drawn.images(versions)), _TOLD, texts)
+    found = looks.chances(drawn.sample, quantities | classified, seed)
+    by = "plain features (frequencies and colours)"
+    # A model knows what it was trained on.
+    if model and _enough(apart := _drawn(versions, before.drawn(_READ, held_out=True))):
+        groups = {name: ids for name, ids in apart.sample.groups.items() if name in drawn.sample.groups}
+        sample = apart.sample._replace(groups=groups)
+        features = model.features(apart.images(versions))
+        found |= looks.chances(sample, _classifiers(sample, features, _TOLD_BY_MODEL, texts), seed)
+        by += f", another on those of {model.run} and {plural(len(apart.old_ids), 'held-out image')}"
     return _sentences(looks.significant(found), texts, drawn, len(found), by)
+
+
+def _enough(drawn: Drawn) -> bool:
+    return min(drawn.new.sum(), (~drawn.new).sum()) >= LEAST
+
+
+def _classifiers(sample: Sample, features: Floats, told: str, texts: dict[Key, str]) -> dict[Key, Statistic]:
+    """Return the test of a classifier in each group; add how well it tells the images apart to ``texts``."""
+    found = {(group, told): Classifier(sample, group, features) for group in sample.groups}
+    texts |= {key: f"{told} {percent(one.error())} (chance is 50 %)" for key, one in found.items()}
+    return {key: one.statistic for key, one in found.items()}
 
 
 class Drawn(NamedTuple):

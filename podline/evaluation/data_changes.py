@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -55,19 +56,19 @@ def _champion(store: Store, before: Manifest, reporter: Reporter) -> Model | Non
     mine = [entry for entry in entries if entry.dataset == before.dataset and entry.fingerprint in older]
     for entry in sorted(mine, key=lambda each: each.time, reverse=True):
         try:
-            model = _features(finished_model(store, entry.run))
+            model = finished_model(store, entry.run)
         except PodlineError as error:
             reporter.warn(f"the champion {entry.run} is not asked: {one_line(error)}")
             continue
         if model.inputs[0].shape[1:] == before.image_shape:
-            return Model(entry.run, partial(_answers, model))
+            return Model(entry.run, features_of(model))
     return None
 
 
-def _features(model: keras.Model) -> keras.Model:
-    """Return a model up to what its last dense layer gets; the whole one if it has none."""
+def features_of(model: keras.Model) -> Callable[[npt.NDArray[np.uint8]], Array]:
+    """Return a function from images to what the last dense layer gets, (n, values); to the answers if there is none."""
     dense = [layer for layer in model.layers if isinstance(layer, keras.layers.Dense)]
-    return keras.Model(model.inputs[0], dense[-1].input if dense else model.outputs[0])
+    return partial(_answers, keras.Model(model.inputs[0], dense[-1].input if dense else model.outputs[0]))
 
 
 def _answers(model: keras.Model, images: npt.NDArray[np.uint8]) -> Array:

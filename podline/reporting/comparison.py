@@ -199,8 +199,8 @@ def _pair(store: Store, first: Entry, entry: Entry) -> tuple[Pair, str]:
     except StoreError:
         if before.dataset != after.dataset or before.fingerprint == after.fingerprint:
             raise
-        trainings = (training_of(store, each.run) for each in (first, entry))
-        shared = shared_examples(store, *trainings, after.split, silent())
+        then, now = (training_of(store, each.run) for each in (first, entry))
+        shared = shared_examples(store, then, now, after.split, silent())
         if not len(shared.after):
             raise
         sides = before._replace(places=shared.before), after._replace(places=shared.after)
