@@ -50,11 +50,11 @@ def test_a_job_is_submitted_found_and_cancelled(two_nodes: Path) -> None:
     assert state("/another root") is None
 
     said = Path(output.format(job=number))
-    wait_until(lambda: said.exists() and len(said.read_text().splitlines()) == 2, 30)
+    wait_until(lambda: said.exists() and len(said.read_text().splitlines()) == 2)
     port = 20000 + int(number) * 100
     assert sorted(said.read_text().splitlines()) == [f"on {place} of {number}, it's {port}" for place in (0, 1)]
     slurm.cancel(number)
-    wait_until(lambda: (job := state()) is not None and job.ended, 60)
+    wait_until(lambda: (job := state()) is not None and job.ended)
     assert state() == (second, "COMPLETED", "None")
 
 
