@@ -65,6 +65,7 @@ def compact(
         raise SettingsError(
             f"data set {manifest.dataset} has no versions, expected images of your own; other data sets are always one"
         )
+    store.sweep()
     if not forgotten and (not manifest.base or dead_share(manifest) <= least):
         return None
     known = digests.of_json([manifest.fingerprint, "compacted", *sorted(forgotten or ())])[:16]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from click.testing import CliRunner
 from drawn_images import as_folders, drawn, encoded, images
 from killed_conversions import convert_silently, require_death
 from raw_cifar import contents
 
 from podline.beam_jobs.conversion import convert
-from podline.datasets.compaction import compact
+from podline.cli import cli
 from podline.datasets.validation import check_files, check_records
 from podline.documents.manifest import read_manifest
 from podline.documents.versions import Version, versions
@@ -37,9 +38,8 @@ def spec_of(root: Path, source: Path) -> ConvertSpec:
 
 
 def compact_newest(root: str) -> None:
-    store = open_store(root)
-    folder = f"datasets/images/{newest(root).fingerprint}"
-    compact(store, read_manifest(store, folder), 0, silent())
+    arguments = ["data", "compact", "images", "--dead-share", "0", "--root", root]
+    assert CliRunner().invoke(cli, arguments).exit_code == 0
 
 
 def newest(root: str) -> Version:
