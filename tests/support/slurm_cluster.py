@@ -8,6 +8,7 @@ import os
 import shutil
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +23,7 @@ SlurmctldHost={host}(127.0.0.1)
 SlurmctldPort={ports[0]}
 SlurmUser={user}
 AuthType=auth/munge
-AuthInfo=socket={folder}/munge.socket
+AuthInfo=socket={short}/munge.socket
 CredType=cred/munge
 MpiDefault=none
 ProctrackType=proctrack/pgid
@@ -35,7 +36,7 @@ SlurmctldPidFile={folder}/slurmctld.pid
 SlurmdPidFile={folder}/slurmd-%n.pid
 SlurmctldLogFile={folder}/slurmctld.log
 SlurmdLogFile={folder}/slurmd-%n.log
-SlurmdSpoolDir={folder}/spool-%n
+SlurmdSpoolDir={short}/spool-%n
 StateSaveLocation={folder}/state
 NodeName={nodes[0]} NodeHostname={host} NodeAddr={nodes[0]} Port={ports[1]} CPUs={cpus}
 NodeName={nodes[1]} NodeHostname={host} NodeAddr={nodes[1]} Port={ports[2]} CPUs={cpus}
@@ -52,18 +53,27 @@ def missing() -> list[str]:
 @contextlib.contextmanager
 def slurm(folder: Path, ports: list[int]) -> Iterator[dict[str, str]]:
     """Yield the environment in which srun and sbatch use a new Slurm."""
+    # The path of a socket has at most 108 bytes.
+    with tempfile.TemporaryDirectory(prefix="slurm-") as short, _slurm(folder, Path(short), ports) as environment:
+        yield environment
+
+
+@contextlib.contextmanager
+def _slurm(folder: Path, short: Path, ports: list[int]) -> Iterator[dict[str, str]]:
     user, host = getpass.getuser(), socket.gethostname().partition(".")[0]
-    for name in ("state", *(f"spool-{node}" for node in NODES)):
-        (folder / name).mkdir()
+    for path in (folder / "state", *(short / f"spool-{node}" for node in NODES)):
+        path.mkdir()
     (folder / "munge.key").write_bytes(os.urandom(1024))
     (folder / "munge.key").chmod(0o400)
     conf = folder / "slurm.conf"
     conf.write_text(
-        _CONF.format(host=host, user=user, folder=folder, ports=ports, nodes=NODES, cpus=os.cpu_count()).lstrip()
+        _CONF.format(
+            host=host, user=user, folder=folder, short=short, ports=ports, nodes=NODES, cpus=os.cpu_count()
+        ).lstrip()
     )
     environment = {**os.environ, "SLURM_CONF": str(conf)}
     munge = [
-        *("munged", "--foreground", "--force", f"--socket={folder}/munge.socket", f"--key-file={folder}/munge.key"),
+        *("munged", "--foreground", "--force", f"--socket={short}/munge.socket", f"--key-file={folder}/munge.key"),
         *(f"--pid-file={folder}/munge.pid", f"--seed-file={folder}/munge.seed", f"--log-file={folder}/munge.log"),
     ]
     daemons = [munge, ["slurmctld", "-D", "-i"], *(["slurmd", "-D", "-N", node] for node in NODES)]
@@ -73,7 +83,7 @@ def slurm(folder: Path, ports: list[int]) -> Iterator[dict[str, str]]:
                 process = subprocess.Popen(command, env=environment, stdout=output, stderr=subprocess.STDOUT)
             stack.callback(process.wait)
             stack.callback(process.terminate)
-            while command is munge and not (folder / "munge.socket").exists():
+            while command is munge and not (short / "munge.socket").exists():
                 time.sleep(0.05)
         deadline = time.monotonic() + _UP_SECONDS
         while _idle(environment) < len(NODES):
