@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from podline import entry_points
-from podline.commands import display
+from podline.commands import display, pages
 from podline.commands.options import answer, dataset_named, existing_store, json_option, store_options
 from podline.errors import ArtifactError, SettingsError
 from podline.figures import size
@@ -21,7 +21,7 @@ from podline.progress import Reporter
 _SEARCH = "podline.inventory.traces:search"
 
 
-@click.command("forget")
+@click.command("forget", cls=pages.Command)
 @click.argument("name", metavar="NAME")
 @click.option("--key", help="The image: its path in the source, as this machine converted it, or its file's sha256.")
 @click.option("--reason", help="Why; conversions and manifests say it.")

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from podline.commands import display
+from podline.commands import display, pages
 from podline.commands.options import (
     answer,
     command_line,
@@ -39,7 +39,7 @@ from podline.suspects.folds import PARTS, PRECISION, fold_specs, suspects_spec
 from podline.suspects.review import read_review, write_review
 
 
-@click.command("suspects")
+@click.command("suspects", cls=pages.Command)
 @recipe_argument
 @click.option(
     "--parts",
@@ -94,7 +94,7 @@ def suspects(recipe: str, parts: int, precision: float, fingerprint: str | None,
     answer(result, lambda: result.lines(store.where), as_json=as_json)
 
 
-@click.command("review")
+@click.command("review", cls=pages.Command)
 @click.argument("name", metavar="NAME")
 @click.option(
     "--out",
@@ -124,7 +124,7 @@ def review(name: str, out: Path, as_json: bool, **options: Any) -> None:
     answer(found, lambda: [f"{plural(rows, 'suspect')} in {out}, their pictures in {pictures}"], as_json=as_json)
 
 
-@click.command("apply")
+@click.command("apply", cls=pages.Command)
 @click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="FILE")
 @click.option("--by", default="", help="Who says so.  [default: this user]")
 @store_options

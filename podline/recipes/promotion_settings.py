@@ -36,7 +36,7 @@ class PromotionSettings(Frozen):
         size: the share by which the bytes of the parameters may grow.
         operations: the share by which the multiply-adds for one example may grow.
         tflite: also make a TensorFlow Lite file, which must give the same answers.
-        guards: further measures that must not be worse, by name; classifiers only.
+        guards: further measures that must not be worse, by name; not of poses.
         seeds: further seeds of the reference that a flow may train for an undecided model.
         seed_minutes: such a training begins only if it is likely to end within so many minutes of the first verdict.
     """

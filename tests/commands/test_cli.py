@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import pty
+import re
 import shutil
 import signal
 import subprocess
@@ -41,7 +42,9 @@ def test_every_command_has_a_page_with_an_example(podline) -> None:
         listed = next(section[group].help for section in cli.SECTIONS.values() if group in section)
         assert listed == " · ".join(commands.commands)
         for command in commands.commands:
-            assert f"\n    podline {group} {command}" in podline(group, command, "--help").out
+            page = podline(group, command, "--help").out
+            assert f"\n    podline {group} {command}" in page
+            assert not re.search(r"^    .*\S +podline ", page, re.MULTILINE), "two examples on one line"
 
 
 def test_the_first_page_lists_the_exit_codes(podline) -> None:
