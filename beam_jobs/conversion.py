@@ -265,9 +265,9 @@ class _Conversion:
 
 @contextlib.contextmanager
 def _job_folder(store: Store, spec: ConvertSpec) -> Iterator[str]:
-    """Yield the store's folder for a conversion's job: a new one, or that of one that broke off, to go on with.
+    """Yield the folder of a conversion's job in the store: a new one, or that of an interrupted job, which continues.
 
-    It is emptied when the conversion is done or refused, unless another process of this machine works there.
+    The folder is emptied when the conversion is done or refused, unless another process of this machine works there.
     """
     ours = digests.of_json([spec.digest(), spec.source, __version__])[:16]
     name = f"{_JOBS}/{ours}-{uuid.uuid4().hex}"

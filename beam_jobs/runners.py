@@ -61,7 +61,7 @@ _MEANINGS: Sequence[tuple[str, type[PodlineError], str]] = (
     (
         r"KilledWorker|worker .*(died|was lost)",
         EngineLostError,
-        "workers of the engine were lost again and again, maybe for want of memory; give them more",
+        "workers of the engine were lost again and again, perhaps because memory ran out; give them more",
     ),
     (
         r"\b40[13]\b|[Pp]ermission.?[Dd]enied|PERMISSION_DENIED|UNAUTHENTICATED|Forbidden",
@@ -135,8 +135,8 @@ def run(
         text = _with_causes(error)
         if not _MARK.search(text) and lost.wait(_TO_NOTICE):
             raise ChildKilledError(
-                "a worker process of the conversion was killed, maybe for want of memory; start it again, and it goes "
-                "on where it was"
+                "a worker process of the conversion was killed, perhaps because memory ran out; start the conversion "
+                "again, it continues where it stopped"
             ) from error
     raise error_within(text, engine) from error
 

@@ -60,7 +60,7 @@ def _known(store: Store, training: TrainSpec, missing: int) -> float:
     started, seed = time.monotonic(), f"seed {training.recipe.seed}"
     reporter = Reporter("ledger", stage_listener("ledger"))
     get_run_logger().info(
-        "trains %s with %s, as %s: %s would decide",
+        "training %s with %s as run %s; %s would decide the promotion",
         training.recipe.name,
         seed,
         training.run,
@@ -81,7 +81,8 @@ def _known(store: Store, training: TrainSpec, missing: int) -> float:
 
 def _tell_left(missing: int, seconds: float, minutes: float) -> None:
     get_run_logger().info(
-        "%s would decide; the next, of about %s, does not fit into promotion.seed_minutes=%g: the next run goes on",
+        "%s would decide the promotion; the next takes about %s, more than is left of promotion.seed_minutes=%g; "
+        "the next run of the recipe continues",
         plural(missing, "more training"),
         duration(seconds),
         minutes,

@@ -67,8 +67,8 @@ def _require_name(name: str, package: str) -> None:
     taken = {"podline", *keyword.kwlist, *sys.stdlib_module_names}
     if not _NAME.fullmatch(name) or package in taken:
         raise SettingsError(
-            f"{name!r} cannot be the name of a recipe and a module: small letters, digits, - and _, a letter first, "
-            "and no name of Python's own"
+            f"got the name {name!r}, expected small letters, digits, - and _, a letter first, and no keyword or "
+            "module of Python; it becomes the name of a recipe and a module"
         )
     recipes, models = registry.names(), MODELS.names()
     if name in recipes or name in models:

@@ -231,10 +231,10 @@ def existing_store(options: dict[str, Any]) -> Store:
 
 
 def recipe_of(name: str | None) -> Recipe:
-    """Return the recipe of a name.
+    """Return the recipe called ``name``.
 
     Raises:
-        SettingsError: there is none, or no name was given.
+        SettingsError: there is no such recipe, or no name was given.
     """
     if name is None:
         raise SettingsError(f"which recipe? give one of {', '.join(registry.names())}, a Python file, or --spec FILE")

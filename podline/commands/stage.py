@@ -1,4 +1,4 @@
-"""``podline convert``, ``validate``, ``train``, ``evaluate``, ``report``, ``stage``: one stage, as the flow runs it."""
+"""Commands that run one stage: ``podline convert``, ``validate``, ``train``, ``evaluate``, ``report``, ``stage``."""
 
 from __future__ import annotations
 

@@ -1,15 +1,15 @@
-"""Decodes a picture's file: told by its content, checked before it is decoded.
+"""Decodes picture files: finds the format by the content, and checks the header before decoding.
 
-OpenCV decodes JPEG, in half of Pillow's time. Of the other formats it turns some WebP files wrongly and does not read
-every GIF, BMP, TIFF and PNG file, so these are Pillow's, as is CMYK. Pixels become 8 bits of red, green and blue in one
-way:
+OpenCV decodes JPEG, in half of Pillow's time. Pillow decodes CMYK and all other formats: OpenCV rotates some WebP files
+wrongly and does not read every GIF, BMP, TIFF and PNG file. Pixels of every format become 8 bits of red, green and
+blue:
 
-- they are turned as EXIF says;
-- of 16 bits the upper 8 are taken;
-- what is transparent is laid over white;
-- of several frames or pages it is the first.
+- EXIF's orientation is applied;
+- 16-bit values keep their upper 8 bits;
+- transparent pixels are drawn over white;
+- the first of several frames or pages is decoded.
 
-Files of strangers are decoded in a sandbox: :mod:`podline.data.picture_sandbox`, :mod:`podline.data.images.decoding`.
+Untrusted files are decoded in a sandbox: :mod:`podline.data.picture_sandbox`, :mod:`podline.data.images.decoding`.
 """
 
 from __future__ import annotations

@@ -65,8 +65,8 @@ class ShardPlans:
 def shard_count(records: int, frame_length: int, shard_bytes: int, min_shards: int) -> int:
     """Return how many shards a split has.
 
-    As few as ``shard_bytes`` allows, but at least ``min_shards`` as long as even the smallest shard keeps 1 MB, so that
-    every host and every worker has its own.
+    The number is the smallest that ``shard_bytes`` allows. It is at least ``min_shards`` if every shard then keeps 1
+    MB, so that each host and worker reads its own shards.
 
     Raises:
         SettingsError: not even one record fits into ``shard_bytes``.

@@ -107,10 +107,10 @@ class RowBlock:
 
 
 class FilesByRow(Protocol):
-    """Images' own files."""
+    """Reads the stored files of images by row."""
 
     def read_files(self, images: npt.NDArray[np.int64], /) -> list[bytes]:
-        """Return those of some images, by their rows."""
+        """Return the files of the images in these rows."""
         ...
 
     def seen(self, images: npt.NDArray[np.uint8], /) -> npt.NDArray[np.uint8]:
@@ -120,7 +120,7 @@ class FilesByRow(Protocol):
 
 @dataclass(frozen=True)
 class FileOfFiles:
-    """Images' own files, one after the other in a file; see :data:`EDGES`."""
+    """The stored files of images, concatenated in one file; see :data:`EDGES`."""
 
     path: str
 

@@ -40,8 +40,8 @@ class VersionRecords:
         """
         if manifest.records is None:
             raise SettingsError(
-                f"data set {manifest.dataset}: got one without versions, expected images of your own; `podline report` "
-                "says what changed since another run"
+                f"data set {manifest.dataset}: got no versions, expected a data set of your own images; "
+                "`podline report` shows the changes since another run"
             )
         self.manifest, self._table = manifest, RecordTable(store.local(stored_name(manifest.folder, RECORDS)))
         self.splits = [split.name for split in manifest.splits]

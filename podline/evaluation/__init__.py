@@ -1,1 +1,1 @@
-"""Evaluation: every example once, with intervals."""
+"""Evaluates a model on every example of a split, once; gives each figure a confidence interval."""

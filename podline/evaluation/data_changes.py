@@ -58,7 +58,7 @@ def _champion(store: Store, before: Manifest, reporter: Reporter) -> Model | Non
         try:
             model = finished_model(store, entry.run)
         except PodlineError as error:
-            reporter.warn(f"the champion {entry.run} is not asked: {one_line(error)}")
+            reporter.warn(f"cannot load the champion {entry.run}; trying an earlier one: {one_line(error)}")
             continue
         if model.inputs[0].shape[1:] == before.image_shape:
             return Model(entry.run, features_of(model))

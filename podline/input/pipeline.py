@@ -78,8 +78,8 @@ class _Batches:
     ) -> tf.data.Dataset:
         """Return the parts that this host's replicas have of batches ``first`` to ``end - 1``, in order.
 
-        ``part`` gives the arrays, of the shapes in ``spec``, of a batch's number, a replica's number, and how many
-        replicas there are; so many calls of it at once.
+        ``part`` takes a batch's number, a replica's number and the number of replicas; it returns arrays of the shapes
+        in ``spec``. At most ``parallel_calls`` calls of it run at once.
         """
         self.failures.clear()  # of data sets that nothing reads any more
         names, types = list(spec), [tensor.dtype for tensor in spec.values()]

@@ -48,7 +48,7 @@ class StoredRun:
 
 
 def datasets(store: Store, name: str | None = None) -> list[Dataset]:
-    """Return the data sets that are there, whole as far as their manifest says; the newest first.
+    """Return the data sets in the store that have a manifest, the newest first.
 
     Args:
         store: the store.

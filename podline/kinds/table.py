@@ -54,7 +54,7 @@ def text_targets(name: str) -> TextTargets:
     targets = kind_named(name).targets()
     if isinstance(targets, TextTargets):
         return targets
-    raise SettingsError(f"records of the kind {name} are not made of a text for each image; write a RawData of its own")
+    raise SettingsError(f"records of the kind {name} cannot be made from a text for each image; write a RawData class")
 
 
 def code_of_targets(name: str) -> str:

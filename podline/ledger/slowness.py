@@ -123,9 +123,9 @@ class Loss(NamedTuple):
 
     Attributes:
         kind: see :data:`podline.ledger.time_spent.CLASSES`.
-        seconds: that it took.
-        usual: the median of earlier nights.
-        nights: how many those are.
+        seconds: how long it took.
+        usual: the median of earlier nights, in seconds.
+        nights: the number of earlier nights.
     """
 
     kind: str
@@ -137,7 +137,8 @@ class Loss(NamedTuple):
 def losses(now: Mapping[str, float], before: Sequence[Mapping[str, float]], kinds: Iterable[str]) -> list[Loss]:
     """Return the classes of time that took more than in earlier nights, and more than chance explains.
 
-    More is a share of :data:`LEAST_LOSS` of a usual night, and as many robust standard deviations as for a pace.
+    The excess must be above :data:`LEAST_LOSS` of a usual night, and above as many robust standard deviations as for a
+    pace.
 
     Args:
         now: class → seconds of a night.

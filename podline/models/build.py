@@ -331,10 +331,10 @@ def _regularise(model: keras.Model, l2: float, prefixes: tuple[str, ...]) -> Non
 
 
 def _require_shared_state(model: keras.Model) -> None:
-    """Refuses what each of several replicas would do by itself: average over its part of a batch, draw for it.
+    """Refuse layers that keep a state for each replica, as averages of its part of a batch or random seeds.
 
     Raises:
-        SettingsError: so.
+        SettingsError: the model has such a layer.
     """
     replicas = tf.distribute.get_strategy().num_replicas_in_sync
     if replicas == 1:
@@ -345,8 +345,8 @@ def _require_shared_state(model: keras.Model) -> None:
         elif layer.non_trainable_variables and type(layer) not in STOCK:
             raise SettingsError(
                 f"layer {layer.name} ({type(layer).__name__}) keeps {layer.non_trainable_variables[0].path}, which "
-                f"each of {replicas} replicas would change by its own part of a batch: make BatchNormalization and "
-                "Dropout layers of the model itself, or train on one device"
+                f"each of {replicas} replicas would update from its own part of a batch; add BatchNormalization and "
+                "Dropout to the model directly, or train on one device"
             )
 
 

@@ -28,8 +28,8 @@ def network_of(store: Store, folder: str) -> keras.Model:
         model: Any = keras.models.model_from_json(text)
     except (ValueError, TypeError, KeyError) as error:
         raise ArtifactError(
-            f"{store.where(name)} describes no model ({error}); train the run again, or install the package that its "
-            "layers are from"
+            f"{store.where(name)} cannot be loaded as a model ({error}); train the run again, or install the package "
+            "of its layers"
         ) from error
     return model
 

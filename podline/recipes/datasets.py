@@ -141,10 +141,10 @@ def names() -> tuple[str, ...]:
 
 
 def find(name: str) -> DataSet:
-    """Return the data set of a name, which may have the user's own name after a dot.
+    """Return the data set called ``name``, in which the user's own name may follow a dot.
 
     Raises:
-        SettingsError: there is none, or the installed one cannot be loaded.
+        SettingsError: there is no such data set, or the installed one cannot be loaded.
     """
     if name in DATA_SETS:  # whatever else there is
         return DATASETS.load(name)

@@ -70,11 +70,11 @@ class TaskSettings(Frozen):
         """Raise ValueError if the rest of a recipe does not fit this section."""
 
     def trained(self) -> Self:
-        """Return it without what only an evaluation depends on."""
+        """Return this section without the settings that only an evaluation depends on."""
         return self.changed(**{name: type(self).model_fields[name].default for name in self.judging})
 
     def judged(self) -> JsonObject:
-        """Return what only an evaluation depends on, where it is not the default."""
+        """Return the settings that only an evaluation depends on, where they differ from the default."""
         return {
             name: value
             for name in self.judging

@@ -26,11 +26,11 @@ class Block(Protocol):
     """A part of a section."""
 
     def html(self) -> Markup:
-        """Return its elements of the page."""
+        """Return the block as HTML."""
         ...
 
     def markdown(self) -> str:
-        """Return it in Markdown; empty for what only a page can show."""
+        """Return the block as Markdown; empty if only HTML can show it."""
         ...
 
 
@@ -79,7 +79,7 @@ class Table:
         columns: their names.
         rows: the first of a row says what the row is about.
         words: how many columns, from the left, hold words; the others hold figures, which are aligned right.
-        header: whether the columns' names say anything.
+        header: whether the columns' names are shown.
     """
 
     columns: Sequence[str]
@@ -380,7 +380,7 @@ class Fold:
         return Markup("<details><summary>{}</summary>{}</details>").format(self.summary, html_of(self.blocks))
 
     def markdown(self) -> str:
-        """Return the blocks below a heading; nothing if they show nothing."""
+        """Return the blocks below a heading; an empty text if the blocks are empty."""
         found = markdown_of(self.blocks)
         return f"{Heading(self.summary).markdown()}\n\n{found}" if found else ""
 

@@ -81,11 +81,13 @@ def seeds_among(known: Sequence[Sequence[Metric]], measure: str, spread: float) 
 
 
 def spread_among(entries: Iterable[Entry], like: Entry | None, measure: str) -> SeedSpread:
-    """Return what entries of the ledger tell; a model that was refused, and a model found again, tell nothing.
+    """Return the spread between seeds among entries of the ledger.
+
+    Refused models do not count. A model with several entries counts once.
 
     Args:
         entries: of finished runs.
-        like: the entry that they are to be like; None if there is none.
+        like: only entries that differ from this one in the seed alone count; with None, no entry counts.
         measure: the metric that counts.
     """
     if like is None:
@@ -104,13 +106,13 @@ def spread_among(entries: Iterable[Entry], like: Entry | None, measure: str) -> 
 
 
 def spread_of(store: Store, training: TrainSpec, measure: str, without: Container[str] = ()) -> SeedSpread:
-    """Return what the newest entries of the ledger tell.
+    """Return the spread between seeds among the newest entries of the ledger.
 
     Args:
         store: the store.
-        training: whose recipe and data.
+        training: the run whose recipe and data the others must have.
         measure: the metric that counts.
-        without: runs that are compared with it.
+        without: runs to leave out.
     """
     others = [entry for entry in recent(store, training.recipe.name) if entry.run not in without]
     return spread_among(others, entry_of(others, training.run), measure)

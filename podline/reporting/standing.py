@@ -164,7 +164,7 @@ def _before(judged: Iterable[Entry], recipe: Recipe) -> tuple[tuple[Entry, ...],
 def _judged(
     store: Store, spec: ReportSpec, recipe: str, evaluation: AnyEvaluation, until: float, reporter: Reporter
 ) -> Iterator[Entry]:
-    """Entries of the runs before, the newest first; a run that found a model done tells nothing new of it."""
+    """Yield the entries of earlier runs, the newest first; only the newest entry of each run."""
     wanted = ledger.names(store, recipe=recipe, state="finished", until=datetime.fromtimestamp(until, UTC))
     told = {spec.run}
     for entry in ledger.entries(store, wanted[:LOOKED_AT], damaged=lambda error: reporter.warn(f"left out: {error}")):

@@ -91,8 +91,8 @@ def read_search(store: Store, spec: SearchSpec) -> SearchDocument:
         return SearchDocument.model_validate(store.read_json(name)).model_copy(update={"spec": spec})
     except ValidationError as error:
         raise ArtifactError(
-            f"{store.where(name)} is not a record of a search ({error.error_count()} problems); delete it: the runs of "
-            "its trials are found again"
+            f"{store.where(name)} is not a record of a search ({error.error_count()} problems); delete it: "
+            "the next search finds the runs of its trials"
         ) from error
 
 

@@ -227,10 +227,10 @@ def stage_of(spec: Spec) -> Stage[Any, Any]:
 
 
 def stage_named(name: str) -> Stage[Any, Any]:
-    """Return the stage of a name.
+    """Return the stage called ``name``.
 
     Raises:
-        SettingsError: there is none.
+        SettingsError: there is no such stage.
     """
     if name not in _all():
         raise SettingsError(f"stage {name!r}: there is none; {nearest(name, _all())}")

@@ -1,12 +1,14 @@
-"""A bucket of Google Cloud Storage as the store.
+"""A store in a bucket of Google Cloud Storage.
 
-An object is there whole or not at all, so what a folder needs renames for, a bucket does by itself. What is added: each
-upload says which generation it replaces (none, if nothing may be there), so that two writers cannot mix and a repeated
-request changes nothing; its crc32c goes with it and the service refuses other bytes; the sha256 goes into the object's
-metadata, beside the crc32c that it was computed with, so that knowing it later costs no download.
+A bucket shows an object whole or not at all; a folder needs renames for that. This module adds to each upload:
 
-Everything goes through google-cloud-storage, which retries with jitter until the deadline. ``STORAGE_EMULATOR_HOST``
-leads it to an emulator. Names of credentials are Google's own; nothing here ever sees more of them.
+- the generation that it replaces (none if the name must be new): two writers cannot mix, a repeated request changes
+  nothing;
+- the crc32c: the service refuses other bytes;
+- the sha256, in the object's metadata beside the crc32c of the same bytes: reading it later needs no download.
+
+All requests go through google-cloud-storage, which retries with jitter until the deadline. ``STORAGE_EMULATOR_HOST``
+names an emulator. Google's library finds the credentials; this module handles only their names.
 """
 
 # Google's library has no types.
@@ -277,7 +279,7 @@ class BucketStore(Store):
             raise DataCorruption(None, f"got crc32c {blob.crc32c}, sent {content.crc32c}")
 
     def _fetch(self, name: str, there: Listed, copy: Path) -> None:
-        """Write a copy, which has its size already; one that arrives damaged is fetched again."""
+        """Download an object into ``copy``, a file of its size; retry if the checksum does not match."""
 
         def fetch() -> None:
             with copy.open("r+b") as stream:

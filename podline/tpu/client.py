@@ -76,15 +76,15 @@ class CloudTpu:
         self._operate(f"create node {name}", self._client.create_node, **given)
 
     def start_node(self, name: str) -> None:
-        """Start a stopped node, and wait until it has."""
+        """Start a stopped node, and wait until it has started."""
         self._change(f"start node {name}", self._client.start_node, name)
 
     def stop_node(self, name: str) -> None:
-        """Stop a node, and wait until it has. Spot nodes and those of queued resources cannot be stopped."""
+        """Stop a node, and wait until it has stopped. Spot nodes and those of queued resources cannot be stopped."""
         self._change(f"stop node {name}", self._client.stop_node, name)
 
     def delete_node(self, name: str) -> None:
-        """Delete a node, and wait until it is gone; one that is gone already is no error."""
+        """Delete a node if it exists, and wait until it is gone."""
         self._delete(f"delete node {name}", self._client.delete_node, name=self._path("nodes", name))
 
     def queued_resource(self, name: str) -> QueuedResource | None:

@@ -114,7 +114,7 @@ def _mirrored(devices: list[str], reduction: tf.distribute.CrossDeviceOps | None
 
 
 def _cpus(count: int) -> list[str]:
-    """So many logical CPU devices, with no GPU in sight."""
+    """Return the names of ``count`` logical CPU devices; hide the GPUs from TensorFlow."""
     try:
         if tf.config.list_physical_devices("GPU"):
             tf.config.set_visible_devices([], "GPU")
@@ -123,13 +123,13 @@ def _cpus(count: int) -> list[str]:
             tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * count)
     except RuntimeError as error:
         raise SettingsError(
-            f"strategy=cpu:{count}: this process has made its devices already ({error}); ask for it first of all"
+            f"strategy=cpu:{count}: this process has made its devices already ({error}); set it before TensorFlow runs"
         ) from error
     return [f"/device:CPU:{number}" for number in range(count)]
 
 
 def _gpus(name: str) -> list[str]:
-    """All GPUs, with memory on demand."""
+    """Return the names of all GPUs, with memory growth enabled."""
     gpus = tf.config.list_physical_devices("GPU")
     if not gpus:
         raise SettingsError(

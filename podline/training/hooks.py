@@ -60,7 +60,7 @@ class RunClock(Hook):
 
 
 class WriteMetrics(Hook):
-    """A line for every stretch."""
+    """Writes one line of metrics at each stop of the loop."""
 
     reads = ("loss", "gradient_norm")
 
@@ -73,10 +73,10 @@ class WriteMetrics(Hook):
         objective: Objective,
         factor: Callable[[], float] = lambda: 1.0,
     ) -> None:
-        """Lines of a run.
+        """Prepare the lines of a run.
 
         Args:
-            write: what is done with a line.
+            write: called with each line.
             plan: the run in steps.
             every: a line at least every N steps.
             clock: what the run has taken.
@@ -87,7 +87,7 @@ class WriteMetrics(Hook):
         self._objective, self._factor = objective, factor
 
     def next_stop(self, step: int) -> int:
-        """Every ``summary_steps``, and where a phase ends: a line is about batches of one size."""
+        """Return the next multiple of ``every``, or an earlier end of the phase: batches of a line have one size."""
         return min(next_multiple(step, self._every), self._plan.phase(step).end)
 
     def after(self, stretch: Stretch) -> None:

@@ -57,7 +57,7 @@ class StepsDone:
 
 @dataclass(frozen=True)
 class Stretch(StepsDone):
-    """All that the device did between two stops.
+    """The steps between two stops of the loop.
 
     Attributes:
         step: how many steps the run has done at its end.
@@ -74,10 +74,10 @@ class Stretch(StepsDone):
 
 
 class Hook(ABC):
-    """Something to be done between the stretches.
+    """An action that the loop runs when it stops; a stretch is all steps between two stops.
 
     Attributes:
-        reads: the quantities of a step that it looks at in ``stretch.series``; see :func:`require_keys`.
+        reads: the quantities of a step that it reads in ``stretch.series``; see :func:`require_keys`.
     """
 
     reads: ClassVar[tuple[str, ...]] = ()
@@ -105,7 +105,7 @@ def require_keys(hooks: Sequence[Hook], provided: Sequence[str]) -> None:
     """Check, before the first step, that every quantity that hooks read is reported by the steps.
 
     Raises:
-        SettingsError: one does.
+        SettingsError: a hook reads a quantity that no step reports.
     """
     for hook in hooks:
         for key in hook.reads:

@@ -210,7 +210,7 @@ def test_text_without_an_error_of_ours() -> None:
         ("AttributeError: Can't get attribute 'write' on …", EngineError, "other software than this machine"),
         ("HttpError 429: Quota exceeded for CPUS", QuotaError, "raise it"),
         ("HttpError 403: Forbidden: no dataflow.jobs.create", EngineError, "refuses this account"),
-        ("distributed.scheduler.KilledWorker: attempted to run task x", EngineLostError, "want of memory"),
+        ("distributed.scheduler.KilledWorker: attempted to run task x", EngineLostError, "memory ran out"),
         ("OSError: Timed out trying to connect to tcp://h:1 after 30 s", EngineLostError, "does not answer"),
         ("FutureCancelledError: x cancelled for reason: scheduler-connection-lost", EngineLostError, "was lost"),
         ("StatusCode.UNAVAILABLE failed to connect to all addresses", EngineLostError, "does not answer"),

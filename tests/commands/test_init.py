@@ -76,7 +76,7 @@ def test_a_folder_with_something_in_it_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "reason"),
-    [("sample", "recipe 'sample' already"), ("resnet", "model 'resnet'"), ("json", "Python's own"), ("Big", "small")],
+    [("sample", "recipe 'sample' already"), ("resnet", "model 'resnet'"), ("json", "of Python"), ("Big", "small")],
 )
 def test_a_name_that_cannot_be_is_refused(tmp_path: Path, name: str, reason: str) -> None:
     with pytest.raises(SettingsError, match=reason):

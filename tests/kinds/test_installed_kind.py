@@ -218,5 +218,5 @@ def test_a_kind_without_shares_of_targets_refuses_to_mix() -> None:
 
 
 def test_people_are_not_made_of_texts() -> None:
-    with pytest.raises(SettingsError, match="records of the kind pose are not made of a text for each image"):
+    with pytest.raises(SettingsError, match="records of the kind pose cannot be made from a text for each image"):
         text_targets("pose")

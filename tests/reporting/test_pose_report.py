@@ -101,7 +101,7 @@ def test_damaged_people_are_named(spec, tmp_path):
     spec = spec.model_copy(update={"root": str(shutil.copytree(spec.root, tmp_path / "copy"))})
     store = open_store(spec.root)
     store.publish_bytes(f"runs/{spec.run}/people-test.json", b'{"a": 1}', replace=True)
-    with pytest.raises(ArtifactError, match=r"people-test\.json holds no people .*; evaluate the run again"):
+    with pytest.raises(ArtifactError, match=r"people-test\.json is not a list of people .*; evaluate the run again"):
         report(spec, silent())
 
 

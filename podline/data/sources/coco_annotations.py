@@ -60,7 +60,7 @@ class ListedImage(_Checked):
     @model_validator(mode="after")
     def _has_both(self) -> Self:
         if bool(self.width) != bool(self.height):
-            raise ValueError("it has one of width and height vs both or neither")
+            raise ValueError("got one of width and height, expected both or neither")
         return self
 
 
@@ -214,7 +214,7 @@ class Listed(NamedTuple):
 
     @property
     def file(self) -> SourceFile:
-        """The file's content, as the manifest names it."""
+        """The name, size and checksum of the annotation file, for the manifest."""
         return SourceFile(name=self.place.name, bytes=self.bytes, sha256=self.sha256)
 
     def entries(self) -> Iterator[ImageEntry]:
@@ -255,7 +255,7 @@ def read_annotations(
 
 
 def lister() -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
-    """Return :func:`list_images`, of an item."""
+    """Return a function that calls :func:`list_images` with the values of an item."""
     return lambda item: list_images(*item)
 
 

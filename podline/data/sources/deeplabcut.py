@@ -86,7 +86,10 @@ def as_coco(place: Path) -> bytes:
             parts = tuple(table.parts[column] for column in columns)
             other = categories.setdefault(_category(individual), parts)
             if other != parts:
-                raise SourceError(f"{path} has the body parts {', '.join(parts)} vs {', '.join(other)} of others")
+                raise SourceError(
+                    f"{path} has the body parts {', '.join(parts)} vs {', '.join(other)} in other tables; "
+                    "give tables with the same body parts"
+                )
         for name, pose in zip(table.names, table.poses, strict=True):
             labelled = {each: pose[columns] for each, columns in table.individuals.items() if pose[columns, 2].any()}
             images += [{"id": len(images) + 1, "file_name": f"{prefix}{name}"}] if labelled else []

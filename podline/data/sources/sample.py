@@ -112,12 +112,12 @@ _ARRAY_DTYPE = b"\x86cnumpy\ndtype\n(U\x02u1K\x00K\x01tR(K\x03U\x01|NNNJ\xff\xff
 
 
 def _text(text: str) -> bytes:
-    """SHORT_BINSTRING: Python 2's str, below 256 letters."""
+    """Return a text as pickle's opcode SHORT_BINSTRING: Python 2's str, below 256 letters."""
     return b"U" + bytes((len(text),)) + text.encode("ascii")
 
 
 def _number(value: int) -> bytes:
-    """BININT."""
+    """Return an int as pickle's opcode BININT: 4 bytes, little-endian."""
     return b"J" + struct.pack("<i", value)
 
 

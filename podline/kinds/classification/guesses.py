@@ -69,9 +69,9 @@ class Guesses(PerExample):
         return np.exp(-self.losses)
 
     def calibration(self) -> tuple[CalibrationBin, ...]:
-        """Return what the model's confidence is worth, in bins of equal width.
+        """Return confidence and accuracy in bins of equal width: the reliability diagram.
 
-        Guo et al.: "On Calibration of Modern Neural Networks", ICML 2017: the reliability diagram.
+        Guo et al.: "On Calibration of Modern Neural Networks", ICML 2017.
         """
         bins = np.clip(np.ceil(self.confidences * BINS).astype(int) - 1, 0, BINS - 1)
         found = []

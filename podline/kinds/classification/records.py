@@ -76,4 +76,4 @@ def _number(value: Any) -> int:
     try:
         return int(value)
     except TypeError:
-        raise ValueError(f"has the label {value!r} vs the number of a class") from None
+        raise ValueError(f"has the label {value!r}, expected the number of a class") from None

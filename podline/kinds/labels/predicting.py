@@ -39,7 +39,10 @@ class LabelReader(ImageFeeder):
 def reader(
     store: Store, training: TrainSpec, manifest: Manifest, threshold: float | None, reporter: Reporter
 ) -> LabelReader:
-    """Return a reader of a run's answers; without a threshold it takes those that the run's evaluation chose."""
+    """Return a reader of a run's answers.
+
+    Without ``threshold`` it uses the thresholds that the run's evaluation chose; without an evaluation, 0.5.
+    """
     thresholds = np.full(len(manifest.class_names), 0.5 if threshold is None else threshold)
     if threshold is None and store.exists(f"{training.folder}/{EVALUATION}"):
         thresholds = thresholds_of(store, training.folder)

@@ -105,7 +105,7 @@ def judged_pictures(
         found = read_people(store, spec.record_folder, which)
         people = _by_image([person for person in found if person["score"] >= evaluation.score_threshold])
     except (TypeError, KeyError) as error:
-        raise ArtifactError(f"{store.where(name)} holds no people ({error}); evaluate the run again") from error
+        raise ArtifactError(f"{store.where(name)} is not a list of people ({error}); evaluate the run again") from error
     wanted = _by_image([person for person in truth["annotations"] if not person["iscrowd"]])
     records = records_of(reader)
     return {
@@ -135,7 +135,7 @@ def maps_of_image(store: Store, spec: ReportSpec, manifest: Manifest, evaluation
     try:
         maps = maps_from_bytes(read_artifact(store, spec.record_folder, "evaluate", name))
     except (ValueError, KeyError, OSError) as error:
-        raise ArtifactError(f"{store.where(name)} holds no maps ({error}); evaluate the run again") from error
+        raise ArtifactError(f"{store.where(name)} is not a file of maps ({error}); evaluate the run again") from error
     return MapsOfImage(evaluation.maps_of, reader.gather(np.array([record]), ["image"])["image"][0], maps)
 
 

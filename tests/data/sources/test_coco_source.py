@@ -253,7 +253,7 @@ def test_images_listed_wrongly(tmp_path: Path) -> None:
     assert "its width is 'wide': Input should be a valid integer" in found["images[0]"]
     assert found["annotations[0]"] == "there is no image 1"
     assert "leads out of its folder" in found["../000000000002.jpg (image 2)"]
-    assert found["images[2]"] == "it has one of width and height vs both or neither"
+    assert found["images[2]"] == "got one of width and height, expected both or neither"
     assert "its id is also that of 000000000005.jpg" in found["000000000005.jpg (image 5)"]
     assert "its id is also that of 000000000007.jpg" in found["000000000006.jpg (image 6)"]
     assert "its id is also that of 000000000006.jpg" in found["000000000007.jpg (image 6)"]

@@ -102,7 +102,7 @@ def test_a_file_is_decoded_once_until_its_reader_has_another_version(raw: Path) 
         (partial(changed, None, 3), r"a.npz: image 3 has the label 3 vs 0 to 2"),
         (partial(changed, None, -1), r"a.npz: image 3 has the label -1 vs 0 to 2"),
         (partial(changed, None, "cat"), r"a.npz: image 3 is of the class 'cat' vs one of 3 classes"),
-        (partial(changed, None, [1]), r"a.npz: image 3 has the label \[1\] vs the number of a class"),
+        (partial(changed, None, [1]), r"a.npz: image 3 has the label \[1\], expected the number of a class"),
         (reading_case.nothing, r"a.npz holds no image: 0 vs 1 at least"),
         (reading_case.failing, r"a.npz cannot be read as images: ZeroDivisionError: division by zero; restore"),
     ],
