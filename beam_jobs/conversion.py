@@ -93,14 +93,14 @@ def convert(spec: ConvertSpec, reporter: Reporter) -> ConvertResult:
 
 @dataclass(frozen=True)
 class _Conversion:
-    """A conversion that runs.
+    """A running conversion.
 
     Attributes:
         spec: what is converted.
-        reporter: is told.
-        store: where to.
+        reporter: receives progress and warnings.
+        store: the store of the data set.
         engine: makes pipelines.
-        home: of the job.
+        home: the raw data and settings of the job.
     """
 
     spec: ConvertSpec
@@ -300,7 +300,7 @@ def _delete_files(store: Store, names: Iterable[str]) -> None:
 
 
 def _delete_orphans(store: Store, folder: str) -> None:
-    """Delete the shards that conversions on other bases, which broke off, left in a folder that is whole now."""
+    """Delete shards that interrupted conversions on other bases left in a finished folder."""
     shards = [shard for split in read_manifest(store, folder).splits for shard in split.shards]
     kept = {f"{folder}/{shard_record(shard.file)}" for shard in shards}
     kept |= {f"{folder}/{file.file}" for shard in shards for file in shard.files}
@@ -318,7 +318,7 @@ class _Shards:
         self._before = set(self._versions())
 
     def counted(self) -> tuple[int, int]:
-        """Return how many shards are there, and how many of them were written."""
+        """Return the number of finished shards, and how many of them this conversion wrote."""
         there = written = 0
         for version in self._versions():
             there, written = there + 1, written + (version not in self._before)

@@ -224,7 +224,7 @@ def crossing_borders(step: Callable[P, R]) -> Callable[P, R]:
 
 
 def error_within(text: str, engine: str) -> PodlineError:
-    """Return the error that a step raised, or that an engine's failure stands for, out of Beam's text."""
+    """Return the error that a step raised, from Beam's text; else an error with its last line."""
     mark = _MARK.search(text)
     if mark:
         return from_json(json.loads(base64.urlsafe_b64decode(mark.group(1))))

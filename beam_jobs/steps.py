@@ -1,7 +1,7 @@
-"""The Beam steps: a batch of images is decoded, and a shard is written, unless it is there.
+"""The Beam steps: decode a batch of images, and write a shard unless it is in the store.
 
-What travels to a worker is the numbers of a few batches or shards. Everything else it finds in the store, and there it
-leaves what it makes.
+A worker gets only the numbers of a few batches or shards. It reads everything else from the store, and writes its
+results there.
 """
 
 from __future__ import annotations

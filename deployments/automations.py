@@ -170,6 +170,6 @@ def _automation(name: str, description: str, trigger: dict[str, Any], actions: l
 
 
 def _written(automation: AutomationCore | Automation) -> dict[str, Any]:
-    """Return what of an automation a person writes down."""
+    """Return the description, trigger and actions of an automation."""
     # Not as JSON: sets have an order there, which differs from process to process.
     return automation.model_dump(include={"description", "trigger", "actions"})

@@ -173,7 +173,7 @@ def _with_pages(deployment: dict[str, Any], url: str) -> dict[str, Any]:
 
 
 def _pool(client: SyncPrefectClient, name: str, about: str) -> str:
-    """Make a pool. One that is there stays as it is: of which kind it is, a person decides."""
+    """Make a work pool, unless it exists: a person may have chosen another type for it."""
     try:
         client.read_work_pool(name)
     except ObjectNotFound:

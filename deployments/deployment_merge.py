@@ -132,7 +132,7 @@ def defaults_of(schema: Mapping[str, Any]) -> Values:
 
 
 def path_of(schedule: Mapping[str, Any]) -> str:
-    """Return the path of a schedule: when it is due tells it from another one."""
+    """Return the path of a schedule, which contains its cron, rrule or interval."""
     when = schedule.get("cron") or schedule.get("rrule")
     if when is None:
         when = f"every {schedule.get('interval')} s"

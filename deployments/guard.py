@@ -41,11 +41,11 @@ class Allowed:
 
 
 def allowed(urls: Iterable[str]) -> Allowed:
-    """Return what a server answers to.
+    """Return the hosts and origins that a server answers to.
 
     Args:
-        urls: under which it is reached, and of pages that may ask it; what is no full address (``*``, ``/api``) tells
-            nothing.
+        urls: addresses of the server, and of pages that may send it requests; values that are not full addresses
+            (``*``, ``/api``) are ignored.
     """
     hosts, origins = {"localhost", socket.gethostname().lower(), socket.getfqdn().lower()}, set[str]()
     for url in map(_split, urls):

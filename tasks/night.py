@@ -73,7 +73,7 @@ class Night:
         return {name: stage.model_dump() for name, stage in self.notes.entry.stages.items()}
 
     def asked(self, spec: Spec) -> None:
-        """Note that a stage begins; one that is to run again though it is done is forgotten, once in a flow run."""
+        """Note that a stage begins; delete its completion record, once in a flow run, if ``start_from`` repeats it."""
         first, name, order = self.form.start_from, stage_of(spec).name, again_from()
         if first in order and name in order[order.index(first) :]:
             run_once(f"{name}-again", lambda: forget(spec))
@@ -116,7 +116,7 @@ def described(form: TrainingForm) -> str:
 
 
 def needless(later: FlowRun) -> State[Any]:
-    """Return the end of a night that a later one stands for."""
+    """Return the final state of a night that a later waiting night replaces."""
     return Cancelled(message=f"needless: the night that was due at {later.expected_start_time:%F %T} UTC stands for it")
 
 

@@ -112,7 +112,7 @@ class Request(NamedTuple):
 
     @property
     def trained(self) -> TrainSpec | None:
-        """Return what a run of the store was trained with, if the name is a run's."""
+        """Return the training spec of the run called ``name``; None if the name is not a run's."""
         name = self.name or ""
         return training_of(self.store, name) if _RUN.fullmatch(name) and not registry.has(name) else None
 
@@ -165,7 +165,7 @@ def _say_result(spec: Spec, result: Result | None, *, as_json: bool) -> None:
 
 
 def trainer(store: Store, settings: Settings, listener: Listener) -> Callable[[TrainSpec], TrainResult]:
-    """Return what does a training of several, or finds it done; each that is done has an entry in the ledger."""
+    """Return a function that trains a spec or finds it done; each training gets an entry in the ledger."""
 
     def train(spec: TrainSpec) -> TrainResult:
         started = time.monotonic()

@@ -1,4 +1,4 @@
-"""Reads what a picture's file says of itself before it is decoded; its kind is told by its first bytes.
+"""Reads the header of a picture's file before decoding; the first bytes show its format.
 
 Pillow reads headers. A JPEG's markers are followed here from the first to the last: Pillow and OpenCV find a truncated
 JPEG only while they decode it, or not at all. (ITU-T T.81, annex B: markers are 0xFF and a byte; most begin a segment

@@ -9,7 +9,7 @@ from podline.documents.skeleton import Skeleton
 
 
 def from_annotated(poses: npt.ArrayLike, skeleton: Skeleton) -> npt.NDArray[np.float32]:
-    """Return poses in all joints of a skeleton; those that no annotation holds are made from two others.
+    """Return poses with all joints of a skeleton; joints that annotations lack are computed from two others.
 
     Args:
         poses: (…, annotated joints, 3): x, y, visibility.

@@ -104,7 +104,7 @@ def part_of(count: int, part: int, parts: int) -> Ids:
 
 @dataclass(frozen=True)
 class _Classes:
-    """Examples by class, each class in an order of its own, which is gone round without end.
+    """Examples by class; each class has its own order, which repeats without end.
 
     Attributes:
         members: ids of the examples, those of a class side by side, int64 (count,).

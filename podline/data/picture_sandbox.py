@@ -1,4 +1,4 @@
-"""Decodes single pictures of strangers in sandboxes, for predictions and for a server."""
+"""Decodes untrusted pictures in sandboxes, for predictions and for the server."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class SplitPlan(NamedTuple):
 
 @dataclass(frozen=True)
 class ShardPlans:
-    """All shards of a data set, with whose name every file starts; each is computed when it is asked for."""
+    """All shards of a data set, each computed on access; file names start with the data set's name."""
 
     dataset: str
     splits: tuple[SplitPlan, ...]

@@ -155,7 +155,7 @@ def made_once(work: Path, key: str, make: Callable[[Path], Iterable[RawFile]]) -
 
 
 def made_earlier(folder: Path) -> tuple[RawFile, ...] | None:
-    """Return the files that :func:`made_once` made in a folder, if they are whole; they stay likewise.
+    """Return the files that :func:`made_once` made in a folder, if they are whole; lock the folder.
 
     Raises:
         StoreError: the cache folder cannot be written.
@@ -191,7 +191,7 @@ def _publish(making: Path, folder: Path, aside: Path) -> None:
 
 
 def _whole(folder: Path) -> tuple[RawFile, ...] | None:
-    """Return the files of a published folder, if all of them are there and hold what they held."""
+    """Return the files of a published folder, if all of them exist with their checksums; else None."""
     try:
         files = [SourceFile.model_validate(file) for file in json.loads((folder / _LIST).read_text())]
         found = tuple(raw_file(file.name, folder / file.name) for file in files)

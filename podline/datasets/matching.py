@@ -51,7 +51,7 @@ def numbered(identities: Iterable[Identities], first: int = 0) -> Iterator[Recor
 
 
 def stored_identities(table: RecordTable | None, split: str) -> Iterator[Identities]:
-    """Yield what tells the records of a split apart, some at a time; nothing without a table."""
+    """Yield the keys and digests of a split's records, in batches; nothing without a table."""
     for rows in table.of_split(split, "key", "digest") if table else ():
         yield Identities(*map(stored_digests, rows.columns))
 

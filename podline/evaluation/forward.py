@@ -71,14 +71,14 @@ def finished_model(store: Store, run: str) -> keras.Model:
 
 
 class News:
-    """Progress in examples, told once a second at most, and at the end."""
+    """Reports progress in examples, at most once a second, and at the end."""
 
     def __init__(self, reporter: Reporter, total: int) -> None:
         self._reporter, self._total = reporter, total
         self._done, self._told = 0, 0.0
 
     def done(self, examples: int) -> None:
-        """So many more."""
+        """Count more examples as done."""
         self._done += examples
         if time.monotonic() - self._told > _NEWS_SECONDS or self._done == self._total:
             self._reporter.progress(self._done, self._total, "examples")

@@ -202,7 +202,7 @@ def _held(store: Store, manifest: Manifest, images: Iterable[str]) -> set[str]:
 
 
 def _holding(store: Store, manifests: dict[str, Manifest], image: Image) -> set[str]:
-    """Return versions that hold an image, or need the shards of one that does; one may be new by now."""
+    """Return the versions that hold an image or need the shards of such a version, new versions included."""
     new = {name for name, one in manifests.items() if name not in image.holders and _held(store, one, [image.sha256])}
     found = new | {name for name in manifests if image.holders.get(name)}
     while more := {name for name, one in manifests.items() if _needs(one) & found} - found:

@@ -273,7 +273,7 @@ class Notes:
             manifest = read_manifest(self.store, folder)
         except PodlineError as error:
             # The stage itself says so, if it is in its way.
-            self._reporter.warn(f"the ledger tells nothing of the data: {one_line(error)}")
+            self._reporter.warn(f"the ledger entry does not describe the data: {one_line(error)}")
             return
         data = data_of(manifest)
         self._update(data=data.model_copy(update={"change": self._change(data)}) if changed else data)
@@ -301,7 +301,7 @@ class Notes:
             try:
                 entry = ledger.read(self.store, named.name)
             except PodlineError as error:
-                self._reporter.warn(f"what changed in the data since that run is not told: {one_line(error)}")
+                self._reporter.warn(f"the ledger entry does not say what changed in the data: {one_line(error)}")
                 return None
             if entry.data is not None:
                 return entry

@@ -25,7 +25,7 @@ class Blocks:
 
     @property
     def axis(self) -> int:
-        """That of the channels."""
+        """Return the axis of the channels."""
         return 1 if self.data_format == "channels_first" else -1
 
     def begin(self, image_shape: tuple[int, int, int]) -> tuple[keras.KerasTensor, keras.KerasTensor]:

@@ -215,8 +215,8 @@ def _require_fixed_constants(settings: ModelSettings, network: keras.Model, agai
     first = _constants(network)
     if first and not all(map(np.array_equal, first, _constants(again()))):
         raise SettingsError(
-            f"model {settings.kind}: it has constants that are others each time, as of a layer that is called on a "
-            "constant and so never trains; call layers on what comes from the image"
+            f"model {settings.kind}: its constants differ each time it is built, as those of a layer that is called "
+            "on a constant and never trains; call layers on tensors that depend on the image"
         )
 
 
@@ -378,8 +378,8 @@ def _drawing(variable: Any, seed: int) -> Callable[..., Any]:
         first, second = (np.asarray(initializer(variable.shape, dtype=variable.dtype)) for _ in range(2))
         if not np.array_equal(first, second):
             raise SettingsError(
-                f"the first values of {variable.path} are others each time; take an initializer of keras.initializers, "
-                "which is given the recipe's seed"
+                f"the initial values of {variable.path} differ each time; use an initializer of keras.initializers, "
+                "which gets the recipe's seed"
             )
         return initializer
 

@@ -28,7 +28,7 @@ class Duration(Frozen):
         return next(float(value) for _, value in self if value is not None)
 
     def scaled(self, factor: float) -> Duration:
-        """Return it times a factor, rounded down to whole epochs from one on, else to hundredths; at least one step."""
+        """Multiply by a factor; round epochs down to whole ones, below one to hundredths; keep at least one step."""
         amount = factor * self.amount
         if self.epochs is not None:
             return Duration(epochs=float(int(amount)) if amount >= 1 else max(int(100 * amount), 1) / 100)

@@ -129,10 +129,10 @@ class Registry(Generic[T]):
             raise SettingsError(f"{self.what} {name}: {entry_points.reason(error)}") from error
 
     def require(self, settings: PartSettings) -> None:
-        """Refuse a name that there is not, and options of a part that has none.
+        """Check that a part exists, and that no options are given if it has none.
 
         Raises:
-            SettingsError: so.
+            SettingsError: a check fails.
         """
         if settings.kind not in self.shipped:
             self.point(settings.kind)

@@ -180,7 +180,7 @@ def _why_not(before: Outcome | None, after: Outcome | None) -> str:
 
 
 def _spread(store: Store, first: Entry, entry: Entry) -> SeedSpread:
-    """Return what the ledger tells of the spread between seeds of the first run's recipe."""
+    """Return the spread between seeds of the first run's recipe, from the ledger."""
     if first.outcome is None:
         return SeedSpread()
     entries = (each for each in recent(store, first.recipe) if each.run != entry.run)

@@ -103,7 +103,7 @@ def _no_space(text: str) -> SettingsError:
 
 
 def _path(name: str) -> str:
-    """Return the recipe's value that a name stands for: an option's, as ``learning_rate``, or a path itself."""
+    """Return the path of a recipe's value, given an option's name, as ``learning_rate``, or the path."""
     field = Choices.model_fields.get(name)
     return option_of(field).path or name if field else name
 

@@ -154,7 +154,7 @@ def _pixels(value: Any, where: str, shape: tuple[int, ...]) -> Images:
 
 
 async def _body(request: Request) -> bytes:
-    """Read a body; what is too long is read to its end as well, since the client hears no answer before it."""
+    """Read a body, to its end even if it is too long: the client reads no answer before that."""
     body, size = bytearray(), 0
     try:
         async with asyncio.timeout(_BODY_SECONDS):

@@ -1,4 +1,4 @@
-"""Why processes that train together ended: the one that fails by itself tells the others, by the store."""
+"""Shares why processes that train together ended: the one that failed first writes its error into the store."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _OLD_SECONDS = 5.0
 
 
 def forget_causes(store: Store, run_folder: str, cluster: Cluster) -> None:
-    """Delete what this process said at an earlier start, and, as the chief, what is left of others that are gone."""
+    """Delete this process's error of an earlier start; the chief also deletes old errors of other processes."""
     store.delete(_file(run_folder, cluster.place))
     if cluster.chief:
         now = time.time()
@@ -27,7 +27,7 @@ def forget_causes(store: Store, run_folder: str, cluster: Cluster) -> None:
 
 
 def tell_cause(store: Store, run_folder: str, cluster: Cluster, error: PodlineError) -> None:
-    """Tell the others why this process ends, unless that is the end of another, or was asked for."""
+    """Write this process's error for the others, unless another process was lost or the end was requested."""
     if not isinstance(error, WorkerLostError | PreemptedError):
         with contextlib.suppress(PodlineError):  # why it ends matters more
             store.publish_json(_file(run_folder, cluster.place), error.to_json(), replace=True)

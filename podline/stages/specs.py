@@ -518,7 +518,7 @@ class ReportResult(Result):
 
 
 def part_of_work(spec: Spec) -> str:
-    """Return what tells this process's work from that of the others that do the same together: the end of a name.
+    """Return the end of a name that differs between processes that do one piece of work together.
 
     Raises:
         SettingsError: there should be others, and the environment does not say who.

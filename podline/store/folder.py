@@ -205,7 +205,7 @@ def _make_folder(folder: Path) -> None:
 
 
 def _sync(path: Path) -> None:
-    """Flush a file's content, or a folder's renames: the new name is there, or the old one, never neither."""
+    """Flush a file's content, or a folder's renames: after a power cut, the old or the new name exists."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

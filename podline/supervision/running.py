@@ -94,8 +94,8 @@ def tpu_of(spec: Spec, machine: Settings) -> TpuSettings | None:
     kind, _, name = strategy.partition(":")
     if kind == "tpu" and machine.tpu is None:
         raise TpuSetupError(
-            f"strategy {strategy}: which node's health is to be looked at? set tpu.node, tpu.api.project and "
-            "tpu.api.zone; see docs/how-to/tpu.md"
+            f"strategy {strategy}: got no TPU node, expected its name and project; set tpu.node, tpu.api.project "
+            "and tpu.api.zone, see docs/how-to/tpu.md"
         )
     if kind == "tpu" and machine.tpu and _NODE_NAME.fullmatch(name) and name not in ("local", machine.tpu.node):
         raise SettingsError(f"strategy {strategy} vs tpu.node = {machine.tpu.node!r}: name the same node, or say tpu")
@@ -142,14 +142,14 @@ def _on_tpu(
 
 
 class _Alarm:
-    """A clock whose sleepers are woken, by the error, when an ending is asked for: so the gate's waits end as well."""
+    """A clock whose ``sleep`` raises the error of a requested ending: so the waits of the TPU's gate end too."""
 
     def __init__(self, clock: Clock, ending: Ending) -> None:
         self.now = clock.now
         self._clock, self._ending = clock, ending
 
     def sleep(self, seconds: float) -> None:
-        """Sleep for ``seconds``; raise the error of an ending that is asked for meanwhile."""
+        """Sleep for ``seconds``; raise the error if an ending was requested meanwhile."""
         self._clock.sleep(seconds)
         if self._ending.error is not None:
             raise self._ending.error

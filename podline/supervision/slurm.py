@@ -40,7 +40,7 @@ class Job(NamedTuple):
 
     @property
     def goes_on(self) -> bool:
-        """Whether it waits or works; one that is being cancelled does neither."""
+        """Return whether the job is pending or running; a job that is being cancelled is neither."""
         return not self.ended and self.state != "COMPLETING"
 
 

@@ -230,7 +230,7 @@ class _Child:
         return written.decode(errors="replace").strip()
 
     def error(self, document: dict[str, Any]) -> PodlineError:
-        """Return the error of a child's last event; one that no stage foresaw comes with the path of its log."""
+        """Return the error of a child's last event; for an unexpected error, add the path of its log."""
         error = from_json(document)
         if type(error) is PodlineError:
             return PodlineError(f"{self._stage}: {error} (this is a bug; its traceback is in {self._log})")

@@ -172,7 +172,9 @@ class CheckpointFolder:
                     folder.rmdir()
         for key, array in arrays.items():
             if back[key].tobytes() != np.asarray(array).tobytes():
-                raise ArtifactError(f"{self._store.where(name)}: {key} is read back as other numbers than were written")
+                raise ArtifactError(
+                    f"{self._store.where(name)}: {key} was read back with other values than were written"
+                )
         return cost
 
     def steps(self) -> list[int]:

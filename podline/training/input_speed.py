@@ -234,7 +234,7 @@ class _Beside:
         return self._stages.made(number % self._batches) if self._with_input else self._held
 
     def measure(self, seconds: float) -> tuple[float, float, float]:
-        """Seconds of a step whose batch is there; of one with the input; the share of that which is waiting for it."""
+        """Return seconds of a step from memory, seconds of a step with input, and the share spent waiting for input."""
         self._steps.advance(_LEAST_BATCHES)
         took, waited = self._stretch(seconds)
         self._with_input = True

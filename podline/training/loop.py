@@ -111,7 +111,7 @@ def require_keys(hooks: Sequence[Hook], provided: Sequence[str]) -> None:
         for key in hook.reads:
             if key not in provided:
                 raise SettingsError(
-                    f"the hook {type(hook).__name__} reads {key!r} vs {', '.join(provided)} that a step tells; "
+                    f"the hook {type(hook).__name__} reads {key!r}, expected one of {', '.join(provided)}; "
                     "leave the hook out, or have the objective measure it"
                 )
 

@@ -138,7 +138,7 @@ class Adafactor(keras.optimizers.Optimizer):
         self.assign_sub(variable, learning_rate * scale * update)
 
     def _updated_moment(self, moments: tuple[Tensor, ...], squares: Tensor, beta_2: Tensor) -> Tensor:
-        """Take the squared gradients into the moving averages; the second moment that these stand for."""
+        """Update the moving averages of squared gradients; return the second moment that they approximate."""
         means = (squares,) if len(moments) == 1 else (tf.reduce_mean(squares, -1), tf.reduce_mean(squares, -2))
         averages = [beta_2 * moment + (1 - beta_2) * mean for moment, mean in zip(moments, means, strict=True)]
         for moment, average in zip(moments, averages, strict=True):

@@ -256,7 +256,7 @@ def test_blocks_that_are_models_of_their_own_get_podline_s_batch_norm(odd: Any) 
 
 def test_first_weights_that_take_no_seed_are_refused(odd: Any) -> None:
     odd(sequential(lambda: [layers.Conv2D(4, 3, kernel_initializer=Unseeded())]))
-    with pytest.raises(SettingsError, match="the first values of conv2d/kernel are others each time"):
+    with pytest.raises(SettingsError, match="the initial values of conv2d/kernel differ each time"):
         built(ODD)
 
 
@@ -270,7 +270,7 @@ def test_a_layer_that_is_called_on_a_constant_and_so_never_trains_is_refused(odd
         return build
 
     odd(network(lambda count: layers.Embedding(count, 1)(np.arange(count))[:, 0]))
-    with pytest.raises(SettingsError, match="model odd: it has constants that are others each time"):
+    with pytest.raises(SettingsError, match="model odd: its constants differ each time it is built"):
         built(ODD)
     odd(network(lambda count: keras.ops.sin(keras.ops.arange(count, dtype="float32"))))
     built(ODD)

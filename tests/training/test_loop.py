@@ -156,5 +156,5 @@ class Picky(Recorder):
 
 def test_a_hook_that_reads_what_no_step_tells_is_refused_by_name():
     require_keys([Recorder(), Picky()], ("loss", "correct", "depth"))
-    with pytest.raises(SettingsError, match=r"the hook Picky reads 'depth' vs loss, correct that a step tells"):
+    with pytest.raises(SettingsError, match=r"the hook Picky reads 'depth', expected one of loss, correct"):
         require_keys([Recorder(), Picky()], ("loss", "correct"))

@@ -108,7 +108,7 @@ class _Older(NamedTuple):
     rows: Numbers
 
     def known(self, stamps: Numbers) -> Numbers:
-        """Return the number here of each image, by its stamp; -1 of one that is new."""
+        """Return the number of each image in this cache, by its stamp; -1 for a new image."""
         at = np.searchsorted(self.stamps, stamps)
         at[at == len(self.stamps)] = 0
         return np.where(self.stamps[at] == stamps, self.numbers[at], -1)

@@ -39,7 +39,7 @@ _CHUNK_BYTES = 1_000_000
 
 
 def shown_box(height: int, width: int, shape: tuple[int, ...], fit: Fit) -> tuple[int, int]:
-    """Return height and width of what a picture shows when it is fitted into a shape; zeros of one that is none."""
+    """Return height and width of a picture after it is fitted into a shape; (0, 0) if it has no pixels."""
     return shown_size(height, width, shape, fit) if height and width else (0, 0)
 
 

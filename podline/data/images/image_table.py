@@ -100,7 +100,7 @@ class ImageTable(ColumnFile):
 
     @property
     def every(self) -> Mask:
-        """Return that it is each image."""
+        """Return a mask of all images."""
         return np.ones(len(self), np.bool_)
 
     def without_reason(self) -> Mask:

@@ -176,7 +176,7 @@ class Files:
 
     @property
     def state(self) -> str:
-        """Return what tells that the content of all of them is still the same."""
+        """Return a digest that changes when the content of one of the files does."""
         return digests.of_list(file.state for file in chain(self.asked, self.beside))
 
     def ending(self, *endings: str) -> list[Found]:

@@ -133,7 +133,7 @@ class _Images:
         self._known: dict[bytes, tuple[int, int]] = {}
 
     def placed(self, item: Item, number: int) -> Item:
-        """Return an item with the place of its image, and with the number of one that has the same."""
+        """Return an item with the place of its image, and with the number of an earlier item of the same image."""
         data = item.data
         if isinstance(data, Place) or not data:
             return item

@@ -43,7 +43,7 @@ def image_crcs(images: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint32]:
 def same_images(
     crcs: npt.NDArray[np.uint32], read: Callable[[npt.NDArray[np.int64]], npt.NDArray[np.uint8]]
 ) -> list[list[int]]:
-    """Find the images that are there more than once: by checksum first, confirmed by sha256.
+    """Find repeated images: by CRC first, confirmed by sha256.
 
     Args:
         crcs: of all images, by :func:`image_crcs`.
@@ -86,7 +86,7 @@ class WithoutRepeated(NamedTuple):
 def without_repeated(
     dataset: str, targets: TextTargets, class_names: Sequence[str], splits: Sequence[SourceSplit]
 ) -> WithoutRepeated:
-    """Look for images that are there more than once, and leave those out of a split that a later one has too.
+    """Find repeated images, and leave images out of a split if a later split has them too.
 
     Args:
         dataset: its name.

@@ -131,7 +131,7 @@ def _linked(store: Store, folder: Path, objects: Iterable[Listed]) -> Iterator[P
 
 
 def _stand_for(found: Listed, path: Path) -> None:
-    """Write a sparse file that stands for an object, unless it is there."""
+    """Write a sparse file that represents an object of the bucket, unless it exists."""
     generation = int(found.version)
     if path.is_symlink():  # a copy, for a conversion on this machine
         path.unlink()
@@ -142,7 +142,7 @@ def _stand_for(found: Listed, path: Path) -> None:
 
 
 def stored_at(path: str) -> StoredFile | None:
-    """Return the object that a file of this machine stands for, if it does.
+    """Return the object of the bucket that a sparse local file represents; None for other files.
 
     Raises:
         OSError: there is no such file.

@@ -150,7 +150,7 @@ def _decoded(
     skeleton: Skeleton,
     news: Callable[[int], None],
 ) -> Iterator[Results]:
-    """Batch by batch; one is decoded while the network looks at the next, which leaves Python alone meanwhile."""
+    """Yield the people of each batch; decode a batch in a thread while the network runs on the next."""
     with ThreadPoolExecutor(1) as decoder:
         waiting: Future[Results] | None = None
         for (heatmaps, pafs), fields in answered:

@@ -78,7 +78,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
         r"2 prepared data sets .*2\.0\.0.*give the folder",
     ),
     "another format": (lambda f: info(f, fileFormat="array_record"), r"array_record vs tfrecord; prepare it with"),
-    "no splits": (lambda f: info(f, splits=[]), "tells of no split with a shard"),
+    "no splits": (lambda f: info(f, splits=[]), "lists no split with a shard"),
     "no numbers": (
         lambda f: info(f, splits=[{"name": "a", "shardLengths": [None]}]),
         r"splits\.0\.shardLengths\.0 = None: Input should be a valid integer",
@@ -87,7 +87,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "a record more": (lambda f: info(f, splits=[TRAIN]), r"00002-of-00003 has 12 records vs 13 in dataset_info\.json"),
     "a shard is gone": (
         lambda f: (f / SHARD).unlink(),
-        "tells of a shard drawn-train.tfrecord-00001, which is not there",
+        "lists a shard drawn-train.tfrecord-00001, which is not there",
     ),
     "no JSON": (lambda f: (f / "features.json").write_text("{"), r"features\.json cannot be read as JSON"),
     "no object": (

@@ -163,7 +163,7 @@ def class_folders(folders: Collection[Folder]) -> set[Folder]:
 
 
 def _split_names(folders: Collection[Folder]) -> frozenset[str]:
-    """Return what names a split: dev does where another name is there, else it is a class."""
+    """Return the folder names that mean a split; ``dev`` does only beside another such name, else it is a class."""
     there = {part.lower() for folder in folders for part in folder} & SPLIT_NAMES
     return SPLIT_NAMES - {DEV} if there == {DEV} else SPLIT_NAMES
 

@@ -224,15 +224,15 @@ def _shards(said: _Info, beside: Mapping[str, Found]) -> list[Shard]:
     for split in said.splits:
         count = len(split.lengths)
         if count > len(beside):
-            raise SourceError(f"{info} tells of {count:,} shards vs {len(beside):,} files beside it; {_REMEDY}")
+            raise SourceError(f"{info} lists {count:,} shards vs {len(beside):,} files beside it; {_REMEDY}")
         for at, records in enumerate(split.lengths):
             file = f"{said.name}-{split.name}.tfrecord-{at:05}-of-{count:05}"
             file = file if file in beside else file.removesuffix(f"-of-{count:05}")  # as TFDS's SequentialWriter does
             if file not in beside:
-                raise SourceError(f"{info} tells of a shard {printable(file)}, which is not there; {_REMEDY}")
+                raise SourceError(f"{info} lists a shard {printable(file)}, which is not there; {_REMEDY}")
             shards.append(Shard(beside[file], split.name.lower(), records))
     if not shards:
-        raise SourceError(f"{info} tells of no split with a shard; {_REMEDY}")
+        raise SourceError(f"{info} lists no split with a shard; {_REMEDY}")
     return shards
 
 
