@@ -20,7 +20,7 @@ class Records(NamedTuple):
     Attributes:
         ids: their numbers, ascending, (n,).
         keys: see :class:`Identities`.
-        digests: likewise.
+        digests: see :class:`Identities`.
     """
 
     ids: Ids

@@ -23,7 +23,7 @@ class SourceFacts(NamedTuple):
 
     Attributes:
         pixels: width times height of each, (n,); -1 of one that this machine did not convert.
-        names: of each in the source, as ``cat/1.png``; empty likewise.
+        names: of each in the source, as ``cat/1.png``; empty where ``pixels`` is -1.
     """
 
     pixels: npt.NDArray[np.int64]

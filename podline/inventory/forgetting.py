@@ -246,7 +246,8 @@ def _delete_pages(store: Store, dataset: str, dry_run: bool) -> list[str]:
                 store.delete(each)
     for sheet in sorted((store.beside / _SHEETS).glob("*.png")):
         pages.append(f"{_SHEETS}/{sheet.name}")
-        sheet.unlink() if not dry_run else None
+        if not dry_run:
+            sheet.unlink()
     return pages
 
 

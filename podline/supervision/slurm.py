@@ -26,7 +26,7 @@ class Job(NamedTuple):
     Attributes:
         number: its id.
         state: in Slurm's words.
-        reason: why it waits, likewise.
+        reason: why it waits, in Slurm's words.
     """
 
     number: str
@@ -35,7 +35,7 @@ class Job(NamedTuple):
 
     @property
     def ended(self) -> bool:
-        """Whether all of it is over."""
+        """Return whether the job has ended on all hosts."""
         return self.state in _ENDED
 
     @property
@@ -54,7 +54,7 @@ def submit(name: str, root: str, command: Sequence[str], hosts: str, output: str
         root: of the store; tells it from jobs of the same name for other stores.
         command: of a process; ``{job}`` in it stands for the job's id.
         hosts: the setting; two if it is empty.
-        output: the file that gets all that is printed, with ``{job}`` likewise.
+        output: the file that gets all that is printed; ``{job}`` in it stands for the job's id.
 
     Raises:
         SettingsError: Slurm is not installed, or refuses the job.
