@@ -153,7 +153,8 @@ def recorded_training(root: Path, *, killed: bool = False) -> Entry:
         result = in_thread(lambda: train(spec, silent()).model_copy(update={"spans": stopwatch.spans()}))
         notes.answered(spec, result, result.seconds)
     entry = ledger.read(store, notes.entry.name)
-    assert sum(entry.spent.values()) == pytest.approx(entry.seconds, rel=0.001)
+    # Each class is rounded to milliseconds.
+    assert sum(entry.spent.values()) == pytest.approx(entry.seconds, abs=0.0006 * len(CLASSES))
     assert entry.spent.get("unattributed", 0.0) < 0.02 * entry.seconds, entry.spent
     return entry
 
