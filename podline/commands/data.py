@@ -164,8 +164,6 @@ def _compact(name: str, fingerprint: str | None, dead_share: float, as_json: boo
     with display.shown() as listener:
         listener({"event": "start", "stage": "compact"})
         reporter = Reporter("compact", listener)
-        if not fingerprint and (known := versions(store, dataset_named(name))):
-            fingerprint = known[-1].fingerprint  # a folder that was broken off is no version
         dataset = choose_dataset(store, dataset_named(name), fingerprint, reporter)
         manifest = manifest_of(store, dataset)
         version = compact(store, manifest, dead_share, reporter)

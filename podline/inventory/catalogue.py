@@ -71,7 +71,7 @@ def choose_dataset(
 ) -> Dataset:
     """Return the data set of a fingerprint, which may be shortened, or of a version, as ``@3``.
 
-    Without one it is the newest; say which.
+    Without one it is the newest version, or where there are no versions the newest data set; say which.
 
     Args:
         store: the store.
@@ -87,6 +87,8 @@ def choose_dataset(
     if fingerprint and fingerprint.startswith("@"):
         fingerprint = version_of(store, name, fingerprint[1:]).fingerprint
     found = datasets(store, name)
+    if not fingerprint:
+        found = _newest_version_first(store, name, found)
     if side and not fingerprint:
         found = [dataset for dataset in found if manifest_of(store, dataset).image_shape[0] == side]
     if settings and not fingerprint:
@@ -109,6 +111,16 @@ def choose_dataset(
     if len(fitting) > 1:
         reporter.log(f"{store.uri} has {len(fitting)} data sets {name}; taking the newest, {fitting[0].fingerprint}")
     return fitting[0]
+
+
+def _newest_version_first(store: Store, name: str, found: list[Dataset]) -> list[Dataset]:
+    """Return the data sets that are versions; all of them where none is.
+
+    A conversion or compaction that was killed leaves a folder that no version names.
+    """
+    numbers = {version.fingerprint: version.number for version in versions(store, name)}
+    complete = [dataset for dataset in found if dataset.fingerprint in numbers]
+    return sorted(complete, key=lambda dataset: -numbers[dataset.fingerprint]) or found
 
 
 def dataset_for(store: Store, recipe: Recipe, fingerprint: str | None, reporter: Reporter) -> Dataset:

@@ -14,6 +14,7 @@ from podline.cli import cli
 from podline.datasets.validation import check_files, check_records
 from podline.documents.manifest import read_manifest
 from podline.documents.versions import Version, versions
+from podline.inventory.catalogue import choose_dataset
 from podline.inventory.verification import verify
 from podline.progress import silent
 from podline.stages.specs import ConvertSpec
@@ -49,6 +50,7 @@ def newest(root: str) -> Version:
     manifest = read_manifest(store, f"datasets/images/{version.fingerprint}")
     check_files(store, manifest, silent())
     check_records(store, manifest.folder, manifest, silent())
+    assert choose_dataset(store, "images", None, silent()).fingerprint == version.fingerprint
     return version
 
 
