@@ -3,7 +3,8 @@
 A stage is slow if an example takes it more than :data:`FACTOR` times the median of the latest :data:`MOST` runs of the
 same recipe, and more than chance explains: the logarithm lies more than :data:`SPREADS` (of fewer than
 :data:`ENOUGH` runs :data:`FEW_SPREADS`) robust standard deviations, 1.4826 times the median absolute deviation, above
-their median. A standard deviation counts as :data:`LEAST_SPREAD` at least. Fewer than :data:`LEAST` runs say nothing.
+their median. Half as many are enough where something differs that explains it, as a busy neighbour does. A standard
+deviation counts as :data:`LEAST_SPREAD` at least. Fewer than :data:`LEAST` runs say nothing.
 
 Runs on the same devices are compared with where there are enough of them, else all. Where there are too few runs, what
 the machine could do decides: see :func:`_crowded`. A machine that becomes slower over months is the usual one each
@@ -91,10 +92,12 @@ def slowness(now: Pace, before: Sequence[Pace], factor: float = FACTOR) -> Slown
         return _crowded(now)
     usual, spread = _logarithms(compared)
     allowed = (SPREADS if len(compared) >= ENOUGH else FEW_SPREADS) * spread
-    slower = math.log(now.seconds) - usual
+    slower, causes = math.log(now.seconds) - usual, _causes(now, compared)
+    if causes:
+        allowed /= 2
     if slower <= max(math.log(factor), allowed):
         return None
-    return Slowness(math.exp(slower), f"the last {plural(len(compared), 'run')}", "; ".join(_causes(now, compared)))
+    return Slowness(math.exp(slower), f"the last {plural(len(compared), 'run')}", _in_words(causes))
 
 
 def growth(recent: Sequence[Pace], past: Sequence[Pace]) -> Slowness | None:
@@ -115,7 +118,7 @@ def growth(recent: Sequence[Pace], past: Sequence[Pace]) -> Slowness | None:
     if usual - before <= max(math.log(GROWTH), ERRORS * error):
         return None
     causes = _causes(now[-1]._replace(seconds=math.exp(usual)), then)
-    return Slowness(math.exp(usual - before), f"{plural(len(then), 'run')} two months before", "; ".join(causes))
+    return Slowness(math.exp(usual - before), f"{plural(len(then), 'run')} two months before", _in_words(causes))
 
 
 class Loss(NamedTuple):
@@ -202,7 +205,11 @@ def _causes(now: Pace, before: Sequence[Pace]) -> list[str]:
         found.append(f"strategy {now.strategy} instead of {_most(pace.strategy for pace in before)}")
     if now.machine not in {pace.machine for pace in before}:
         found.append(f"machine {now.machine} instead of {_most(pace.machine for pace in before)}")
-    return found or ["nothing that is known differs"]
+    return found
+
+
+def _in_words(causes: Sequence[str]) -> str:
+    return "; ".join(causes) or "nothing that is known differs"
 
 
 def _lost(load: Load, before: Sequence[Load]) -> list[str]:

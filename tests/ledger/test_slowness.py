@@ -48,6 +48,14 @@ def test_a_run_that_is_slower_is_found_among_ten(factor, noise, least):
     assert found >= least * 500
 
 
+def test_half_the_spread_is_enough_for_what_is_explained():
+    *before, now = nights(11, 0.15, 2)
+    alone, beside = (ALONE.model_copy(update={"own": own, "others": 6.0 - own}) for own in (6.0, 2.5))
+    before, slow = [pace._replace(load=alone) for pace in before], now._replace(seconds=1.9 * now.seconds)
+    assert told(slow._replace(load=alone), before) == ""
+    assert told(slow._replace(load=beside), before).endswith(": other processes use 3.5 of 8 cores, 0.0 before")
+
+
 def test_the_cause_is_what_differs():
     before = nights(12, 0.02)
     slow = USUAL._replace(seconds=0.017)
