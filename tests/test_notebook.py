@@ -69,6 +69,7 @@ def test_raw_archives_are_converted_once(tmp_path: Path) -> None:
     assert len(notebook.open_dataset(data.dataset, root, fingerprint=data.fingerprint)) == 100
 
 
+@pytest.mark.usefixtures("stages_here")
 def test_a_recipe_is_trained_and_evaluated_as_by_the_commands(root: Path, capfd: pytest.CaptureFixture[str]) -> None:
     recipe = small_recipe(seed=SEED, duration=Duration(epochs=6), evaluate_every=None)
     with pytest.raises(StoreError, match="no finished run of sample"):

@@ -46,6 +46,7 @@ def raw(tmp_path: Path) -> Path:
     return files.write(tmp_path / "raw")
 
 
+@pytest.mark.usefixtures("parsed_here")
 def test_records_hold_what_was_annotated(tmp_path: Path, raw: Path) -> None:
     spec = spec_of(tmp_path / "root", raw)
     result = convert(spec, silent())
@@ -175,6 +176,7 @@ def test_kept_files_are_examples_that_tensorflow_reads(tmp_path: Path, raw: Path
         assert record.numpy() == content[byte + 12 :][: len(record.numpy())], number_in_file
 
 
+@pytest.mark.usefixtures("parsed_here")
 def test_what_is_damaged_in_kept_files_is_named(tmp_path: Path, raw: Path) -> None:
     spec = spec_of(tmp_path / "root", raw, keep_files=True)
     result = convert(spec, silent())

@@ -36,6 +36,8 @@ from podline.stages.specs import ConvertResult, ConvertSpec, TrainSpec
 from podline.store.opening import open_store
 from podline.training.train import train
 
+pytestmark = pytest.mark.usefixtures("parsed_here")
+
 
 def spec_of(root: Path, source: Path, **settings: Any) -> ConvertSpec:
     given = {"side": 16, "shard_bytes": 20_000, **settings}

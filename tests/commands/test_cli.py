@@ -17,14 +17,18 @@ import click
 import numpy as np
 import pytest
 from finished_run import finished_run
+from parsing_here import parsing_here
 
 from podline import cli
+from podline.beam_jobs.conversion import convert
 from podline.commands import display
 from podline.data.sources.sample import write_sample
 from podline.data.tfrecord import count_records
 from podline.errors import ArtifactError, PodlineError, SourceError, StageTimeoutError
 from podline.kinds.pose.settings import PoseSettings
+from podline.progress import silent
 from podline.recipes import registry
+from podline.stages.specs import ConvertSpec
 from podline.store.opening import open_store
 
 PROJECT = Path(__file__).parent.parent.parent
@@ -190,11 +194,11 @@ def test_a_spec_that_is_shown_can_be_given_back(podline, tmp_path: Path) -> None
 
 @pytest.fixture(scope="module")
 def converted_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a drawn sample and a root in which it is converted; Beam takes seconds to import."""
+    """A folder with a drawn sample and a root in which it is converted."""
     folder = tmp_path_factory.mktemp("converted")
     source = write_sample(folder / "drawn", train=50, test=20)
-    command = [sys.executable, "-m", "podline.cli", "convert", "sample", "--source", str(source)]
-    subprocess.run([*command, "--root", str(folder / "root")], check=True, capture_output=True, cwd=PROJECT)
+    with parsing_here():
+        convert(ConvertSpec(root=str(folder / "root"), dataset="sample", source=str(source)), silent())
     return folder
 
 

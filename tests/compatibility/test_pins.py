@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,12 +34,6 @@ def held(name: str, found: Any) -> None:
         PINS.write_text(json.dumps({**pins, name: found}, indent=2, sort_keys=True) + "\n")
         return
     assert found == pins[name], "see the head of this file"
-
-
-def podline(*arguments: str) -> Any:
-    """The document that a command prints."""
-    command = [sys.executable, "-m", "podline.cli", *arguments, "--json"]
-    return json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
 
 
 def test_every_recipe_s_run_keeps_its_name() -> None:
@@ -70,18 +62,18 @@ def test_a_conversion_is_found_by_the_same_digest_and_written_the_same_way(own: 
     held(f"conversion with {sorted(own)}", [spec.digest(), spec.model_dump(mode="json")])
 
 
-def test_what_the_drawn_samples_become_keeps_every_byte(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("stages_here", "parsed_here")
+def test_what_the_drawn_samples_become_keeps_every_byte(tmp_path: Path, podline: Callable[..., Any]) -> None:
+    def printed(*arguments: str) -> Any:
+        return json.loads(podline(*arguments, "--root", tmp_path / "root", "--json").out)
+
     for dataset, (train, test) in {"sample": (60, 20), "coco_sample": (12, 4)}.items():
-        sizes = ("--train", str(train), "--test", str(test))
-        raw, root = str(tmp_path / f"raw-{dataset}"), str(tmp_path / "root")
-        subprocess.run(
-            [sys.executable, "-m", "podline.cli", "data", "draw", raw, "--dataset", dataset, *sizes],
-            check=True,
-        )
-        folder = podline("convert", dataset, "--source", raw, "--root", root, "--allow-left-out", "1")["folder"]
-        splits = read_manifest(open_store(root), folder).splits
+        raw = str(tmp_path / f"raw-{dataset}")
+        podline("data", "draw", raw, "--dataset", dataset, "--train", train, "--test", test)
+        folder = printed("convert", dataset, "--source", raw, "--allow-left-out", "1")["folder"]
+        splits = read_manifest(open_store(tmp_path / "root"), folder).splits
         held(f"shards of {dataset}", {shard.file: shard.sha256 for split in splits for shard in split.shards})
-    trained = podline("train", "sample", "--root", root, "--steps", "20", *DETERMINISTIC)
+    trained = printed("train", "sample", "--steps", "20", *DETERMINISTIC)
     held("run on the drawn sample", trained["run"])
     # Another kind of processor sums in another order, and ends with other last digits.
     if "avx512f" in Path("/proc/cpuinfo").read_text():

@@ -7,8 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-from raw_cifar import convert_spec, write_raw_cifar
+from raw_cifar import convert_spec, write_easy_cifar
 from small_coco import publish_people
 
 from podline.beam_jobs.conversion import convert
@@ -68,7 +67,7 @@ def finished_store(folder: Path) -> Finished:
     """
     root = folder / "root"
     store = open_store(root)
-    converting = convert_spec(root, _easy(write_raw_cifar(folder / "raw", train=200, test=60)))
+    converting = convert_spec(root, write_easy_cifar(folder / "raw"))
     converted = convert(converting, silent())
     validating = ValidateSpec(
         root=str(root),
@@ -98,18 +97,6 @@ def finished_store(folder: Path) -> Finished:
     write(store, [entry_of(store, run) for run in runs])
     write_index(store)
     return Finished(root, folder / "before", [*specs, searching])
-
-
-def _easy(folder: Path) -> Path:
-    """Raw data whose classes can be told: each has a bright band of its own."""
-    for path in folder.iterdir():
-        rows = np.fromfile(path, np.uint8).reshape(-1, 3073)
-        rows[:, 1:] //= 4
-        for row in rows:
-            band = 1 + 300 * int(row[0])
-            row[band : band + 300] += 180
-        rows.tofile(path)
-    return folder
 
 
 def _recipe(seed: int) -> Recipe:

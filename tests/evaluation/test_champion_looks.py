@@ -43,6 +43,7 @@ def add(folder: Path, name: str, images: np.ndarray, first: int) -> None:
         assert cv2.imwrite(str(folder / name / f"{number}.png"), image[..., ::-1])
 
 
+@pytest.mark.usefixtures("stages_here", "parsed_here", "few_layers")
 def test_the_champion_s_features_are_those_of_new_and_held_out_images(
     images: dict[str, np.ndarray], tmp_path: Path, podline: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

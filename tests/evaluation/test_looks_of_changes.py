@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from parsing_here import parsing_here
 from PIL import Image, ImageFilter
 
 from podline.beam_jobs.conversion import convert
@@ -25,6 +26,8 @@ from podline.reporting.run_sections import changes
 from podline.stages.data_changes import DataChanges
 from podline.stages.specs import ConvertSpec
 from podline.store.opening import open_store
+
+pytestmark = pytest.mark.usefixtures("parsed_here")
 
 CLASSES = ("cat", "dog", "frog")
 
@@ -60,7 +63,8 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Manifest]:
     """A folder with a store, the source of its first version, and this version."""
     place = tmp_path_factory.mktemp("versions")
     add(place / "raw", 0, 150)
-    return place, version(place / "root", place / "raw")
+    with parsing_here():
+        return place, version(place / "root", place / "raw")
 
 
 def changed(first: tuple[Path, Manifest], tmp_path: Path, *, settings: dict[str, Any] | None = None) -> DataChanges:
@@ -141,6 +145,7 @@ def test_the_report_has_a_section_where_there_is_a_version_before(
     assert not list(changes.blocks(alone))
 
 
+@pytest.mark.usefixtures("stages_here")
 def test_the_command_answers_and_draws(first: tuple[Path, Manifest], raw: Path, tmp_path: Path) -> None:
     add(raw, 5_000, 2)
     place, _ = first

@@ -8,17 +8,15 @@ import numpy as np
 import pytest
 from pose_oracle import RECIPE
 from small_coco import publish_people
-from small_dataset import CLASS_NAMES, FINGERPRINT, drawn, publish_dataset, small_recipe
+from small_dataset import CLASS_NAMES, drawn, publish_dataset, small_recipe
+from trained_runs import untrained
 
 from podline import notebook
 from podline.errors import SourceError, StoreError
 from podline.evaluation.predicting import run
 from podline.progress import Reporter, silent
-from podline.recipes.durations import Duration
-from podline.recipes.settings import ScheduleSettings
 from podline.stages.specs import TrainSpec
 from podline.stages.tools import PredictSpec
-from podline.training.train import train
 
 pytestmark = pytest.mark.usefixtures("few_layers")
 
@@ -26,22 +24,13 @@ pytestmark = pytest.mark.usefixtures("few_layers")
 @pytest.fixture(scope="module")
 def classifier(tmp_path_factory) -> TrainSpec:
     root = tmp_path_factory.mktemp("classes")
-    publish_dataset(root)
-    faster = ScheduleSettings(kind="constant", learning_rate=0.05)
-    recipe = small_recipe(batch_size=16, duration=Duration(epochs=3), schedule=faster)
-    spec = TrainSpec(root=str(root), recipe=recipe, fingerprint=FINGERPRINT)
-    train(spec, silent())
-    return spec
+    return untrained(root, small_recipe(), publish_dataset(root))
 
 
 @pytest.fixture(scope="module")
 def network(tmp_path_factory) -> TrainSpec:
     root = tmp_path_factory.mktemp("poses")
-    manifest = publish_people(root)
-    recipe = RECIPE.model_copy(update={"duration": Duration(steps=1), "evaluate_every": None})
-    spec = TrainSpec(root=str(root), recipe=recipe, fingerprint=manifest.fingerprint, preflight=False)
-    train(spec, silent())
-    return spec
+    return untrained(root, RECIPE, publish_people(root))
 
 
 def picture(folder: Path, name: str, width: int = 90, height: int = 60) -> str:

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from http_answers import Request, answering
 from prefect.client.orchestration import get_client
+from raw_cifar import write_easy_cifar
 from support.extending import code_of, install
 
 from podline import entry_points
 from podline.commands import display
-from podline.data.sources.sample import write_sample
 from podline.errors import SettingsError
 from podline.flows.training import training
 from podline.ledger.ledger import entries, names
@@ -27,8 +27,6 @@ from podline.store.opening import open_store
 from podline.supervision import running
 from podline.supervision.supervisor import run_stage
 from podline.tasks.parameters import MachineGroup, TrainingForm, TrainingGroup
-
-pytestmark = pytest.mark.usefixtures("few_layers")
 
 CHAIN = ["convert", "validate", "train", "evaluate", "webhook", "report"]
 
@@ -97,12 +95,9 @@ def others_here(stages_here: None, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_stage_of_a_package_is_a_stage_like_the_others(
     tmp_path: Path, webhook: Webhook, capsys: pytest.CaptureFixture[str], podline: Callable[..., Any]
 ) -> None:
-    write_sample(tmp_path / "drawn", train=1000, test=100)
-    root = str(tmp_path / "root")
-    group = TrainingGroup(steps=120)
-    form = TrainingForm(
-        recipe="sample", source=str(tmp_path / "drawn"), training=group, machine=MachineGroup(root=root)
-    )
+    source, root = write_easy_cifar(tmp_path / "drawn", test=100), str(tmp_path / "root")
+    group = TrainingGroup(model="linear", steps=20, batch_size=20, learning_rate=0.01, schedule="constant")
+    form = TrainingForm(recipe="cifar10", source=str(source), training=group, machine=MachineGroup(root=root))
     with display.shown() as listener, heard_by(listener):
         first = training(form)
     run = first["run"]

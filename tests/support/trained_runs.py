@@ -1,18 +1,26 @@
-"""Runs that are really trained and evaluated, on the small data set; a linear model takes a second or two."""
+"""Runs that are really trained and evaluated, on the small data set, and finished ones that never learned."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 from small_dataset import FINGERPRINT, small_recipe
 
+from podline.documents.manifest import Manifest
 from podline.evaluation.evaluate import evaluate
 from podline.ledger.recording import recorded
 from podline.progress import silent
 from podline.recipes.durations import Duration
+from podline.recipes.settings import Recipe
 from podline.settings import Settings
-from podline.stages.specs import EvaluateSpec, TrainSpec
+from podline.stages.completed import complete
+from podline.stages.specs import SPEC, EvaluateSpec, TrainResult, TrainSpec
 from podline.store.contract import Store
+from podline.store.opening import open_store
+from podline.training.export import export_model
+from podline.training.run import initial_model, prepared
 from podline.training.train import train
 
 
@@ -30,3 +38,20 @@ def trained(store: Store, seed: int, fingerprint: str = FINGERPRINT, **values: A
     judging = {"run": result.run, "dataset": "sample", "weights_sha256": result.weights_sha256}
     evaluate(EvaluateSpec(root=store.uri, fingerprint=fingerprint, **judging), silent())
     return result.run
+
+
+def untrained(root: Path, recipe: Recipe, manifest: Manifest) -> TrainSpec:
+    """Put a finished run with initial weights into a store: no training step is traced, which takes most of the time.
+
+    Returns:
+        What the run was asked for.
+    """
+    store, spec = open_store(root), TrainSpec(root=str(root), recipe=recipe, fingerprint=manifest.fingerprint)
+    model = initial_model(recipe, manifest, prepared(recipe))
+    sha256 = export_model(store, spec.folder, model, np.zeros((1, *manifest.image_shape), np.uint8))
+    store.publish_json(f"{spec.folder}/{SPEC}", spec.model_dump(mode="json"))
+    figures = {"steps": 1, "epochs": 1.0, "examples": 1, "parameters": 1, "loss": 1.0}
+    told = figures | {"examples_per_second": 1.0, "waiting_for_input": 0.0}
+    result = TrainResult(run=spec.run, folder=spec.folder, weights_sha256=sha256, **told)
+    complete(store, spec.folder, spec, result, [])
+    return spec

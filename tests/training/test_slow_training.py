@@ -27,9 +27,9 @@ from podline.training.train import train
 
 def night(store: Store, seed: int) -> tuple[TrainSpec, list[str]]:
     """A training; its spec, and what it warned of."""
-    recipe = small_recipe(batch_size=16, seed=seed, evaluate_every=None, summary_steps=10, duration=Duration(steps=60))
+    recipe = small_recipe(batch_size=16, seed=seed, evaluate_every=None, summary_steps=10, duration=Duration(steps=40))
     warnings = []
-    spec = TrainSpec(root=store.uri, recipe=recipe, fingerprint=FINGERPRINT, strategy="cpu")
+    spec = TrainSpec(root=store.uri, recipe=recipe, fingerprint=FINGERPRINT, strategy="cpu", preflight=False)
     with recorded(store, "t", "commands", silent()) as notes:
         notes.planned(recipe, Settings(), "cpu")
         notes.asked(spec)
@@ -73,7 +73,7 @@ def test_an_input_that_is_slow_is_named_while_training_runs_and_in_the_report(tm
     gather = SplitReader.gather
 
     def slow(self, *arguments):
-        time.sleep(0.3)
+        time.sleep(0.15)
         return gather(self, *arguments)
 
     monkeypatch.setattr(SplitReader, "gather", slow)
@@ -83,7 +83,7 @@ def test_an_input_that_is_slow_is_named_while_training_runs_and_in_the_report(tm
     assert "slower than the last 5 runs: waits for input" in warning
     lines = read_metrics(store.local(f"{spec.folder}/metrics.jsonl"))
     [found] = [line for line in lines if isinstance(line, FindingLine) and line.finding == "slow"]
-    assert found.step <= 50
+    assert found.step <= 30
     assert found.figures["factor"] > 1
     assert "Training was " in page
     assert "slower than the last 5 runs: waits for input" in page

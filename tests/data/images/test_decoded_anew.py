@@ -11,6 +11,8 @@ from podline.data.decoded_rows import PIXELS
 from podline.data.images import decoded
 from podline.data.sources.decoding import Here, Request
 
+pytestmark = pytest.mark.usefixtures("parsed_here")
+
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:

@@ -45,6 +45,7 @@ def opened(raw: Path, read: Any = read, dataset: DataSet = TOYS) -> Source:
     return decoded_source(dataset, str(raw), SPLITS, ("red", "green", "blue"), read, raw.parent / "work")
 
 
+@pytest.mark.usefixtures("parsed_here")
 def test_every_record_is_what_was_given(raw: Path) -> None:
     train, test = opened(raw).splits
     order = np.array([7, 0, 9, 4])
@@ -54,6 +55,7 @@ def test_every_record_is_what_was_given(raw: Path) -> None:
     assert (train.record_name(7), len(test)) == ("b.npz[2]", 5)
 
 
+@pytest.mark.usefixtures("parsed_here")
 def test_labels_of_many_classes_reach_the_records(raw: Path) -> None:
     names = tuple(f"class {number}" for number in range(70_000))
     backwards = partial(reading_case.backwards, 69_999)
@@ -75,12 +77,14 @@ def test_labels_of_many_classes_reach_the_records(raw: Path) -> None:
     assert sorted(pairs) == sorted(given)
 
 
+@pytest.mark.usefixtures("parsed_here")
 def test_grey_images_get_a_channel(raw: Path) -> None:
     source = opened(raw, reading_case.grey)
     assert source.splits[0].image_shape == (4, 3, 1)
     np.testing.assert_array_equal(source.splits[1].read(np.arange(5))["image"], IMAGES["c.npz"][..., :1])
 
 
+@pytest.mark.usefixtures("parsed_here")
 def test_a_file_is_decoded_once_until_its_reader_has_another_version(raw: Path) -> None:
     log = raw.parent / "log"
     counting = partial(counted, log)
@@ -137,12 +141,14 @@ def test_files_that_are_missing_are_named(raw: Path) -> None:
         opened(raw.parent / "gone")
 
 
+@pytest.mark.usefixtures("parsed_here")
 def test_all_files_have_images_of_one_shape(raw: Path) -> None:
     np.savez(raw / "c.npz", images=IMAGES["c.npz"][:, :3], labels=LABELS)
     with pytest.raises(SourceError, match=r"c.npz: images are 3 × 3 × 2 vs 4 × 3 × 2 in .*a.npz"):
         opened(raw)
 
 
+@pytest.mark.usefixtures("parsed_here")
 def test_files_in_a_bucket_are_the_same_source(raw: Path, gcs_root: str) -> None:
     store = open_store(f"{gcs_root}raw")
     for file in raw.iterdir():

@@ -19,6 +19,8 @@ from podline.data.sources.shapes import draw
 from podline.errors import SettingsError, StoreError
 from podline.store import digests
 
+pytestmark = pytest.mark.usefixtures("parsed_here")
+
 
 def repeated(split: SourceSplit) -> list[list[int]]:
     return same_images(split_crcs(split), lambda positions: split.read(positions)["image"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner
 from published import archive_of, write_cifar10_pickles
 
@@ -18,6 +19,7 @@ def prune(root: Path, *options: str) -> str:
     return CliRunner().invoke(cli, ["store", "prune", "--root", str(root), "--days", "0", *options]).output
 
 
+@pytest.mark.usefixtures("parsed_here")
 def test_unpacked_archives_are_listed_and_pruned_but_not_while_they_are_read(tmp_path: Path) -> None:
     root = tmp_path / "root"
     archive = archive_of(write_cifar10_pickles(tmp_path / "cifar-10-batches-py"), tmp_path / "cifar-10-python.tar.gz")

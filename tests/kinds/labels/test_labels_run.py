@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 from dying_runs import finished_after, losses
+from parsing_here import parsing_here
 from several_labels import COLOURS, as_joined, drawn
 
 from podline.beam_jobs.conversion import convert
@@ -57,7 +58,8 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     folder = tmp_path_factory.mktemp("labels")
     as_joined(folder / "raw", drawn(600))
     given = {"root": str(folder / "root"), "dataset": "labels.squares", "source": str(folder / "raw"), "side": 16}
-    convert(ConvertSpec.model_validate(given), silent())
+    with parsing_here():
+        convert(ConvertSpec.model_validate(given), silent())
     return open_store(given["root"])
 
 
