@@ -1,20 +1,22 @@
-"""Checkpoints: all variables and the step as arrays by name, published whole.
+"""Saves and restores checkpoints: all variables and the step, as named arrays.
 
 A checkpoint is two files in ``runs/<run>/checkpoints``: ``step-00000500.npz`` with the arrays, and, published after it,
-``step-00000500.json`` (:class:`Checkpoint`) with its size and checksum. Where the second is, the first was whole.
+``step-00000500.json`` (:class:`Checkpoint`) with its size and checksum. The JSON is published last, so its presence
+shows that the array file was complete.
 
-A start looks for where to go on in this order (:func:`restore_newest`); what it finds, and why it passes something
-over, goes to the log and to ``events.jsonl``:
+A start looks for a checkpoint to resume from in this order (:func:`restore_newest`). The log and ``events.jsonl``
+record
+which checkpoint was restored, and why others were skipped:
 
-1. The newest checkpoint whose JSON can be read, that belongs to the same spec, whose file has the size and the sha256
-   that the JSON says, whose ``metrics.jsonl`` still begins as it did then, and whose arrays fit the model: training
-   goes on from its step. The checkpoint that annealing or an early stop may go back to must be whole as well.
-2. A checkpoint that fails any of this is passed over by name, with the reason, and the one before it is tried.
-3. No checkpoint is left: training begins at step 0; with fresh weights, or, where the recipe says ``further``, with
-   what that run ended with.
+1. The newest checkpoint that passes all checks: its JSON is valid, it belongs to the same spec, its file has the size
+   and sha256 that the JSON records, ``metrics.jsonl`` still begins with the same bytes, and its arrays fit the model.
+   The checkpoint that annealing or an early stop may restore must be complete as well.
+2. A checkpoint that fails a check is skipped, the reason is recorded, and the next older one is tried.
+3. If no checkpoint is left, training begins at step 0: with fresh weights, or, if the recipe sets ``further``, with
+   the final state of that run.
 
-Those that were passed over are deleted: the run comes by their steps again. So are the files of a save that was broken
-off (an array file without its JSON). Nothing here needs TensorFlow.
+Skipped checkpoints are deleted, because the run will repeat their steps. So are the files of interrupted saves (an
+array file without its JSON). This module does not need TensorFlow.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ KEPT = 3
 
 
 class TimeSpent(Frozen):
-    """Seconds over all starts of a run: in all, in training steps, and of the latter waiting for input."""
+    """Seconds over all starts of a run: total, in training steps, and the part of these spent waiting for input."""
 
     wall: float = 0.0
     training: float = 0.0
@@ -51,15 +53,15 @@ class Checkpoint(Frozen):
     """The description of an array file.
 
     Attributes:
-        step: how many steps the run had done.
+        step: number of steps that the run had done.
         bytes: size of the array file.
-        sha256: its checksum.
-        spec_digest: of the spec that the run belongs to.
-        metrics: ``metrics.jsonl`` as it was.
-        clock: what the run had taken.
-        accepted: the step whose checkpoint annealing or an early stop may go back to, or that of the best evaluation,
-            where that is to be kept; it is kept as long as this one.
-        time: Unix time at which it was written.
+        sha256: checksum of the array file.
+        spec_digest: digest of the run's spec.
+        metrics: length and checksum of ``metrics.jsonl`` at the save.
+        clock: time that the run had taken.
+        accepted: step of another checkpoint that is kept as long as this one: the state that annealing or an early stop
+            may restore, or the best evaluation's if the recipe keeps it.
+        time: Unix time of the save.
     """
 
     step: int
@@ -73,13 +75,13 @@ class Checkpoint(Frozen):
 
 
 def write_arrays(store: Store, name: str, arrays: Arrays) -> tuple[int, str]:
-    """Publish arrays as an ``.npz`` file, whose bytes depend on the arrays, their names and their order alone.
+    """Publish arrays as an ``.npz`` file; equal arrays, names and order give equal bytes.
 
     Returns:
         The file's size and sha256.
 
     Raises:
-        StoreError: it cannot be written.
+        StoreError: the file cannot be written.
     """
     with store.workspace("arrays") as folder:
         temporary = folder / "arrays.npz"
@@ -94,8 +96,8 @@ def read_arrays(store: Store, name: str, sha256: str) -> dict[str, Array]:
     """Return the arrays of an ``.npz`` file.
 
     Raises:
-        StoreError: it cannot be read.
-        ArtifactError: it has another checksum, or cannot be understood.
+        StoreError: the file cannot be read.
+        ArtifactError: the file has another checksum or an unknown format.
     """
     path = store.local(name)
     with explained("read", path):
@@ -110,14 +112,14 @@ def read_arrays(store: Store, name: str, sha256: str) -> dict[str, Array]:
 
 
 class CheckpointCost(NamedTuple):
-    """The cost of a checkpoint: seconds to write, bytes on the disk."""
+    """The seconds to write a checkpoint and the bytes that it takes on disk."""
 
     seconds: float
     bytes: int
 
 
 class CheckpointFolder:
-    """The checkpoints of one run."""
+    """The folder with the checkpoints of one run."""
 
     def __init__(
         self, store: Store, run_folder: str, spec_digest: str, kept: int = KEPT, lasting: Collection[int] = ()
@@ -125,17 +127,17 @@ class CheckpointFolder:
         """Open the checkpoints in a run's folder.
 
         Args:
-            store: the store.
-            run_folder: the run's.
-            spec_digest: of the spec that the run belongs to.
-            kept: how many of the newest a save leaves.
+            store: the store that holds the run.
+            run_folder: the run's folder in the store.
+            spec_digest: digest of the run's spec.
+            kept: number of newest checkpoints that a save keeps.
             lasting: steps whose checkpoints are never pruned.
         """
         self._store, self._spec_digest, self._kept, self._lasting = store, spec_digest, kept, lasting
         self.folder = f"{run_folder}/checkpoints"
 
     def save(self, step: int, arrays: Arrays, metrics: LogMark, clock: TimeSpent, accepted: int | None = None) -> None:
-        """Publish a checkpoint; delete older ones, except the newest and those that they refer to."""
+        """Publish a checkpoint; delete older ones, except the newest and the ones that these refer to."""
         self._store.delete(self._json(step))
         size, sha256 = write_arrays(self._store, self._npz(step), arrays)
         checkpoint = Checkpoint(
@@ -155,8 +157,8 @@ class CheckpointFolder:
         """Write arrays as a checkpoint, read them back, and delete them.
 
         Raises:
-            StoreError: they cannot be written or read.
-            ArtifactError: what is read is not what was written.
+            StoreError: the arrays cannot be written or read.
+            ArtifactError: the arrays read differ from the arrays written.
         """
         name, started = f"{self.folder}/preflight.npz", time.monotonic()
         above = (self._store.local(str(folder)) for folder in (self.folder, *PurePosixPath(self.folder).parents[:-1]))
@@ -167,7 +169,7 @@ class CheckpointFolder:
             back = read_arrays(self._store, name, sha256)
         finally:
             self._store.delete(name)
-            with contextlib.suppress(OSError):  # another process wrote there meanwhile
+            with contextlib.suppress(OSError):  # another process has written to the folder
                 for folder in made:
                     folder.rmdir()
         for key, array in arrays.items():
@@ -178,7 +180,7 @@ class CheckpointFolder:
         return cost
 
     def steps(self) -> list[int]:
-        """Return the steps that have checkpoints, complete or not, the newest first."""
+        """Return the steps that have checkpoints, complete or not, newest first."""
         names = [name.rsplit("/", 1)[1] for name in self._store.list(self.folder)]
         stems = [name.removeprefix("step-").removesuffix(".json") for name in names if name.endswith(".json")]
         return sorted((int(stem) for stem in stems if stem.isdecimal()), reverse=True)
@@ -187,8 +189,8 @@ class CheckpointFolder:
         """Return the description of a step's checkpoint.
 
         Raises:
-            StoreError: it cannot be read.
-            ArtifactError: it is no checkpoint, or one of another spec, or its array file is not what it was.
+            StoreError: the description cannot be read.
+            ArtifactError: the description is invalid, belongs to another spec, or the array file has changed.
         """
         path = self._store.where(self._json(step))
         try:
@@ -210,13 +212,13 @@ class CheckpointFolder:
         """Return the arrays of a checkpoint.
 
         Raises:
-            StoreError: they cannot be read.
-            ArtifactError: they are not what was written.
+            StoreError: the array file cannot be read.
+            ArtifactError: the array file has changed.
         """
         return read_arrays(self._store, self._npz(checkpoint.step), checkpoint.sha256)
 
     def prune(self, keep: int) -> None:
-        """Delete interrupted saves and checkpoints, but keep permanent ones, the newest ``keep``, their references."""
+        """Delete interrupted saves and old checkpoints: all but permanent, the newest ``keep`` and referenced ones."""
         newest = self.steps()[:keep]
         kept = {*newest, *map(self._accepted_by, newest), *self._lasting}
         self._delete([step for step in self.steps() if step not in kept])
@@ -254,16 +256,16 @@ def restore_newest(
     restore: Callable[[Arrays], None],
     passed_over: Callable[[int, str], None],
 ) -> Checkpoint | None:
-    """Goes on from the newest checkpoint that is whole; see the numbered cases above.
+    """Restore the newest valid checkpoint; the module's docstring lists the cases.
 
     Args:
-        folder: the checkpoints.
-        log: ``metrics.jsonl``; it is cut back to what it held then, or to nothing.
-        restore: sets the model's variables, all or none; raises ArtifactError if they do not fit.
-        passed_over: told of the step of each checkpoint that cannot be used, and why.
+        folder: the run's checkpoints.
+        log: ``metrics.jsonl``; it is truncated to its length at the checkpoint, or emptied.
+        restore: sets all variables of the model, or raises ArtifactError if the arrays do not fit.
+        passed_over: called with the step of each skipped checkpoint and the reason.
 
     Returns:
-        The checkpoint, or None: training begins at step 0.
+        The restored checkpoint, or None if training begins at step 0.
     """
     for step in folder.steps():
         try:

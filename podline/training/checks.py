@@ -1,4 +1,4 @@
-"""Finds the first value of a batch, layer by layer, that is not finite. On the CPU."""
+"""Finds the first value that is not finite in a training step: layer by layer, on the CPU."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from podline.training.objective import IMAGE, Objective
 
 @dataclass(frozen=True)
 class Fault:
-    """The first thing that is not finite.
+    """The first value that is not finite in a training step.
 
     Attributes:
-        where: in words: a layer's output, a term of the loss, the gradient of a variable.
+        where: its origin as text: a layer's output, a term of the loss or the gradient of a variable.
         value: ``nan``, ``inf`` or ``-inf``.
-        before: what is finite, in words.
+        before: the values before it that are finite, as text.
     """
 
     where: str
@@ -31,20 +31,20 @@ class Fault:
 
 
 class BatchCheck:
-    """A model with all that it computes laid open."""
+    """Computes every layer's output, loss term and gradient of a model for one batch."""
 
     def __init__(self, model: keras.Model, objective: Objective) -> None:
-        """Prepare checks of a model."""
+        """Prepare the checks of a model."""
         self._model, self._objective = model, objective
         with tf.device("CPU:0"):
             functional: Any = self._model
-            # Not the layers alone: a division by keras.ops is an operation.
+            # Includes operations that are no layers, for example a division by keras.ops.
             self._layers = [one for one in functional.operations if not isinstance(one, keras.layers.InputLayer)]
             opened = {"outputs": self._model.output, "layers": [layer.output for layer in self._layers]}
             self._opened = keras.Model(self._model.inputs, opened)
 
     def fault(self, batch: Arrays, places: Sequence[int] | None = None) -> Fault | None:
-        """Return what goes wrong first in a training step on some examples as a batch of their own, if anything."""
+        """Return the first fault of a training step on some examples of a batch, or None."""
         chosen = {
             name: tf.constant(values if places is None else values[list(places)]) for name, values in batch.items()
         }
@@ -52,7 +52,7 @@ class BatchCheck:
             return self._fault(chosen)
 
     def losses(self, batch: Arrays, *, training: bool = True) -> npt.NDArray[np.float32]:
-        """Return the loss of each example in a training step on a batch, or in an evaluation, shape (n,)."""
+        """Return the loss of each example in a training step or, with ``training=False``, an evaluation: shape (n,)."""
         with tf.device("CPU:0"):
             tensors = {name: tf.constant(values) for name, values in batch.items()}
             outputs = self._model(tensors[IMAGE], training=training)
@@ -86,7 +86,7 @@ class BatchCheck:
         if forward:
             return forward
         gradients = tape.gradient(loss, [variable.value for variable in variables])
-        # Backwards: what is nearest to the loss comes first.
+        # Backwards: the gradients nearest to the loss come first.
         backward = {
             f"the gradient of {variable.path}": gradient
             for variable, gradient in zip(reversed(variables), reversed(gradients), strict=True)

@@ -1,4 +1,4 @@
-"""Takes a run's steps, with all that happens between them: evaluation, hooks, findings, checkpoints."""
+"""Runs a training from its first to its last step: steps, evaluations, hooks, findings and checkpoints."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ from podline.training.tracing import explain, explain_evaluation
 
 _NEWS_SECONDS = 1.0
 
-"""The group of entry points by which installed packages add hooks: functions of a
-:class:`~podline.training.run.Run` that give a hook."""
+"""The group of entry points for hooks of installed packages: each is a function from a
+:class:`~podline.training.run.Run` to a hook."""
 
 
 class Between(NamedTuple):
-    """The work between stretches: the hooks in order, two of them by name, the deciders, the findings."""
+    """The work between two stretches: the hooks in order, two of them by name, the deciders and the findings."""
 
     hooks: list[Hook]
     evaluate: Evaluate
@@ -60,17 +60,17 @@ class Between(NamedTuple):
     findings: Findings
 
     def over(self) -> bool:
-        """Return whether the run ends before its time."""
+        """Return whether a decider ended the run early."""
         return self.early_stop.stopped or bool(self.pruner.reason)
 
 
 def train_from(run: Run, step: int, clock: RunClock) -> int:
-    """Take the remaining steps; return how many times the step was traced.
+    """Take the remaining steps; return how many times TensorFlow traced the step.
 
     Raises:
-        PreemptedError: the process was asked to end; what was done is saved.
-        PrunedError: the run is a hopeless trial of a search; what was done is saved.
-        SettingsError: a hook looks for what no step tells.
+        PreemptedError: SIGTERM asked the process to end; its progress is saved.
+        PrunedError: the search pruned this trial; its progress is saved.
+        SettingsError: a hook reads a quantity that no step reports.
     """
     lines = read_metrics(run.log.path)
     with EventFile(run.store.local(f"{run.spec.folder}/tensorboard"), lines) as board:
@@ -95,7 +95,7 @@ def train_from(run: Run, step: int, clock: RunClock) -> int:
 
 
 def rehearsed(run: Run) -> Preflight:
-    """Rehearse everything once from the current state; change nothing but the logs.
+    """Rehearse every part once from the current state; change only the logs.
 
     Raises:
         PodlineError: see :func:`podline.training.rehearsal.rehearse`.
@@ -107,7 +107,7 @@ def rehearsed(run: Run) -> Preflight:
 
 @measured("tracing")
 def _between(run: Run, lines: Sequence[MetricsLine], write: Callable[[MetricsLine], None], clock: RunClock) -> Between:
-    """Return the hooks that run between stretches of steps; :mod:`podline.training.hooks` explains their order."""
+    """Create the hooks that run between stretches of steps; :mod:`podline.training.hooks` explains their order."""
     recipe, plan, scoring = run.recipe, run.plan, Scoring(run)
     plateau = Plateau(recipe.schedule.plateau, lines, write, run.tell)
     annealing = Annealing(recipe.annealing, recipe.seed, plan.total_steps, lines, write, run.tell, run.go_back_to)
@@ -153,7 +153,7 @@ def _between(run: Run, lines: Sequence[MetricsLine], write: Callable[[MetricsLin
 
 
 def _slowness(run: Run, seconds: float, waiting: float, traces: int, load: Load | None) -> Slowness | None:
-    """Return whether an example takes longer than in earlier runs of the recipe, and why."""
+    """Compare the time per example with earlier runs of the recipe; return the slowdown and its reasons, or None."""
     where = provenance.environment(run.spec.strategy, devices.describe(run.strategy))
     now = Pace(seconds, waiting, where.devices, where.strategy, where.cores, where.machine, traces, load)
     try:
@@ -183,7 +183,7 @@ def _loop(run: Run, step: int, between: Between) -> int:
         steps.advance,
         step,
         run.plan.total_steps,
-        hooks=[pace, *hooks],  # what it finds is in the log before the last of them saves a checkpoint
+        hooks=[pace, *hooks],  # logs its finding before the last hook saves a checkpoint
         news=lambda done, part: _news(run, done, part, factor()),
         asked_to_stop=run.asked_to_stop,
         over=between.over,
@@ -217,7 +217,7 @@ def _news(run: Run, step: int, part: StepsDone, factor: float) -> None:
 
 
 class Scoring:
-    """The evaluation of a run while it trains: on what is held out for it, or else on the test split."""
+    """Evaluates a run during its training: on the held-out examples if there are any, else on the test split."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -235,20 +235,20 @@ class Scoring:
         self._steps = ScoringSteps(run.strategy, run.state.evaluated, self._objective)
 
     def rehearse(self) -> float:
-        """Scores one batch; how many seconds all of them will take."""
+        """Score one batch; return the estimated seconds for all batches."""
         seconds = 0.0
         with self._batches.explained():
-            for _ in range(2):  # the first time it is turned into a graph as well
+            for _ in range(2):  # the first call also traces the graph
                 started = time.monotonic()
                 self._steps.score(self._parts, 1, lambda _batch: True)
                 seconds = time.monotonic() - started
         return seconds * self._batches.batches(self._run.strategy.num_replicas_in_sync)
 
     def line(self, step: int) -> EvaluationLine | None:
-        """Evaluate the state after ``step`` steps; return None if the process is asked to end meanwhile.
+        """Evaluate the state after ``step`` steps; return None if SIGTERM interrupts the evaluation.
 
         Raises:
-            DivergenceError: the loss is no finite number; names the examples.
+            DivergenceError: the loss is not finite; the message names the examples.
         """
         run = self._run
         started = told = time.monotonic()

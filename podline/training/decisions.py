@@ -1,8 +1,9 @@
-"""Decisions by evaluations: lower the rate (plateau), restore a state (annealing), end (early stopping).
+"""Decisions after an evaluation: lower the rate (plateau), restore a state (annealing), end (early stopping).
 
-Needs no TensorFlow. All look at held-out training examples, never at the test split. All that a decider remembers is
-the last line that it wrote into ``metrics.jsonl``, which every checkpoint vouches for: a run that goes on decides as it
-would have.
+The deciders read evaluations of held-out training examples, never of the test split. A decider keeps its whole state in
+the last line that it wrote to ``metrics.jsonl``. Each checkpoint records that file's checksum, so a resumed run takes
+the
+same decisions as an uninterrupted one. This module does not need TensorFlow.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ from podline.stages.specs import Pruning
 L = TypeVar("L", bound=MetricsLine)
 Tell = Callable[[EventKind, int, str], None]
 
-# Best, stalled, cooling and factor before the first evaluation.
+# The best value, the stalled and cooling counts and the factor before the first evaluation.
 _FRESH = (math.inf, 0, 0, 1.0)
 
 
 def latest(lines: Iterable[MetricsLine], kind: type[L]) -> L | None:
-    """Return the last line of a kind; None if there is none."""
+    """Return the last line of a kind, or None."""
     return next((line for line in reversed([*lines]) if isinstance(line, kind)), None)
 
 
@@ -47,16 +48,16 @@ class Plateau:
         write: Callable[[PlateauLine], None],
         tell: Tell,
     ) -> None:
-        """Go on where a run was left."""
+        """Restore the state of an interrupted run from its last line."""
         self._settings, self._write, self._tell = settings, write, tell
         self._last = latest(lines, PlateauLine)
 
     def factor(self) -> float:
-        """Return what the schedule's rate is multiplied by now."""
+        """Return the current multiplier of the schedule's rate."""
         return self._last.factor if self._last else 1.0
 
     def decide(self, evaluation: EvaluationLine) -> None:
-        """Take an evaluation into account."""
+        """Process an evaluation: lower the rate if the metric has stalled."""
         if self._settings is None:
             return
         before = self.factor()
@@ -72,7 +73,7 @@ class Plateau:
 
 
 def plateau_line(settings: PlateauSettings, last: PlateauLine | None, evaluation: EvaluationLine) -> PlateauLine:
-    """Decide about the rate, as Keras's ``ReduceLROnPlateau`` does; ``last`` is the decision before."""
+    """Decide about the rate as Keras's ``ReduceLROnPlateau`` does; ``last`` is the previous decision."""
     value = value_of(settings.metric, evaluation)
     best, stalled, cooling, factor = (last.best, last.stalled, last.cooling, last.factor) if last else _FRESH
     improved = value < best * (1 - settings.least)
@@ -91,10 +92,10 @@ def plateau_line(settings: PlateauSettings, last: PlateauLine | None, evaluation
 
 
 class Annealing:
-    """Accepts and rejects the states of one run; training goes on from the last accepted one.
+    """Accepts or rejects the states of one run; training goes on from the last accepted one.
 
     Kirkpatrick, Gelatt, Vecchi: "Optimization by Simulated Annealing", Science 220, 1983, with Metropolis's rule: a
-    lower energy is accepted always, a higher one with the probability exp(-difference / temperature).
+    lower energy is always accepted, a higher one with the probability exp(-difference / temperature).
     """
 
     def __init__(
@@ -107,21 +108,21 @@ class Annealing:
         tell: Tell,
         go_back: Callable[[int], None],
     ) -> None:
-        """Go on where a run was left."""
+        """Restore the state of an interrupted run from its last line."""
         self._settings, self._seed, self._total = settings, seed, total_steps
         self._write, self._tell, self._go_back = write, tell, go_back
         self._last = latest(lines, AnnealingLine)
 
     def accepted(self) -> int | None:
-        """Return the step whose state was accepted last; its checkpoint must be kept."""
+        """Return the step of the last accepted state, whose checkpoint must be kept."""
         return self._last.state if self._last else None
 
     def decide(self, evaluation: EvaluationLine) -> None:
-        """Accept the state that was evaluated, or go back.
+        """Accept the evaluated state, or restore the last accepted one.
 
         Raises:
-            StoreError: the accepted state cannot be read …
-            ArtifactError: … or is no longer what was written.
+            StoreError: the accepted state cannot be read.
+            ArtifactError: the accepted state has changed.
         """
         if self._settings is None:
             return
@@ -135,7 +136,7 @@ class Annealing:
 def annealing_line(
     settings: AnnealingSettings, seed: int, total_steps: int, last: AnnealingLine | None, evaluation: EvaluationLine
 ) -> AnnealingLine:
-    """Decide about the state that was evaluated; the first one is accepted whatever it is."""
+    """Decide about the evaluated state; the first state is always accepted."""
     energy = value_of(settings.energy, evaluation)
     temperature = settings.temperature * settings.final ** (evaluation.step / total_steps)
     number = last.number + 1 if last else 0
@@ -159,7 +160,7 @@ def annealing_line(
 
 
 def in_words(line: AnnealingLine) -> str:
-    """Return a decision of annealing in words."""
+    """Describe a decision of annealing as text."""
     if line.rise == 0:
         return f"step {line.step}: energy {line.energy:.4f} is no higher than before: accepted"
     why = f"is {line.rise:.4f} higher: accepted with probability {line.probability:.2f} at temperature"
@@ -168,7 +169,7 @@ def in_words(line: AnnealingLine) -> str:
 
 
 class EarlyStop:
-    """Ends one run when validation gets no better, and goes back to its best state."""
+    """Ends one run when its validation metric stops improving, and restores the best state."""
 
     def __init__(
         self,
@@ -179,27 +180,27 @@ class EarlyStop:
         tell: Tell,
         go_back: Callable[[int], None],
     ) -> None:
-        """Go on where a run was left."""
+        """Restore the state of an interrupted run from its last line."""
         self._settings, self._total = settings, total_steps
         self._write, self._tell, self._go_back = write, tell, go_back
         self.last = latest(lines, EarlyStopLine)
 
     @property
     def stopped(self) -> bool:
-        """Return whether the run is over before its time."""
+        """Return whether the run ended early."""
         return self.last is not None and self.last.stopped
 
     def needed(self) -> int | None:
-        """Return the step whose state the run may still go back to; its checkpoint must be kept."""
+        """Return the step of the best state, whose checkpoint must be kept, or None."""
         last, settings = self.last, self._settings
         return last.state if last and settings and settings.restore and not last.restored else None
 
     def decide(self, evaluation: EvaluationLine) -> None:
-        """Take an evaluation into account.
+        """Process an evaluation: end the run if the metric has stalled.
 
         Raises:
-            StoreError: the best state cannot be read …
-            ArtifactError: … or is no longer what was written.
+            StoreError: the best state cannot be read.
+            ArtifactError: the best state has changed.
         """
         if self._settings is None:
             return
@@ -214,7 +215,7 @@ class EarlyStop:
 def early_stop_line(
     settings: EarlyStopSettings, total_steps: int, last: EarlyStopLine | None, evaluation: EvaluationLine
 ) -> EarlyStopLine:
-    """Decide whether a run ends, as Keras's ``EarlyStopping`` does; ``last`` is the decision before."""
+    """Decide whether a run ends, as Keras's ``EarlyStopping`` does; ``last`` is the previous decision."""
     value = value_of(settings.metric, evaluation)
     improved = last is None or value < last.best * (1 - settings.least)
     stalled = 0 if last is None or improved else last.stalled + 1
@@ -232,7 +233,7 @@ def early_stop_line(
 
 
 def ending(line: EarlyStopLine | None, settings: EarlyStopSettings | None, total_steps: int) -> str:
-    """Return how a run ended: early, or with an earlier state; empty if neither."""
+    """Return a sentence about an early end or a restored state; empty if there was neither."""
     if line is None or settings is None:
         return ""
     kept = f"the model is that of step {line.state:,}, with the best {settings.metric}, {line.best:.4f}"
@@ -244,10 +245,10 @@ def ending(line: EarlyStopLine | None, settings: EarlyStopSettings | None, total
 
 
 class Pruner:
-    """Ends a trial of a search whose best evaluation is above the limit that the trials before it set."""
+    """Ends a trial of a search if its best evaluation is above the limit set by earlier trials."""
 
     def __init__(self, settings: Pruning | None, total_steps: int, lines: Iterable[MetricsLine]) -> None:
-        """Go on where a run was left."""
+        """Restore the state of an interrupted run from its lines."""
         self._settings, self._total, self._best, self._number = settings, total_steps, math.inf, 0
         self.reason = ""
         for line in lines:
@@ -255,7 +256,7 @@ class Pruner:
                 self.decide(line)
 
     def decide(self, evaluation: EvaluationLine) -> None:
-        """Take an evaluation into account; ``reason`` then says why the trial ends, if it does."""
+        """Process an evaluation; if the trial ends, set ``reason`` to the explanation."""
         if self._settings is None or evaluation.step >= self._total:
             return
         metric, limits = self._settings.metric, self._settings.limits
@@ -265,15 +266,15 @@ class Pruner:
         if limit is not None and self._best > limit and not self.reason:
             self.reason = (
                 f"pruned at step {evaluation.step:,} of {self._total:,}: {metric} {self._best:.4f} vs {limit:.4f}, the "
-                "median of the trials before it"
+                "median of the earlier trials"
             )
 
 
 class Lowest:
-    """Remembers the evaluation with the lowest value; its checkpoint is kept."""
+    """Tracks the evaluation with the lowest value, so that its checkpoint is kept."""
 
     def __init__(self, metric: str, lines: Iterable[MetricsLine]) -> None:
-        """Go on where a run was left."""
+        """Restore the state of an interrupted run from its lines."""
         self._metric, self._best = metric, math.inf
         self.step: int | None = None
         for line in lines:
@@ -281,12 +282,12 @@ class Lowest:
                 self.decide(line)
 
     def decide(self, evaluation: EvaluationLine) -> None:
-        """Take an evaluation into account."""
+        """Process an evaluation: remember its step if its value is the lowest."""
         value = value_of(self._metric, evaluation)
         if value < self._best:
             self._best, self.step = value, evaluation.step
 
 
 def value_of(metric: str, evaluation: EvaluationLine) -> float:
-    """Return what an evaluation says of ``loss`` or ``error``; the lower the better."""
+    """Return the value of ``loss`` or ``error`` in an evaluation; lower is better."""
     return evaluation.loss if metric == "loss" else 1 - evaluation.accuracy

@@ -1,6 +1,6 @@
 """Prepares the devices: determinism, memory growth, strategy, batch size.
 
-The strategy is made here, once for a name and process, and handed on; nothing else asks which one it is.
+The strategy is created here, once for each name and process, and passed on to its users.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ from podline.training.workers import Agreement, WorkersAgreement, gathered
 _TPU_BATCH = 128
 _TPU_SUBLANE = 8
 
-# A worker may keep the others waiting in a sum for so long, be it that it evaluates more slowly or that the chief
-# publishes the model; who is killed or rebooted is noticed at once.
+# Workers wait this long in an all-reduce, for example while one evaluates more slowly or the chief publishes the
+# model. A killed or rebooted worker is detected at once.
 _SUM_SECONDS = 600
 
-# What a machine with a GPU needs for TensorFlow to see it.
+# The remedy on a machine whose GPU TensorFlow does not see.
 _INSTALL = "for a GPU install NVIDIA's driver and libraries (make setup-gpu, or the extra gpu; see docs/how-to/gpu.md)"
 
 
 def prepare(seed: int, *, deterministic: bool, strategy: str = "auto") -> tf.distribute.Strategy:
-    """Set this process up for one run: devices, a clean Keras session, seeds, determinism if asked for.
+    """Configure this process for one run: devices, a clean Keras session, seeds and, on request, determinism.
 
     Args:
-        seed: of weights, dropout, and all else that draws from a global generator.
-        deterministic: TensorFlow's operations give the same bits every time. It cannot be taken back in this process.
+        seed: of weights, dropout and all other global random generators.
+        deterministic: make TensorFlow's operations reproducible to the bit; this process cannot undo it.
         strategy: where the model runs; see :mod:`podline.strategies`.
 
     Returns:
-        What the model is built and runs under. One device is TensorFlow's default strategy, whatever its kind.
+        The strategy that the model is built and runs under. For one device it is TensorFlow's default strategy.
 
     Raises:
-        SettingsError: there are no such devices, or this process uses others already.
+        SettingsError: the devices do not exist, or this process already uses others.
     """
     made = _strategy(strategy)
-    # Layers and generators without a name of their own are numbered from the start of the session.
+    # Keras numbers unnamed layers and generators from the start of the session.
     keras.utils.clear_session()
     keras.utils.set_random_seed(seed)
     if deterministic:
@@ -58,7 +58,8 @@ def _strategy(name: str) -> tf.distribute.Strategy:
     kind, _, detail = name.partition(":")
     match kind:
         case "cpu":
-            # Within one memory, adding up in one place takes less than a ring, and always adds in the same order.
+            # The processes of one machine share memory: reduction on one device is faster than a ring and keeps its
+            # order.
             return _mirrored(_cpus(int(detail or 1)), tf.distribute.ReductionToOneDevice())
         case "gpu":
             return _mirrored(_gpus(name))
@@ -71,7 +72,7 @@ def _strategy(name: str) -> tf.distribute.Strategy:
 
 
 def _fallen_back() -> list[str]:
-    """Return the CPU strategy, since no GPU works.
+    """Return the CPU strategy for a machine without a usable GPU.
 
     Raises:
         SettingsError: the setting ``require_accelerator`` forbids it.
@@ -94,14 +95,14 @@ def _there() -> str:
 
 
 def fallback(strategy: str) -> str:
-    """Return a warning if a strategy chose the CPU although the machine has an accelerator, else ""."""
+    """Return a warning if a strategy chose the CPU although the machine has an accelerator, else an empty string."""
     if strategy != "auto" or tf.config.list_physical_devices("GPU"):
         return ""
     there = _shown()
     return (
-        f"THE MODEL RUNS ON THE CPU: this machine has {', '.join(there)}, and TensorFlow can use none of it; "
-        f"{_INSTALL}; ask for strategy=tpu on a TPU VM, or for strategy=cpu if the CPU is meant; the setting "
-        "require_accelerator makes this an error"
+        f"THE MODEL RUNS ON THE CPU: this machine has {', '.join(there)}, and TensorFlow cannot use it; "
+        f"{_INSTALL}; ask for strategy=tpu on a TPU VM, or for strategy=cpu to use the CPU; the setting "
+        "require_accelerator turns this warning into an error"
         if there
         else ""
     )
@@ -141,10 +142,10 @@ def _gpus(name: str) -> list[str]:
 
 
 def _workers(cluster: Cluster) -> tf.distribute.Strategy:
-    """Return the strategy of several processes, once all of them have started; that of ``auto`` for a single one.
+    """Return the strategy of several processes once all have started; a single process gets that of ``auto``.
 
     Raises:
-        WorkerLostError: they are not, after a while.
+        WorkerLostError: some processes did not start in time.
     """
     if len(cluster.addresses) == 1:
         return _strategy("auto")
@@ -172,10 +173,10 @@ def agreement(strategy: tf.distribute.Strategy) -> Agreement:
 
 
 def require_divisible(batch_size: int, strategy: tf.distribute.Strategy) -> None:
-    """Refuses a batch that the replicas cannot share equally.
+    """Refuse a batch size that the number of replicas does not divide.
 
     Raises:
-        SettingsError: names the nearest sizes that would do.
+        SettingsError: the message names the nearest sizes that work.
     """
     replicas = strategy.num_replicas_in_sync
     if batch_size % replicas:
@@ -201,14 +202,14 @@ def _kind(strategy: tf.distribute.Strategy) -> str:
 
 
 def warn_of_padding(setting: str, batch_size: int, strategy: tf.distribute.Strategy, reporter: Reporter) -> None:
-    """Warn if a batch wastes a part of a strategy's TPU."""
+    """Warn if padding would waste a part of a strategy's TPU."""
     tpu = isinstance(strategy, tf.distribute.TPUStrategy)
     if advice := batch_advice(setting, batch_size, strategy.num_replicas_in_sync, tpu=tpu):
         reporter.warn(advice)
 
 
 def batch_advice(setting: str, batch_size: int, replicas: int, *, tpu: bool) -> str | None:
-    """Return a warning about a batch that wastes a part of a TPU; None if it does not, or on another device."""
+    """Return a warning if padding would waste a part of a TPU; None otherwise or on another device."""
     per_core = batch_size // replicas
     if not tpu or per_core % _TPU_BATCH == 0:
         return None
@@ -218,7 +219,7 @@ def batch_advice(setting: str, batch_size: int, replicas: int, *, tpu: bool) -> 
             f"part of each core's memory is padding; {setting}={_up(per_core, _TPU_BATCH) * replicas} fills it"
         )
     return (
-        f"{setting}={batch_size}: {per_core} per TPU core, no multiple of {_TPU_BATCH} (or at least of "
+        f"{setting}={batch_size}: {per_core} per TPU core, not a multiple of {_TPU_BATCH} (or at least of "
         f"{_TPU_SUBLANE}): every core computes on padding; {setting}={_up(per_core, _TPU_BATCH) * replicas} fills it"
     )
 

@@ -1,4 +1,4 @@
-"""Decides from figures whether a training has diverged. Needs no TensorFlow."""
+"""Detects from the loss and gradient norms whether a training has diverged. Needs no TensorFlow."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from podline.plurals import plural
 from podline.recipes.settings import ExplosionSettings
 from podline.training.loop import Hook, Stretch
 
-# The usual loss is the median over this many stretches.
+# The usual loss is the median over this number of stretches.
 _REMEMBERED = 101
 _NORMS_NAMED = 5
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A step that cannot be trained on from.
+    """A training step that failed.
 
     Attributes:
         step: its index, from 0.
-        what: what is wrong with it, in words.
-        limit: a loss above this is what is wrong; infinite where the loss or the gradient is not finite.
+        what: the problem as text.
+        limit: the loss limit that was exceeded; infinite if the loss or the gradient is not finite.
     """
 
     step: int
@@ -38,11 +38,11 @@ class Failure:
 
 
 class StopOnDivergence(Hook):
-    """Ends the run at the first loss or gradient that is not finite, and when the loss has exploded.
+    """Ends the run if a loss or gradient is not finite, or if the loss has exploded.
 
-    It comes first: nothing of a stretch that is not finite is kept. A loss has *exploded* when ``stretches`` stretches
-    in a row have a mean loss above ``factor`` times what is usual, which is the larger of the first stretch's loss (an
-    untrained model's) and the median of the latest stretches.
+    It is the first hook, so no other hook saves anything of a failed stretch. A loss has *exploded* when ``stretches``
+    stretches in a row have a mean loss above ``factor`` times the usual loss. The usual loss is the larger of the first
+    stretch's loss (of an untrained model) and the median of the latest stretches.
     """
 
     reads = ("loss", "gradient_norm")
@@ -54,7 +54,7 @@ class StopOnDivergence(Hook):
         before: Sequence[StepsLine],
         explain: Callable[[Failure], str],
     ) -> None:
-        """Check a run for divergence from here on."""
+        """Prepare the checks from the current step on."""
         self._order, self._settings, self._explain = order, settings, explain
         self._first = before[0].loss if before else None
         self._losses = deque((line.loss for line in before), maxlen=_REMEMBERED)
@@ -62,10 +62,10 @@ class StopOnDivergence(Hook):
         self._above: list[Stretch] = []
 
     def after(self, stretch: Stretch) -> None:
-        """Check every step.
+        """Check every step of a stretch.
 
         Raises:
-            DivergenceError: one has failed; names the step, its batch, the cause and the gradients' norms before.
+            DivergenceError: a step failed; the message names the step, its batch, the cause and earlier gradient norms.
         """
         failure = _not_finite(stretch) or self._exploded(stretch)
         norms = stretch.series["gradient_norm"]

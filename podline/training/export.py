@@ -1,8 +1,9 @@
 """Exports the trained model: its config, its weights, and a ``.keras`` file for plain Keras.
 
-``model/architecture.json`` and ``model/weights.npz`` are what evaluation reads; the checksum of the latter is the
-model's identity, so its bytes depend on nothing but the weights. ``model/model.keras`` is for everybody else: uint8
-images in, logits or maps out, the normalisation inside, no layer that Keras does not know.
+Evaluation reads ``model/architecture.json`` and ``model/weights.npz``. The checksum of the weights file identifies the
+model, so its bytes depend only on the weights. ``model/model.keras`` is for users of plain Keras: it takes uint8
+images,
+normalises them, returns logits or maps, and contains only layers of Keras.
 """
 
 from __future__ import annotations
@@ -23,19 +24,19 @@ from podline.training.state import set_weights, weights
 
 KERAS = "model/model.keras"
 
-# Stock batch norm and the fused one round differently, by some 1e-6 of an answer for each layer.
+# Stock batch norm and the fused one round differently: each layer adds a relative error of about 1e-6.
 _TOLERANCE = 1e-3
 
 
 def export_model(store: Store, run_folder: str, model: keras.Model, images: npt.NDArray[np.uint8]) -> str:
-    """Publish a model; verify that it is the trained one.
+    """Publish a model and verify that the published file gives the outputs of the trained model.
 
     Returns:
         The sha256 of the weights' file.
 
     Raises:
-        StoreError: something cannot be written.
-        ArtifactError: the published file gives other answers.
+        StoreError: a file cannot be written.
+        ArtifactError: the published file gives other outputs.
     """
     stock = exportable(model)
     store.publish_bytes(f"{run_folder}/{ARCHITECTURE}", (stock.to_json() + "\n").encode(), replace=True)
@@ -63,7 +64,7 @@ def load_model(store: Store, run_folder: str, weights_sha256: str) -> keras.Mode
 
     Raises:
         StoreError: a file cannot be read.
-        ArtifactError: the weights have another checksum, or a file is not what it was.
+        ArtifactError: the weights have another checksum, or another file has changed.
     """
     model = network_of(store, run_folder)
     try:

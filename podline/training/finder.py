@@ -1,7 +1,7 @@
-"""The learning-rate finder: steps at a rising rate on a copy of the state.
+"""The learning-rate finder: trains a copy of the state at a rising rate.
 
-In ``finder/<recipe>-<digest>`` it leaves ``finder.json``, ``chart.png`` and, last, its completion record. Nothing else
-is written: a run whose checkpoint it begins from is the same afterwards, byte for byte.
+It writes ``finder.json``, ``chart.png`` and, last, its completion record to ``finder/<recipe>-<digest>``. A run whose
+checkpoint it starts from stays unchanged, byte for byte.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from podline.training.rate_search import Suggestion, explodes_at, rate_chart, su
 from podline.training.run import Trainer, build_trainer, prepared
 
 DOCUMENT, CHART = "finder.json", "chart.png"
-# Between two looks at the loss: the rate grows by a few percent a step, so not much is lost by a late look.
+# Steps between two checks of the loss. The rate grows by a few percent per step, so a late check costs little.
 _STEPS_AT_ONCE = 10
-# What the sizes of two steps may differ by from what their rates say.
+# Tolerance between the ratio of two step sizes and the ratio of their rates.
 _TOLERANCE = 0.01
 
 
 def find_learning_rate(spec: LearningRateSpec, reporter: Reporter) -> LearningRateResult:
-    """Trains at a rising rate until the loss explodes, and reads a learning rate off the curve.
+    """Train at a rising rate until the loss explodes, and read a learning rate off the curve.
 
     Raises:
-        StoreError: there is no such data set or no such run.
-        SettingsError: recipe and data or devices do not fit, or the optimizer does not do what the rate says.
-        ArtifactError: the data set or the checkpoint is not what it was.
+        StoreError: the data set or the run does not exist.
+        SettingsError: recipe and data or devices do not fit, or the optimizer ignores the learning rate.
+        ArtifactError: the data set or the checkpoint has changed.
         DivergenceError: the loss exploded at once, or never fell.
     """
     started = time.monotonic()
@@ -53,7 +53,7 @@ def find_learning_rate(spec: LearningRateSpec, reporter: Reporter) -> LearningRa
     if spec.run:
         _restore(spec, store, trainer)
     elif taken := trainer.begin():
-        reporter.log(f"weights begin with those of {taken}")
+        reporter.log(f"the initial weights are those of {taken}")
     elif trainer.base:
         reporter.log(trainer.base.in_words)
     first = trainer.state.step
@@ -74,13 +74,13 @@ def _restore(spec: LearningRateSpec, store: Store, trainer: Trainer) -> None:
     if checkpoint.sha256 != spec.checkpoint_sha256:
         raise SettingsError(
             f"run {spec.run}: the checkpoint of step {spec.checkpoint_step} has sha256 {checkpoint.sha256[:12]}… vs "
-            f"{spec.checkpoint_sha256[:12]}… that was asked for; give the command again"
+            f"{spec.checkpoint_sha256[:12]}… in the request; give the command again"
         )
     try:
         trainer.restore(folder.arrays(checkpoint))
     except ArtifactError as error:
         raise ArtifactError(
-            f"run {spec.run}: the checkpoint of step {spec.checkpoint_step} cannot be begun from: {error}; "
+            f"run {spec.run}: the checkpoint of step {spec.checkpoint_step} cannot be restored: {error}; "
             "train the run again, or search without --run"
         ) from error
 
@@ -91,24 +91,24 @@ def require_obedient(optimizers: list[keras.optimizers.Optimizer], low: float, h
     Args:
         optimizers: two of the same kind, not built.
         low: the lowest rate.
-        high: the highest one.
-        steps: the number of the last step: some caps grow tighter with it, like that of Keras's Adafactor.
+        high: the highest rate.
+        steps: the number of the last step: some optimizers, like Keras's Adafactor, lower the cap with the step.
 
     Raises:
-        SettingsError: the steps do not grow with the rate.
+        SettingsError: the step sizes do not grow with the rate.
     """
     small, large = (_step_size(optimizer, rate, steps) for optimizer, rate in zip(optimizers, (low, high), strict=True))
     asked, found = high / low, large / small if small else 0.0
     if abs(found / asked - 1) > _TOLERANCE:
         raise SettingsError(
             f"optimizer {type(optimizers[0]).__name__}: at step {steps} a rate {asked:.3g} times as high makes a step "
-            f"{found:.3g} times as large; it overrules the learning rate, so none can be found for it: choose "
+            f"{found:.3g} times as large; the optimizer overrides the learning rate, so none can be found: choose "
             "another optimizer"
         )
 
 
 def _step_size(optimizer: Any, rate: float, steps: int) -> float:
-    """Return an optimizer's last step for a variable at zero, where float32 is as exact as anywhere."""
+    """Return the size of an optimizer's last step for a variable at zero, where float32 is most exact."""
     variable = keras.Variable(np.zeros((2, 2), np.float32), name="kernel")
     optimizer.build([variable])
     optimizer.iterations.assign(steps - 1)
@@ -118,7 +118,7 @@ def _step_size(optimizer: Any, rate: float, steps: int) -> float:
 
 
 def _losses(trainer: Trainer, first: int, rates: Sequence[float], reporter: Reporter) -> list[float]:
-    """Return the loss of each step, from step ``first`` on, until they explode."""
+    """Return the loss of each step from step ``first`` on, until the loss explodes."""
     [phase] = trainer.plan.phases
     total, batches = len(rates), trainer.batches(phase)
     losses: list[float] = []

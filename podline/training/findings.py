@@ -1,6 +1,6 @@
-"""Rules for what is not right with a training that goes on, and their record.
+"""Rules that detect problems of a running training, and the record of their findings.
 
-Nothing here needs TensorFlow. docs/reference/findings.md tells of every finding.
+docs/reference/findings.md describes every finding. This module does not need TensorFlow.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from podline.training.loop import Hook, Stretch
 
 # Share of a layer's channels that are zero for every image of the probe.
 DEAD_SHARE = 0.5
-# Magnitude of an output; half precision ends at 65,504.
+# Largest magnitude of a healthy output; half precision ends at 65,504.
 EXPLODING_OUTPUT = 1e4
-# How much an answer varies over the images of the probe, as a share of its own size.
+# Least variation of an answer over the images of the probe, as a share of the answer's size.
 COLLAPSED_SPREAD = 0.01
-# Share of the time of the latest stretches, and seconds of it, that the device waited for input.
+# Share of the latest stretches' time, and seconds of it, that the device waited for input.
 WAITING_SHARE, WAITING_SECONDS, WAITING_STRETCHES = 0.2, 2.0, 5
 # A block's gradient as a share of the whole gradient.
 VANISHING_GRADIENT = 1e-6
-# A stretch's gradient against the largest of any stretch before, once there were so many.
+# Ratio of a stretch's gradient to the largest earlier one, and the number of stretches before the rule applies.
 EXPLODING_GRADIENT, USUAL_STRETCHES = 100.0, 5
-# The pace is compared with that of earlier runs when steps took so long and were so many, after the first stretch.
+# The pace is compared with earlier runs after this many steps and seconds, not counting the first stretch.
 PACE_SECONDS, PACE_STEPS = 3.0, 5
 
 _OF_MEASURES: tuple[FindingKind, ...] = ("collapsed_stage", "copied_stage")
@@ -38,7 +38,7 @@ _BLOCK = "gradient_norm/"
 
 
 class Finding(NamedTuple):
-    """Something that a rule found; the fields are those of :class:`podline.documents.metrics_log.FindingLine`."""
+    """A problem that a rule found; its fields are those of :class:`podline.documents.metrics_log.FindingLine`."""
 
     finding: FindingKind
     where: str
@@ -48,12 +48,12 @@ class Finding(NamedTuple):
 
 
 class Findings:
-    """The record of a run's findings: each is written, and warned of, when it begins, and written when it is over."""
+    """The record of a run's findings: logs and warns of each when it begins, and logs when it ends."""
 
     def __init__(
         self, lines: Iterable[MetricsLine], write: Callable[[FindingLine], None], warn: Callable[[str], None]
     ) -> None:
-        """Goes on where a run was left."""
+        """Restore the open findings of an interrupted run."""
         self._write, self._warn = write, warn
         self._open: dict[tuple[FindingKind, str], FindingLine] = {}
         self._known: set[tuple[FindingKind, str]] = set()
@@ -62,7 +62,7 @@ class Findings:
                 self._note(line)
 
     def judged(self, kinds: Sequence[FindingKind], step: int, found: Iterable[Finding]) -> None:
-        """Record the findings of some kinds after a step."""
+        """Record which findings of some kinds hold after a step."""
         there = {(each.finding, each.where): each for each in found}
         for key, finding in there.items():
             if key not in self._known:
@@ -90,10 +90,10 @@ class LayerFigures(NamedTuple):
     """A layer's statistics for the images of the probe.
 
     Attributes:
-        name: of the layer.
-        channels: of its output.
-        dead: how many of them are zero for every image, if the layer is one that cuts off; else 0.
-        largest: magnitude.
+        name: name of the layer.
+        channels: number of channels of its output.
+        dead: number of channels that are zero for every image, if the layer's activation has a zero range; else 0.
+        largest: largest magnitude of its output.
     """
 
     name: str
@@ -106,10 +106,10 @@ class ProbeFigures(NamedTuple):
     """A model's statistics for a few fixed images.
 
     Attributes:
-        images: how many.
+        images: number of images.
         layers: in the order of the model.
-        spreads: for each of the model's answers, the root mean square of what is left of it when its mean over the
-            images is taken away, as a share of the root mean square of all of it; 0 for an answer that is all zero.
+        spreads: for each answer of the model, the root mean square of its deviation from its mean over the images, as
+            a share of its own root mean square; 0 for an answer that is all zero.
     """
 
     images: int
@@ -132,27 +132,27 @@ def _dead(probe: ProbeFigures) -> Iterable[Finding]:
                 {"share": share, "channels": layer.channels},
                 f"{layer.dead} of the {layer.channels} channels of layer {layer.name} are zero for all "
                 f"{probe.images} images of the probe",
-                "they learn nothing any more: a lower learning rate or a longer warm-up keeps them alive; if they "
-                "never lived, look at the layer's first weights and at what it is fed",
+                "they no longer learn: a lower learning rate or a longer warm-up keeps them alive; if they were "
+                "always zero, look at the layer's initial weights and at its input",
             )
 
 
 def _exploding(probe: ProbeFigures) -> Iterable[Finding]:
-    # What comes after a layer that explodes explodes as well.
+    # The layers after an exploding layer explode as well.
     layer = next((layer for layer in probe.layers if layer.largest > EXPLODING_OUTPUT), None)
     if layer:
         yield Finding(
             "exploding_outputs",
             layer.name,
             {"largest": layer.largest},
-            f"layer {layer.name} gives values of up to {layer.largest:.3g}, vs {EXPLODING_OUTPUT:g} that is much",
+            f"layer {layer.name} gives values of up to {layer.largest:.3g}, expected at most {EXPLODING_OUTPUT:g}",
             "a norm after the layer, weight decay or a lower learning rate bounds them; half precision would overflow",
         )
 
 
 def _collapsed(probe: ProbeFigures) -> Iterable[Finding]:
     for name, spread in probe.spreads.items():
-        # One image has none.
+        # A single image has no variation.
         if spread < COLLAPSED_SPREAD and probe.images > 1:
             yield Finding(
                 "collapsed_output",
@@ -160,28 +160,28 @@ def _collapsed(probe: ProbeFigures) -> Iterable[Finding]:
                 {"spread": spread},
                 f"the model answers nearly the same ({name} varies by {spread:.2g} of its size) to all {probe.images} "
                 "images of the probe",
-                "it has stopped to look at the image: begin again with a lower learning rate or a longer warm-up; if "
+                "it ignores the image: begin again with a lower learning rate or a longer warm-up; if "
                 "that does not help, look at the labels and at the balance of the classes",
             )
 
 
 @runtime_checkable
 class JudgesMeasures(Protocol):
-    """An objective whose measures show what its loss does not."""
+    """An objective whose measures show problems that its loss does not show."""
 
     def faults(self, measures: Mapping[str, float]) -> Iterable[Finding]:
-        """Return what is wrong by the measures of an evaluation, once the warm-up is over."""
+        """Return the problems that the measures of an evaluation show, once the warm-up is over."""
         ...
 
 
 def judge_measures(findings: Findings, evaluation: EvaluationLine, objective: object, warmup: int) -> None:
-    """Note what an objective finds in its measures after the warm-up: until then outputs may be near zero."""
+    """Record an objective's findings after the warm-up; during the warm-up outputs may be near zero."""
     if isinstance(objective, JudgesMeasures) and evaluation.step > warmup:
         findings.judged(_OF_MEASURES, evaluation.step, objective.faults(evaluation.measures))
 
 
 class JudgePace(Hook):
-    """Compares the pace of a training with that of earlier runs, once, soon after each start."""
+    """Compares a training's pace with that of earlier runs, once, soon after each start."""
 
     def __init__(
         self,
@@ -189,13 +189,13 @@ class JudgePace(Hook):
         batch_size: Callable[[int], int],
         compare: Callable[[float, float], Slowness | None],
     ) -> None:
-        """Watch a start."""
+        """Start the comparison with this start of the run."""
         self._findings, self._batch_size, self._compare = findings, batch_size, compare
         self._steps, self._examples, self._seconds, self._waiting = 0, 0, 0.0, 0.0
         self._is_first, self._judged = True, False
 
     def after(self, stretch: Stretch) -> None:
-        """Compare when enough steps were taken; those of the first stretch wait for the input to begin."""
+        """Compare once enough steps are done; the first stretch does not count, since it waits for the input."""
         if not self._is_first and not self._judged:
             self._add(stretch)
             if self._seconds >= PACE_SECONDS and self._steps >= PACE_STEPS:
@@ -228,15 +228,15 @@ class JudgeStretches(Hook):
     reads = ("gradient_norm",)
 
     def __init__(self, findings: Findings, before: Sequence[StepsLine]) -> None:
-        """Goes on where a run was left."""
+        """Restore the largest gradient of an interrupted run."""
         self._findings = findings
         self._seen, self._most = len(before), max((line.gradient_norm for line in before), default=0.0)
         self._latest: deque[Stretch] = deque(maxlen=WAITING_STRETCHES)
         self._is_first = True
 
     def after(self, stretch: Stretch) -> None:
-        """Record what the stretch shows."""
-        if not self._is_first:  # which waits for the input to begin
+        """Record the findings of a stretch."""
+        if not self._is_first:  # the first stretch waits for the input to begin
             self._latest.append(stretch)
         self._is_first = False
         norm = float(np.mean(stretch.series["gradient_norm"], dtype=np.float64))
@@ -245,7 +245,7 @@ class JudgeStretches(Hook):
         self._findings.judged(_OF_STRETCHES, stretch.step, found)
 
     def rehearse(self, stretch: Stretch) -> None:
-        """Check a stretch; record nothing."""
+        """Check a stretch without recording anything."""
         _ = [*_vanishing(stretch, 1.0)]
 
     def _exploded(self, norm: float) -> Iterable[Finding]:
@@ -254,7 +254,7 @@ class JudgeStretches(Hook):
                 "exploding_gradient",
                 "all",
                 {"norm": norm, "largest_before": self._most},
-                f"the norm of the gradient is {norm:.3g} vs {self._most:.3g} at most in all stretches before",
+                f"the norm of the gradient is {norm:.3g} vs {self._most:.3g} at most in all earlier stretches",
                 "clip_norm bounds it; a lower learning rate or a longer warm-up may keep it from growing",
             )
 
@@ -268,7 +268,7 @@ def _waiting(latest: Sequence[Stretch]) -> Iterable[Finding]:
             {"share": waiting / seconds, "seconds": waiting},
             f"training waited for input in {waiting / seconds:.0%} of the last {seconds:.0f} s",
             "`podline tune input` names the slow stage; a faster disk, less augmentation or a data set in memory "
-            "makes up for it",
+            "is the remedy",
         )
 
 

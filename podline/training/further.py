@@ -1,9 +1,8 @@
 """Trains a finished run further, as a new run. Needs no TensorFlow.
 
-The new run counts its steps and epochs from 0, so its duration and its schedule are its own. What it takes over is the
-state (weights, optimizer, averages, generators of random numbers) and how far the data had been gone through: its first
-epoch follows the other's last, so that two epochs and two further ones are four, to the last bit, if the rate is
-constant.
+The new run counts its steps and epochs from 0 and has its own duration and schedule. It takes over the state of the
+finished run (weights, optimizer, averages, random generators) and its position in the data: its first epoch follows the
+other's last one. With a constant rate, two epochs and two further ones equal four epochs, to the last bit.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from podline.stages.specs import SPEC, TrainResult, TrainSpec
 from podline.store.contract import Store
 from podline.training.checkpoints import CheckpointFolder
 
-if TYPE_CHECKING:  # which imports TensorFlow
+if TYPE_CHECKING:  # run imports TensorFlow
     from podline.training.state import TrainingState
 
 
@@ -31,8 +30,8 @@ class Finished:
     """A finished run.
 
     Attributes:
-        result: what its training answered.
-        checkpoints: of which the newest is its end.
+        result: the result of its training.
+        checkpoints: its checkpoints; the newest one holds its final state.
     """
 
     result: TrainResult
@@ -40,17 +39,17 @@ class Finished:
 
     @property
     def steps(self) -> int:
-        """Steps that its state has seen, those of the runs before it included."""
+        """The number of steps that its state has seen, including those of earlier runs."""
         return self.result.steps_before + self.result.steps
 
     @property
     def epochs(self) -> int:
-        """Epochs that it began, those of the runs before it included."""
+        """The number of epochs that it began, including those of earlier runs."""
         return self.result.epochs_before + math.ceil(self.result.epochs)
 
     @property
     def in_words(self) -> str:
-        """The run and the parts of its state that are restored."""
+        """Describe the run and the parts of its state that are restored."""
         result = self.result
         return f"further from {result.run} (weights {result.weights_sha256[:12]}, {plural(self.steps, 'step')})"
 
@@ -58,7 +57,7 @@ class Finished:
         """Restore a run's state from the final state of this one.
 
         Raises:
-            SettingsError: it is the state of another model or optimizer.
+            SettingsError: the state belongs to another model or optimizer.
             ArtifactError: see :meth:`state`.
         """
         arrays = self.state()
@@ -74,7 +73,7 @@ class Finished:
         """Return the final state of the run, by name.
 
         Raises:
-            ArtifactError: its last checkpoint is gone or damaged.
+            ArtifactError: its last checkpoint is missing or damaged.
         """
         newest = next(iter(self.checkpoints.steps()), 0)
         if newest != self.result.steps:
@@ -89,18 +88,18 @@ def finished(store: Store, run: str) -> Finished:
     """Return a finished run of a store.
 
     Raises:
-        SettingsError: there is no such run, or it is not finished.
-        ArtifactError: what it left cannot be read.
+        SettingsError: there is no run of this name, or it is unfinished.
+        ArtifactError: a file of the run cannot be read.
     """
     folder = f"runs/{run}"
     record = completion_name(folder, "train")
     if not store.exists(record):
         raise SettingsError(
-            f"further={run}: {store.uri} has no finished training of that name; `podline runs list` shows what there is"
+            f"further={run}: {store.uri} has no finished training of that name; `podline runs list` shows its runs"
         )
     try:
         spec = TrainSpec.model_validate(store.read_json(f"{folder}/{SPEC}"))
         result = TrainResult.model_validate(read_completion(store, folder, "train").result)
     except (ValidationError, StoreError) as error:
-        raise ArtifactError(f"further={run}: what that run left cannot be read ({error}); train it again") from error
+        raise ArtifactError(f"further={run}: a file of that run cannot be read ({error}); train it again") from error
     return Finished(result, CheckpointFolder(store, folder, spec.digest()))

@@ -1,7 +1,7 @@
-"""Hooks between stretches of steps. Needs no TensorFlow.
+"""Hooks between stretches of steps. This module does not need TensorFlow.
 
-The order of the hooks is: stop (:mod:`podline.training.divergence`), clock, metrics, evaluation, checkpoint. A loss
-that is no number leaves no trace, and a checkpoint of a step is written when all else of that step is.
+The hooks run in this order: stop (:mod:`podline.training.divergence`), clock, metrics, evaluation, checkpoint. So no
+hook records a loss that is not finite, and a checkpoint is written after all other outputs of its step.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ _BLOCK = "gradient_norm/"
 
 
 class RunClock(Hook):
-    """Adds up what the run takes, over all its starts. Comes before the hooks that write it down."""
+    """Adds up the time that a run takes over all its starts. It runs before the hooks that record this time."""
 
     def __init__(self, before: TimeSpent, started: float) -> None:
         """Start or continue a clock.
 
         Args:
-            before: what earlier starts took, up to the step that this one goes on from.
+            before: the time of earlier starts, up to the step that this one resumes from.
             started: ``time.monotonic()`` at this start.
         """
         self._before, self._started = before, started
         self._training = self._waiting = 0.0
 
     def after(self, stretch: Stretch) -> None:
-        """Add a stretch."""
+        """Add the time of a stretch."""
         self._training += stretch.seconds
         self._waiting += stretch.waiting
 
-    def rehearse(self, stretch: Stretch) -> None:  # noqa: ARG002 (what is rehearsed does not count)
-        """Read the clock."""
+    def rehearse(self, stretch: Stretch) -> None:  # noqa: ARG002 (a rehearsal does not count)
+        """Read the clock without adding to it."""
         self.read()
 
     def read(self) -> TimeSpent:
@@ -77,21 +77,21 @@ class WriteMetrics(Hook):
 
         Args:
             write: called with each line.
-            plan: the run in steps.
+            plan: the run's plan, in steps.
             every: a line at least every N steps.
-            clock: what the run has taken.
-            objective: what is trained for, which says what the measures mean.
-            factor: what the schedule's rate was multiplied by in the latest stretch.
+            clock: the time that the run has taken.
+            objective: the training objective, which names the measures.
+            factor: the multiplier of the schedule's rate in the latest stretch.
         """
         self._write, self._plan, self._every, self._clock = write, plan, every, clock
         self._objective, self._factor = objective, factor
 
     def next_stop(self, step: int) -> int:
-        """Return the next multiple of ``every``, or an earlier end of the phase: batches of a line have one size."""
+        """Return the next multiple of ``every``, or an earlier end of the phase, so that a line has one batch size."""
         return min(next_multiple(step, self._every), self._plan.phase(step).end)
 
     def after(self, stretch: Stretch) -> None:
-        """Write the line."""
+        """Write the line of a stretch."""
         self._write(self._line(stretch))
 
     def rehearse(self, stretch: Stretch) -> None:
@@ -127,7 +127,7 @@ def _mean(values: npt.NDArray[np.float32]) -> float:
 
 
 class Evaluate(Hook):
-    """An evaluation every N steps, and one at the end; and what is decided by it."""
+    """Evaluates every N steps and at the end, and passes each evaluation to the deciders."""
 
     def __init__(
         self,
@@ -140,11 +140,11 @@ class Evaluate(Hook):
         """Prepare evaluations.
 
         Args:
-            evaluate: evaluates after this many steps; None if it was given up.
-            write: what becomes of its answer.
-            plan: when.
-            rehearse: evaluates one batch; answers how many seconds all of them will take.
-            decide: told, in this order, of the answer once it is written.
+            evaluate: evaluates after a number of steps; returns None if SIGTERM interrupts it.
+            write: writes an evaluation's line.
+            plan: the run's plan, which lists the steps to evaluate after.
+            rehearse: evaluates one batch; returns the estimated seconds for all batches.
+            decide: called in this order with the line after it is written.
         """
         self._evaluate, self._write, self._rehearse, self._decide = evaluate, write, rehearse, decide
         self.rehearsed = 0.0
@@ -174,7 +174,7 @@ class Evaluate(Hook):
 
 
 class SaveCheckpoints(Hook):
-    """A checkpoint every N steps or minutes, and one at the end. Comes last: it marks what the others wrote."""
+    """Saves a checkpoint every N steps or minutes and at the end. It runs last, after all other outputs."""
 
     def __init__(
         self,
@@ -190,19 +190,19 @@ class SaveCheckpoints(Hook):
         check: Callable[[], None] = lambda: None,
         agreed: Callable[[int], int] = lambda mine: mine,
     ) -> None:
-        """Checkpoints of a run.
+        """Prepare the checkpoints of a run.
 
         Args:
-            folder: where they go.
-            snapshot: all that is saved.
-            mark: ``metrics.jsonl`` as it is now.
+            folder: the folder for the checkpoints.
+            snapshot: returns the state to save.
+            mark: returns the current length and checksum of ``metrics.jsonl``.
             every_steps: a checkpoint at least every N steps …
             every_minutes: … and at least every N minutes.
-            clock: what the run has taken.
-            accepted: the step whose state may be gone back to, or is to be kept: it gets a checkpoint in any case.
-            due: whether a step gets a checkpoint in any case.
-            check: raises an error if what was learned is not to be kept: the data were changed.
-            agreed: one number for all the processes that train together, from what each of them says.
+            clock: the time that the run has taken.
+            accepted: returns the step whose state may be restored or is kept; this step always gets a checkpoint.
+            due: returns whether a step must get a checkpoint.
+            check: raises an error if the data have changed, so that the step must not be saved.
+            agreed: turns the numbers of all workers into one common number.
         """
         self._folder, self._snapshot, self._mark, self._clock = folder, snapshot, mark, clock
         self._accepted, self._due, self._check, self._agreed = accepted, due, check, agreed
@@ -211,15 +211,15 @@ class SaveCheckpoints(Hook):
         self.rehearsed = CheckpointCost(0.0, 0)
 
     def next_stop(self, step: int) -> int:
-        """Every ``checkpoint_steps``; minutes are looked at whenever the others stop."""
+        """Return the next multiple of ``checkpoint_steps``; minutes are checked at the stops of other hooks."""
         return next_multiple(step, self._every_steps)
 
     def after(self, stretch: Stretch) -> None:
         """Save if a checkpoint is due.
 
         Raises:
-            DivergenceError: a variable holds a number that is not finite; no checkpoint is written.
-            ArtifactError: the data were changed; no checkpoint is written.
+            DivergenceError: a variable is not finite; no checkpoint is written.
+            ArtifactError: the data have changed; no checkpoint is written.
         """
         late = bool(self._agreed(time.monotonic() - self._saved >= self._every_seconds))
         needed = self._accepted() == stretch.step or self._due(stretch.step)
@@ -227,7 +227,7 @@ class SaveCheckpoints(Hook):
             self.at(stretch.step)
 
     def leaving(self, stretch: Stretch) -> None:
-        """Save, unless this step is saved.
+        """Save, unless this step is already saved.
 
         Raises:
             DivergenceError: as for :meth:`after`.
@@ -237,7 +237,7 @@ class SaveCheckpoints(Hook):
             self.at(stretch.step)
 
     def at(self, step: int) -> None:
-        """Save, replacing an earlier checkpoint of this step; raise what :meth:`after` does."""
+        """Save, replacing an earlier checkpoint of this step; raise the errors of :meth:`after`."""
         arrays = self._snapshot()
         _require_finite(arrays, step)
         self._check()

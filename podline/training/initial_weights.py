@@ -1,4 +1,4 @@
-"""Begins a training with weights from a file; layers are matched by name and shape."""
+"""Initialises a training with weights from a file; matches layers by name and shape."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ _Variables = dict[str, Any]
 
 
 def take_weights(state: TrainingState, init: InitSettings) -> InitialWeights:
-    """Load the file's weights into the layers of equal name and shape, in a state's model and its moving average.
+    """Load the file's weights into the model and its moving average, for layers of equal name and shape.
 
-    A layer is taken whole or not at all. Layers within others are found by their own name too, where it is the only one
-    of its kind.
+    All variables of a layer are taken, or none. A nested layer is also matched by its own name alone, if the name is
+    unique.
 
     Raises:
         SettingsError: the file cannot be read, has another checksum, or no layer fits.
-        ArtifactError: it is damaged.
+        ArtifactError: the file is damaged.
     """
     file = Path(init.file)
     found = weights_sha256(file)
     if found != init.sha256:
         raise SettingsError(
-            f"init={file} has sha256 {found[:12]}… vs {init.sha256[:12]}… that the run is named by; bring that file "
+            f"init={file} has sha256 {found[:12]}… vs {init.sha256[:12]}… in the run's recipe; bring that file "
             "back, or begin another run with --init"
         )
     stored, layers = read_weights(file), _layers(state.model)
@@ -53,8 +53,8 @@ def take_weights(state: TrainingState, init: InitSettings) -> InitialWeights:
         taken.append(name)
     if not taken:
         raise SettingsError(
-            f"init={file}: no layer has a name and a shape of this model; the file has {_first(stored)}, the model "
-            f"has {_first(layers)}"
+            f"init={file}: no layer has the name and shape of one in the model; the file has {_first(stored)}, "
+            f"the model has {_first(layers)}"
         )
     if state.average is not None:
         state.average.set_weights(state.model.get_weights())
@@ -70,7 +70,7 @@ def take_weights(state: TrainingState, init: InitSettings) -> InitialWeights:
 
 
 def _layers(model: keras.Model) -> dict[str, _Variables]:
-    """Layer → variable → the variable, without the states of generators."""
+    """Return layer → variable name → variable, without the states of random generators."""
     layers: dict[str, _Variables] = {}
     for variable in averaged(model):
         owner, _, name = variable.path.rpartition("/")
@@ -79,14 +79,14 @@ def _layers(model: keras.Model) -> dict[str, _Variables]:
 
 
 def _matched(stored: Layers, layers: dict[str, _Variables]) -> dict[str, str]:
-    """Layer of the model → layer of the file: of the same name, or else of the same last name."""
+    """Match each layer of the model to a layer of the file: by full name, or else by last name."""
     sources = {name: name for name in layers if name in stored}
     single = [_singles(names) for names in (stored.keys() - sources.keys(), layers.keys() - sources.keys())]
     return sources | {name: single[0][last] for last, name in single[1].items() if last in single[0]}
 
 
 def _singles(names: Any) -> dict[str, str]:
-    """Map last names that only one variable has to their full names."""
+    """Map each last name that only one layer has to its full name."""
     counts = Counter(name.rpartition("/")[2] for name in names)
     return {last: name for name in names if counts[last := name.rpartition("/")[2]] == 1}
 
@@ -94,7 +94,7 @@ def _singles(names: Any) -> dict[str, str]:
 def _in_order(variables: _Variables, stored: dict[str, Array]) -> list[Array] | None:
     """Match values to variables: by name, by number where the file has numbers, else by shape; None if they do not fit.
 
-    Names may differ, as ``depthwise_kernel`` of Keras 2 and ``kernel`` of Keras 3.
+    Names may differ, for example ``depthwise_kernel`` in Keras 2 and ``kernel`` in Keras 3.
     """
     shapes = [tuple(variable.shape) for variable in variables.values()]
     if variables.keys() == stored.keys():

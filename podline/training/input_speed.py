@@ -1,17 +1,17 @@
-"""Measured in a child process, or in a notebook's: each stage of a recipe's input, and the model beside it.
+"""Measures each stage of a recipe's input, and the model with it, in a child process or a notebook.
 
-Every stage is measured by itself, on the same batches of the real data set, and through the very functions that
-training calls:
+Every stage is measured separately, on the same batches of the real data set, through the functions that training
+calls:
 
 ========= ===========================================================================================================
-disk      what reading takes longer when the operating system has just been told to forget the files' pages
+disk      the extra time of reading when the files' pages have been dropped from memory
 read      :meth:`~podline.input.pipeline.TrainingInput.read`: records gathered from the mapped files into one array
-augment   :meth:`~podline.input.pipeline.TrainingInput.augmented`: what chance does to them
-batch     the dataset around arrays that are at hand: they become tensors of static shape, and are prefetched
-hand-over tensors that are at hand become the devices' own
+augment   :meth:`~podline.input.pipeline.TrainingInput.augmented`: random augmentation of the records
+batch     the dataset around arrays in memory: makes tensors of static shape, and prefetches them
+hand-over copies tensors in memory to the devices
 ========= ===========================================================================================================
 
-*read*, *augment* and *batch* share the parallel calls of the pipeline, so the slowest of them is what to look at first.
+*read*, *augment* and *batch* share the pipeline's parallel calls, so look at the slowest of the three first.
 """
 
 from __future__ import annotations
@@ -43,24 +43,24 @@ _CONTAINERS_LIMIT = Path("/sys/fs/cgroup/memory.max")
 Raw = tuple[int, npt.NDArray[np.int64], Arrays]
 Take = Callable[[int], Arrays]
 
-# A model waits for less than this share of its time: it is fed.
+# A model that waits for less than this share of its time is not limited by its input.
 _HARDLY = 0.05
 _MOST_BATCHES = 64
 _LEAST_BATCHES = 2
 _ENDLESS = 2**40
-# More than a pipeline has under way: what was made before the clock ran is not counted.
+# More batches than a pipeline holds: those prepared before the clock starts do not count.
 _UNDER_WAY = 8
 
 
 @dataclass(frozen=True)
 class Stages:
-    """The stages of an input pipeline as functions, so that each can be measured, or exchanged, by itself.
+    """The stages of an input pipeline as functions, so that each can be measured or replaced alone.
 
     Attributes:
-        read: the epoch, the ids and the records of a batch, by the batch's number.
-        augment: what chance makes of them.
-        batch: a dataset of tensors from a function from numbers to arrays.
-        hand_over: the devices' batches from such a dataset.
+        read: returns the epoch, ids and records of a batch, by its number.
+        augment: augments the records of a batch.
+        batch: makes a dataset of tensors from a function that returns arrays by number.
+        hand_over: copies the batches of such a dataset to the devices.
     """
 
     read: Callable[[int], Raw]
@@ -69,7 +69,7 @@ class Stages:
     hand_over: Callable[[tf.data.Dataset], Iterable[Any]]
 
     def made(self, number: int) -> Arrays:
-        """Build a batch as training gets it."""
+        """Build a batch as training receives it."""
         return self.augment(self.read(number))
 
 
@@ -83,7 +83,7 @@ def stages_of(source: TrainingInput, strategy: tf.distribute.Strategy) -> Stages
         )
         for batch in strategy.experimental_distribute_dataset(dataset):
             there = to_devices(batch)
-            # Copies to a device are made while Python goes on; a value that comes back comes after them.
+            # Copies to a device are asynchronous; reading a value back waits for them.
             strategy.experimental_local_results(tf.nest.flatten(there)[-1])[-1].numpy()
             yield there
 
@@ -96,18 +96,18 @@ def stages_of(source: TrainingInput, strategy: tf.distribute.Strategy) -> Stages
 
 
 def run(spec: InputSpeedSpec, reporter: Reporter) -> InputSpeed:
-    """Measures the input of a recipe, and the model beside it.
+    """Measure the input of a recipe, and the model with it.
 
     Raises:
-        StoreError: there is no such data set, or it cannot be read.
+        StoreError: the data set does not exist or cannot be read.
         SettingsError: the recipe does not fit the data set.
-        ArtifactError: the data set is not what its manifest says.
+        ArtifactError: the data set does not match its manifest.
     """
     store = open_store(spec.root)
     manifest_sha256(store, spec.dataset_folder)
     manifest = read_manifest(store, spec.dataset_folder)
     names = [stored_name(spec.dataset_folder, shard.file) for shard in manifest.split(TRAINING_SPLIT).every_shard]
-    # The input of one device, the first GPU if there is one.
+    # The input of one device: the first GPU, or the CPU.
     strategy = tf.distribute.get_strategy()
     trainer = build_trainer(store, spec.dataset_folder, spec.recipe, manifest, strategy, reporter)
     trainer.begin()
@@ -159,11 +159,11 @@ def _measured(
 
 
 _ABOUT = {
-    "disk": "the first pass only: pages that are not in memory yet",
+    "disk": "the first pass only: pages that are not in memory",
     "read": "records gathered from the mapped files into one array",
-    "augment": "what chance does to each image",
+    "augment": "random augmentation of each image",
     "batch": "the array becomes a tensor and is prefetched",
-    "hand-over": "the tensor becomes the device's",
+    "hand-over": "the tensor is copied to the device",
 }
 
 
@@ -179,7 +179,7 @@ def _speed(name: str, seconds: float, batch_size: int) -> StageSpeed:
 
 
 class _Progress:
-    """Tells of the parts of a measurement."""
+    """Reports the progress of a measurement."""
 
     _parts = 6
 
@@ -192,8 +192,8 @@ class _Progress:
 
 
 def _reading(stages: Stages, files: Sequence[Path], plan: Plan, seconds: float) -> tuple[float, float, Sequence[Raw]]:
-    """Seconds that the disk adds to a batch, seconds to read one whose pages are in memory, and some batches."""
-    plan.order.batch(0)  # The first call makes an epoch's permutation, and none after it.
+    """Return the seconds that the disk adds to a batch, the seconds to read a cached batch, and some batches."""
+    plan.order.batch(0)  # Only the first call makes the epoch's permutation.
     for file in files:
         _drop_pages(file)
     raws: list[Raw] = []
@@ -206,12 +206,12 @@ def _reading(stages: Stages, files: Sequence[Path], plan: Plan, seconds: float) 
     return max(cold - warm, _TICK), warm, raws
 
 
-# What a clock can tell apart: a stage that does nothing takes this long, so that rates stay finite.
+# The resolution of the clock: an empty stage counts as this long, so that rates stay finite.
 _TICK = 1e-7
 
 
 def _timed(batches: Callable[[], Iterable[object]], seconds: float) -> float:
-    """Mean seconds for a batch, over a stretch of time; the first batches come before the clock runs."""
+    """Return the mean seconds per batch over a stretch of time; the first batches run before the clock starts."""
     iterator = iter(batches())
     for _ in range(_LEAST_BATCHES):
         next(iterator)
@@ -223,7 +223,7 @@ def _timed(batches: Callable[[], Iterable[object]], seconds: float) -> float:
 
 
 class _Beside:
-    """The model, first with a batch that is always there, then with the input: one graph for both."""
+    """Runs the model with one graph: first on a constant batch, then on the batches of the input."""
 
     def __init__(self, trainer: Trainer, stages: Stages, held: Arrays, batches: int) -> None:
         self._stages, self._held, self._batches = stages, held, batches
@@ -234,7 +234,7 @@ class _Beside:
         return self._stages.made(number % self._batches) if self._with_input else self._held
 
     def measure(self, seconds: float) -> tuple[float, float, float]:
-        """Return seconds of a step from memory, seconds of a step with input, and the share spent waiting for input."""
+        """Return seconds per step from memory, seconds per step with input, and the share spent waiting for input."""
         self._steps.advance(_LEAST_BATCHES)
         took, waited = self._stretch(seconds)
         self._with_input = True
@@ -243,7 +243,7 @@ class _Beside:
         return max(took - waited, _TICK), beside, waiting / beside
 
     def _stretch(self, seconds: float) -> tuple[float, float]:
-        """Seconds of a step, and how many of them are waiting for the input."""
+        """Return the seconds per step, and how many of them are spent waiting for input."""
         steps, took, waited = 0, 0.0, 0.0
         while steps < _LEAST_BATCHES or took < seconds:
             part = self._steps.advance(_LEAST_BATCHES)
@@ -252,18 +252,18 @@ class _Beside:
 
 
 def _fits_in_memory(size: int) -> bool:
-    """Return whether ``size`` bytes can stay in the page cache: half of memory, or of what a container may have."""
+    """Return whether ``size`` bytes fit into half of the memory that the machine or the container has."""
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     try:
         memory = min(physical, int(_CONTAINERS_LIMIT.read_text()))
-    except (OSError, ValueError):  # no such file; or "max"
+    except (OSError, ValueError):  # the file is missing or says "max"
         memory = physical
     return size <= memory // 2
 
 
 def _drop_pages(path: Path) -> None:
-    """Drop a file's pages; where there is no posix_fadvise(2), and of what a process has mapped, they stay."""
+    """Drop a file's pages from memory; pages stay without posix_fadvise(2) or while a process maps them."""
     with explained("read", path), path.open("rb") as stream:
-        os.fdatasync(stream.fileno())  # what is not on the disk yet cannot be dropped
+        os.fdatasync(stream.fileno())  # unwritten pages cannot be dropped
         if hasattr(os, "posix_fadvise"):
             os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)

@@ -1,10 +1,10 @@
-"""The outer loop in Python: runs stretches of steps on the device, and calls hooks.
+"""The outer loop in Python: runs stretches of steps on the device and calls hooks between them.
 
-The device takes steps in *parts* of about a second, so that progress and a request to end are never far away. Hooks see
-*stretches*: all the steps between two stops. Where the stops are depends on the step alone, so a run that was broken
-off and goes on has the stops that it would have had; how a stretch falls into parts changes nothing but the clock.
+The device takes steps in *parts* of about a second, so that progress and SIGTERM are handled soon. Hooks see
+*stretches*: all steps between two stops. The stops depend only on the step, so a resumed run has the same stops as an
+uninterrupted one. The division of a stretch into parts affects only the clock.
 
-Nothing here needs TensorFlow.
+This module does not need TensorFlow.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class StepsDone:
 
     Attributes:
         series: for each quantity of a step (``loss``, ``correct``, …) its value at each step, float32.
-        seconds: how long it took.
-        waiting: for how many of these seconds the device waited for input.
+        seconds: duration of the call.
+        waiting: the part of these seconds that the device waited for input.
     """
 
     series: Series
@@ -59,9 +59,8 @@ class StepsDone:
 class Stretch(StepsDone):
     """The steps between two stops of the loop.
 
-    Attributes:
-        step: how many steps the run has done at its end.
-        last: the loop ends here, because all steps are done or because it was asked to.
+    step: number of steps that the run has done at the end of the stretch.
+    last: the loop ends here, because all steps are done or SIGTERM arrived.
     """
 
     step: int
@@ -69,40 +68,40 @@ class Stretch(StepsDone):
 
     @property
     def first(self) -> int:
-        """The index, from 0, of its first step."""
+        """The index, from 0, of the first step of the stretch."""
         return self.step - self.steps
 
 
 class Hook(ABC):
-    """An action that the loop runs when it stops; a stretch is all steps between two stops.
+    """An action that the loop runs at its stops; a stretch is all steps between two stops.
 
     Attributes:
-        reads: the quantities of a step that it reads in ``stretch.series``; see :func:`require_keys`.
+        reads: the quantities of a step that the hook reads in ``stretch.series``; see :func:`require_keys`.
     """
 
     reads: ClassVar[tuple[str, ...]] = ()
 
-    def next_stop(self, step: int) -> int:  # noqa: ARG002 (for those that want a stop of their own)
+    def next_stop(self, step: int) -> int:  # noqa: ARG002 (for hooks that need stops of their own)
         """Return the first step after ``step`` at which the loop must stop for this hook; never, by default."""
         return _NEVER
 
     @abstractmethod
     def after(self, stretch: Stretch) -> None:
-        """Run at every stop, whichever hook requested it."""
+        """Run at every stop, also at those that other hooks requested."""
 
-    def leaving(self, stretch: Stretch) -> None:  # noqa: B027 (most have nothing to do then)
-        """Run after :meth:`after` of the same stretch, when the loop ends early on request.
+    def leaving(self, stretch: Stretch) -> None:  # noqa: B027 (most hooks do nothing)
+        """Run after :meth:`after` of the same stretch, when SIGTERM ends the loop early.
 
-        The question may come at any time: while the hooks are at work, or between them and the next step.
+        SIGTERM may arrive at any time: during the hooks, or between them and the next step.
         """
 
     @abstractmethod
     def rehearse(self, stretch: Stretch) -> None:
-        """Run once before the first step, without lasting effects; ``stretch`` is of one step."""
+        """Run once before the first step, without lasting effects; ``stretch`` has one step."""
 
 
 def require_keys(hooks: Sequence[Hook], provided: Sequence[str]) -> None:
-    """Check, before the first step, that every quantity that hooks read is reported by the steps.
+    """Check, before the first step, that the steps report every quantity that a hook reads.
 
     Raises:
         SettingsError: a hook reads a quantity that no step reports.
@@ -112,7 +111,7 @@ def require_keys(hooks: Sequence[Hook], provided: Sequence[str]) -> None:
             if key not in provided:
                 raise SettingsError(
                     f"the hook {type(hook).__name__} reads {key!r}, expected one of {', '.join(provided)}; "
-                    "leave the hook out, or have the objective measure it"
+                    "remove the hook, or add the quantity to the objective's measures"
                 )
 
 
@@ -132,20 +131,20 @@ def run_loop(
     over: Callable[[], bool] = lambda: False,
     agreed: Callable[[int], int] = lambda mine: mine,
 ) -> None:
-    """Trains from step ``start`` to step ``total``, or to where a hook ends it.
+    """Train from step ``start`` to step ``total``, or until a hook ends the run.
 
     Args:
-        advance: takes this many steps on the device.
-        start: how many steps are done.
-        total: how many there are.
+        advance: takes a number of steps on the device.
+        start: number of steps that are done.
+        total: number of steps of the run.
         hooks: called in this order at every stop.
-        news: told of the number of steps done and of the latest part, a few times a second at most.
-        asked_to_stop: whether the process was asked to end.
-        over: whether a hook has ended the training.
-        agreed: one number for all the processes that train together, from what each of them says.
+        news: called with the number of steps done and the latest part, a few times a second at most.
+        asked_to_stop: returns whether SIGTERM arrived.
+        over: returns whether a hook has ended the training.
+        agreed: turns the numbers of all workers into one common number.
 
     Raises:
-        PreemptedError: it was; the hooks have seen the stretch up to there, and know that the loop ends.
+        PreemptedError: SIGTERM arrived; the hooks have processed the stretch up to the current step.
     """
     step, told, pace = start, 0.0, PART_SECONDS
     stretch: Stretch | None = None
@@ -189,10 +188,10 @@ def _joined(parts: Sequence[StepsDone], step: int, *, last: bool) -> Stretch:
 
 @contextlib.contextmanager
 def stop_on_sigterm() -> Iterator[Callable[[], bool]]:
-    """While its body runs, SIGTERM is a request to end soon and well.
+    """Record SIGTERM as a request to stop, instead of ending the process, while the body runs.
 
     Yields:
-        Whether SIGTERM has come; always False outside the main thread, which alone can handle signals.
+        A function that returns whether SIGTERM has arrived; always False outside the main thread.
     """
     asked = threading.Event()
     if threading.current_thread() is not threading.main_thread():

@@ -1,11 +1,11 @@
-"""Trains a bucket's run in a local folder; a thread uploads what it writes.
+"""Trains a bucket's run in a local folder, whose files a thread uploads.
 
-So training never waits for the store, and an outage costs nothing but that the store is behind. What is brought is
-always something that a run can go on from: a checkpoint's arrays before its description, the log before both, the word
-that all is done last of all.
+So training does not wait for the store, and during an outage only the uploads are late. A run can resume from every
+state of the uploads: a checkpoint's arrays are uploaded before its description, the log before both, and the completion
+record last.
 
-The folder stays until the run is done and all of it is in the store. A start goes on from the side whose newest
-checkpoint is the later one, and from this machine's if they are the same. Nothing here needs TensorFlow.
+The folder stays until the run is done and completely uploaded. A start resumes from the side with the newer
+checkpoint, and from this machine if both are equal. This module does not need TensorFlow.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _NEWS_SECONDS = 30.0
 
 
 def fetch_run(store: Store, folder: str, near: FolderStore) -> None:
-    """Copy what the start of a run reads, its logs and checkpoints, into another store.
+    """Copy a run's logs and checkpoints, which a start reads, into another store.
 
     Raises:
-        StoreError: something cannot be read or written.
+        StoreError: a file cannot be read or written.
     """
     wanted = {f"{folder}/{name}" for name in (SPEC, METRICS, EVENTS)}
     checkpoints = f"{CheckpointFolder(store, folder, '').folder}/"
@@ -48,20 +48,20 @@ def fetch_run(store: Store, folder: str, near: FolderStore) -> None:
 
 
 class Mirror:
-    """A run's folder on this machine, which a thread copies to the store.
+    """A run's folder on this machine; a thread copies its files to the store.
 
     Attributes:
-        near: the store on this machine, with the run under its own name.
+        near: the store on this machine; the run has the same name in it.
     """
 
     def __init__(self, store: Store, folder: str, patience: float, reporter: Reporter) -> None:
         """Prepare a mirror; call :meth:`begin` first.
 
         Args:
-            store: where the run belongs.
-            folder: the run's name in it.
-            patience: seconds for which the store may be away.
-            reporter: is told when it goes and comes back.
+            store: the store of the run.
+            folder: the run's folder in the store.
+            patience: seconds for which the store may be unavailable.
+            reporter: reports when the store becomes unavailable and available again.
         """
         self.near = FolderStore(store.scratch / "mirror")
         self._far, self._folder, self._patience, self._reporter = store, folder, patience, reporter
@@ -73,11 +73,11 @@ class Mirror:
 
     @property
     def lost(self) -> bool:
-        """Whether the store has been away for longer than patience lasts, or refuses what is brought."""
+        """Whether the store has been unavailable for longer than ``patience``, or refuses an upload."""
         return self._failure is not None
 
     def begin(self) -> None:
-        """Fetch the run from the side that is further, and start the thread.
+        """Fetch the run if the store's copy is newer, and start the thread.
 
         Raises:
             StoreUnavailableError: the store does not answer.
@@ -94,16 +94,16 @@ class Mirror:
 
     @measured("store")
     def end(self, error: BaseException | None) -> None:
-        """Brings what is left, and removes the folder if the run is done.
+        """Upload the remaining files, and delete the local folder if the run is done.
 
         Raises:
-            StoreUnavailableError: the store is still away; what there is stays on this machine.
+            StoreUnavailableError: the store is still unavailable; the run stays on this machine.
         """
         self._ending.set()
         while self._thread.is_alive():
             self._thread.join(_NEWS_SECONDS)
             if self._thread.is_alive():
-                self._reporter.log(f"bringing the run to {self._far.uri}")
+                self._reporter.log(f"uploading the run to {self._far.uri}")
         if self._failure is not None and (error is None or isinstance(error, PreemptedError)):
             raise type(self._failure)(
                 f"{self._failure}; the run is kept in {self.near.local(self._folder)}, and the same command on this "
@@ -121,7 +121,7 @@ class Mirror:
             done = self._tried()
             if self.lost or (last and done):
                 return
-            # At the end there is nothing to wait for but the store.
+            # At the end the store is the only thing to wait for.
             self._ending.wait(_EVERY_SECONDS) if done else time.sleep(_RETRY_SECONDS)
 
     def _tried(self) -> bool:
@@ -139,15 +139,15 @@ class Mirror:
             self._failure = error
             return False
         if self._away_since is not None:
-            self._reporter.log(f"{self._far.uri} is back, and has all that was written meanwhile")
+            self._reporter.log(f"{self._far.uri} is back; all files are uploaded")
             self._away_since = None
         return True
 
     def _bring(self) -> None:
-        """Brings what has changed since the last time, and removes the checkpoints that are gone here."""
+        """Upload the files that changed since the last call; delete checkpoints from the store that are deleted here."""
         changed = False
         for name in sorted(self.near.list(self._folder), key=_turn):
-            with contextlib.suppress(FileNotFoundError):  # a checkpoint that was replaced meanwhile
+            with contextlib.suppress(FileNotFoundError):  # a checkpoint was replaced during the upload
                 changed |= self._bring_file(name, self.near.local(name))
         if changed:
             folder = CheckpointFolder(self.near, self._folder, "").folder
@@ -163,7 +163,7 @@ class Mirror:
             return False
         with self.near.workspace("bringing") as folder:
             copy = folder / "object"
-            shutil.copyfile(path, copy)  # the log may grow while it is sent
+            shutil.copyfile(path, copy)  # the log may grow during the upload
             self._far.publish_file(copy, name, replace=True)
         self._brought[name] = mark
         return True

@@ -1,4 +1,4 @@
-"""Muon: steps of convolutions whose singular values are all about one; Adam for everything else."""
+"""Muon for convolutions: orthogonalised momentum. All other variables use Adam."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import tensorflow as tf
 from podline.arrays import Tensor
 from podline.recipes.settings import OptimizerSettings
 
-# The polynomial's coefficients and how often it is applied: Jordan's for networks like airbench's.
+# The polynomial's coefficients and its number of iterations: Jordan's values for networks like airbench's.
 _NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
 _ITERATIONS = 3
 _ADAM_DECAYS = (0.85, 0.95)
@@ -18,21 +18,23 @@ _EPSILON = 1e-8
 
 
 def muon(settings: OptimizerSettings, learning_rate: float) -> keras.optimizers.Optimizer:
-    """Muon for convolutions, Adam for all else."""
+    """Build the optimizer: Muon for convolutions, Adam for all other variables."""
     return Muon(learning_rate, settings.momentum, settings.adam_rate)
 
 
 class Muon(keras.optimizers.Optimizer):
-    """Momentum that is orthogonalised, for the kernels of convolutions.
+    """Orthogonalised momentum for the kernels of convolutions, Adam for all other variables.
 
-    Jordan et al.: "Muon: An optimizer for hidden layers in neural networks", 2024. The kernel of a convolution is taken
-    as a matrix of a row for each filter. Its step is the momentum's nearest matrix with singular values of about one,
-    by three iterations of Newton and Schulz, times the learning rate; before it the kernel is scaled to a norm of the
-    square root of its filters, as airbench does, so that the rate says by how much a filter turns. That is for kernels
-    that a batch norm follows, whose scale means nothing: those of convolutions without a bias.
+    Jordan et al.: "Muon: An optimizer for hidden layers in neural networks", 2024. A convolution's kernel is treated as
+    a
+    matrix with one row per filter. Its step is the learning rate times the matrix nearest to the momentum whose
+    singular
+    values are about one, computed by three iterations of Newton and Schulz. Before the step the kernel is scaled to a
+    norm of the square root of its number of filters, as in airbench, so that the rate is the angle by which a filter
+    turns. This suits kernels before a batch norm, whose scale has no effect: those of convolutions without a bias.
 
-    All else takes steps of Adam with a rate of its own: the classifier, biases, norms, convolutions with a bias (the
-    heads of a pose network, squeeze and excitation), and depthwise ones, whose kernel is no matrix of filters.
+    All other variables take steps of Adam with a rate of its own: the classifier, biases, norms, convolutions with a
+    bias (heads of pose networks, squeeze and excitation) and depthwise ones, whose kernel is not a matrix of filters.
 
     Attributes:
         momentum: of the kernels of convolutions, with Nesterov's correction.
@@ -40,12 +42,12 @@ class Muon(keras.optimizers.Optimizer):
     """
 
     def __init__(self, learning_rate: float, momentum: float, adam_rate: float) -> None:
-        """Build the optimizer; see the attributes."""
+        """Configure the optimizer; the class docstring explains the arguments."""
         super().__init__(learning_rate, name="muon")
         self.momentum, self.adam_rate = momentum, adam_rate
 
     def build(self, variables: Sequence[keras.Variable]) -> None:
-        """Create a moment for each kernel of a convolution, two for all else."""
+        """Create one moment for each kernel of a convolution, two for every other variable."""
         if self.built:
             return
         super().build(variables)
@@ -58,7 +60,7 @@ class Muon(keras.optimizers.Optimizer):
         return tuple(self.add_variable_from_reference(variable, name) for name in names)
 
     def update_step(self, gradient: Tensor, variable: Tensor, learning_rate: Tensor) -> None:
-        """One step of one variable."""
+        """Apply one step to one variable."""
         moments = self._moments[self._get_variable_index(variable)]
         if self._turns(variable):
             self._turn(gradient, variable, learning_rate, *moments)
@@ -93,7 +95,8 @@ class Muon(keras.optimizers.Optimizer):
 def orthogonalised(matrix: Tensor) -> Tensor:
     """Return a matrix's singular vectors with singular values of 0.7 to 1.2, float32 (rows, columns).
 
-    The iteration of Newton and Schulz with Jordan's coefficients; values below a hundredth of the norm get less.
+    This is the iteration of Newton and Schulz with Jordan's coefficients. Singular values below a hundredth of the norm
+    stay smaller.
     """
     wide = matrix.shape[0] <= matrix.shape[1]
     turned = matrix if wide else tf.transpose(matrix)
@@ -106,7 +109,7 @@ def orthogonalised(matrix: Tensor) -> Tensor:
 
 
 def _is_convolution(variable: Tensor) -> bool:
-    """Whether it is a kernel of several filters; a depthwise kernel has a last axis of 1."""
+    """Return whether a variable is a kernel of several filters; a depthwise kernel has a last axis of 1."""
     return len(variable.shape) == 4 and "kernel" in variable.name and variable.shape[-1] > 1
 
 

@@ -1,4 +1,4 @@
-"""A training objective: the record fields that it reads, its loss by terms, its counters."""
+"""Defines a training objective: the record fields that it reads, the terms of its loss, its measures."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Objective(ABC):
     """The interface between a kind of training and the loop on the device.
 
     Attributes:
-        fields: the fields of a record that the model and the loss read; no other is read from disk or sent to a device.
+        fields: the record fields that the model and the loss read; only these are read from disk and sent to a device.
         measured: the names of the measures, in the order of their values.
     """
 
@@ -33,31 +33,31 @@ class Objective(ABC):
         return self
 
     def prepared(self, batch: Batch) -> Batch:
-        """Return a batch on the device with all that the model's answers are compared with; computed once for each."""
+        """Return a batch on the device with the targets of the model's outputs; called once per batch."""
         return batch
 
     @abstractmethod
     def terms(self, batch: Batch, outputs: Tensor) -> Batch:
-        """Return the terms of the loss, by name: float32, (n,), a value for each example; their sum is minimised.
+        """Return the terms of the loss by name: float32, (n,), one value per example; training minimises their sum.
 
         Args:
-            batch: from :meth:`prepared`.
-            outputs: what the model answers, a tensor or several by name.
+            batch: a batch from :meth:`prepared`.
+            outputs: the model's outputs, a tensor or several by name.
         """
 
     def measures(self, batch: Batch, outputs: Tensor) -> Batch:  # noqa: ARG002 (without measures)
-        """Return what is counted beside the loss, by name: float32, (n,), summed over the examples of a step."""
+        """Return counts beside the loss, by name: float32, (n,); a step sums them over its examples."""
         return {}
 
     def figures(self, sums: Mapping[str, float], examples: int) -> JsonObject:
-        """Return what a line of ``metrics.jsonl`` says of the measures, by its fields: by default their means.
+        """Return the measures' fields for a line of ``metrics.jsonl``: by default their means.
 
         Args:
-            sums: of each measure, over any number of examples.
-            examples: how many.
+            sums: the sum of each measure over some examples.
+            examples: the number of examples.
         """
         return {"measures": {name: sums[name] / examples for name in self.measured}}
 
     def headline(self, sums: Mapping[str, float], examples: int) -> dict[str, float]:  # noqa: ARG002 (without shares)
-        """Return shares, 0…1, that tell a person how it goes, by name: by default none."""
+        """Return shares, 0…1, by name for the progress display: by default none."""
         return {}

@@ -1,9 +1,8 @@
-"""The optimizers, from Keras; Adafactor is our own, because Keras's overrules the learning rate.
+"""The optimizers: Keras's, and an own Adafactor, because Keras's overrides the learning rate.
 
-All of them are given gradients that are summed over the replicas already: Keras would bound the norm of each replica's
-own gradient and sum what is left, which is another step than one device takes. Those of installed packages are made
-like the shipped ones, by functions of the settings and a rate; decay, the bound and the summing are added here, so they
-are the same for all.
+All optimizers receive gradients that are already summed over the replicas. Keras would clip each replica's gradient
+before the sum, which gives another step than on one device. Installed packages and Podline build optimizers alike, by
+functions of the settings and a rate. This module adds weight decay, clipping and the sum, so they are equal for all.
 """
 
 from __future__ import annotations
@@ -19,25 +18,25 @@ from podline.errors import SettingsError
 from podline.recipes.parts import OPTIMIZERS
 from podline.recipes.settings import OptimizerSettings
 
-# Searched for in a variable's name: whatever is not a kernel (biases, scales and offsets of norms) does not decay.
+# Parts of the names of variables that do not decay: biases, scales and offsets of norms.
 NOT_A_KERNEL = r"^(?!.*kernel)"
-# What of an optimizer is left to Keras, so that decay, bound and summing are those of this module.
+# The arguments that switch off Keras's own decay, clipping and averaging, which this module replaces.
 _KERAS_OWN = ("apply", "_backend_apply_gradients", "_apply_weight_decay", "_clip_gradients")
-# What of this is set by the recipe alone.
+# The arguments of these that only the recipe may set.
 _OTHER_BOUNDS = ("clipnorm", "clipvalue", "use_ema", "gradient_accumulation_steps")
 
 
 def build_optimizer(settings: OptimizerSettings, learning_rate: float = 0.0) -> keras.optimizers.Optimizer:
-    """Return a recipe's optimizer, not built yet: call ``build(model.trainable_variables)`` in the strategy's scope.
+    """Build a recipe's optimizer; then call ``build(model.trainable_variables)`` in the strategy's scope.
 
     ``momentum`` is the momentum of ``sgd`` and ``rmsprop`` and the first beta of ``adam`` and ``adamw``; ``adafactor``
-    has none, and ``muon`` is that of :mod:`podline.training.muon`. ``nesterov`` is for ``sgd``. Weight decay is
-    decoupled for every kind: in each step a kernel loses ``learning rate × weight_decay`` of itself before the update
+    has none, and :mod:`podline.training.muon` explains ``muon``'s. ``nesterov`` applies to ``sgd``. Weight decay is
+    decoupled in every optimizer: each step first multiplies a kernel by ``1 - learning rate × weight_decay``
     (Loshchilov, Hutter: "Decoupled Weight Decay Regularization", ICLR 2019), so ``adam`` with decay is ``adamw``.
     ``clip_norm`` bounds the norm of all gradients together.
 
     Raises:
-        SettingsError: there is no such optimizer, its function fails, or gives none that can be used so.
+        SettingsError: the optimizer does not exist, its function fails, or it returns an unusable optimizer.
     """
     optimizer = OPTIMIZERS.make(settings, settings, learning_rate)
     _require_usable(settings.kind, optimizer)
@@ -55,7 +54,7 @@ def _summed_already(gradients_and_variables: Any) -> Any:
 def _require_usable(kind: str, optimizer: object) -> None:
     if not isinstance(optimizer, keras.optimizers.Optimizer):
         raise SettingsError(
-            f"optimizer {kind}: its function gives a {type(optimizer).__name__} vs a keras.optimizers.Optimizer"
+            f"optimizer {kind}: its function gives a {type(optimizer).__name__}, expected a keras.optimizers.Optimizer"
         )
     for name in _KERAS_OWN:
         if getattr(type(optimizer), name) is not getattr(keras.optimizers.Optimizer, name):
@@ -72,39 +71,39 @@ def _require_usable(kind: str, optimizer: object) -> None:
 
 
 def sgd(settings: OptimizerSettings, learning_rate: float) -> keras.optimizers.Optimizer:
-    """Stochastic gradient descent with momentum."""
+    """Build stochastic gradient descent with momentum."""
     return keras.optimizers.SGD(learning_rate, settings.momentum, settings.nesterov)
 
 
 def adam(settings: OptimizerSettings, learning_rate: float) -> keras.optimizers.Optimizer:
-    """Adam; AdamW where the settings have a decay."""
+    """Build Adam, or AdamW if the settings have weight decay."""
     return keras.optimizers.Adam(learning_rate, beta_1=settings.momentum)
 
 
 def rmsprop(settings: OptimizerSettings, learning_rate: float) -> keras.optimizers.Optimizer:
-    """RMSprop with momentum."""
+    """Build RMSprop with momentum."""
     return keras.optimizers.RMSprop(learning_rate, momentum=settings.momentum)
 
 
 def adafactor(_settings: OptimizerSettings, learning_rate: float) -> keras.optimizers.Optimizer:
-    """Return Podline's own Adafactor."""
+    """Build Podline's own Adafactor."""
     return Adafactor(learning_rate)
 
 
 class Adafactor(keras.optimizers.Optimizer):
-    """Adafactor with the learning rate that it is given.
+    """Adafactor that follows the given learning rate.
 
     Shazeer, Stern: "Adafactor: Adaptive Learning Rates with Sublinear Memory Cost", ICML 2018, algorithms 4 and 5: the
     second moment of a kernel is kept as its means over rows and over columns, updates are clipped by their root mean
     square, and the step is relative to the root mean square of the weights. The learning rate is the paper's relative
-    step size ρ. Keras's optimizer of this name takes at most 1/sqrt(step) of it, whatever the schedule says, and keeps
+    step size ρ. Keras's optimizer of this name caps the rate at 1/sqrt(step), whatever the schedule says, and keeps
     the whole second moment as well.
 
     Attributes:
-        beta_2_decay: β₂ of step t is 1 - t to this power.
+        beta_2_decay: β₂ of step t is 1 - t to the power of this value.
         epsilon_1: added to squared gradients.
-        epsilon_2: the least root mean square that weights are taken to have.
-        clip_threshold: the greatest root mean square of an update.
+        epsilon_2: lower bound of the weights' root mean square.
+        clip_threshold: upper bound of an update's root mean square.
     """
 
     beta_2_decay = -0.8
@@ -113,7 +112,7 @@ class Adafactor(keras.optimizers.Optimizer):
     clip_threshold = 1.0
 
     def build(self, variables: Sequence[keras.Variable]) -> None:
-        """Create the second moments: rows and columns for what has two axes or more, else one number each."""
+        """Create the second moments: rows and columns for variables of two or more axes, else full ones."""
         if self.built:
             return
         super().build(variables)
@@ -127,7 +126,7 @@ class Adafactor(keras.optimizers.Optimizer):
         return self.add_variable(rows, name=f"{name}_rows"), self.add_variable(columns, name=f"{name}_columns")
 
     def update_step(self, gradient: Tensor, variable: Tensor, learning_rate: Tensor) -> None:
-        """Take one step for one variable."""
+        """Apply one step to one variable."""
         moments = self._moments[self._get_variable_index(variable)]
         iterations: Tensor = self.iterations
         beta_2 = 1.0 - tf.cast(iterations + 1, tf.float32) ** self.beta_2_decay

@@ -1,4 +1,4 @@
-"""A training run in numbers, from a recipe and a data set. Needs no TensorFlow."""
+"""Plans a training run from a recipe and a data set: batches, steps, evaluations, phases. Needs no TensorFlow."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from podline.recipes.settings import Recipe
 from podline.training.schedules import Schedule, build_schedule
 
 TRAINING_SPLIT, EVALUATION_SPLIT = TRAIN, TEST
-# Records whose labels are read at a time.
+# Number of records whose labels are read at a time.
 _BLOCK = 2**16
 
 
 class Phase(NamedTuple):
-    """Steps in which no value of the recipe changes.
+    """A range of steps in which no value of the recipe changes.
 
     Attributes:
         first: the first step, from 0.
         end: the step after the last.
-        recipe: as it is in this phase, without phases.
+        recipe: the recipe's values in this phase, without phases.
         schedule: the learning rate.
     """
 
@@ -43,16 +43,16 @@ class Phase(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """A run in steps.
+    """The plan of a run, in steps.
 
     Attributes:
-        order: which examples make which batch.
+        order: the examples of each batch.
         total_steps: the length of the run.
-        evaluations: the steps after which there is an evaluation, in order; the last is the end.
-        validation: ids of the training split that are evaluated and not trained on, int64 (n,); there are none where
-            another split is evaluated.
-        evaluated: the split that the examples which are evaluated during training lie in.
-        phases: all of the run, in order.
+        evaluations: the steps after which an evaluation follows, in order; the last is the end.
+        validation: ids of the training examples that are held out for evaluation, int64 (n,); empty if another split is
+            evaluated.
+        evaluated: the split of the examples that are evaluated during training.
+        phases: the phases of the whole run, in order.
     """
 
     order: TrainingOrder
@@ -64,17 +64,17 @@ class Plan:
 
     @property
     def held_out(self) -> npt.NDArray[np.int64] | None:
-        """Return which examples of the split are evaluated; None is all of them."""
+        """The ids of the evaluated examples, or None for the whole split."""
         return self.validation if self.evaluated == TRAIN else None
 
     @property
     def evaluates(self) -> str:
-        """Say which examples are evaluated during training, and so make its decisions."""
+        """Describe which examples are evaluated during training."""
         if self.evaluated == VALIDATION:
             return "evaluations during training use the data set's validation split, not the training split"
         if self.evaluated == TRAIN:
             return f"evaluations during training use {plural(len(self.validation), 'held-out training example')}"
-        return "evaluations during training use the test split, and decide nothing"
+        return "evaluations during training use the test split, and no decision depends on them"
 
     def epoch(self, step: int) -> float:
         """Return the number of passes over the data after this many steps."""
@@ -93,7 +93,7 @@ def plan_training(recipe: Recipe, manifest: Manifest, first_epoch: int = 0) -> P
     """Plan the training of a recipe on a data set.
 
     Raises:
-        SettingsError: a batch is larger than the split, or a duration, the schedule or the augmentation does not fit.
+        SettingsError: a batch is larger than the split, or a duration, the schedule or the augmentation is invalid.
     """
     examples = manifest.split(TRAINING_SPLIT).records
     try:
@@ -104,7 +104,7 @@ def plan_training(recipe: Recipe, manifest: Manifest, first_epoch: int = 0) -> P
     if share and not len(validation):
         raise SettingsError(
             f"validation_share={recipe.validation_share} vs {plural(examples, 'example')} in the training split of "
-            f"{manifest.dataset}: that is not one example; give a larger share"
+            f"{manifest.dataset}: that is less than one example; give a larger share"
         )
     without = validation
     if recipe.without_part:
@@ -125,7 +125,7 @@ def plan_training(recipe: Recipe, manifest: Manifest, first_epoch: int = 0) -> P
     evaluations = _evaluations(recipe.evaluate_every, total, order.epochs)
     if recipe.decides_by and not _happens(recipe.evaluate_every):
         raise SettingsError(
-            f"{recipe.decides_by} vs evaluate_every of none: it decides by evaluations during training; "
+            f"{recipe.decides_by} vs evaluate_every of none: it needs evaluations during training; "
             "give evaluate_every.epochs=1"
         )
     evaluated = VALIDATION if manifest.has_validation else TRAIN if share else TEST
@@ -133,12 +133,12 @@ def plan_training(recipe: Recipe, manifest: Manifest, first_epoch: int = 0) -> P
 
 
 def plan_batches(recipe: Recipe, manifest: Manifest, reader: SplitReader, first_epoch: int = 0) -> Plan:
-    """Return the plan of :func:`plan_training` with the order of its batches, for which balanced sampling reads labels.
+    """Return the plan of :func:`plan_training` with its order of batches; balanced sampling reads the labels for it.
 
     Args:
-        recipe: what is trained.
-        manifest: of the data set.
-        reader: of its training split.
+        recipe: the recipe of the run.
+        manifest: the manifest of the data set.
+        reader: the reader of its training split.
         first_epoch: see :class:`podline.data.order.TrainingOrder`.
 
     Raises:
@@ -154,7 +154,7 @@ def plan_batches(recipe: Recipe, manifest: Manifest, reader: SplitReader, first_
 
 
 def examples_by_phase(recipe: Recipe, examples: int) -> list[tuple[Recipe, int]]:
-    """Return the number of examples that each phase takes, for a size of the training split.
+    """Return each phase's recipe and number of examples, for a training split of ``examples``.
 
     Raises:
         ValueError: a batch is larger than the split.
@@ -165,7 +165,7 @@ def examples_by_phase(recipe: Recipe, examples: int) -> list[tuple[Recipe, int]]
 
 
 def _later_batch_sizes(recipe: Recipe) -> list[tuple[int, int]]:
-    """Return the epochs from which on a batch has another size, and the size."""
+    """Return the epochs at which the batch size changes, each with the new size."""
     return [
         (epoch, phase.batch_size)
         for (_, before), (epoch, phase) in itertools.pairwise(recipe.by_phase)
@@ -178,10 +178,10 @@ def _happens(every: Duration | None) -> bool:
 
 
 def _evaluations(every: Duration | None, total: int, epochs: Epochs) -> tuple[int, ...]:
-    """Return the steps after which there is an evaluation.
+    """Return the steps after which an evaluation follows.
 
-    Where all batches have one size, these are equally far apart, in whole steps. Where the size changes, the n-th comes
-    after n times the epochs or examples.
+    If all batches have one size, the steps are equally far apart. If the size changes, the n-th evaluation follows
+    n times the epochs or examples.
     """
     if every is None or not _happens(every):
         return (total,)
@@ -197,11 +197,11 @@ def _evaluations(every: Duration | None, total: int, epochs: Epochs) -> tuple[in
         if nth >= total:
             return (*dict.fromkeys(steps), total)
         steps.append(nth)
-    raise AssertionError  # counting has no end
+    raise AssertionError  # the counter is infinite
 
 
 def _phases(recipe: Recipe, total: int, epochs: Epochs) -> tuple[Phase, ...]:
-    """Return the phases that a run of ``total`` steps comes to."""
+    """Return the phases of a run of ``total`` steps."""
     starts = [(round(epochs.step_at(epoch)), phase) for epoch, phase in recipe.by_phase]
     begun = [(first, phase) for first, phase in starts if first < total]
     ends = [*(first for first, _ in begun[1:]), total]

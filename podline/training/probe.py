@@ -1,4 +1,4 @@
-"""Statistics of every layer's output for a few fixed images."""
+"""Measures every layer's output for a few fixed images."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import tensorflow as tf
 from podline.arrays import Tensor
 from podline.training.findings import LayerFigures, ProbeFigures
 
-# Layers that cut off: a channel of theirs that is zero everywhere passes no gradient on.
+# Activations with a zero range: a channel that is zero everywhere passes no gradient.
 _CUTTING = (keras.layers.ReLU, keras.layers.Activation)
 
 
@@ -22,7 +22,7 @@ class Probe:
     def __init__(
         self, strategy: tf.distribute.Strategy, model: keras.Model, images: npt.NDArray[np.uint8], data_format: str
     ) -> None:
-        """Prepare a probe."""
+        """Prepare the probe of a model."""
         self._strategy, self._count = strategy, len(images)
         self._channels = 1 if data_format == "channels_first" else -1
         self._layers = [layer for layer in model.layers if not isinstance(layer, keras.layers.InputLayer)]
@@ -48,7 +48,7 @@ class Probe:
         return self._strategy.run(self._figures)
 
     def _figures(self) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Dead channels and largest magnitude of each layer, spread of each answer: float32."""
+        """Return dead channels and largest magnitude per layer, and spread per answer: float32."""
         outputs = self._model(self._images, training=False)
         sizes = [tf.abs(tf.cast(output, tf.float32)) for output in outputs["layers"]]
         dead = [

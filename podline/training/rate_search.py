@@ -1,9 +1,9 @@
-"""Reads a learning rate off a curve of losses. Pure arithmetic.
+"""Reads a learning rate off a curve of losses. This module is pure arithmetic.
 
 Smith: "Cyclical Learning Rates for Training Neural Networks", WACV 2017, section 3.3, raises the rate from step to step
-and looks where the loss falls and where it stops falling. A loss is that of one small batch, so it is smoothed. The
-moving average that the search is stopped by lags behind; the curve that rates are read off is smoothed forwards and
-backwards, which leaves its features where they are.
+and looks where the loss falls and where it stops falling. A loss of one small batch is noisy, so it is smoothed. The
+moving average that ends the search lags behind. The curve that rates are read off is smoothed forwards and backwards,
+so its features keep their places.
 """
 
 from __future__ import annotations
@@ -24,36 +24,36 @@ from podline.recipes.settings import ScheduleSettings
 
 Curve = npt.NDArray[np.float64]
 
-# What is left of the average at each step: it looks at about the last 10 losses.
+# The weight of the previous average: the average covers about the last 10 losses.
 _SMOOTHING = 0.9
-# The search ends when the smoothed loss is this many times its lowest …
+# The search ends when the smoothed loss is this multiple of its lowest value …
 _EXPLODED = 4.0
-# … and a curve needs this many losses to be read.
+# … and a curve needs this number of losses.
 LEAST_STEPS = 20
-# Losses above this many times the first ones say no more than that; smoothing would spread them over the steps before.
+# Losses are capped at this multiple of the first ones; otherwise smoothing would spread them over earlier steps.
 _MOST = 1.5
-# The floor of the valley is where the loss has done so much of its fall; its middle moves less from one search to the
-# next than its lowest point, which noise chooses.
+# The valley's floor begins where the loss has done this share of its fall. Its middle varies less between searches than
+# its lowest point, which noise decides.
 _FLOOR = 0.9
-# The loss blows up where it has lost so much of its fall for good.
+# The blow-up begins where the loss has permanently lost this share of its fall.
 _LOST = 0.5
-# A fall, or a rise, of fewer standard errors of the smoothed loss than this is taken for chance.
+# A fall or rise below this number of standard errors of the smoothed loss counts as noise.
 _CHANCE = 5.0
-# A rate keeps so far below the one at which the loss blows up.
+# The suggested rate is at most this share of the rate at which the loss blows up.
 _BELOW_BLOW_UP = 4.0
-# How much of the floor's middle a schedule bears as its peak: it is high for a part of the training, or for all of it.
-# See docs/how-to/learning-rate.md for what was measured.
+# The peak of each schedule, as a share of the floor's middle; a schedule that is long at its peak gets a lower one.
+# See docs/how-to/learning-rate.md for the measurements.
 _SHARES = {"one_cycle": 1.25, "cosine": 1.0, "exponential": 0.5, "constant": 0.25, "plateau": 0.25}
 
 
 class Suggestion(Frozen):
-    """A learning rate and what speaks for it.
+    """A suggested learning rate and its reasons.
 
     Attributes:
         learning_rate: the rate to train with, as the peak of the recipe's schedule.
-        floor: from which rate to which the loss is near its lowest, or None if it never falls.
-        blow_up: where it has lost half of its fall for good, or None: it does not, up to the last rate.
-        reasons: the same in words, a sentence each.
+        floor: the lowest and highest rate with a loss near its lowest, or None if the loss never falls.
+        blow_up: the rate at which the loss has permanently lost half of its fall, or None if it never does.
+        reasons: an explanation, one sentence each.
     """
 
     learning_rate: float
@@ -63,7 +63,7 @@ class Suggestion(Frozen):
 
 
 def moving_average(losses: npt.ArrayLike) -> Curve:
-    """Return the exponential moving average, without its bias towards where it starts, float64 (n,).
+    """Return the exponential moving average without the bias towards its start, float64 (n,).
 
     Kingma, Ba: "Adam", ICLR 2015, section 3.
     """
@@ -76,16 +76,16 @@ def moving_average(losses: npt.ArrayLike) -> Curve:
 
 
 def smoothed(losses: npt.ArrayLike) -> Curve:
-    """Return the mean of the moving averages forwards and backwards: nothing is moved to later steps."""
+    """Return the mean of the forward and backward moving averages, so that features keep their steps."""
     values = np.asarray(losses, np.float64)
     return (moving_average(values) + moving_average(values[::-1])[::-1]) / 2
 
 
 def explodes_at(losses: Sequence[float]) -> int | None:
-    """Return the first step, from 0, at which the losses leave what can be read off; or None.
+    """Return the first step, from 0, whose loss has exploded, or None.
 
-    Its loss is no finite number; or its moving average is four times the lowest one, and twice what it ever was in the
-    first steps: the losses of weights that were trained already are small and differ by as much.
+    A loss has exploded if it is not finite, or if its moving average is four times the lowest average and twice the
+    highest one of the first steps. The second bound matters for trained weights, whose small losses vary by this much.
     """
     values = np.asarray(losses, np.float64)
     finite = np.isfinite(values)
@@ -103,18 +103,18 @@ def suggest(rates: Sequence[float], losses: Sequence[float], schedule: ScheduleS
     """Read a learning rate off a curve.
 
     Raises:
-        DivergenceError: the curve is too short to be read, or the loss does nothing at all.
+        DivergenceError: the curve is too short, or the loss does not change.
     """
     if len(losses) < LEAST_STEPS:
         raise DivergenceError(
-            f"the loss exploded after {len(losses)} steps vs at least {LEAST_STEPS} that a curve needs, with rates "
-            f"from {rates[0]:.3g} on: begin lower, or take more steps"
+            f"the loss exploded after {len(losses)} steps with rates from {rates[0]:.3g} on, expected at least "
+            f"{LEAST_STEPS} steps: begin with a lower rate, or take more steps"
         )
     bounded = np.minimum(losses, _MOST * float(np.mean(losses[: LEAST_STEPS // 4])))
     curve = smoothed(bounded)
     bottom = int(np.argmin(curve))
     start, lowest = float(np.mean(curve[: max(bottom // 5, 1)])), float(curve[bottom])
-    # The error is that of differences of neighbours, which hold no trend, in the mean of two averages.
+    # The error comes from differences of neighbours, which contain no trend, in the mean of two averages.
     deviation = float(np.std(np.diff(bounded[: bottom + LEAST_STEPS]))) / math.sqrt(2)
     chance, fall = _CHANCE * deviation * math.sqrt((1 - _SMOOTHING) / 2), start - lowest
     after = int(np.flatnonzero(curve < lowest + max(_LOST * fall, chance))[-1]) + 1
@@ -140,7 +140,7 @@ def _in_the_floor(
     rate = middle * share
     reasons = [
         f"{begun} {low:.2g} to {high:.2g}; its middle is {middle:.2g}",
-        f"the schedule {schedule.kind} bears {share:g} times that as its peak: {rate:.2g}",
+        f"the schedule {schedule.kind} gets {share:g} times that as its peak: {rate:.2g}",
     ]
     if blow_up is None:
         reasons.append(f"the loss does not blow up until the last rate, {last:.2g}")
@@ -153,14 +153,14 @@ def _in_the_floor(
 
 
 def _below_the_blow_up(blow_up: float) -> Suggestion:
-    """Suggest for weights that were trained to the end: no rate makes their loss fall, but a high one spoils them."""
+    """Suggest a rate for fully trained weights: no rate lowers their loss, but a high rate damages them."""
     return Suggestion(
         learning_rate=_two_digits(blow_up / _BELOW_BLOW_UP),
         floor=None,
         blow_up=blow_up,
         reasons=(
             "the loss does not fall at any rate by more than chance explains: these weights were trained already",
-            f"it blows up at {blow_up:.2g}; the suggestion is a quarter of that, the most that seems safe",
+            f"it blows up at {blow_up:.2g}; the suggestion is a quarter of that, which is the highest safe rate",
         ),
     )
 
@@ -204,7 +204,7 @@ def rate_chart(rates: Sequence[float], losses: Sequence[float], found: Suggestio
                 found.blow_up, color=_BLOW_UP, linestyle="--", linewidth=1.2, label=f"blows up, {found.blow_up:.2g}"
             )
         axes.axvline(found.learning_rate, color=_CHOSEN, linewidth=1.8, label=f"suggested, {found.learning_rate:g}")
-        # An explosion at the end would leave nothing to see of what comes before it.
+        # A loss explosion at the end would hide the curve before it.
         first, lowest = float(np.mean(smooth[:5])), float(smooth.min())
         axes.set_ylim(min(lowest, *losses), min(max(losses), 2 * first - lowest + 0.1 * abs(first)))
         axes.set_xlabel("learning rate")

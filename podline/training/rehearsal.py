@@ -1,8 +1,8 @@
-"""Rehearses a training: every part once, on the first batch, then undone.
+"""Rehearses a training: runs every part once on the first batch, then undoes it.
 
-A step, a batch of an evaluation, a checkpoint written and read back, every hook. What cannot work is found in seconds,
-as a permanent error with its cause; what can is timed, which gives an estimate of the whole. It is a part of training's
-own process and uses the very graph that training goes on with, so it costs a few steps and no second start.
+The parts are a step, a batch of an evaluation, a checkpoint written and read back, and every hook. Failures appear
+within seconds, as permanent errors with their cause. Durations are measured, which gives an estimate of the whole run.
+The rehearsal runs in training's own process and reuses its graph, so it costs a few steps and no second start.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ from podline.training.run import PhasedSteps, Run
 from podline.training.steps import permanent
 
 _TIMED_STEPS = 3
-# How many examples are looked at one by one (all of a small data set, a random sample of a large one), and of how many
-# the fields are in memory at once.
+# Number of examples that are checked one by one (all of a small data set, a random sample of a large one), and number
+# of examples whose fields are in memory at once.
 _LOOKED_AT, _AT_ONCE = 100_000, 4096
 _CGROUP = Path("/sys/fs/cgroup")
-# What the kernels of these layers keep for the way back; what the others keep may share its memory with these.
+# Layers whose outputs are kept for the backward pass; the outputs of others may share memory with these.
 _KEPT_OUTPUTS = (keras.layers.Conv2D, keras.layers.DepthwiseConv2D, keras.layers.Dense)
 
 
 def rehearse(run: Run, step: int, steps: PhasedSteps, hooks: Sequence[Hook]) -> Preflight:
-    """Do everything once; leave the run's state, logs and folder unchanged.
+    """Run everything once; leave the run's state, logs and folder unchanged.
 
     Raises:
-        SettingsError: a batch does not fit into memory, or a step, a hook or the loss fails; with the cause.
-        ArtifactError: an example that nothing can be learned from; names it, its shard and its place.
-        DivergenceError: the loss of the first batch is no finite number.
+        SettingsError: a batch does not fit into memory, or a step, a hook or the loss fails; the message has the cause.
+        ArtifactError: an example has an impossible target; the message names the example, its shard and its place.
+        DivergenceError: the loss of the first batch is not finite.
         StoreError: checkpoints cannot be written.
     """
     started = time.monotonic()
@@ -95,7 +95,7 @@ def _estimate(run: Run, step: int, first_step: float, seconds: float, hooks: Seq
 
 
 def _look_at_examples(run: Run) -> None:
-    """Check examples for impossible targets, without reading their pictures."""
+    """Check examples for impossible targets without decoding their images."""
     fields = tuple(field.name for field in run.manifest.fields if field.name != IMAGE)
     reader, targets = run.training_reader, kind_of(run.recipe).targets()
     count = min(len(reader), max(_LOOKED_AT, run.recipe.batch_size))
@@ -113,34 +113,35 @@ def _look_at_examples(run: Run) -> None:
 
 
 def require_memory(model: keras.Model, batch_size: int, available: int | None) -> None:
-    """Refuses a batch of which it is certain that it does not fit.
+    """Refuse a batch that certainly does not fit into memory.
 
     Raises:
-        SettingsError: what convolutions and dense layers alone put out, which the way back needs, is more than that.
+        SettingsError: the outputs of convolutions and dense layers, kept for the backward pass, already exceed the
+            memory.
     """
     outputs: list[Any] = [layer.output for layer in model.layers if isinstance(layer, _KEPT_OUTPUTS)]
     needed = batch_size * sum(tf.as_dtype(output.dtype).size * math.prod(output.shape[1:]) for output in outputs)
     if available is not None and needed > available:
         raise SettingsError(
             f"batch_size={batch_size} needs more than {size(needed)} of memory for a step vs {size(available)} free; "
-            f"{batch_size * available // needed} is the very most: choose a smaller one, or a narrower model"
+            f"{batch_size * available // needed} is the upper limit: choose a smaller batch_size, or a narrower model"
         )
 
 
 def available_memory() -> int | None:
-    """Bytes of memory that this process can still have, by the kernel and by its control group; None if unknown."""
+    """Return the bytes that this process can still allocate, by kernel and control group; None if unknown."""
     limits = []
     with contextlib.suppress(OSError, StopIteration, ValueError):
         lines = Path("/proc/meminfo").read_text().splitlines()
         limits.append(1024 * int(next(line for line in lines if line.startswith("MemAvailable")).split()[1]))
-    with contextlib.suppress(OSError, ValueError):  # "max" is no number: no limit
+    with contextlib.suppress(OSError, ValueError):  # "max" means no limit
         limit, used = ((_CGROUP / name).read_text() for name in ("memory.max", "memory.current"))
         limits.append(int(limit) - int(used))
     return min(limits, default=None)
 
 
 def _device_memory() -> int:
-    """Return the peak memory of the first GPU; 0 without one."""
+    """Return the peak memory of the first GPU; 0 without a GPU."""
     if not tf.config.list_logical_devices("GPU"):
         return 0
     return int(tf.config.experimental.get_memory_info("GPU:0")["peak"])

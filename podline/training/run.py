@@ -1,4 +1,4 @@
-"""Builds what is trained (model, optimizer, first weights, training step), and the run around it."""
+"""Builds the trained objects (model, optimizer, initial weights, training step) and the run that holds them."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ from podline.training.state import STEPS, TrainingState
 from podline.training.steps import TrainingSteps, permanent
 from podline.training.workers import Agreement
 
-# How many images a model is looked at with, and how many pixels, as the output of all layers may be in memory
+# Limits of the probe: number of images, and number of pixels, since the outputs of all layers may be in memory
 # at once.
 _FEW, _FEW_PIXELS = 64, 2**19
-# The pace is the median of this many calls: one slow call does not move it, and a change does within a minute.
+# The pace is the median of this number of calls: one slow call does not change it; a lasting change shows in a minute.
 _PARTS = 31
 
 
 def prepared(recipe: Recipe, strategy: str = "auto") -> tf.distribute.Strategy:
-    """Set this process up for a recipe: seeds and devices; see :func:`podline.training.devices.prepare`."""
+    """Configure this process for a recipe: seeds and devices; see :func:`podline.training.devices.prepare`."""
     return devices.prepare(recipe.seed, deterministic=recipe.deterministic, strategy=strategy)
 
 
@@ -64,7 +64,7 @@ def initial_state(
     """Return the initial state of training; ``strategy`` is from :func:`prepared`.
 
     Raises:
-        SettingsError: the batch cannot be shared equally.
+        SettingsError: the number of replicas does not divide the batch size.
     """
     for _, phase in recipe.by_phase:
         devices.require_divisible(phase.batch_size, strategy)
@@ -81,17 +81,17 @@ def few(reader: SplitReader, manifest: Manifest) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Trainer:
-    """A recipe on a data set, ready to train: what run, learning-rate finder and input benchmark get their step from.
+    """A recipe and a data set, ready to train; the base of runs, learning-rate finder and input benchmark.
 
     Attributes:
-        recipe: what is trained, and how.
-        manifest: of the data set.
-        training_reader: what is trained on.
+        recipe: the recipe.
+        manifest: the manifest of the data set.
+        training_reader: the reader of the training split.
         plan: the training in steps.
-        objective: what is trained for.
-        strategy: what it runs under.
-        base: the run that is trained further, if there is one.
-        state: everything that training changes.
+        objective: the training objective.
+        strategy: the distribution strategy.
+        base: the finished run that is trained further, or None.
+        state: all variables that training changes.
     """
 
     recipe: Recipe
@@ -104,27 +104,27 @@ class Trainer:
     state: TrainingState
 
     def begin(self) -> InitialWeights | None:
-        """Load into a fresh state another run's final state or a file's weights, if the recipe names one.
+        """Load another run's final state or a file's weights into a fresh state, if the recipe names one.
 
         Returns:
-            What was taken from a file, if there is one.
+            The description of the weights that were taken from a file, or None.
 
         Raises:
             SettingsError: the other run's state, or the file, does not fit.
-            ArtifactError: it is damaged.
+            ArtifactError: the other run's state, or the file, is damaged.
         """
         if self.base:
             self.base.restore(self.state)
         return take_weights(self.state, self.recipe.init) if self.recipe.init else None
 
     def in_phase_of(self, step: int) -> Self:
-        """Return a trainer with the same state for the recipe as it is at a step, or was in the last one."""
+        """Return a trainer with the same state and the recipe's phase of a step; after the end, the last phase."""
         recipe = self.plan.phase(min(step, self.plan.total_steps - 1)).recipe
         plan = plan_batches(recipe, self.manifest, self.training_reader, self.plan.order.first_epoch)
         return dataclasses.replace(self, recipe=recipe, plan=plan)
 
     def begun_again(self) -> Self:
-        """Return a copy of this run with a new initial state."""
+        """Return a copy of this trainer with a new initial state."""
         state = initial_state(self.recipe, self.manifest, self.strategy, self.state.steps_before)
         again = dataclasses.replace(self, state=state)
         again.begin()
@@ -134,7 +134,7 @@ class Trainer:
         """Set the state to a snapshot of any phase.
 
         Raises:
-            ArtifactError: it is a snapshot of another model or optimizer.
+            ArtifactError: the snapshot belongs to another model or optimizer.
         """
         step = int(arrays.get(STEPS, 0)) - self.state.steps_before
         with self.strategy.scope():
@@ -142,11 +142,11 @@ class Trainer:
         self.state.restore(arrays)
 
     def objective_of(self, phase: Phase) -> Objective:
-        """Return what is trained for in a phase."""
+        """Return the training objective of a phase."""
         return kind_of(phase.recipe).objective(phase.recipe, self.manifest)
 
     def batches(self, phase: Phase) -> TrainingInput:
-        """Return the input of a phase."""
+        """Return the training input of a phase."""
         return TrainingInput(
             self.training_reader,
             self.manifest,
@@ -158,10 +158,10 @@ class Trainer:
     def training_steps(
         self, parts: Iterable[Any], phase: Phase, rate: Callable[[int], float] | None = None
     ) -> TrainingSteps:
-        """Build the step of a phase from the phase's recipe.
+        """Build the training step of a phase from the phase's recipe.
 
         Raises:
-            SettingsError: the model has no such layers.
+            SettingsError: ``trainable_layers`` names a layer that the model does not have.
         """
         recipe = phase.recipe
         let_train(self.state.model, recipe.trainable_layers)
@@ -181,10 +181,10 @@ def build_trainer(
     strategy: tf.distribute.Strategy,
     reporter: Reporter | None = None,
 ) -> Trainer:
-    """Build the trainer of a recipe; its state is that of a fresh model until :meth:`Trainer.begin`.
+    """Build the trainer of a recipe; it has a fresh model until :meth:`Trainer.begin`.
 
     Raises:
-        StoreError: there is no such data set, or no such run to be trained further.
+        StoreError: the data set, or the run to train further, does not exist.
         SettingsError: the recipe does not fit the data set or the devices.
         ArtifactError: the data set, or the run to be trained further, is damaged.
     """
@@ -204,19 +204,19 @@ def build_trainer(
 
 @dataclass(frozen=True, kw_only=True)
 class Run(Trainer):
-    """The objects that a run's parts share besides the trained state.
+    """A trainer with the stores, logs and processes of one run.
 
     Attributes:
-        spec: what is trained on what.
-        shared: the store that holds other runs too.
-        store: where this process writes.
-        test_reader: of the test split.
-        evaluated_reader: of the split that is evaluated during training.
+        spec: the spec of the training.
+        shared: the store that also holds other runs.
+        store: the store that this process writes to.
+        test_reader: the reader of the test split.
+        evaluated_reader: the reader of the split that is evaluated during training.
         log: ``metrics.jsonl``.
         events: ``events.jsonl``.
-        reporter: is told of progress.
-        agreement: how the processes that train together decide as one.
-        asked_to_stop: whether any of them was asked to end; a question to all of them.
+        reporter: reports progress.
+        agreement: makes decisions common to all workers.
+        asked_to_stop: returns whether SIGTERM arrived at any worker; all workers must call it.
     """
 
     spec: TrainSpec
@@ -239,29 +239,29 @@ class Run(Trainer):
         return CheckpointFolder(self.store, self.spec.folder, self.spec.digest(), kept, lasting)
 
     def require_data_unchanged(self) -> None:
-        """Check that the data are those that were verified when the run began.
+        """Check that the data have not changed since the run began.
 
         Raises:
-            ArtifactError: a file was changed since.
+            ArtifactError: a file has changed.
         """
         for reader in (self.training_reader, self.test_reader, self.evaluated_reader):
             reader.require_unchanged()
 
     def go_back_to(self, step: int) -> None:
-        """Set the state to that of an earlier step, but for the number of steps done."""
+        """Restore the state of an earlier step, but keep the number of steps done."""
         self.state.go_back(self.checkpoints.arrays(self.checkpoints.describe(step)))
 
     def tell(self, event: EventKind, step: int, message: str) -> None:
-        """Says what happened, in the log and in ``events.jsonl``."""
+        """Write an event to the log and to ``events.jsonl``."""
         self.events.write(event, step, message)
         self.reporter.log(message)
 
     def on_cpu(self, model: keras.Model, phase: Phase | None = None) -> keras.Model:
-        """Return a copy of the run's model, or of its average, which nothing else uses.
+        """Return a separate copy of the run's model, or of its average, on the CPU.
 
         Args:
-            model: what is copied.
-            phase: whose images the copy is for; by default it is for those of the data set.
+            model: the model to copy.
+            phase: the phase whose image shape the copy takes; by default the shape of the data set.
         """
         with tf.device("CPU:0"):
             copy = kind_of(self.recipe).model(self.recipe, self.manifest)
@@ -277,27 +277,27 @@ class Run(Trainer):
         Raises:
             SettingsError: the model does not fit one of the phases; see :meth:`training_steps`.
         """
-        for phase in self.plan.phases:  # what is wrong with a later one is an error now
+        for phase in self.plan.phases:  # an invalid later phase fails now
             let_train(self.state.model, phase.recipe.trainable_layers)
             for_images(self.state.model, self.batches(phase).image_shape)
         return PhasedSteps(self, step, factor)
 
 
 class PhasedSteps:
-    """Training steps of a run. Where a phase begins, the step is built from the phase's recipe.
+    """The training steps of a run. Each phase's step is built when the phase begins.
 
-    Where that is depends on the step alone, so a run that goes on in the middle of a phase is in it at once.
+    The phase depends only on the step, so a resumed run starts in the right phase.
     """
 
     def __init__(self, run: Run, step: int, factor: Callable[[], float]) -> None:
-        """Build the step of the phase that ``step`` is in."""
+        """Build the step of the phase that contains ``step``."""
         self._run, self._factor, self._traces_before = run, factor, 0
         self._enter(step)
 
     def advance(self, count: int) -> StepsDone:
-        """Take ``count`` steps, all of one phase; the supervising process learns how long they should take.
+        """Take ``count`` steps of one phase; report the expected duration to the supervising process.
 
-        What comes between the steps (evaluation, checkpoints, the graph of the first step) has no pace.
+        The expected duration excludes the work between steps (evaluation, checkpoints, tracing).
         """
         if self._step == self._phase.end:
             self._traces_before = self.traces
@@ -311,13 +311,13 @@ class PhasedSteps:
         return done
 
     def rewind(self, step: int) -> None:
-        """Go on from another step of the phase; the graph stays."""
+        """Continue from another step of the phase with the same graph."""
         self._step = step
         self._steps.rewind(self._parts())
 
     @property
     def tracing_seconds(self) -> float:
-        """Seconds that turning the phase's step into a graph took."""
+        """Seconds spent tracing the phase's step."""
         return self._steps.tracing_seconds
 
     @property
@@ -346,19 +346,19 @@ class PhasedSteps:
 
 
 def let_train(model: keras.Model, beginnings: Sequence[str]) -> None:
-    """Let the layers train whose names start with one of some beginnings, and no other.
+    """Make only the layers trainable whose names start with one of some prefixes.
 
     Batch norm that does not train normalises by its moving statistics and leaves them as they are.
 
     Raises:
-        SettingsError: a beginning fits no layer with weights, or no variable would train.
+        SettingsError: a prefix matches no layer with weights, or no variable would be trainable.
     """
     weighted = [layer for layer in model.layers if layer.weights]
     for beginning in beginnings:
         if not any(layer.name.startswith(beginning) for layer in weighted):
             raise SettingsError(
                 f"trainable_layers: no layer with weights starts with {beginning!r}; "
-                f"there are: {', '.join(layer.name for layer in weighted)}"
+                f"the layers are: {', '.join(layer.name for layer in weighted)}"
             )
     for layer in model.layers:
         layer.trainable = layer.name.startswith(tuple(beginnings))
@@ -367,7 +367,7 @@ def let_train(model: keras.Model, beginnings: Sequence[str]) -> None:
 
 
 def for_images(model: keras.Model, shape: tuple[int, ...]) -> keras.Model:
-    """Return a model of the same layers for images of another shape.
+    """Return a model with the same layers for images of another shape.
 
     Raises:
         SettingsError: a layer needs images of the model's own shape.
@@ -381,6 +381,6 @@ def for_images(model: keras.Model, shape: tuple[int, ...]) -> keras.Model:
         )
     except ValueError as error:
         raise SettingsError(
-            f"augmentation gives images of {shape}, and the model needs {tuple(images.shape[1:])} "
+            f"augmentation gives images of {shape}, but the model needs {tuple(images.shape[1:])} "
             f"({next(iter(str(error).splitlines()))}); leave augmentation.image_size out, or choose another model"
         ) from error

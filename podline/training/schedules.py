@@ -13,18 +13,19 @@ from podline.recipes.settings import ScheduleSettings
 
 @dataclass(frozen=True)
 class Schedule:
-    """A learning rate for every step, counted from 0; every duration is in steps.
+    """The learning rate of every step, counted from 0; every duration is in steps.
 
-    The rate rises linearly from 0 at step 0 to ``peak`` at step ``warmup``; then, with s steps since the warm-up and
-    p = s / (``total`` - ``warmup``), at most 1, it is ``peak`` times
+    The rate rises linearly from 0 at step 0 to ``peak`` at step ``warmup``. After that it is ``peak`` times a factor.
+    With
+    s steps since the warm-up and p = s / (``total`` - ``warmup``), at most 1, the factor is
 
-    - ``constant``, ``plateau``: 1 (what ``plateau`` lowers the rate by is no function of the step; see
+    - ``constant``, ``plateau``: 1 (``plateau`` lowers the rate by evaluations, not by the step; see
       :mod:`podline.training.decisions`)
-    - ``exponential``: ``decay`` to the power of the whole times that ``decay_every`` fits into s
+    - ``exponential``: ``decay`` to the power of floor(s / ``decay_every``)
     - ``cosine``: from 1 to ``final`` along half a cosine, Loshchilov, Hutter: "SGDR", ICLR 2017
     - ``one_cycle``: from 1 to ``final`` along a line, after Smith, Topin: "Super-Convergence", 2018
 
-    so that ``final`` is reached at step ``total``, which is the first one that is not trained.
+    so that the factor is ``final`` at step ``total``, the first step that is not trained.
     """
 
     kind: Literal["constant", "exponential", "cosine", "one_cycle", "plateau"]
@@ -41,7 +42,7 @@ class Schedule:
         return rise * self.peak * self._after_warmup(max(step - self.warmup, 0))
 
     def _after_warmup(self, elapsed: int) -> float:
-        """Return the share of the peak, ``elapsed`` steps after the warm-up."""
+        """Return the share of the peak ``elapsed`` steps after the warm-up."""
         span = self.total - self.warmup
         match self.kind:
             case "constant" | "plateau":
@@ -49,7 +50,7 @@ class Schedule:
             case "exponential":
                 return self.decay ** (elapsed // self.decay_every)
             case "cosine":
-                # cos² of half the angle: (1 + cos) / 2 would lose its last digits to cancellation near the end.
+                # cos² of half the angle; (1 + cos) / 2 would lose digits to cancellation near the end.
                 half_angle = min(elapsed, span) * (math.pi / 2 / span)
                 return self.final + (1 - self.final) * math.cos(half_angle) ** 2
             case "one_cycle":
@@ -61,7 +62,7 @@ def build_schedule(settings: ScheduleSettings, total_steps: int, epochs: Epochs)
     """Return a recipe's schedule with its durations in steps.
 
     Raises:
-        SettingsError: the warm-up is not shorter than the training, ``decay_every`` is nothing, or it is given in
+        SettingsError: the warm-up is as long as the training, ``decay_every`` is below one step, or it is in
             epochs or examples and the batch size changes.
     """
     warmup = settings.warmup.of(total_steps, epochs)
@@ -73,8 +74,8 @@ def build_schedule(settings: ScheduleSettings, total_steps: int, epochs: Epochs)
     measured = settings.decay_every.epochs is not None or settings.decay_every.examples is not None
     if settings.kind == "exponential" and measured and len(epochs.changes) > 1:
         raise SettingsError(
-            f"decay_every={settings.decay_every!r} vs a batch size that changes by epoch: it would not be the same "
-            "number of steps throughout; give decay_every.steps or decay_every.share"
+            f"decay_every={settings.decay_every!r} vs a batch size that changes by epoch: the number of steps would "
+            "vary; give decay_every.steps or decay_every.share"
         )
     return Schedule(
         kind=settings.kind,

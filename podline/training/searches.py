@@ -1,4 +1,4 @@
-"""From options to the spec of a learning-rate search; one way for command, flow and notebook."""
+"""Builds the spec of a learning-rate search from options, for command, flow and notebook."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ def learning_rate_spec(
 
     Args:
         store: the store.
-        recipe: what to search for; with a run, the run's own recipe takes its place.
-        reporter: is told which data set is taken if there are several.
-        run: a run whose newest checkpoint the search begins from.
-        fingerprint: which data set, by the start of its fingerprint; that of the run, or the newest, by default.
+        recipe: the recipe to search for; with a run, the run's own recipe replaces it.
+        reporter: reports the data set that is chosen among several.
+        run: the run whose newest checkpoint the search begins from.
+        fingerprint: the start of the data set's fingerprint; by default the run's data set, or the newest.
         choices: changes to the recipe.
-        **values: ``low``, ``high``, ``steps`` and ``strategy``, where they are not the usual ones.
+        **values: ``low``, ``high``, ``steps`` and ``strategy``, if they differ from the defaults.
 
     Raises:
-        StoreError: there is no such data set, no such run, or no checkpoint of it.
-        SettingsError: the run is of another data set, or a value that cannot be.
+        StoreError: the data set, the run, or a checkpoint of the run does not exist.
+        SettingsError: the run used another data set, or a value is invalid.
     """
     begins: dict[str, Any] = {}
     if run:
@@ -63,14 +63,14 @@ def learning_rate_spec(
 
 
 def newest_checkpoint(store: Store, name: str) -> Checkpoint:
-    """Return a run's newest checkpoint whose files exist with their recorded sizes; change nothing.
+    """Return a run's newest checkpoint whose files exist with their recorded sizes, without deleting any file.
 
     Raises:
-        StoreError: there is none.
+        StoreError: the run has no such checkpoint.
     """
     training = training_of(store, name)
     folder = CheckpointFolder(store, training.folder, training.digest())
     for step in folder.steps():
         with contextlib.suppress(ArtifactError, StoreError):
             return folder.describe(step)
-    raise StoreError(f"{store.where(folder.folder)} has no whole checkpoint; `podline train` makes some")
+    raise StoreError(f"{store.where(folder.folder)} has no complete checkpoint; `podline train` writes checkpoints")

@@ -13,22 +13,24 @@ from podline.recipes.settings import OptimizerSettings
 from podline.training.optimizers import build_optimizer
 
 STEPS = "steps"
-"""The name in a snapshot of the number of steps that the state has seen."""
+"""The name, in a snapshot, of the number of steps that the state has seen."""
 
 
 class TrainingState:
     """A model, its optimizer and, if there is one, the exponential moving average of the model.
 
-    The average is a second model, whose variables follow the first one's after every step: the weights, and the moving
-    statistics of batch norm as well, so that the statistics belong to the weights that they are used with (Tan, Le:
-    "EfficientNet", ICML 2019, does the same). What draws random numbers is not averaged.
+    The average is a second model, whose variables follow the first one's after every step. Both the weights and the
+    moving
+    statistics of batch norm are averaged, so that the statistics fit the weights (Tan, Le: "EfficientNet", ICML 2019,
+    does
+    the same). The states of random generators are not averaged.
 
     Attributes:
-        model: what is trained.
-        optimizer: built for it.
-        average: what is evaluated instead, or None.
-        steps_before: how many steps the state had seen when the run began.
-        seen: how many it has seen now.
+        model: the trained model.
+        optimizer: an optimizer built for the model.
+        average: the averaged model that is evaluated instead, or None.
+        steps_before: number of steps that the state had seen when the run began.
+        seen: number of steps that the state has seen now.
     """
 
     def __init__(
@@ -36,7 +38,7 @@ class TrainingState:
     ) -> None:
         self.steps_before = self.seen = steps_before
         self.model, self.average_decay = model, average_decay
-        # All of them, whichever train now: so layers can begin to train later.
+        # All variables, trainable or not, so that layers can become trainable later.
         self._trained = model.trainable_variables
         self._settings, self.optimizer = settings, self._built(settings)
         self.average: keras.Model | None = None
@@ -50,9 +52,9 @@ class TrainingState:
         return optimizer
 
     def use_optimizer(self, settings: OptimizerSettings) -> None:
-        """Go on with the optimizer of some settings; to be called in the strategy's scope.
+        """Switch to the optimizer of some settings; call this in the strategy's scope.
 
-        One with the same variables takes over their values, any other begins fresh.
+        An optimizer with the same variables takes over their values; any other optimizer begins fresh.
         """
         if settings == self._settings:
             return
@@ -64,13 +66,13 @@ class TrainingState:
                 variable.assign(before[name].numpy())
 
     def _optimizer_variables(self) -> dict[str, Any]:
-        """Return the optimizer's variables; their paths begin with a name that Keras numbers."""
+        """Return the optimizer's variables by path, without the prefix that Keras numbers."""
         kind = type(self.optimizer).__name__
         return {f"{kind}/{variable.path.partition('/')[2]}": variable for variable in self.optimizer.variables}
 
     @property
     def evaluated(self) -> keras.Model:
-        """The model that is evaluated and kept: the average if there is one."""
+        """The model that is evaluated and exported: the average if there is one."""
         return self.average or self.model
 
     @property
@@ -79,29 +81,30 @@ class TrainingState:
         return self.seen - self.steps_before
 
     def average_share(self, seen: int) -> float:
-        """Return by what share of their difference the average moves towards the model in a step.
+        """Return the share of their difference by which the average moves towards the model in a step.
 
-        Early in a run it is 1 - (1 + step) / (10 + step), as in ``tf.train.ExponentialMovingAverage``: so the average
-        forgets the weights that training began with.
+        Early in a run the share is 1 - (1 + step) / (10 + step), as in ``tf.train.ExponentialMovingAverage``, so that
+        the
+        average forgets the initial weights.
         """
         return 1 - min(self.average_decay, (1 + seen) / (10 + seen))
 
     def follow(self, share: Tensor) -> None:
-        """Move the average towards the model; part of a step on the device."""
+        """Move the average towards the model, as a part of a step on the device."""
         if self.average is not None:
             for average, value in zip(averaged(self.average), averaged(self.model), strict=True):
                 average.assign_add((value - average) * share)
 
     def snapshot(self) -> dict[str, Array]:
-        """Copy everything, by name."""
+        """Copy all variables and the step, by name."""
         arrays = {name: variable.numpy() for name, variable in self._variables().items()}
         return arrays | {STEPS: np.array(self.seen)}
 
     def restore(self, arrays: Arrays) -> None:
-        """Set everything to a snapshot.
+        """Set all variables and the step to a snapshot.
 
         Raises:
-            ArtifactError: it is a snapshot of something else.
+            ArtifactError: the snapshot has other names or shapes.
         """
         variables = self._variables()
         differing = sorted({*variables, STEPS} ^ arrays.keys())
@@ -119,10 +122,10 @@ class TrainingState:
         self.seen = int(arrays[STEPS])
 
     def go_back(self, arrays: Arrays) -> None:
-        """Set everything to an earlier snapshot but the number of steps done: time goes on, and so does the order.
+        """Restore an earlier snapshot, but keep the number of steps done, so that the order of batches goes on.
 
         Raises:
-            ArtifactError: it is a snapshot of something else.
+            ArtifactError: the snapshot has other names or shapes.
         """
         self.restore({**arrays, STEPS: np.array(self.seen)})
 
@@ -139,7 +142,7 @@ class TrainingState:
 
 
 def averaged(model: keras.Model) -> list[Tensor]:
-    """Return the variables that an average covers: all floating-point ones, so no states of generators."""
+    """Return the variables that an average covers: all floating-point ones, so no generator states."""
     return [variable for variable in model.variables if np.issubdtype(np.dtype(variable.dtype), np.floating)]
 
 
@@ -149,10 +152,10 @@ def weights(model: keras.Model) -> dict[str, Array]:
 
 
 def set_weights(model: keras.Model, arrays: Arrays) -> None:
-    """Load what :func:`weights` returned into a model.
+    """Load the arrays that :func:`weights` returned into a model.
 
     Raises:
-        ArtifactError: they are another model's.
+        ArtifactError: the weights belong to another model.
     """
     variables = {variable.path: variable for variable in averaged(model)}
     shapes = {name: tuple(variable.shape) for name, variable in variables.items()}

@@ -1,7 +1,7 @@
 """The inner loop on the device: many steps in one call, under a strategy.
 
-``keras.Model.fit`` does not work under every strategy; a ``tf.function`` with the loop inside does, and Keras's layers
-and optimizers work in it. The number of steps is a tensor, so one trace serves for any.
+``keras.Model.fit`` does not work under every strategy. A ``tf.function`` that contains the loop does, and so do Keras's
+layers and optimizers in it. The number of steps is a tensor, so one trace serves for any number.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _NORMS = "gradient norms"
 def provided(objective: Objective) -> tuple[str, ...]:
     """Return the names of the quantities that each step reports.
 
-    ``loss``, that of the batch with the model's penalties; ``gradient_norm``, beside which there is one for each block
-    of the model (:mod:`podline.training.steps`); and the measures.
+    These are ``loss`` (of the batch, with the model's penalties), ``gradient_norm``, one norm for each block of the
+    model (:func:`block_of`), and the measures.
     """
     return ("loss", TOTAL, *objective.measured)
 
@@ -44,8 +44,8 @@ class TrainingSteps:
     """Training steps over an iterator of batches.
 
     Attributes:
-        tracing_seconds: what turning the step into a graph took.
-        traces: how often that was done.
+        tracing_seconds: seconds spent tracing the step.
+        traces: number of tracings.
     """
 
     def __init__(
@@ -58,23 +58,24 @@ class TrainingSteps:
         batch_size: int,
         network: keras.Model | None = None,
     ) -> None:
-        """Turn the step into a graph.
+        """Trace the step into a graph.
 
         Args:
-            strategy: what it runs under.
-            state: what it changes.
+            strategy: the strategy to run under.
+            state: the state to train.
             rate: the learning rate of a step, counted from 0 in the run.
-            objective: what is minimised and what is counted.
-            batches: what it trains on, from ``strategy.distribute_datasets_from_function``: each replica's part of each
-                batch.
+            objective: the loss to minimise and the measures to count.
+            batches: the batches to train on, from ``strategy.distribute_datasets_from_function``: each replica's part
+                of
+                each batch.
             batch_size: examples in a step, over all replicas.
-            network: the layers of the state's model for the images of these batches, if they have another shape.
+            network: the layers of the state's model, built for the images of these batches if their shape differs.
         """
         self._strategy, self._state, self._rate = strategy, state, rate
         self._network = network or state.model
         self._objective, self._batch_size = objective, batch_size
         self._norms = GradientNorms(state.model.trainable_variables)
-        # TensorFlow refuses its own clock where operations must be deterministic; Python's costs some 50 µs more.
+        # TensorFlow refuses its own clock in deterministic mode; Python's clock costs some 50 µs more.
         self._now = _python_clock if is_op_determinism_enabled() else tf.timestamp
         self._iterator: Any = iter(batches)
         self.traces = 0
@@ -85,11 +86,11 @@ class TrainingSteps:
         self.tracing_seconds = time.perf_counter() - before
 
     def rewind(self, batches: Iterable[Any]) -> None:
-        """Goes on with other batches, of the same shapes and from the same strategy; the graph stays."""
+        """Continue with other batches, of the same shapes and strategy; the graph stays."""
         self._iterator: Any = iter(batches)
 
     def advance(self, count: int) -> StepsDone:
-        """Take ``count`` steps; their rates are computed here, in Python, and rounded to float32."""
+        """Take ``count`` steps; Python computes their rates, rounded to float32."""
         before, state = time.perf_counter(), self._state
         rates = [self._rate(step) for step in range(state.step, state.step + count)]
         shares = [state.average_share(seen) for seen in range(state.seen + 1, state.seen + 1 + count)]
@@ -125,7 +126,7 @@ class TrainingSteps:
         return {name: array.stack() for name, array in series.items()}, waiting
 
     def _one(self, batch: Batch, rate: Tensor, share: Tensor) -> dict[str, tf.Tensor]:
-        """Take one step over all replicas: float32 values of each quantity."""
+        """Take one step over all replicas; return float32 values of each quantity."""
         self._state.optimizer.learning_rate = rate
         outputs = self._strategy.run(self._replica_step, args=(batch, share))
         return {
@@ -133,10 +134,11 @@ class TrainingSteps:
         }
 
     def _next_timed(self, iterator: Any, after: tf.Tensor) -> tuple[Any, tf.Tensor, tf.Tensor]:
-        """Return the next batch, requested once ``after`` is known; with the times of request and arrival.
+        """Return the next batch, requested after ``after`` is computed, with the times of request and arrival.
 
-        Without that order TensorFlow would ask for the next batch while it still works on the last one, and the time
-        would be no waiting; nothing is lost by it, as the dataset prefetches.
+        Without this order TensorFlow would request the next batch during the previous step, and the difference would
+        not
+        be waiting time. The order costs nothing, since the dataset prefetches.
         """
         with tf.device("CPU:0"):
             with tf.control_dependencies([after]):
@@ -149,7 +151,7 @@ class TrainingSteps:
             return tf.nest.map_structure(_in_place, batch, expand_composites=True), asked, there
 
     def _replica_step(self, batch: Batch, share: Tensor) -> dict[str, tf.Tensor]:
-        """Take one step of one replica: its share of the loss, of the measures and of the gradients' norms."""
+        """Take one step of one replica; return its share of the loss, of the measures and of the gradients' norms."""
         model, replicas = self._state.model, self._strategy.num_replicas_in_sync
         batch = self._objective.prepared(batch)
         with tf.GradientTape() as tape:
@@ -159,7 +161,7 @@ class TrainingSteps:
             if self._network.losses:
                 loss += tf.add_n(self._network.losses) / replicas
         gradients = tape.gradient(loss, [variable.value for variable in model.trainable_variables])
-        # Summed before the optimizer sees them, so that a bound on their norm is on that of the whole batch's gradient.
+        # Summed before the optimizer, so that clip_norm bounds the norm of the whole batch's gradient.
         gradients = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, gradients)
         self._state.optimizer.apply(gradients, model.trainable_variables)
         self._state.follow(share)
@@ -167,13 +169,13 @@ class TrainingSteps:
         return {
             "loss": loss,
             **{name: tf.reduce_sum(value) for name, value in measures.items()},
-            # All replicas have the same, and what they return is summed.
+            # The sum over the replicas follows, so each returns its share of the common norms.
             _NORMS: self._norms.of(gradients) / replicas,
         }
 
 
 def _in_place(tensor: Tensor) -> Tensor:
-    """Return the same tensor on its own device."""
+    """Return a copy of a tensor on its own device."""
     with tf.device(tensor.device):
         return tf.identity(tensor)
 
@@ -183,12 +185,12 @@ def _python_clock() -> tf.Tensor:
 
 
 class Score(NamedTuple):
-    """An evaluation's answer.
+    """The result of an evaluation.
 
     Attributes:
         loss: mean over the examples, without the model's penalties.
-        sums: of each of the objective's measures, over the examples.
-        examples: how many.
+        sums: the sum of each measure of the objective over the examples.
+        examples: number of examples.
     """
 
     loss: float
@@ -197,23 +199,23 @@ class Score(NamedTuple):
 
 
 class ScoringSteps:
-    """Scores a model on padded batches: each example counts once, the padding not at all."""
+    """Scores a model on padded batches; padding does not count."""
 
     def __init__(self, strategy: tf.distribute.Strategy, model: keras.Model, objective: Objective) -> None:
         self._strategy, self._model, self._objective = strategy, model, objective
         self._one = tf.function(self._sums, autograph=False)
 
     def score(self, batches: Iterable[Any], count: int, news: Callable[[int], bool]) -> Score | None:
-        """Goes over all batches.
+        """Score all batches.
 
         Args:
             batches: from ``strategy.distribute_datasets_from_function``: each replica's part of each batch, of the
                 objective's fields and ``mask`` (float32, 1 for an example and 0 for padding).
-            count: how many there are.
-            news: told of the number of batches done; the scoring is given up when it answers False.
+            count: number of batches.
+            news: called with the number of batches done; scoring stops if it returns False.
 
         Returns:
-            The score, or None if it was given up.
+            The score, or None if ``news`` stopped the scoring.
         """
         sums = np.zeros(2 + len(self._objective.measured))
         for number, batch in enumerate(itertools.islice(batches, count), start=1):
@@ -263,11 +265,10 @@ class GradientNorms:
         return (1 + len(self.blocks),)
 
     def of(self, gradients: Sequence[Tensor]) -> Tensor:
-        """Return the norm of all gradients together, and of each block's: float32, of :attr:`shape`.
+        """Return the norm of all gradients together and of each block: float32, of :attr:`shape`.
 
         Args:
-            gradients: one for each variable, summed over the replicas, before anything bounds them; None counts
-                nothing.
+            gradients: one for each variable, summed over the replicas and not clipped; None counts as zero.
         """
         squares = [None if gradient is None else tf.nn.l2_loss(gradient) for gradient in gradients]
         sums = tf.stack([_sum([squares[place] for place in places]) for places in self._members])
@@ -286,9 +287,9 @@ def _sum(squares: Sequence[Tensor]) -> Tensor:
 
 @contextlib.contextmanager
 def permanent(spec: TrainSpec) -> Iterator[None]:
-    """Make a failure of the first step permanent, whatever TensorFlow calls it: every step would fail.
+    """Turn a failure of the first step into a permanent error, since every retry would fail as well.
 
-    What says that a device is away (``UnavailableError`` and its like) stays what it is.
+    Errors of an unavailable device (``UnavailableError`` and its like) stay unchanged.
     """
     try:
         yield

@@ -1,7 +1,7 @@
 """Writes TensorBoard's event files from ``metrics.jsonl``.
 
-The event file holds nothing of its own: a run that goes on writes it again from the lines that are left, with their own
-times, so it has no gap and no repeat either.
+The event file is derived data: a resumed run rewrites it from the remaining lines, with their own times, so it has no
+gap and no repeated step.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from podline.documents.metrics_log import FindingLine, MetricsLine, figures_of
 from podline.errors import StoreError
 from podline.store.contract import explained
 
-# TensorBoard takes any file with "tfevents" in its name; one file for the whole run, whatever broke it off.
+# TensorBoard reads any file with "tfevents" in its name; a run has one file over all its starts.
 _FILE = "events.out.tfevents.0.podline"
 
 
 class EventFile:
-    """An event file while a run writes it."""
+    """Writes the event file of a run."""
 
     def __init__(self, folder: Path, lines: Iterable[MetricsLine]) -> None:
-        """Begins the file with the lines that there are.
+        """Write a new file with the existing lines.
 
         Raises:
-            StoreError: it cannot be written.
+            StoreError: the file cannot be written.
         """
         self._path = folder / _FILE
         with explained("write", folder):
             folder.mkdir(parents=True, exist_ok=True)
         with self._explained():
             self._writer = tf.io.TFRecordWriter(str(self._path))
-            # What TensorBoard looks for at the start of a file of this version of the format.
+            # TensorBoard expects this record at the start of a file of this format version.
             self._writer.write(Event(wall_time=0.0, file_version="brain.Event:2").SerializeToString())
             for line in lines:
                 self._writer.write(_event(line).SerializeToString())
@@ -46,7 +46,7 @@ class EventFile:
         """Append a line's figures.
 
         Raises:
-            StoreError: it cannot be written.
+            StoreError: the line cannot be written.
         """
         with self._explained():
             self._writer.write(_event(line).SerializeToString())

@@ -1,9 +1,9 @@
-"""Explains a diverged loss: repeats the failing step and takes its batch apart.
+"""Explains a diverged loss: repeats the failing step and checks its batch part by part.
 
-The state before the failing step is gone: the device went on until the next stop. But order, augmentation and rate are
-functions of the step, so training again from the newest checkpoint comes by it, at the cost of what training took since
-then. Before that the failing batch is tried with the weights of the checkpoint as they are: a record that nothing can
-be learned from fails with any weights, and then no step is taken again.
+The state before the failing step is gone, since the device went on until the next stop. Order, augmentation and rate
+depend only on the step, so training again from the newest checkpoint reproduces that state. This takes as long as the
+training since that checkpoint. Before that, the failing batch is tried with the checkpoint's weights: a record with an
+impossible target fails with any weights, and then no step is repeated.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from podline.training.run import Run
 Ids = npt.NDArray[np.int64]
 
 _NAMED = 8
-# Of an exploded loss: the few examples of a batch that hold most of it are its cause.
+# If a few examples hold at least this share of an exploded loss, they are its cause.
 _MOST_OF_IT, _FEW = 0.5, 1 / 8
-_CALMER = "a lower learning rate, a longer warm-up or clip_norm keeps the weights from it"
+_CALMER = "a lower learning rate, a longer warm-up or clip_norm may prevent it"
 
 
 def explain(run: Run, failure: Failure) -> str:
-    """Return the cause of a failure in a few lines, with the remedy.
+    """Return the cause of a failure and its remedy, in a few lines.
 
-    The run is over: its state becomes another.
+    This changes the state of the run, which is over.
 
-    It names the examples that are the cause, the file and the byte where each lies, and the layer, the term of the loss
-    or the gradient that went wrong first; or says that no single example is the cause.
+    The text names the examples that are the cause, with file and byte, and the layer, loss term or gradient that failed
+    first; or it says that no single example is the cause.
     """
     start = _restored(run, failure.step)
     if start is None:
@@ -52,7 +52,7 @@ def explain(run: Run, failure: Failure) -> str:
 
 
 def explain_evaluation(run: Run, objective: Objective, batches: EvaluationInput, reader: SplitReader) -> str:
-    """Return the examples of an evaluation without a finite loss, and their places; or blame the weights."""
+    """Return the examples of an evaluation that have no finite loss, and their places; or blame the weights."""
     check = BatchCheck(run.on_cpu(run.state.evaluated), objective)
     wrong: list[int] = []
     for number in range(batches.batches()):
@@ -65,7 +65,7 @@ def explain_evaluation(run: Run, objective: Objective, batches: EvaluationInput,
     ids = wrong if batches.ids is None else batches.ids[wrong].tolist()
     named = "\n".join(_place_of(reader, one) for one in ids[:_NAMED])
     count = f"{len(wrong)} of its {plural(batches.count, 'example')}"
-    return f"{count} have no finite loss; mend these records at the source, and convert again:\n{named}"
+    return f"{count} have no finite loss; correct these records at the source, and convert again:\n{named}"
 
 
 def _place_of(reader: SplitReader, example: int) -> str:
@@ -81,7 +81,7 @@ def _restored(run: Run, step: int) -> int | None:
             try:
                 run.restore(run.checkpoints.arrays(run.checkpoints.describe(there)))
             except (ArtifactError, StoreError) as error:
-                run.reporter.warn(f"the checkpoint of step {there} is passed over: {error}")
+                run.reporter.warn(f"the checkpoint of step {there} is skipped: {error}")
                 continue
             return there
     return None
@@ -95,7 +95,7 @@ class _Search:
         self._earlier = self._check(failure.step)
 
     def cause(self) -> str:
-        """See :func:`explain`."""
+        """Return the cause; see :func:`explain`."""
         ids, batch = self._batch(self._failure.step)
         fault = self._earlier.fault(batch)
         culprits = self._culprits(self._earlier, batch) if fault else Culprits()
@@ -103,16 +103,16 @@ class _Search:
             return self._blamed(self._earlier, ids, batch, culprits.places)
         step = self._come_by()
         if self._run.asked_to_stop():
-            return "the search for the cause was ended by SIGTERM"
+            return "SIGTERM ended the search for the cause"
         if step is None:
             return (
-                f"taken again from step {self._start}, the same steps did not fail: with deterministic=true they would "
-                "be the same to the bit; if they were, have the machine's memory checked"
+                f"repeated from step {self._start}, the same steps did not fail; deterministic=true makes them "
+                "equal to the bit; if it is set, check the machine's memory"
             )
         return self._with_weights_of(step)
 
     def _with_weights_of(self, step: int) -> str:
-        """Return the cause, with the weights just before a step that failed again."""
+        """Return the cause for the weights just before a step that failed again."""
         ids, batch = self._batch(step)
         check = self._check(step)
         fault = check.fault(batch)
@@ -125,7 +125,7 @@ class _Search:
         alone = "each one fails by itself" if culprits.all_fail else "none fails by itself"
         return (
             f"no single example is the cause: of the batch's examples {alone}\n{_first_wrong(fault)}\n"
-            f"the weights are: the largest output is {largest:.3g}, of layer {layer}; {_CALMER}"
+            f"the weights are the cause: the largest output is {largest:.3g}, of layer {layer}; {_CALMER}"
         )
 
     def _exploded(self, check: BatchCheck, ids: Ids, batch: Arrays) -> str:
@@ -136,8 +136,8 @@ class _Search:
                 layer, largest = check.largest_output(batch)
                 return (
                     "no single example is the cause: taken layer by layer the batch is finite, with a loss of "
-                    f"{losses.mean():.4g}\nthe weights are: the largest output is {largest:.3g}, of layer {layer}; "
-                    f"{_CALMER}"
+                    f"{losses.mean():.4g}\nthe weights are the cause: the largest output is {largest:.3g}, of layer "
+                    f"{layer}; {_CALMER}"
                 )
             return (
                 f"on the CPU the same batch is finite, with a loss of {losses.mean():.4g}: the device's precision or "
@@ -149,15 +149,15 @@ class _Search:
         if held[-1] > _MOST_OF_IT:
             few = ranked[: int(np.argmax(held > _MOST_OF_IT)) + 1]
             share = f"{held[len(few) - 1]:.0%} of the batch's loss"
-            return f"{self._named(ids, batch, few.tolist())}\n{share} is theirs; look at these records"
+            return f"{self._named(ids, batch, few.tolist())}\n{share} comes from these examples; look at these records"
         return (
             f"no single example is the cause: their losses lie between {losses.min():.3g} and {losses.max():.3g}\n"
-            f"the weights are: the largest output is {largest:.3g}, of layer {layer}; {_CALMER}"
+            f"the weights are the cause: the largest output is {largest:.3g}, of layer {layer}; {_CALMER}"
         )
 
     @property
     def _in_float32_on_cpu(self) -> bool:
-        """Whether the run computes where and as the check does, so that a comparison says nothing."""
+        """Return whether the run uses float32 on the CPU like the check, so that a comparison adds nothing."""
         where = devices.describe(self._run.strategy)
         return where.endswith("cpu") and self._run.recipe.precision == "float32"
 
@@ -172,12 +172,12 @@ class _Search:
         )
         if self._earlier.fault(batch, places[:1]):
             lines[-1] += (
-                f"; they fail with the weights of step {self._start} already: mend these records at the source and "
+                f"; they fail with the weights of step {self._start} already: correct these records at the source and "
                 "convert again, or look at the loss"
             )
         else:
             lines[-1] += (
-                f"; with the weights of step {self._start} they did not: look at these records; if they are sound, "
+                f"; with the weights of step {self._start} they did not: look at these records; if they are correct, "
                 f"{_CALMER}"
             )
         return "\n".join(lines)
@@ -201,7 +201,7 @@ class _Search:
         return batches.order.records(ids), batches.augmented(epoch, ids, arrays)
 
     def _check(self, step: int) -> BatchCheck:
-        """Return a check of the state as it is now, for the batch of a step."""
+        """Return the checks of the current state for the batch of a step."""
         run, phase = self._run, self._run.plan.phase(step)
         return BatchCheck(run.on_cpu(run.state.model, phase), run.objective_of(phase))
 
@@ -213,9 +213,9 @@ class _Search:
         return find_culprits(len(next(iter(batch.values()))), fails)
 
     def _come_by(self) -> int | None:
-        """Trains again until a step fails; the state is then the one before it. None if none does."""
+        """Train again until a step fails, and restore the state before it; return its step, or None if none fails."""
         run, end = self._run, self._failure.step + 1
-        run.reporter.log(f"taking {end - self._start} steps again from step {self._start}, to come by the cause")
+        run.reporter.log(f"repeating {end - self._start} steps from step {self._start} to find the cause")
         lines = read_metrics(run.log.path)
         factors = {line.step: line.factor for line in lines if isinstance(line, PlateauLine)}
         factor = next((factors[step] for step in sorted(factors, reverse=True) if step <= self._start), 1.0)
@@ -224,7 +224,7 @@ class _Search:
         for step in range(self._start, end):
             if run.asked_to_stop():
                 return None
-            if step in rejected and step > self._start:  # a checkpoint of this step was written after it
+            if step in rejected and step > self._start:  # its checkpoint was written after the rejection
                 run.go_back_to(rejected[step])
             factor = factors.get(step, factor)
             before = run.state.snapshot()
@@ -243,7 +243,7 @@ class _Search:
 
 
 def _first_wrong(fault: Fault) -> str:
-    return f"first to go wrong is {fault.where}, which is {fault.value}; {fault.before}"
+    return f"the first fault is in {fault.where}, which is {fault.value}; {fault.before}"
 
 
 def _field(name: str, value: Any) -> str:
@@ -254,9 +254,9 @@ def _field(name: str, value: Any) -> str:
     return f", {name} with {wrong} of {np.size(value)} numbers not finite" if wrong else ""
 
 
-# Examples that are looked for; a batch with more of them is named by these.
+# Number of culprits to search for; a batch with more is described by these.
 MOST = 32
-# Examples spread over the batch that are tried by themselves: if each of them fails, the state is at fault, not they.
+# Number of examples, spread over the batch, that are tried alone: if all of them fail, the weights are the cause.
 _TRIED = 8
 
 Fails = Callable[[Sequence[int]], bool]
@@ -264,11 +264,11 @@ Fails = Callable[[Sequence[int]], bool]
 
 @dataclass(frozen=True)
 class Culprits:
-    """The result of the search.
+    """The result of the search for examples that fail alone.
 
     Attributes:
-        places: in the batch, of the examples that fail each by itself; the first :data:`MOST` at most.
-        all_fail: every example that was tried fails by itself, so no example is the cause.
+        places: places in the batch of the examples that fail alone; :data:`MOST` at most.
+        all_fail: every tested example fails alone, so no single example is the cause.
     """
 
     places: tuple[int, ...] = ()
@@ -278,11 +278,11 @@ class Culprits:
 def find_culprits(count: int, fails: Fails) -> Culprits:
     """Find the examples of a failing batch that fail alone.
 
-    With k of them among n examples it takes about 2 k log₂(n) tries.
+    For k such examples among n it takes about 2 k log₂(n) tries.
 
     Args:
-        count: how many examples the batch has.
-        fails: whether the examples at some places fail when they are the batch.
+        count: number of examples in the batch.
+        fails: returns whether the examples at some places fail as a batch of their own.
     """
     spread = sorted({place * (count - 1) // max(_TRIED - 1, 1) for place in range(_TRIED)})
     if all(fails([place]) for place in spread):

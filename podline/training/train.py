@@ -1,4 +1,4 @@
-"""The training stage: a recipe and a data set in, a trained model and the record of its training out."""
+"""The training stage: trains a model from a recipe and a data set, and records the training."""
 
 from __future__ import annotations
 
@@ -50,29 +50,28 @@ from podline.training.run import Run, build_trainer, few, for_images, prepared
 from podline.training.state import TrainingState
 from podline.training.workers import Agreement
 
-# Of the minutes that are asked for: a few steps by themselves are up to a tenth faster than many with all around them.
+# Share of the requested minutes that is planned: single steps are up to a tenth faster than a real run.
 _SURE = 0.9
-# What a training leaves that later stages do without.
+# Outputs of a training that later stages do not need.
 _BESIDE = (EVENTS, "checkpoints/", "tensorboard/")
 
 
 def train(spec: TrainSpec, reporter: Reporter) -> TrainResult:
-    """Trains a recipe on a data set, or goes on where an earlier start of the same run was ended.
+    """Train a recipe on a data set, or resume an interrupted start of the same run.
 
-    It writes, in ``runs/<run>``: ``spec.json``; ``metrics.jsonl`` and ``events.jsonl``
+    It writes to ``runs/<run>``: ``spec.json``; ``metrics.jsonl`` and ``events.jsonl``
     (:mod:`podline.documents.metrics_log`); ``checkpoints/`` (:mod:`podline.training.checkpoints`); ``tensorboard/``;
-    and ``model/`` (:mod:`podline.training.export`, :mod:`podline.documents.model_description`). SIGTERM makes it save a
-    checkpoint and end.
+    and ``model/`` (:mod:`podline.training.export`, :mod:`podline.documents.model_description`). On SIGTERM it saves a
+    checkpoint and ends.
 
     Raises:
-        StoreError: there is no such data set, or the store cannot be written.
+        StoreError: the data set does not exist, or the store cannot be written.
         SettingsError: the recipe does not fit the data set.
-        ArtifactError: the data set is not what its manifest says, was changed while it was read, or is not the one
-            that the spec names.
-        DivergenceError: a loss is no finite number.
-        PreemptedError: SIGTERM came; what was done is saved.
-        PrunedError: it is a trial of a search, and hopeless; what was done is saved.
-        WorkerLostError: of several processes that train together not all came, or one was lost.
+        ArtifactError: the data set does not match its manifest or the spec, or it changed while it was read.
+        DivergenceError: a loss is not finite.
+        PreemptedError: SIGTERM arrived; the progress is saved.
+        PrunedError: the search pruned this trial; the progress is saved.
+        WorkerLostError: one of several workers did not start, or was lost.
     """
     started = time.monotonic()
     shared = open_store(spec.root)
@@ -87,7 +86,7 @@ def train(spec: TrainSpec, reporter: Reporter) -> TrainResult:
     except WorkerLostError as error:
         raise first_cause(shared, spec.folder, cluster(), error) from None
     with stop_on_sigterm() as asked, _writing(spec, shared, agreement, reporter) as (store, lost):
-        # What cannot be opened or built has left no trace of a run up to here.
+        # Up to here a failure to open or build leaves no file of the run.
         shared.delete(f"{spec.folder}/{ORIGIN}")
         store.publish_json(f"{spec.folder}/{SPEC}", spec.model_dump(mode="json", exclude={"pruning"}), replace=True)
         events = EventLog(store.local(f"{spec.folder}/{EVENTS}"))
@@ -109,10 +108,10 @@ def train(spec: TrainSpec, reporter: Reporter) -> TrainResult:
 
 
 def _require_shares(recipe: Recipe, hosts: int) -> None:
-    """Refuse a number of hosts that cannot share a batch equally, before any of them waits for the others.
+    """Refuse a number of hosts that does not divide every batch size, before any host waits for the others.
 
     Raises:
-        SettingsError: they cannot.
+        SettingsError: the hosts cannot share a batch equally.
     """
     sizes = {phase.batch_size for _, phase in recipe.by_phase}
     if (fitting := sharing(hosts, Wanted(0, ""), sizes)) != hosts:
@@ -126,17 +125,17 @@ def _require_shares(recipe: Recipe, hosts: int) -> None:
 def _writing(
     spec: TrainSpec, store: Store, agreement: Agreement, reporter: Reporter
 ) -> Iterator[tuple[Store, Callable[[], bool]]]:
-    """Return the outputs of a process, and whether it has lost the right to write.
+    """Yield the output store of this process, and a function that returns whether it has lost the right to write.
 
-    The chief writes to the store, or to a mirror of what is in a bucket; the others to copies of the run's folder as
-    the chief finds it. So whatever reads what it wrote, or goes back to it, finds the same in every process.
+    The chief writes to the store, or to a local mirror of a bucket. Other workers write to copies of the chief's run
+    folder. So every process reads the same files, and restores the same states.
     """
     with contextlib.ExitStack() as stack:
         mine, lost = store, _never
         if agreement.chief and not isinstance(store, FolderStore):
             mirror = stack.enter_context(mirrored(store, spec.folder, load().store.patience, reporter))
             mine, lost = mirror.near, lambda: mirror.lost
-        agreement.meet()  # what the chief had is in the store
+        agreement.meet()  # the chief's files are in the store
         if not agreement.chief:
             mine = stack.enter_context(temporary_store(store, "worker"))
             fetch_run(store, spec.folder, mine)
@@ -149,16 +148,16 @@ def _never() -> bool:
 
 
 def preflight(spec: PreflightSpec, reporter: Reporter) -> Preflight:
-    """Rehearses the training of a recipe from its beginning, and leaves no trace.
+    """Rehearse the training of a recipe from its beginning, and delete all outputs.
 
     Raises:
-        PodlineError: what :func:`train` would raise, or :func:`podline.training.rehearsal.rehearse`.
+        PodlineError: see :func:`train` and :func:`podline.training.rehearsal.rehearse`.
     """
     store = open_store(spec.root)
     make_run, agreement = _opened(spec, store, reporter)
     with temporary_store(store, "preflight") as near, MetricsLog(near.root / METRICS) as log:
         events = EventLog(near.root / EVENTS)
-        # Where checkpoints would be written first; only the chief writes to the store.
+        # The place of the first checkpoints; only the chief writes to the store.
         mine = store if isinstance(store, FolderStore) and agreement.chief else near
         run = make_run(store=mine, log=log, events=events, reporter=reporter, asked_to_stop=lambda: False)
         run.begin()
@@ -166,10 +165,10 @@ def preflight(spec: PreflightSpec, reporter: Reporter) -> Preflight:
 
 
 def pace(spec: PaceSpec, reporter: Reporter) -> Pace:
-    """Rehearses the training of a recipe, and scales its duration to the minutes that it may take.
+    """Rehearse the training of a recipe, and scale its duration to the available minutes.
 
     Raises:
-        SettingsError: not one step fits into the minutes.
+        SettingsError: the minutes are too few for one step.
         PodlineError: see :func:`preflight`.
     """
     started, store = time.monotonic(), open_store(spec.root)
@@ -177,8 +176,8 @@ def pace(spec: PaceSpec, reporter: Reporter) -> Pace:
     seconds = _SURE * 60 * spec.minutes - whole.first_step
     if seconds < whole.step:
         raise SettingsError(
-            f"{spec.minutes:g} minutes vs {whole.first_step:.1f} s until the first step, and {whole.step:.2g} s for "
-            "each: give more"
+            f"{spec.minutes:g} minutes vs {whole.first_step:.1f} s until the first step and {whole.step:.2g} s for "
+            "each step: give more minutes"
         )
     fitting = spec.recipe.duration.scaled(seconds / whole.training_seconds)
     reporter.log(f"{spec.minutes:g} minutes: {fitting}, in place of {spec.recipe.duration}")
@@ -190,7 +189,7 @@ def pace(spec: PaceSpec, reporter: Reporter) -> Pace:
 
 
 def _opened(spec: TrainSpec, store: Store, reporter: Reporter) -> tuple[Callable[..., Run], Agreement]:
-    """Open a run without its outputs and listeners: its data set, its plan, its first state."""
+    """Open a run without outputs and listeners: its data set, its plan and its initial state."""
     require_unchanged(spec.recipe)
     manifest_sha256(store, spec.dataset_folder)
     manifest = read_manifest(store, spec.dataset_folder, spec.manifest_digest)
@@ -221,7 +220,7 @@ def _go_on(run: Run) -> tuple[int, TimeSpent]:
     """Restore the newest state; return its step and the time spent up to it."""
 
     def passed_over(step: int, reason: str) -> None:
-        message = f"the checkpoint of step {step} is passed over: {reason}"
+        message = f"the checkpoint of step {step} is skipped: {reason}"
         run.reporter.warn(message)
         run.events.write("checkpoint_damaged", step, message)
 
@@ -240,7 +239,7 @@ def _go_on(run: Run) -> tuple[int, TimeSpent]:
         if taken:
             document = taken.model_dump_json(indent=2) + "\n"
             run.store.publish_bytes(f"{run.spec.folder}/{INITIAL_WEIGHTS}", document.encode(), replace=True)
-            run.reporter.log(f"weights begin with those of {taken}")
+            run.reporter.log(f"the initial weights are those of {taken}")
     else:
         message = (
             f"{run.spec.run}: going on from the checkpoint of step {checkpoint.step} of {total}, the newest whole one, "
@@ -274,7 +273,7 @@ def _noted(spec: TrainSpec, events: EventLog, state: TrainingState) -> Iterator[
 
 
 def _pflop(run: Run) -> float:
-    """Return what the training cost, by the images of each phase."""
+    """Return the petaflop of the training, from the image sizes of each phase."""
     examples, steps = run.plan.order.epochs.examples_before, run.state.step
     return sum(
         training_pflop(
@@ -333,6 +332,6 @@ def _finish(run: Run, clock: RunClock, traces: int, used: Load | None) -> TrainR
     left = tuple(f"{spec.folder}/{part}" for part in _BESIDE)
     beside = [found for found in run.store.listing(spec.folder) if found.name.startswith(left)]
     complete(run.store, spec.folder, spec, result, names, beside)
-    # Nobody is done before the chief is: if it is lost, all of them go on again.
+    # All processes wait for the chief: if it is lost, all of them resume.
     run.agreement.meet()
     return result

@@ -1,9 +1,9 @@
-"""Processes that train together: waiting for all of them, and decisions that they take as one.
+"""Synchronises processes that train together: waits for all of them, and makes common decisions.
 
-What hangs on a clock, a signal or a file is not the same in every process; acted upon by one alone, it would leave the
-others waiting in a sum over all replicas that never comes. So each such question is put to all: a *meeting*, to which
-every process must come, in the same order. What follows from the steps themselves (a loss, a score, the number of the
-step) is the same everywhere and needs none.
+Clocks, signals and files differ between processes. If only one process acted on them, the others would wait forever in
+an all-reduce. So all processes decide such questions in a *meeting*, to which every process must come, in the same
+order.
+Values that follow from the steps (a loss, a score, the step number) are equal everywhere and need no meeting.
 """
 
 from __future__ import annotations
@@ -27,63 +27,63 @@ _DIGITS = 12
 
 
 class Agreement:
-    """The agreement of one process with itself: what it thinks is so.
+    """Makes the decisions of a single process: its own values are the common values.
 
     Attributes:
-        chief: whether this process is the one that writes.
-        processes: how many there are.
+        chief: whether this process writes to the store.
+        processes: number of processes.
     """
 
     chief = True
     processes = 1
 
     def any(self, mine: bool) -> bool:
-        """Whether any process says yes."""
+        """Return whether any process passes True."""
         return mine
 
     def of_chief(self, mine: int) -> int:
-        """Return the chief's number, −2⁵³ … 2⁵³."""
+        """Return the number that the chief passes, −2⁵³ … 2⁵³."""
         return mine
 
     def meet(self) -> None:
-        """Wait until all processes are here."""
+        """Wait until all processes call this."""
         self.any(False)
 
     def require_same(self, what: str, mine: str) -> None:
         """Check that all processes have the same value.
 
         Raises:
-            ArtifactError: they have not; raised in all of them.
+            ArtifactError: the values differ; every process raises it.
         """
 
 
 class WorkersAgreement(Agreement):
-    """The agreement of the processes of a ``tf.distribute.MultiWorkerMirroredStrategy``."""
+    """Makes the common decisions of the processes of a ``tf.distribute.MultiWorkerMirroredStrategy``."""
 
     def __init__(self, strategy: tf.distribute.Strategy, cluster: Cluster) -> None:
         self.chief, self._place, self.processes = cluster.chief, cluster.place, len(cluster.addresses)
         self._strategy = strategy
         self._replicas = strategy.num_replicas_in_sync // self.processes
-        # A graph has keys of its own for what it sums, so processes cannot take one meeting for another.
+        # Each graph has its own keys for its sums, so processes cannot confuse two meetings.
         self._sum = tf.function(lambda values: strategy.reduce(tf.distribute.ReduceOp.SUM, values, axis=None))
 
     def any(self, mine: bool) -> bool:
-        """Whether it is so for any process."""
+        """Return whether any process passes True."""
         return bool(self._table(int(mine)).any())
 
     def of_chief(self, mine: int) -> int:
-        """Return the chief's number."""
+        """Return the number that the chief passes."""
         return int(self._table(mine)[0])
 
     def require_same(self, what: str, mine: str) -> None:
-        """Fails in every process where one has something else."""
+        """Raise an error in every process if the values differ."""
         number = int(hashlib.sha256(mine.encode()).hexdigest()[:_DIGITS], 16)
         if self.any(self.of_chief(number) != number):
             raise ArtifactError(f"{what} differ between the workers; here: {mine}; start all of them again")
 
     @measured("hosts")
     def _table(self, mine: int) -> np.ndarray:
-        """Return what each process reports, int64, (processes,)."""
+        """Return the number of each process, int64, (processes,)."""
 
         def row(context: Any) -> tf.Tensor:
             first = context.replica_id_in_sync_group % self._replicas == 0
@@ -96,18 +96,18 @@ class WorkersAgreement(Agreement):
 
 T = TypeVar("T")
 
-# Workers are started by hand, or by schedulers that do not start them all at once, or after a retry's delay.
+# Workers do not all start at once: by hand, by schedulers, or after a retry's delay.
 GATHERING_SECONDS = 600.0
 _POLL = 0.2
 _ANSWER_SECONDS = 2.0
 
 
 def gathered(make: Callable[[], T], cluster: Cluster, seconds: float = GATHERING_SECONDS) -> T:
-    """Return what ``make`` gives when all workers are there; TensorFlow would wait for an hour.
+    """Return the result of ``make`` when all workers have joined; TensorFlow alone would wait for an hour.
 
     Raises:
-        WorkerLostError: they did not come; names those that do not answer.
-        Exception: what ``make`` raises.
+        WorkerLostError: some workers did not join in time; the message names those that do not answer.
+        Exception: an error of ``make``.
     """
     answers: queue.SimpleQueue[tuple[T | None, Exception | None]] = queue.SimpleQueue()
 
@@ -117,7 +117,7 @@ def gathered(make: Callable[[], T], cluster: Cluster, seconds: float = GATHERING
         except Exception as error:
             answers.put((None, error))
 
-    # What waits in native code cannot be interrupted; a thread of its own is left behind instead.
+    # A thread that waits in native code cannot be interrupted, so it is left behind.
     threading.Thread(target=work, name="gathering", daemon=True).start()
     deadline = time.monotonic() + seconds
     while True:
@@ -140,7 +140,7 @@ def _missing(cluster: Cluster, seconds: float) -> str:
     ]
     who = f"{', '.join(silent)} does not answer" if silent else "all answer, but not all have joined"
     return (
-        f"of {len(cluster.addresses)} workers not all were there within {seconds:g} s: {who}; "
+        f"got fewer workers than the {len(cluster.addresses)} expected within {seconds:g} s: {who}; "
         "start every one of them with the same command"
     )
 

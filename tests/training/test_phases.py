@@ -131,7 +131,7 @@ def test_a_later_phase_that_cannot_be_is_refused_before_the_first_step(tmp_path,
 def test_a_model_that_needs_its_own_image_size_refuses_another(tmp_path):
     phases = (PhaseSettings(from_epoch=1, changes={"augmentation.image_size": 4}),)
     linear = spec_of(tmp_path, model=ModelSettings(kind="linear"), phases=phases, augmentation=AugmentationSettings())
-    with pytest.raises(SettingsError, match=r"images of \(4, 4, 3\), and the model needs \(8, 8, 3\)"):
+    with pytest.raises(SettingsError, match=r"images of \(4, 4, 3\), but the model needs \(8, 8, 3\)"):
         train(linear, silent())
 
 

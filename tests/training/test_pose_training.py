@@ -181,4 +181,4 @@ def test_a_loss_that_diverged_is_traced_to_the_record(poisoned):
     assert f"the cause is example {example} of the training split: {place}" in said
     # The map that moves a joint mixes its x and its y.
     assert "keypoints with 2 of 162 numbers not finite" in said
-    assert "first to go wrong is the loss term stage1_paf" in said
+    assert "the first fault is in the loss term stage1_paf" in said

@@ -80,7 +80,7 @@ def test_a_training_fits_into_the_minutes_that_it_may_take(root):
     assert found == answer.model_copy(update={"reused": True})
     assert PACE.find(pace_spec(training_spec(root), 0.6), silent()) is None
     with pytest.raises(
-        SettingsError, match=r"^1e-05 minutes vs .* s until the first step, and .* s for each: give more"
+        SettingsError, match=r"^1e-05 minutes vs .* s until the first step, and .* s for each step: give more minutes"
     ):
         pace(pace_spec(training_spec(root), 1e-5), silent())
 
@@ -106,7 +106,7 @@ def test_a_label_that_the_head_has_no_output_for_is_named_with_its_place(root):
 def test_a_batch_that_does_not_fit_is_refused_with_the_size_that_would(root, monkeypatch):
     monkeypatch.setattr(rehearsal, "available_memory", lambda: 50)
     with pytest.raises(
-        SettingsError, match=r"batch_size=8 needs more than 96 bytes .* vs 50 bytes free; 4 is the very most"
+        SettingsError, match=r"batch_size=8 needs more than 96 bytes .* vs 50 bytes free; 4 is the upper limit"
     ):
         preflight(spec_of(root), silent())
 

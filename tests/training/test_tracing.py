@@ -94,7 +94,7 @@ def test_one_label_out_of_range_among_hundreds_is_named_with_its_place(root: Pat
     assert first.startswith(f"the loss is nan at step {step_of(POISONED)}: batch {step_of(POISONED)} of 25 in epoch 1")
     assert cause == f"the cause is {place_of(root, POISONED)}, label 255"
     assert wrong == (
-        "first to go wrong is the loss term cross_entropy, which is nan; the output of every layer is finite"
+        "the first fault is in the loss term cross_entropy, which is nan; the output of every layer is finite"
     )
     saved = (step_of(POISONED) - 1) // 3 * 3
     assert rest.startswith(
@@ -129,7 +129,7 @@ def test_pixels_that_a_layer_cannot_bear_are_named_though_a_batch_norm_spreads_t
     monkeypatch.setattr(build, "_normalised", lambda *arguments: _Root(name="root")(normalised(*arguments)))
     message = failing(tmp_path, model=RESNET)
     assert f"the cause is {place_of(tmp_path, POISONED)}, label " in message
-    assert "first to go wrong is the output of layer root, which is nan" in message
+    assert "the first fault is in the output of layer root, which is nan" in message
     assert "without them the batch is finite" in message
 
 
@@ -146,7 +146,7 @@ def test_an_operation_that_is_no_layer_is_named_and_not_the_layer_after_it(tmp_p
 
     monkeypatch.setattr(build, "_normalised", rooted)
     message = failing(tmp_path, model=RESNET)
-    assert "first to go wrong is the output of operation sqrt" in message
+    assert "the first fault is in the output of operation sqrt" in message
 
 
 def test_an_example_that_only_a_later_state_cannot_bear_is_come_by_again(root: Path, monkeypatch):
@@ -162,7 +162,7 @@ def test_an_example_that_only_a_later_state_cannot_bear_is_come_by_again(root: P
         schedule=ScheduleSettings(kind="constant", learning_rate=0.5),
         checkpoint_steps=1000,
     )
-    assert any("steps again from step 0" in event.get("message", "") for event in said)
+    assert any("steps from step 0" in event.get("message", "") for event in said)
     assert ", label 1" in message
     assert ", label 0" not in message
     assert ", label 2" not in message
@@ -231,7 +231,7 @@ def test_an_example_that_cannot_be_evaluated_is_named(root: Path):
     message = failing(root, duration=Duration(steps=2))
     first, count, place = message.splitlines()
     assert first == "the loss of the test split is nan after step 2"
-    assert count == "1 of its 40 examples have no finite loss; mend these records at the source, and convert again:"
+    assert count == "1 of its 40 examples have no finite loss; correct these records at the source, and convert again:"
     assert place.startswith("example 17 of the test split: record 7 of sample-test.tfrecord-00001-of-00004, at byte ")
 
 
