@@ -1,4 +1,4 @@
-"""Decodes a JPEG file and letter-boxes it, in one way for conversion and for reading."""
+"""Decodes and letter-boxes a JPEG file; conversion and reading share this code."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from podline.data.headers import inspect_image
 
 Pixels = npt.NDArray[np.uint8]
 
-# COCO annotates pixels as they are stored, so OpenCV is not to turn them by itself.
+# COCO annotates pixels as stored, so OpenCV must not apply the EXIF orientation.
 _AS_STORED = cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION
 _LARGE_BLOCK = 31 << 20
 
 
 def decode(data: bytes | npt.NDArray[np.uint8], width: int, height: int) -> Pixels | None:
-    """Decode an image as it was annotated; OpenCV makes RGB of grey and CMYK.
+    """Decode an image as it was annotated; OpenCV converts grey and CMYK to RGB.
 
     Args:
         data: a JPEG file whose markers are in order.
-        width: of the image that was annotated; where only the image turned as its EXIF says has this size, it is.
-        height: of the same image.
+        width: width of the annotated image; the EXIF orientation is applied only if the sizes match after it.
+        height: height of the annotated image.
 
     Returns:
-        uint8 (height, width, 3), RGB; another size, or None, where the file is not what its markers say.
+        uint8 (height, width, 3), RGB; another size, or None, if the file does not match its markers.
     """
     pixels = imdecoded(data, _AS_STORED)
     if pixels is None or pixels.shape[:2] == (height, width):
@@ -35,10 +35,10 @@ def decode(data: bytes | npt.NDArray[np.uint8], width: int, height: int) -> Pixe
 
 
 def imdecoded(data: bytes | npt.NDArray[np.uint8], how: int) -> Pixels | None:
-    """Return what OpenCV makes of an image's file; None where it makes nothing of it, or fails.
+    """Decode an image file with OpenCV; return None if OpenCV fails.
 
     Raises:
-        MemoryError: there is too little memory for its pixels.
+        MemoryError: the memory is too small for the pixels.
     """
     try:
         pixels: Any = cv2.imdecode(np.frombuffer(data, np.uint8), how)
@@ -50,17 +50,18 @@ def imdecoded(data: bytes | npt.NDArray[np.uint8], how: int) -> Pixels | None:
 
 
 def ready_for_many() -> None:
-    """Set this process up to decode many images, one at a time; others beside it do the same.
+    """Configure this process to decode many images, one at a time, beside other such processes.
 
-    The C library of Linux gives freed memory back to the kernel beyond twice the largest block that was ever freed, and
-    gets it back page by page, which was a quarter of the time. Blocks of up to 32 MB count, and need not be touched.
+    Linux's C library returns freed memory to the kernel if it exceeds twice the largest freed block. Getting it back
+    page
+    by page took a quarter of the time. One freed block of up to 32 MB raises this limit; it need not be written to.
     """
     cv2.setNumThreads(1)
     np.empty(_LARGE_BLOCK, np.uint8)
 
 
 def turned(pixels: Pixels, orientation: int) -> Pixels:
-    """Turn stored pixels as an EXIF orientation, 1 … 8, says."""
+    """Rotate or mirror stored pixels by an EXIF orientation, 1 … 8."""
     if orientation >= 5:
         pixels = pixels.transpose(1, 0, 2)
     if orientation in (2, 3, 6, 7):

@@ -1,4 +1,4 @@
-"""Decoded images by row, each with its CRC-32C behind it: in a file of the cache, or in batches of a store."""
+"""Stores decoded images by row, each followed by its CRC-32C: in a cache file, or in batches in a store."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from podline.store.opening import open_store
 from podline.store.prefetch import in_order
 
 PIXELS = "pixels"
-"""What the file of decoded images is called in its folder."""
+"""The name of the file with decoded images in its folder."""
 FILES, EDGES, HASHES = "files", "edges", "hashes"
-"""In a store: the images' files, where each begins if all lay one after the other, int64, and perceptual hashes."""
+"""Kinds of files in a store: image files, their start positions (int64) if concatenated, and perceptual hashes."""
 
 _CRC = struct.Struct("<I")
 
@@ -34,22 +34,22 @@ class DecodedRows(RowBlock):
     """Decoded images in a file."""
 
     def read(self, images: npt.NDArray[np.int64], size: int) -> npt.NDArray[np.uint8]:
-        """Read some images of ``size`` bytes, (n, size), and check them; see :meth:`RowBlock.read`."""
+        """Read and verify some images of ``size`` bytes, (n, size); see :meth:`RowBlock.read`."""
         stored = np.empty((len(images), size), np.uint8)
         for row, found in zip(stored, self._found(size + _CRC.size, images), strict=True):
             pixels = np.frombuffer(found, np.uint8)[:size]
             if len(found) != size + _CRC.size or _CRC.pack(google_crc32c.value(pixels)) != found[size:]:
                 raise SourceError(
-                    f"{self.path}: decoded images are damaged there; delete {Path(self.path).parent} and convert again"
+                    f"{self.path}: decoded images are damaged; delete {Path(self.path).parent} and convert again"
                 )
             row[:] = pixels
         return stored
 
     def each(self, kind: str) -> Iterator[bytes]:
-        """Yield something else of all images, a file after the other.
+        """Yield the files of one kind for all images, in order.
 
         Raises:
-            SourceError: it cannot be read.
+            SourceError: a file cannot be read.
         """
         folder = Path(self.path).parent
         for path in (*older_files(folder, kind), folder / kind):
@@ -64,7 +64,7 @@ class DecodedRows(RowBlock):
 
 @dataclass(frozen=True)
 class JoinedRows(DecodedRows):
-    """Decoded images in several files, one after the other.
+    """Decoded images in several consecutive files.
 
     Attributes:
         parts: the files; ``path`` is the last one.
@@ -82,21 +82,21 @@ class JoinedRows(DecodedRows):
 
 
 def rows_of(folder: Path, shape: Sequence[int]) -> DecodedRows:
-    """Return the images that were decoded into a folder, after those that it has of older folders.
+    """Return the decoded images of a folder, after the rows that it links from older folders.
 
     Args:
-        folder: which.
-        shape: of every image.
+        folder: the folder.
+        shape: shape of every image.
 
     Raises:
-        SourceError: the file is gone.
+        SourceError: the file does not exist.
     """
     parts = tuple(_rows_in(path, shape) for path in (*older_files(folder, PIXELS), folder / PIXELS))
     return JoinedRows(PIXELS, parts[-1].path, sum(part.count for part in parts), parts=parts) if parts[1:] else parts[0]
 
 
 def older_files(folder: Path, kind: str) -> list[Path]:
-    """Return the files of a kind that a folder has of older ones, in the order of their rows."""
+    """Return a folder's files of a kind that come from older folders, in the order of their rows."""
     return sorted(folder.glob(f"[0-9]*.{kind}"))
 
 
@@ -105,16 +105,16 @@ def _rows_in(path: Path, shape: Sequence[int]) -> DecodedRows:
 
 
 def row_bytes(shape: Sequence[int]) -> int:
-    """Return how many bytes of a file an image of a shape takes, with its checksum."""
+    """Return the bytes that an image and its checksum take in the file."""
     return math.prod(shape) + _CRC.size
 
 
 def write_row(path: str, row: int, pixels: npt.NDArray[Any]) -> None:
-    """Write a decoded image into a file that is there.
+    """Write a decoded image into an existing file.
 
     Args:
-        path: of the file.
-        row: the image's number in it.
+        path: path of the file.
+        row: row of the image.
         pixels: uint8, C-contiguous.
 
     Raises:
@@ -126,7 +126,7 @@ def write_row(path: str, row: int, pixels: npt.NDArray[Any]) -> None:
     try:
         file = os.open(path, os.O_WRONLY)
         try:
-            while left:  # where the disk gets full, a part is written, and no error is raised
+            while left:  # a full disk writes a part, without an error
                 count = os.pwrite(file, left, start)
                 left, start = left[count:], start + count
         finally:
@@ -137,10 +137,10 @@ def write_row(path: str, row: int, pixels: npt.NDArray[Any]) -> None:
 
 @dataclass(frozen=True)
 class StoredRows(DecodedRows):
-    """Decoded images in a store, in batches; the files that they were made of lie beside them.
+    """Decoded images in a store, in batches beside the original image files.
 
     Attributes:
-        root: the store; ``path`` is the folder of the batches in it.
+        root: the store; ``path`` is the folder of its batches.
         firsts: the row of each batch's first image.
     """
 
@@ -148,10 +148,10 @@ class StoredRows(DecodedRows):
     firsts: tuple[int, ...] = ()
 
     def read_files(self, images: npt.NDArray[np.int64]) -> list[bytes]:
-        """Return the images' own files.
+        """Return the original files of the images.
 
         Raises:
-            StoreError: they cannot be read.
+            StoreError: a file cannot be read.
         """
         edges = np.memmap(open_store(self.root).local(f"{self.path}/{EDGES}"), "<i8", "r")
         batches = self._batches(images)
@@ -159,14 +159,14 @@ class StoredRows(DecodedRows):
         return list(self._ranges(batches, FILES, starts, edges[images + 1] - edges[images]))
 
     def seen(self, images: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-        """Return the images unchanged: they hold all that the files hold."""
+        """Return the images unchanged, as they equal what the files decode to."""
         return images
 
     def each(self, kind: str) -> Iterator[bytes]:
-        """Yield something of all batches, one after the other.
+        """Yield the files of one kind for all batches, in order.
 
         Raises:
-            StoreError: it cannot be read.
+            StoreError: a file cannot be read.
         """
         store = open_store(self.root)
         names = (batch_name(self.path, number, kind) for number in range(len(self.firsts)))
@@ -191,5 +191,5 @@ class StoredRows(DecodedRows):
 
 
 def batch_name(folder: str, number: int, kind: str) -> str:
-    """Return the name in a store of a batch's images (``pixels``), their files, or something else of it."""
+    """Return the name, in a store, of a batch's file of one kind: ``pixels``, image files or others."""
     return f"{folder}/{number:07}.{kind}"

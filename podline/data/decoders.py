@@ -1,4 +1,4 @@
-"""A hash of what decoding and fitting make of fixed images: a library counts by its pixels, not by its version."""
+"""Hashes the pixels of fixed images after decoding, which identify a library's behaviour better than its version."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from podline.data.fitting import fitted
 from podline.data.pictures import PictureError, picture_of
 from podline.documents.manifest import Fit
 
-# Drawn images of at most 20 × 24 pixels in base85, one for each decoder and each way to 8 bits of red, green and blue.
+# Small drawn images (at most 20 × 24 pixels) in base85, one for each decoder and each conversion to 8-bit RGB.
 _IMAGES = (
     # JPEG
     (
@@ -51,7 +51,7 @@ _IMAGES = (
         "{wc!2YO^`)ayW*bS(~`h!yA3qD?bCjR{iZNT&&*Mh$sbtH{KDK^hQi6YI;#T)W<M`4X+ouN3z}3<v-_"
     ),
 )
-# Shapes and ways that shrink evenly, shrink unevenly, and grow.
+# Shapes and fits that shrink evenly, shrink unevenly, and grow.
 _FITS: tuple[tuple[tuple[int, int, int], Fit], ...] = (
     ((12, 12, 3), "letterbox"),
     ((9, 9, 1), "crop"),
@@ -62,12 +62,12 @@ _JPEGS, _SIDES = 3, (12, 37)
 
 @functools.lru_cache(maxsize=1)
 def pixels_digest() -> str:
-    """Return a hash, 16 hexadecimal digits, of the pixels that this machine's libraries make of fixed images."""
+    """Return a hash, 16 hexadecimal digits, of the pixels that this machine decodes fixed images to."""
     digest = hashlib.sha256()
     for text in _IMAGES:
         try:
             pixels = picture_of(base64.b85decode(text)).pixels
-        except PictureError as error:  # a library that was built without this kind
+        except PictureError as error:  # the library was built without this format
             digest.update(str(error).encode())
             continue
         digest.update(pixels.tobytes())
@@ -78,13 +78,13 @@ def pixels_digest() -> str:
 
 @functools.lru_cache(maxsize=1)
 def squares_digest() -> str:
-    """Return a hash, 16 hexadecimal digits, of the letter-boxed squares that fixed JPEG files become, as COCO's do."""
+    """Return a hash, 16 hexadecimal digits, of the letter-boxed squares of fixed JPEG files."""
     digest = hashlib.sha256()
     for text in _IMAGES[:_JPEGS]:
         data = base64.b85decode(text)
         height, width = picture_of(data).pixels.shape[:2]
         pixels = decode(data, width, height)
-        if pixels is not None:  # of a library that was built without this kind
+        if pixels is not None:  # None if the library was built without this format
             for side in _SIDES:
                 digest.update(LetterBox(width, height, side).place(pixels).tobytes())
     return digest.hexdigest()[:16]

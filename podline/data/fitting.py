@@ -1,4 +1,4 @@
-"""Fits a picture of any size into the shape of a data set's images, in one way for conversion and for prediction."""
+"""Fits pictures into the image shape of a data set; conversion and prediction share this code."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def fitted(pixels: Pixels, shape: tuple[int, ...], fit: Fit = SQUEEZE) -> Pixels
     Args:
         pixels: uint8 (height, width, 3), red, green, blue.
         shape: (height, width, channels), with 1 channel (grey) or 3.
-        fit: ``letterbox``: all of it, with black beside it; ``crop``: the middle of it, as large as can be;
-            ``squeeze``: all of it, without its proportions.
+        fit: ``letterbox`` keeps the whole picture, with black borders; ``crop`` keeps the largest middle part;
+            ``squeeze`` keeps the whole picture but changes its proportions.
 
     Returns:
-        uint8 of that shape. What shrinks is averaged over areas, what grows is interpolated linearly.
+        uint8 of that shape. Shrinking averages over areas, enlarging interpolates linearly.
     """
     height, width, channels = shape
     grey: Any = cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY) if channels == 1 else pixels
@@ -36,7 +36,7 @@ def fitted(pixels: Pixels, shape: tuple[int, ...], fit: Fit = SQUEEZE) -> Pixels
 
 
 def shown_size(tall: int, wide: int, shape: tuple[int, ...], fit: Fit = SQUEEZE) -> tuple[int, int]:
-    """Return height and width of what :func:`fitted` shows of a picture; in a letterbox, black lies around it."""
+    """Return height and width of the picture inside :func:`fitted`'s result, without a letterbox's borders."""
     height, width = shape[:2]
     if fit != "letterbox":
         return height, width
@@ -44,7 +44,7 @@ def shown_size(tall: int, wide: int, shape: tuple[int, ...], fit: Fit = SQUEEZE)
 
 
 def _scaled(pixels: Pixels, height: int, width: int) -> Pixels:
-    """Each direction shrinks or grows by itself: where one grows, areas of the other are averaged first."""
+    """Scale each direction separately; if one grows, average over areas in the other one first."""
     for rows, columns in ((min(height, pixels.shape[0]), min(width, pixels.shape[1])), (height, width)):
         if pixels.shape[:2] != (rows, columns):
             shrinks = rows <= pixels.shape[0] and columns <= pixels.shape[1]
@@ -55,7 +55,7 @@ def _scaled(pixels: Pixels, height: int, width: int) -> Pixels:
 
 
 def _middle(pixels: Pixels, height: int, width: int) -> Pixels:
-    """Cut the largest part of a shape's proportions from a picture's middle."""
+    """Cut the largest part with the shape's proportions from a picture's middle."""
     tall, wide = pixels.shape[:2]
     rows, columns = min(tall, _rounded(wide, height, width)), min(wide, _rounded(tall, width, height))
     top, left = (tall - rows) // 2, (wide - columns) // 2
@@ -63,7 +63,7 @@ def _middle(pixels: Pixels, height: int, width: int) -> Pixels:
 
 
 def _rounded(size: int, factor: int, divisor: int) -> int:
-    """Divide a product and round half up; the same on every machine."""
+    """Divide a product and round half up, equal on every machine."""
     return max(1, (2 * size * factor + divisor) // (2 * divisor))
 
 

@@ -1,7 +1,9 @@
-"""Reads the header of a picture's file before decoding; the first bytes show its format.
+"""Reads the header of a picture file before decoding; the first bytes show the format.
 
-Pillow reads headers. A JPEG's markers are followed here from the first to the last: Pillow and OpenCV find a truncated
-JPEG only while they decode it, or not at all. (ITU-T T.81, annex B: markers are 0xFF and a byte; most begin a segment
+Pillow reads headers. This module follows a JPEG's markers from the first to the last, because Pillow and OpenCV detect
+a
+truncated JPEG only while decoding, or not at all. (ITU-T T.81, annex B: markers are 0xFF and a byte; most begin a
+segment
 whose length follows. Entropy-coded data come after SOS; a 0xFF in them is followed by 0x00 or is a restart marker.)
 """
 
@@ -27,33 +29,33 @@ _PNG = b"\x89PNG\r\n\x1a\n"
 _FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF")
 _KINDS = "JPEG, PNG, WebP, BMP, TIFF or GIF"
 _SIGNS = (JPEG, _PNG, b"RIFF", b"BM", b"GIF8", b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
-# Pictures that phones take and that are not decoded, by their brand after "ftyp".
+# Formats of phone cameras that Podline does not decode, by their brand after "ftyp".
 _UNDECODED = {**dict.fromkeys((b"heic", b"heix", b"mif1", b"msf1", b"hevc"), "HEIC"), b"avif": "AVIF"}
 
 _EOI, _SOS, _APP1 = 0xD9, 0xDA, 0xE1
-# Baseline, extended sequential and progressive, Huffman-coded: what every decoder reads.
+# Baseline, extended sequential and progressive, Huffman-coded: the kinds that every decoder reads.
 _FRAMES = (0xC0, 0xC1, 0xC2)
 _OTHER_FRAMES = frozenset(range(0xC3, 0xD0)) - {0xC4, 0xC8, 0xCC}
-# It begins with a literal byte (the last of several 0xFF), for which the search is twenty times as fast.
+# The pattern begins with a literal byte (the last of several 0xFF), which makes the search twenty times as fast.
 _NEXT_MARKER = re.compile(rb"\xff[^\x00\xff\xd0-\xd7]", re.DOTALL)
 
-# Pillow's warnings are about fields that do not concern the pixels. A filter for the whole process, since one for a
-# block of code (warnings.catch_warnings) is no use among threads.
+# Pillow's warnings concern fields other than the pixels. The filter applies to the whole process, because one for a
+# block of code (warnings.catch_warnings) does not work among threads.
 warnings.filterwarnings("ignore", module=r"PIL\.")
 
 
 class PictureError(ValueError):
-    """Why a file is not a picture that can be decoded; a phrase that follows the file's name."""
+    """The reason why a file cannot be decoded as a picture, as a phrase after the file's name."""
 
 
 class Header(NamedTuple):
     """The header of a picture's file.
 
     Attributes:
-        width: of the stored pixels.
-        height: of the stored pixels.
+        width: width of the stored pixels.
+        height: height of the stored pixels.
         components: 1 (grey), 3 or 4 (CMYK).
-        orientation: EXIF's, 1 … 8: how the stored pixels are to be turned for showing.
+        orientation: EXIF orientation, 1 … 8: how to turn the stored pixels for display.
     """
 
     width: int
@@ -63,10 +65,10 @@ class Header(NamedTuple):
 
 
 def inspect_image(data: bytes) -> Header:
-    """Return what a JPEG or PNG file says of itself.
+    """Read and check the header of a JPEG or PNG file.
 
     Raises:
-        PictureError: it is neither, is truncated, of a rare kind, or out of :mod:`podline.data.bounds`.
+        PictureError: the file is neither, is truncated, of a rare kind, or exceeds :mod:`podline.data.bounds`.
     """
     if not data.startswith(_PNG):
         return inspect_jpeg(data)
@@ -76,25 +78,25 @@ def inspect_image(data: bytes) -> Header:
 
 
 def declared_pixels(data: bytes) -> int:
-    """Return how many pixels a file's header declares, without decoding it.
+    """Return the number of pixels in a file's header, without decoding the file.
 
     Raises:
-        PictureError: it is of no kind that is decoded, a truncated JPEG, or larger than anybody's picture.
+        PictureError: the format is not supported, a JPEG is truncated, or the picture is too large.
     """
     found = inspect_jpeg(data) if data.startswith(JPEG) else open_picture(data)
     return found.width * found.height
 
 
 def open_picture(data: bytes, formats: tuple[str, ...] = _FORMATS) -> Image.Image:
-    """Open a file by Pillow and check its size; of a PNG, which has them, the checksums as well.
+    """Open a file with Pillow; check its size and, for a PNG, its checksums.
 
     Raises:
-        PictureError: it is of another kind, damaged, or larger than anybody's picture.
+        PictureError: the file has another format, is damaged, or is too large.
     """
     try:
         picture = Image.open(io.BytesIO(data), formats=formats)
         if picture.format == "PNG" and picture.tile:
-            picture.verify()  # after which it cannot be loaded
+            picture.verify()  # verify() makes the object unusable
             picture = Image.open(io.BytesIO(data), formats=formats)
     except UnidentifiedImageError as error:
         raise PictureError(_unidentified(data)) from error
@@ -109,17 +111,17 @@ def open_picture(data: bytes, formats: tuple[str, ...] = _FORMATS) -> Image.Imag
 
 
 def damaged(error: Exception) -> PictureError:
-    """Return what a decoder's error says of a file."""
+    """Return the error for a file that a decoder refused."""
     return PictureError(f"is {'truncated' if 'truncated' in str(error).lower() else 'damaged'}: {reason(error)}")
 
 
 def looks_like_picture(data: bytes) -> bool:
-    """Return whether a file begins as one of the kinds that are decoded, or of those that are not."""
+    """Return whether a file's first bytes are those of a picture, decodable or not."""
     return data.startswith(_SIGNS) or bool(_undecoded(data))
 
 
 def _undecoded(data: bytes) -> str:
-    """Return the name of a picture's kind that is not decoded; empty of other files."""
+    """Return the name of a picture format that is not decoded, or an empty string."""
     return _UNDECODED.get(data[8:12], "") if data[4:8] == b"ftyp" else ""
 
 
@@ -136,7 +138,7 @@ def inspect_jpeg(data: bytes) -> Header:
     """Read a JPEG file's markers from the first to the last.
 
     Raises:
-        PictureError: it is no JPEG, is truncated, of a rare kind, or out of :mod:`podline.data.bounds`.
+        PictureError: the file is not a JPEG, is truncated, of a rare kind, or exceeds :mod:`podline.data.bounds`.
     """
     if lfs.is_lfs_pointer(data):
         raise PictureError(lfs.PROBLEM)
@@ -162,7 +164,7 @@ def inspect_jpeg(data: bytes) -> Header:
 
 
 def _segment(data: bytes, place: int) -> bytes:
-    """Return the content of the segment whose length stands at a place."""
+    """Return the content of the segment whose length field is at ``place``."""
     length = int.from_bytes(data[place : place + 2], "big")
     if length < 2 or place + length > len(data):
         raise PictureError(f"is truncated or damaged: a segment of {length:,} bytes at byte {place:,} of {len(data):,}")
@@ -170,7 +172,7 @@ def _segment(data: bytes, place: int) -> bytes:
 
 
 def _frame(segment: bytes) -> tuple[int, int, int]:
-    """Return width, height and components, in bounds."""
+    """Read and check width, height and number of components."""
     if len(segment) < 6:
         raise PictureError("is damaged: its frame header is too short")
     precision, height, width, components = struct.unpack(">BHHB", segment[:6])
@@ -194,7 +196,7 @@ def _exif(segment: bytes) -> Image.Exif:
 
 
 def orientation_of(exif: Callable[[], Image.Exif]) -> int:
-    """Return the orientation that EXIF data say, 1 … 8; 1 where they say none, or cannot be read."""
+    """Return the orientation in EXIF data, 1 … 8; 1 if it is missing or unreadable."""
     try:
         value = exif().get(ExifTags.Base.Orientation, 1)
     except Exception:

@@ -144,7 +144,7 @@ class Mirror:
         return True
 
     def _bring(self) -> None:
-        """Upload the files that changed since the last call; delete checkpoints from the store that are deleted here."""
+        """Upload the files that changed since the last call; delete checkpoints from the store that are gone here."""
         changed = False
         for name in sorted(self.near.list(self._folder), key=_turn):
             with contextlib.suppress(FileNotFoundError):  # a checkpoint was replaced during the upload

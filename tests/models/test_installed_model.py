@@ -369,7 +369,7 @@ class Itself(keras.optimizers.SGD):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda *_: 3, "its function gives a int vs a keras.optimizers.Optimizer"),
+        (lambda *_: 3, "its function gives a int, expected a keras.optimizers.Optimizer"),
         (lambda *_: Itself(), "Itself has a apply of its own; write update_step"),
         (lambda *_: keras.optimizers.SGD(clipnorm=1.0), "clipnorm=1.0: leave it out"),
         (lambda *_: keras.optimizers.SGD(use_ema=True), "use_ema=True: leave it out"),

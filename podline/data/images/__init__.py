@@ -1,1 +1,1 @@
-"""The data set ``images``: classes of images of one's own, in any of several layouts."""
+"""The data set ``images``: the user's own images and classes, in any of several layouts."""

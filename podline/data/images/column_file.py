@@ -1,4 +1,4 @@
-"""Rows as columns in an Arrow file, of which a machine reads a few thousand rows at a time."""
+"""Stores table rows by column in an Arrow file, which is read a few thousand rows at a time."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ import pyarrow.compute
 
 from podline.store.contract import explained
 
-compute: Any = pyarrow.compute  # its functions are made when it is imported
+compute: Any = pyarrow.compute  # its functions are created at import
 BATCH = 1 << 14  # rows
 SHA256_BYTES = 32
 TEXT, DIGEST = pa.binary(), pa.binary(SHA256_BYTES)
 Types = Mapping[str, pa.DataType]
-"""A table's columns: texts, checksums, which may be empty, and numbers."""
+"""The types of a table's columns: texts, checksums (possibly empty) and numbers."""
 
 
 def write_rows(
     path: Path, types: Types, rows: Iterable[Sequence[Any]], about: Mapping[str, str], compression: str | None = None
 ) -> None:
-    """Write rows into a file, as they come.
+    """Write rows into a file one batch at a time.
 
     Args:
-        path: of the file.
-        types: of the columns.
-        rows: a value for each column.
-        about: all of them, for :attr:`ColumnFile.about`.
-        compression: ``zstd``, of what is not mapped into memory.
+        path: path of the file.
+        types: types of the columns.
+        rows: one value for each column.
+        about: metadata of the file, see :attr:`ColumnFile.about`.
+        compression: ``zstd`` for files that are not mapped into memory.
 
     Raises:
         StoreError: the file cannot be written.
@@ -47,7 +47,7 @@ def write_rows(
 
 
 def start_threads() -> None:
-    """Start the threads by which Arrow reads files: their stacks would count towards a sandbox's limits."""
+    """Start Arrow's reading threads now, so that their stacks do not count towards a sandbox's limits."""
     with tempfile.TemporaryFile() as file:
         pa.ipc.new_file(file, pa.schema({})).close()
         pa.ipc.open_file(file)
@@ -62,31 +62,31 @@ def _column(kind: pa.DataType, values: Sequence[Any]) -> pa.Array:
 
 
 def encoded(text: str) -> bytes:
-    """Return a text as the table has it: a file's name may be no UTF-8; bytes have the order of the letters."""
+    """Encode text for a table; file names may be invalid UTF-8. The bytes sort like the letters."""
     return text.encode("utf-8", "surrogatepass")
 
 
 def decoded(text: bytes) -> str:
-    """Return the text that :func:`encoded` was given."""
+    """Return the text that :func:`encoded` encoded."""
     return text.decode("utf-8", "surrogatepass")
 
 
 def array(column: pa.Array) -> npt.NDArray[Any]:
-    """Return numbers, or checksums, which compare as their bytes do; an empty one is none."""
+    """Return a column of numbers or checksums as an array; checksums compare as bytes, an empty one is missing."""
     if column.type == DIGEST:
         return np.frombuffer(column.buffers()[1], f"S{SHA256_BYTES}", len(column))
     return column.to_numpy(zero_copy_only=False)
 
 
 class ColumnFile:
-    """The rows in a file.
+    """A file with rows, stored by column.
 
     Args:
-        path: of what :func:`write_rows` wrote.
-        types: of its columns.
+        path: path of a file from :func:`write_rows`.
+        types: types of its columns.
 
     Attributes:
-        about: all of them.
+        about: metadata of the file.
     """
 
     def __init__(self, path: Path, types: Types) -> None:
@@ -100,11 +100,11 @@ class ColumnFile:
         return self._count
 
     def batches(self, *names: str, only: Iterable[int] | None = None) -> Iterator[tuple[int, Any]]:
-        """Yield some columns, :data:`BATCH` rows at a time, each with its first row's number.
+        """Yield some columns in batches of :data:`BATCH` rows, each with the number of its first row.
 
         Args:
-            names: of columns.
-            only: the numbers of some batches.
+            names: names of the columns.
+            only: numbers of the batches to read; all by default.
 
         Raises:
             StoreError: the file cannot be read.

@@ -1,6 +1,6 @@
-"""Finds the columns of a table that say which file, target, split and group an image has; refuses what is no target.
+"""Finds a table's columns for file, label, split and group; refuses labels that are not classes of whole images.
 
-Several labels of an image, boxes of objects and decimal numbers are no classes of whole images.
+Several labels per image, boxes of objects and decimal numbers are not classes of whole images.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _KNOWN = {
 _READ = "Podline reads one class for each whole image"
 _ALLOW = "--set conversion.labels_are_classes=true"
 
-# Columns of boxes and outlines, without blanks and underscores; of corners all of a group must be there.
+# Columns of boxes and outlines, without blanks and underscores; of corner columns a whole group must be present.
 _BOXES = {"bbox", "bboxes", "box", "boxes", "boundingbox", "boundingboxes"}
 _BOXES |= {"objects", "annotations", "segmentation", "polygon"}
 _CORNERS = (
@@ -36,21 +36,21 @@ _CORNERS = (
 )
 _TAGS = {"tags", "tag", "keywords", "keyword", "attributes"}
 _PLURAL = _TAGS | {"labels", "classes", "categories", "classnames"}
-_MOST_LISTS = 0.1  # of all labels; fewer are left out, each with its reason
+_MOST_LISTS = 0.1  # share of list labels; a smaller share is left out image by image
 _NUMBER = re.compile(r"[-+]?(?:[0-9]+(?:[.,][0-9]*)?|[.,][0-9]+)(?:[eE][-+]?[0-9]+)?")
 _WHOLE = re.compile(r"[-+]?[0-9]+(?:\.0*)?")
 _ONES = ("1", "1.0", "true")
 _BITS = ("0", "0.0", "false", *_ONES)
 ROWS = 200
-"""How many rows tell columns of zeros and ones."""
+"""Number of rows that are read to detect columns of zeros and ones."""
 
 
 class Columns(NamedTuple):
-    """Names of a table's columns; empty of those that it does not have.
+    """The names of a table's columns; a missing column has an empty name.
 
     Attributes:
-        bits: a column of zeros and ones for each label, in place of ``label``.
-        mark: what joins labels in a text; None is what each text says.
+        bits: columns of zeros and ones, one per label, instead of ``label``.
+        mark: separator between labels in a text; None if it is detected for each text.
     """
 
     file: str
@@ -62,7 +62,7 @@ class Columns(NamedTuple):
 
     @property
     def names(self) -> list[str]:
-        """Return the names of all."""
+        """Return the names of all columns."""
         return [name for name in (self.file, self.label, *self.bits, self.split, self.group) if name]
 
     def read(self, row: Mapping[str, Any], name: str, settings: ImagesSettings) -> tuple[str | None, str, str]:
@@ -70,11 +70,11 @@ class Columns(NamedTuple):
 
         Args:
             row: values by column.
-            name: of the table, which may say the split where no column does.
-            settings: of the conversion.
+            name: the table's name, which may contain the split if no column does.
+            settings: settings of the conversion.
 
         Raises:
-            ValueError: a value names nothing; a phrase that follows the row's name.
+            ValueError: a value is invalid; the message is a phrase after the row's name.
         """
         said = [each for each in self.bits if _bit(row, each)] if self.bits else row.get(self.label)
         split, group = (text_of(row.get(column)) if column else None for column in (self.split, self.group))
@@ -83,15 +83,15 @@ class Columns(NamedTuple):
 
 
 def label_of(value: Any, settings: ImagesSettings, mark: str | None = None) -> str | None:
-    """Return the text of the target that a source says; None if it says none.
+    """Return a source's target as text, or None if it has none.
 
     Args:
-        value: what it says.
-        settings: of the conversion.
-        mark: what joins labels in a text; empty if nothing does, None if the text tells.
+        value: the source's value.
+        settings: settings of the conversion.
+        mark: separator between labels in a text; empty if there is none, None to detect it.
 
     Raises:
-        ValueError: it is no target; a phrase that follows the image's name.
+        ValueError: the value is not a target; the message is a phrase after the image's name.
     """
     if value is None or (value == "" and not settings.several):
         return None
@@ -118,18 +118,18 @@ def class_columns(
     rows: Callable[[], Iterable[Mapping[str, Any]]],
     file: str = "",
 ) -> Columns:
-    """Return which column is which in a table of whole images and their classes.
+    """Detect the columns of a table with whole images and their classes.
 
     Args:
-        where: what errors call the table.
-        names: its columns.
-        settings: may name them.
-        rows: gives its rows; called where no column holds labels, or one may hold several.
-        file: the column of files or images, where it is known already.
+        where: name of the table for errors.
+        names: names of the columns.
+        settings: settings that may name columns.
+        rows: returns the rows; called if no column is known to hold single labels.
+        file: the column of files or images, if it is known.
 
     Raises:
-        NoColumnError: none can be the files', or the labels'.
-        SourceError: its labels are of something else, or see :func:`known_columns`.
+        NoColumnError: no column fits files, or labels.
+        SourceError: the labels are not classes of whole images, or see :func:`known_columns`.
     """
     found = known_columns(where, names, settings, file)
     if found.file:
@@ -145,18 +145,18 @@ def class_columns(
     for what in ("file", "label"):
         if not getattr(found, what):
             raise NoColumnError(
-                f"{where} has the columns {_listed(names)}, and no one of {what}s: is it one of them? "
+                f"{where} has the columns {_listed(names)}, but none for {what}s: if one of them is meant, "
                 f"give --set conversion.{what}_column=NAME"
             )
     return found
 
 
 def known_columns(where: str, names: Sequence[str], settings: ImagesSettings, file: str = "") -> Columns:
-    """Return which column is which: as the settings say, else by its name; see :func:`class_columns`.
+    """Return the columns that the settings name, or that have a common name; see :func:`class_columns`.
 
     Raises:
-        NoColumnError: one that the settings name is not there.
-        SourceError: two may be meant.
+        NoColumnError: the settings name a column that does not exist.
+        SourceError: two columns fit.
     """
     given = {what: getattr(settings, f"{what}_column") for what in _KNOWN} | ({"file": file} if file else {})
     file, label, split, group = (_column(where, names, what, given[what]) for what in _KNOWN)
@@ -184,10 +184,10 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def text_of(value: Any) -> str | None:
-    """Return a value of a table as text, the same from any kind of table; None where there is none.
+    """Return a table's value as text, equal for every kind of table; None for a missing value.
 
     Raises:
-        ValueError: it is a list, bytes or another thing that names nothing.
+        ValueError: the value is a list, bytes or another type that is no name.
     """
     if value is None or isinstance(value, str):
         return value or None
@@ -197,18 +197,18 @@ def text_of(value: Any) -> str | None:
         return str(value)
     if isinstance(value, float):
         return None if math.isnan(value) else str(int(value)) if value.is_integer() else repr(value)
-    raise ValueError(f"has a value that is {shortened(value)} vs a text or a number")
+    raise ValueError(f"has the value {shortened(value)}, expected a text or a number")
 
 
 class Labels:
-    """The values of a column of labels."""
+    """Collects and checks the values of a label column."""
 
     def __init__(self) -> None:
         self._texts: Counter[str] = Counter()
         self._lists: list[Any] = []
 
     def add(self, value: Any) -> None:
-        """Add an image's label, as it was read."""
+        """Add one image's label as read from the table."""
         if isinstance(value, (list, tuple, dict)) or _is_list(str(value)):
             self._lists.append(value)
         elif isinstance(value, (str, int, float)) and (text := (text_of(value) or "").strip()):
@@ -218,12 +218,12 @@ class Labels:
         """Check that each label names one class.
 
         Args:
-            where: what errors call the table.
-            column: of the labels.
-            settings: may say that every label is a class.
+            where: name of the table for errors.
+            column: name of the label column.
+            settings: settings that may declare every label a class.
 
         Raises:
-            SourceError: some are lists, join several labels, or are decimal numbers.
+            SourceError: some labels are lists, join several labels, or are decimal numbers.
         """
         lists_are_few = len(self._lists) <= max(1, _MOST_LISTS * (len(self._lists) + self._texts.total()))
         if not settings.several and not lists_are_few:
@@ -245,16 +245,17 @@ class Labels:
 def _refuse_several(where: str, column: str, example: Any) -> NoReturn:
     allow = f", or, if this is one class, {_ALLOW}" if isinstance(example, str) else ""
     raise SourceError(
-        f"{where}: the column {shortened(column)} holds several labels of an image, as {shortened(example)}; {_READ}: "
+        f"{where}: the column {shortened(column)} holds several labels per image, like {shortened(example)}; {_READ}: "
         f"convert it as the data set labels, or give a column with one class (conversion.label_column){allow}"
     )
 
 
 def _joined(labels: Sequence[str], column: str) -> str | None:
-    """Return a label that joins several; None if there is none.
+    """Return a label that joins several labels, or None.
 
-    A ``|`` or ``;`` joins, as do blanks in a column of tags and commas in one with a plural name. Elsewhere a comma
-    may be part of a name, as in ``tench, Tinca tinca``: it joins where all of a label's parts occur in other labels.
+    A ``|`` or ``;`` separates labels, and so do blanks in a column of tags and commas in a column with a plural name.
+    In other columns a comma may be part of a name, as in ``tench, Tinca tinca``: it separates labels if all parts of
+    a text also occur in other labels.
     """
     marks = [*MARKS[:2], *MARKS[2:] * (column in _PLURAL), *([" "] if column in _TAGS else [])]
     counts = Counter(part for label in labels for part in set(_parts(label, ",")))
@@ -272,15 +273,15 @@ def _parts(label: str, mark: str) -> list[str]:
 
 
 def refuse_boxes(where: str, names: Sequence[str], settings: ImagesSettings) -> None:
-    """Check that a table is not about objects in images.
+    """Check that a table does not describe objects in images.
 
     Args:
-        where: what errors call the table.
-        names: its columns.
-        settings: may say that every label is the class of a whole image.
+        where: name of the table for errors.
+        names: names of its columns.
+        settings: settings that may declare every label the class of a whole image.
 
     Raises:
-        SourceError: it has columns of boxes.
+        SourceError: the table has columns of boxes.
     """
     found = _boxes(tuple(names)) if settings.one_class else ()
     if found:
@@ -298,7 +299,7 @@ def _boxes(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _bits(rows: Iterable[Mapping[str, Any]], known: Columns) -> tuple[str, ...]:
-    """Return a table's columns of zeros and ones, by its first rows; none if there is only one."""
+    """Return a table's columns of zeros and ones, judged by its first rows; none if there is only one."""
     first = list(islice(rows, ROWS))
     names = [name for name in (first[0] if first else {}) if all(_is_bit(row.get(name)) for row in first)]
     found = tuple(name for name in names if name not in known.names)
@@ -318,7 +319,7 @@ def _joining(settings: ImagesSettings, column: str, rows: Callable[[], Iterable[
 
 
 def _mark_in(column: str, values: Iterable[Any]) -> str:
-    """Return what joins labels in a column's texts; empty if nothing does."""
+    """Return the separator of labels in a column's texts; empty if there is none."""
     texts = {value for value in values if isinstance(value, str) and not _is_list(value)}
     mark = next((mark for mark in MARKS if any(mark in text for text in texts)), "")
     tags = _letters(column) in _TAGS or all(part.isdecimal() for text in texts for part in text.split())

@@ -1,4 +1,4 @@
-"""Applies reviews to the images of a source: other labels, and images that are left out."""
+"""Applies reviews to the images of a source: relabels images or leaves them out."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from podline.data.images.image_table import ImageTable
 from podline.plurals import plural
 
 DROP = ""
-"""The correction of an image that is not to be used; any other is its label."""
+"""The correction that drops an image; every other correction is its new label."""
 _DROPPED, _RELABELLED = "dropped by a review", "relabelled by a review"
 
 
 class CorrectedTable(ImageTable):
-    """The images in a file, as reviews say that they are.
+    """The images of a source, with the corrections of reviews applied.
 
     Args:
-        path: of the images as the source says it.
-        corrections: the sha256 of an image's pixels → its label, or :data:`DROP`.
+        path: path of the uncorrected images.
+        corrections: sha256 of an image's pixels → its new label, or :data:`DROP`.
 
     Attributes:
-        counts: how many images reviews relabelled and dropped, by a name for what is counted.
-        lost: how many corrections match no image.
+        counts: number of images that reviews relabelled or dropped, by description.
+        lost: number of corrections that match no image.
     """
 
     def __init__(self, path: Path, corrections: Mapping[str, str]) -> None:
@@ -63,7 +63,7 @@ class CorrectedTable(ImageTable):
             yield first, batch
 
     def lines(self) -> list[str]:
-        """Return a line if corrections are of images that the source does not have, or not with these settings."""
+        """Return a log line if some corrections match no image of the source with these settings."""
         if not self.lost:
             return []
-        return [f"{plural(self.lost, 'correction')} of reviews match no image: of other images, or another side"]
+        return [f"{plural(self.lost, 'correction')} of reviews match no image; the images or the side have changed"]

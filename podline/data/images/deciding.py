@@ -1,6 +1,6 @@
-"""Assigns each image to a split, or leaves it out.
+"""Assigns each image to a split or leaves it out.
 
-Nothing here depends on a layout, on names or on the order of images, but for the words of a reason.
+The result does not depend on layout, names or order of the images; only the reasons mention names.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ _REMEDY = "get splits without common images, or give the images without any"
 
 
 def in_general(reason: str) -> str:
-    """Return a reason without what is about one image alone."""
+    """Return a reason without its details about one image."""
     return reason.partition(": ")[0]
 
 
 def decide(images: ImageTable, given: frozenset[str], test_share: float, targets: TextTargets) -> None:
-    """Set the split of each image, and why it is left out.
+    """Set each image's split, or the reason why it is left out.
 
     Args:
-        images: all of them.
-        given: the splits that the source has, by its own names.
-        test_share: of images without a split.
-        targets: of the kind of task.
+        images: all images.
+        given: the source's split names.
+        test_share: share of test images if the source has no splits.
+        targets: targets of the kind of task.
 
     Raises:
-        SourceError: a class's name cannot be one, or a larger share of a split than :data:`MAX_SHARED` is in another.
+        SourceError: a class name is invalid, or a split shares more than :data:`MAX_SHARED` of its images with another.
     """
     held_out = held_out_splits(given)
     for first, batch in images.batches("label", "split", "group", "reason", "row", "sha256"):
@@ -64,7 +64,7 @@ def decide(images: ImageTable, given: frozenset[str], test_share: float, targets
 
 
 def _is_odd(batch: Any) -> Mask:
-    """Return which images have to be left out, whatever the others are."""
+    """Return which images must be left out, independent of the others."""
     known = pa.array([b"", *map(encoded, SPLIT_NAMES)])
     found = (_is_empty(batch["label"]), ~_is_empty(batch["reason"]), ~array(compute.is_in(batch["split"], known)))
     return np.logical_or.reduce([*found, array(batch["row"]) < 0])
@@ -76,7 +76,7 @@ def _own_reason(reason: bytes, label: bytes | None, split: bytes) -> str:
     if not label:
         return "has no class"
     if split and decoded(split) not in SPLIT_NAMES:
-        known = ", ".join(name for name in HELD_OUT if name != DEV)  # manifests keep their reasons
+        known = ", ".join(name for name in HELD_OUT if name != DEV)  # reasons in existing manifests must not change
         return f"is of the split {shortened(decoded(split))} vs {TRAIN} or {known}"
     return "is empty"
 
@@ -88,7 +88,7 @@ def _refuse_names(labels: Iterable[str]) -> None:
 
 
 def _splits(batch: Any, held_out: Mapping[str, str], test_share: float) -> npt.NDArray[np.uint8]:
-    """Return the splits of images: as the source says, else by a hash of the group, or of the image itself."""
+    """Return the splits of images: the source's, else by a hash of the group or of the image."""
     hashed = heads(batch["sha256"])
     grouped = np.flatnonzero(~_is_empty(batch["group"]))
     groups = batch["group"].take(pa.array(grouped)).dictionary_encode()
@@ -108,12 +108,12 @@ def _is_empty(texts: Any) -> Mask:
 
 
 class _Equal(NamedTuple):
-    """Images that are kept and look the same as others, one group of them after the other.
+    """Groups of equal images, stored one after the other.
 
     Attributes:
-        numbers: of the images; they ascend in a group.
-        labels: equal where the labels are, (n,).
-        starts: where each group begins.
+        numbers: numbers of the images, ascending within a group.
+        labels: numbers that are equal for equal labels, (n,).
+        starts: first place of each group.
     """
 
     numbers: Numbers
@@ -121,7 +121,7 @@ class _Equal(NamedTuple):
     starts: Numbers
 
     def groups(self, chosen: Mask) -> Iterator[Numbers]:
-        """Yield the numbers of some groups, in the order of their first ones."""
+        """Yield the numbers of some groups, ordered by the first number of each group."""
         ends = np.append(self.starts[1:], len(self.numbers))
         some = np.flatnonzero(chosen)
         for at in some[np.argsort(self.numbers[self.starts[some]])].tolist():
@@ -162,7 +162,7 @@ def _leave_out_contradicting(images: ImageTable, equal: _Equal) -> None:
 
 
 def _leave_out_shared(images: ImageTable, equal: _Equal, other: str, kept_in: str, *, given: bool) -> None:
-    """Leave out images of a split that another has too, in which they are kept."""
+    """Leave out images of a split that also occur in another split, where they are kept."""
     masks = images.kept(kept_in), images.kept(other)
     ours, theirs = (np.logical_or.reduceat(mask[equal.numbers], equal.starts) for mask in masks)
     groups = [tuple(group[mask[group]] for mask in masks) for group in equal.groups(ours & theirs)]
@@ -172,7 +172,7 @@ def _leave_out_shared(images: ImageTable, equal: _Equal, other: str, kept_in: st
     if given and shared > MAX_SHARED * count:
         raise SourceError(
             f"{shared:,} of the {count:,} {kept_in} images ({keys[int(firsts[0])]}, for one) are "
-            f"{split_in_words(other)} images as well vs {MAX_SHARED:.0%} at most: they would say nothing of new "
+            f"{split_in_words(other)} images as well vs {MAX_SHARED:.0%} at most: the score would not hold for new "
             f"images; {_REMEDY}"
         )
     for first, (_, theirs) in zip(firsts.tolist(), groups, strict=True):
@@ -181,7 +181,7 @@ def _leave_out_shared(images: ImageTable, equal: _Equal, other: str, kept_in: st
 
 
 def _leave_out_groups(images: ImageTable, other: str, kept_in: str) -> None:
-    """Leave out images of a group that a split has too in which it is kept: possible where the source gives splits."""
+    """Leave out images of a group that another split keeps; only a source with given splits can have such groups."""
     groups = images.values("group", images.kept(kept_in)) - {b""}
     for number, group in _having("group", groups, images, other):
         images.leave_out(number, f"is of the group {shortened(group)}, as images to {_FOR[kept_in]} on")
@@ -199,7 +199,7 @@ def _leave_out_unknown(images: ImageTable, targets: TextTargets) -> None:
 
 
 def _having(name: str, values: set[bytes], images: ImageTable, split: str) -> Iterator[tuple[int, str]]:
-    """Yield the images of a split that have one of some values in a column, with this."""
+    """Yield each image of a split whose value in a column is one of ``values``, with this value."""
     wanted, kept = pa.array(list(values), pa.binary()), images.kept(split)
     for first, batch in images.batches(name) if values else ():
         found = kept[first : first + len(batch)] & array(compute.is_in(batch[name], wanted))

@@ -1,6 +1,6 @@
-"""Decodes the images of a source into the cache folder; those of files that did not change are taken from an older one.
+"""Decodes the images of a source into the cache folder, and reuses unchanged images of an older folder.
 
-A folder holds its own new images, and further names of an older folder's files. An image's row never changes.
+A folder holds its own new images and hard links to an older folder's files. An image's row never changes.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from podline.errors import SourceError
 from podline.store.contract import explained
 
 IMAGES = "images.arrow"
-"""The table of images in a folder."""
+"""The name of the table of images in a folder."""
 _EDGES = f"{FILES}{EDGES}"
-_MOST_PARTS, _MOST_DEAD = 50, 0.5  # with more files, or a larger share of images that are gone, all are decoded again
+_MOST_PARTS, _MOST_DEAD = 50, 0.5  # above these limits of files or unused images, all are decoded again
 _AT_ONCE, _GATHERED = 1 << 14, 1 << 20
 _FACTS = ("row", "sha256", "pixels_sha256", "bytes", "width", "height", "turned")
 
@@ -44,14 +44,14 @@ def decode_images(
 
     Args:
         read: lists the source.
-        settings: what the images become.
-        decoding: decodes them.
-        form: a hash of all that a decoded image depends on beside its file.
+        settings: the form of the images.
+        decoding: where images are decoded.
+        form: a hash of everything besides its file that a decoded image depends on.
         work: the cache folder.
-        folder: an empty one, which gets the images.
+        folder: an empty folder for the images.
 
     Returns:
-        The files in the folder that have to stay as they are; decoded images have checksums of their own.
+        The files in the folder that must not change; decoded images have their own checksums.
     """
     layout, here = read(folder=folder), not decoding.key
     with explained("write", folder):
@@ -72,7 +72,7 @@ def decode_images(
         facts = older.facts(known[known >= 0]) if older else iter(())
         about = {"layout": layout.words, "splits": json.dumps(sorted(layout.splits)), "form": form}
         write_images(folder / IMAGES, _looked_at(layout.items(), stamps, known, facts, looks, base), about)
-        if here:  # a row for the last image too where it cannot be decoded
+        if here:  # includes a row for a last image that cannot be decoded
             os.truncate(folder / PIXELS, int(np.count_nonzero(known < 0)) * row_bytes(settings.shape))
             _write_hashes(folder, settings, base)
         if here and settings.keep_files:
@@ -84,7 +84,7 @@ def decode_images(
 
 
 def files_of(folder: Path) -> FilesByRow:
-    """Return the images' own files in a folder, by row."""
+    """Return the original image files in a folder, by row."""
     paths = [*older_files(folder, FILES), folder / FILES]
     counts = [Path(f"{path}{EDGES}").stat().st_size // 8 - 1 for path in paths]
     firsts = np.cumsum([0, *counts[:-1]]).tolist()
@@ -96,10 +96,10 @@ class _Older(NamedTuple):
     """An older folder of the same source.
 
     Attributes:
-        folder: it.
-        stamps: of its images' files, ascending.
-        numbers: of these images.
-        rows: of all its images.
+        folder: the folder.
+        stamps: stamps of its image files, ascending.
+        numbers: numbers of these images.
+        rows: number of rows for all its images.
     """
 
     folder: Path
@@ -108,18 +108,18 @@ class _Older(NamedTuple):
     rows: Numbers
 
     def known(self, stamps: Numbers) -> Numbers:
-        """Return the number of each image in this cache, by its stamp; -1 for a new image."""
+        """Return each stamp's number in this cache, or -1 for a new image."""
         at = np.searchsorted(self.stamps, stamps)
         at[at == len(self.stamps)] = 0
         return np.where(self.stamps[at] == stamps, self.numbers[at], -1)
 
     def is_worth(self, known: Numbers) -> bool:
-        """Return whether enough of its images are still there."""
+        """Return whether enough of the older images are still used."""
         used = len(np.unique(self.rows[known[known >= 0]]))
         return used > (1 - _MOST_DEAD) * (self.rows.max() + 1)
 
     def facts(self, numbers: Numbers) -> Iterator[tuple[Any, ...]]:
-        """Yield what is known of some images."""
+        """Yield the table rows of some images."""
         images = ImageTable(self.folder / IMAGES)
         for first in range(0, len(numbers), _GATHERED):
             columns = images.gather(numbers[first : first + _GATHERED], *_FACTS)
@@ -128,7 +128,7 @@ class _Older(NamedTuple):
 
 
 def _older(work: Path, form: str) -> _Older | None:
-    """Return the newest folder of the same source and settings; None if there is none that may be worth it."""
+    """Return the newest folder of the same source and settings that may be worth reusing, or None."""
     tables = (folder / IMAGES for folder in unpacked(work))
     folders = [path.parent for path in tables if path.exists() and ImageTable(path).about.get("form") == form]
     for folder in sorted(folders, key=lambda one: one.stat().st_mtime, reverse=True)[:1]:
@@ -145,7 +145,7 @@ def _older(work: Path, form: str) -> _Older | None:
 def _stamped(
     places: Iterator[Place], folder: Path, older: _Older | None
 ) -> tuple[Numbers, Numbers, list[Place] | None]:
-    """Return the stamps of images, their numbers in an older folder, and the places of new ones if they are few."""
+    """Return the images' stamps, their numbers in an older folder, and the places of new images if they are few."""
     stamps, known, few = [np.empty(0, np.int64)], [np.empty(0, np.int64)], list[Place]()
     while some := list(islice(places, _AT_ONCE)):
         mine = np.array([_stamp(place, folder) for place in some], np.int64)
@@ -157,7 +157,7 @@ def _stamped(
 
 
 def _link(older: Path, folder: Path, settings: ImagesSettings) -> int:
-    """Give an older folder's files further names in a new one; return how many rows they have."""
+    """Link an older folder's files into a new folder; return their number of rows."""
     base = at = 0
     for path in (*older_files(older, PIXELS), older / PIXELS):
         if not (rows := path.stat().st_size // row_bytes(settings.shape)):
@@ -168,19 +168,19 @@ def _link(older: Path, folder: Path, settings: ImagesSettings) -> int:
                 name = folder / f"{at:07}.{kind}"
                 try:
                     name.hardlink_to(there)
-                except OSError:  # a file system without
+                except OSError:  # the file system has no hard links
                     shutil.copyfile(there, name)
         base, at = base + rows, at + 1
     return base
 
 
 def _stamp(place: Place, folder: Path) -> int:
-    """Return a hash of what changes with the content of a file of the user's; 0 of a part of one, or of a copy."""
+    """Return a hash that changes with a user's file; 0 for a part of a file or for a copy."""
     if place.bytes >= 0 or place.start or place.path.startswith(f"{folder}/"):
         return 0
     try:
         facts = os.stat(place.path)  # noqa: PTH116 (millions of them)
-    except OSError:  # who decodes it says so
+    except OSError:  # decoding it will report the error
         return 0
     known = f"{place.path}\0{facts.st_ino}\0{facts.st_size}\0{facts.st_ctime_ns}"
     digest = hashlib.blake2b(known.encode("utf-8", "surrogatepass"), digest_size=8).digest()
@@ -188,7 +188,7 @@ def _stamp(place: Place, folder: Path) -> int:
 
 
 def _places(items: Iterator[Item]) -> Iterator[Place]:
-    """Yield where the images that are decoded are, in order."""
+    """Yield the places of the images to decode, in order."""
     return (item.data for item in items if item.same < 0 and isinstance(item.data, Place))
 
 
@@ -200,7 +200,7 @@ def _looked_at(
     looks: Iterator[Look],
     row: int,
 ) -> Iterator[Image]:
-    """Yield items with what their images are; new ones have the rows from ``row`` on."""
+    """Yield items with the facts about their images; new images get the rows from ``row`` on."""
     recent: dict[int, Image] = {}
     places = zip(stamps.tolist(), known.tolist(), strict=True)
     for number, item in enumerate(items):
@@ -227,7 +227,7 @@ def _looked_at(
 
 
 def _write_hashes(folder: Path, settings: ImagesSettings, base: int) -> None:
-    """Write the perceptual hashes of the new images, which have the rows from ``base`` on."""
+    """Write the perceptual hashes of the new images, whose rows start at ``base``."""
     rows = rows_of(folder, settings.shape)
     boxes = boxes_of(ImageTable(folder / IMAGES), settings, rows.count)[base:]
 
@@ -238,17 +238,17 @@ def _write_hashes(folder: Path, settings: ImagesSettings, base: int) -> None:
 
 
 def _copy_files(places: Iterator[Place], images: ImageTable, path: Path, base: int) -> None:
-    """Copy the files of images that were decoded, by row, into one; where each begins goes beside it.
+    """Concatenate the original files of the decoded images, by row; write their start positions beside them.
 
     Raises:
-        SourceError: one is not what was decoded.
+        SourceError: a file changed after it was decoded.
     """
     with path.open("wb") as stream, Path(f"{path}{EDGES}").open("wb") as edges:
         edges.write(bytes(8))
         last = base - 1
         for _, batch in images.batches("reason", "row", "sha256"):
             for reason, row, sha256 in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                if row <= last:  # an older one, or the same as an earlier one
+                if row <= last:  # an image of an older folder, or a repeated one
                     continue
                 place, last = next(places), row
                 if not reason:

@@ -1,7 +1,7 @@
-"""The perceptual hash of images, and the second look at pairs whose hashes are close.
+"""Computes perceptual hashes of images, and compares the pixels of pairs with close hashes.
 
-The hash is the signs of an image's low frequencies: its grey values are averaged over areas to 32 × 32, and of their
-cosine transform the lowest 8 × 8 without the constant one are each compared with their median. (C. Zauner,
+The hash consists of the signs of an image's low frequencies. Its grey values are averaged over areas to 32 × 32 and
+cosine-transformed; each of the lowest 8 × 8 values, without the constant one, is compared with the median. (C. Zauner,
 Implementation and Benchmarking of Perceptual Image Hash Functions, 2010.)
 """
 
@@ -24,35 +24,35 @@ Floats = npt.NDArray[np.float32]
 Boxes = npt.NDArray[np.integer]
 
 Read = Callable[[Numbers], Pixels]
-"""Rows of images → uint8, (n, side, side, channels), with 1 channel or 3."""
+"""A function from rows to images, uint8 (n, side, side, channels), with 1 or 3 channels."""
 
 BITS = 63
 HASHED = np.dtype([("hash", np.uint64), ("contrast", np.float32)])
-"""Of an image: its hash, and the standard deviation of its grey values."""
+"""The dtype of an image's hash and of the standard deviation of its grey values."""
 Hashed = npt.NDArray[np.void]
-"""An array of :data:`HASHED`."""
+"""An array of dtype :data:`HASHED`."""
 
 _SIDE = 32
-_LOW, _LOOKED_AT = 8, 16  # frequencies of each direction: in the hash, and in the second look
-_SMOOTH, _MOST_MOVED = 24, 1.3  # pixels of a side in the second look, and how many of them alignment may move
+_LOW, _LOOKED_AT = 8, 16  # frequencies per direction: in the hash, and in the comparison
+_SMOOTH, _MOST_MOVED = 24, 1.3  # side in the comparison, and the largest alignment shift, in pixels
 _CHUNK_BYTES = 1_000_000
 
 
 def shown_box(height: int, width: int, shape: tuple[int, ...], fit: Fit) -> tuple[int, int]:
-    """Return height and width of a picture after it is fitted into a shape; (0, 0) if it has no pixels."""
+    """Return height and width of a picture after fitting it into a shape; (0, 0) for a picture without pixels."""
     return shown_size(height, width, shape, fit) if height and width else (0, 0)
 
 
 def hashes(read: Read, boxes: Boxes) -> Hashed:
-    """Return the hash and the contrast of every image.
+    """Return the hash and the contrast of each image.
 
     Args:
-        read: gives the images of some rows; it is asked for a megabyte at a time.
-        boxes: (n, 2): height and width, in pixels, of what each image shows in its middle. What is beside it is not
-            looked at: the same black bars would make any two pictures alike.
+        read: returns the images of some rows; it is called for about a megabyte at a time.
+        boxes: (n, 2): height and width, in pixels, of the picture in the middle of each image. Borders are ignored,
+            since equal black borders would make all pictures similar.
 
     Returns:
-        :data:`HASHED`, (n,); all zeros where the box is less than 8 pixels high or wide.
+        :data:`HASHED`, (n,); zeros for a box less than 8 pixels high or wide.
     """
     found, low = np.zeros(len(boxes), HASHED), _cosines(_LOW, _SIDE)
     large = np.flatnonzero(boxes.min(axis=1, initial=_SIDE) >= _LOW)
@@ -63,20 +63,20 @@ def hashes(read: Read, boxes: Boxes) -> Hashed:
 
 
 def agreement(read: Read, boxes: Boxes, ones: Numbers, others: Numbers) -> tuple[Floats, Floats]:
-    """Return how well pairs of images agree.
+    """Measure the similarity of pairs of images.
 
     Args:
         read: see :func:`hashes`.
-        boxes: see there.
+        boxes: see :func:`hashes`.
         ones: (n,): rows of images.
         others: the other image of each pair.
 
     Returns:
-        The correlation of each pair's grey values without their fine detail, aligned by a shift and a stretch of a few
-        hundredths of a side; and the largest difference between the means of a channel, 0 … 255; (n,).
+        The correlation of each pair's grey values without fine detail, after an alignment by a shift and a stretch of a
+        few hundredths of a side; and the largest difference between the mean colours of a channel, 0 … 255; (n,).
     """
     rows, places = np.unique(np.concatenate([ones, others]), return_inverse=True)
-    # Through the lowest 16 frequencies; higher ones count less, as after a blur.
+    # Uses the lowest 16 frequencies; higher ones count less, as after a blur.
     less = np.exp(-0.0042 * np.arange(_LOOKED_AT) ** 2).astype(np.float32)
     smoothing = (_cosines(_LOOKED_AT, _SMOOTH).T * less) @ _cosines(_LOOKED_AT, _SIDE) * np.sqrt(_SMOOTH / _SIDE)
     parts = [(smoothing @ grey @ smoothing.T, means) for _, grey, means in _greys(read, boxes, rows)]
@@ -99,7 +99,7 @@ def _aligned(first: Floats, second: Floats) -> Floats:
     wanted = second[inside].reshape(len(first), 1, -1)
     wanted = wanted - wanted.mean(axis=2, keepdims=True)
     squares, total = known @ known.transpose(0, 2, 1), np.square(wanted).sum(axis=(1, 2))
-    least = 1e-6 * (1 + np.trace(squares, axis1=1, axis2=2))  # an image of stripes has a gradient of zeros
+    least = 1e-6 * (1 + np.trace(squares, axis1=1, axis2=2))  # an image of stripes has a zero gradient
     steady = squares + least[:, np.newaxis, np.newaxis] * np.eye(len(columns))
     factors = np.linalg.solve(steady, known @ wanted.transpose(0, 2, 1))
     factors[:, 1:] = np.clip(factors[:, 1:], -_MOST_MOVED, _MOST_MOVED)
@@ -108,7 +108,7 @@ def _aligned(first: Floats, second: Floats) -> Floats:
 
 
 def _greys(read: Read, boxes: Boxes, rows: Numbers) -> Iterator[tuple[Numbers, Floats, Floats]]:
-    """Yield rows with what their images show: grey, averaged over areas to 32 × 32, and the means of their channels."""
+    """Yield rows with their images' grey values, averaged over areas to 32 × 32, and the means of their channels."""
     step = max(1, _CHUNK_BYTES // (3 * int(boxes.max(initial=1)) ** 2))
     for first in range(0, len(rows), step):
         some = rows[first : first + step]

@@ -1,4 +1,4 @@
-"""The images of a source as columns in a file, with their splits, so that memory holds a few bytes of each."""
+"""Stores the images of a source by column in a file, with their splits; memory holds a few bytes per image."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ Numbers = npt.NDArray[np.int64]
 
 
 class Image(NamedTuple):
-    """An image that was looked at, or what lies among images.
+    """An inspected image, or another file among the images.
 
     Attributes:
         key: its path in the source, or archive and name.
-        label: its class; None where it has none.
-        split: as the source says it, in small letters.
-        group: images of one group stay on one side; empty where there is none.
-        reason: why it is left out, empty if it is not; what follows a colon is about this image alone.
-        stray: whether it was never meant to be an image.
-        row: the number of its pixels; -1 of one that was not looked at.
-        sha256: of its file; empty where it could not be read.
-        pixels_sha256: of its pixels as the data set has them; empty where there are none.
-        bytes: of its file.
-        width: of the picture as it is shown.
-        height: of the picture as it is shown.
-        turned: whether EXIF turns it.
-        stamp: a hash of its file's path, inode, size and time; 0 where it lies in a file with others.
+        label: its class, or None.
+        split: the source's split name in lower case.
+        group: images of one group go to the same split; empty without a group.
+        reason: why it is left out, or empty; the text after a colon is about this image alone.
+        stray: whether the file was not listed as an image.
+        row: the row of its pixels; -1 if it was not decoded.
+        sha256: checksum of its file; empty if the file cannot be read.
+        pixels_sha256: checksum of its pixels in the data set; empty if it has none.
+        bytes: size of its file.
+        width: width of the picture as displayed.
+        height: height of the picture as displayed.
+        turned: whether the EXIF orientation turns it.
+        stamp: a hash of its file's path, inode, size and time; 0 if the file holds several images.
     """
 
     key: str
@@ -77,7 +77,7 @@ _TYPES: dict[str, pa.DataType] = {
 
 
 def write_images(path: Path, images: Iterable[Image], about: Mapping[str, str]) -> None:
-    """Write images into a file, in the order of reading; see :func:`write_rows`."""
+    """Write images into a file in reading order; see :func:`write_rows`."""
     write_rows(path, _TYPES, images, about, "zstd")
 
 
@@ -85,12 +85,12 @@ class ImageTable(ColumnFile):
     """The images in a file, with their splits.
 
     Args:
-        path: of what :func:`write_images` wrote.
+        path: path of a file from :func:`write_images`.
 
     Attributes:
-        reasons: image → why it is left out; in the order of images once all is decided.
-        left_out: whether each image is.
-        splits: the split of each image, uint8, by its place in :data:`podline.documents.manifest.SPLITS`.
+        reasons: image → why it is left out; in reading order at the end.
+        left_out: whether each image is left out.
+        splits: the split of each image, uint8, as an index of :data:`podline.documents.manifest.SPLITS`.
     """
 
     def __init__(self, path: Path) -> None:
@@ -100,38 +100,38 @@ class ImageTable(ColumnFile):
 
     @property
     def every(self) -> Mask:
-        """Return a mask of all images."""
+        """Return a mask that selects all images."""
         return np.ones(len(self), np.bool_)
 
     def without_reason(self) -> Mask:
-        """Return which images nothing was wrong with when they were decoded."""
+        """Return a mask of the images that were decoded without a problem."""
         found = np.empty(len(self), np.bool_)
         for first, batch in self.batches("reason"):
             found[first : first + len(batch)] = array(compute.equal(compute.binary_length(batch["reason"]), 0))
         return found
 
     def leave_out(self, number: int, reason: str) -> None:
-        """Note why an image is left out."""
+        """Record why an image is left out."""
         self.left_out[number], self.reasons[number] = True, reason
 
     def kept(self, split: str | None = None) -> Mask:
-        """Return which images are not left out, of one split or of all."""
+        """Return a mask of the images that are kept, in one split or in all."""
         return ~self.left_out if split is None else ~self.left_out & self.of_split(split)
 
     def of_split(self, split: str) -> Mask:
-        """Return which images are of a split, as it was decided."""
+        """Return a mask of the images that were assigned to a split."""
         return self.splits == SPLITS.index(split)
 
     def split_of(self, number: int) -> str:
-        """Return the split of an image, as it was decided."""
+        """Return the split that an image was assigned to."""
         return SPLITS[self.splits[number]]
 
     def column(self, name: str, mask: Mask) -> npt.NDArray[Any]:
-        """Return a column of numbers at some images."""
+        """Return the values of a number column for some images."""
         return self._filled(name, mask, array, _TYPES[name].to_pandas_dtype())
 
     def heads(self, name: str, mask: Mask) -> npt.NDArray[np.uint64]:
-        """Return the first 8 bytes of the checksums of some images."""
+        """Return the first 8 bytes of some images' checksums."""
         return self._filled(name, mask, heads, np.uint64)
 
     def _filled(self, name: str, mask: Mask, read: Callable[[pa.Array], npt.NDArray[Any]], dtype: Any) -> Any:
@@ -142,7 +142,7 @@ class ImageTable(ColumnFile):
         return found
 
     def gather(self, numbers: Numbers, *names: str) -> list[npt.NDArray[Any]]:
-        """Return columns of numbers or checksums at some images, in the order given; see :func:`array`."""
+        """Return columns of numbers or checksums for some images, in the given order; see :func:`array`."""
         order = np.argsort(numbers)
         edges = np.searchsorted(numbers, np.arange(0, len(self) + BATCH, BATCH), sorter=order)
         found = [np.empty(len(numbers), _dtype(name)) for name in names]
@@ -153,18 +153,18 @@ class ImageTable(ColumnFile):
         return found
 
     def by_checksum(self, mask: Mask) -> Numbers:
-        """Return some images in the order of their files' checksums, equal ones in the order of reading."""
+        """Return some images ordered by file checksum, equal ones in reading order."""
         keys = self.heads("sha256", mask)
         order = np.argsort(keys, kind="stable")
         keys = keys[order]
         numbers, same = np.flatnonzero(mask)[order], keys[1:] == keys[:-1]
-        tied = np.flatnonzero(np.append(same, False) | np.insert(same, 0, False))  # maybe no further
+        tied = np.flatnonzero(np.append(same, False) | np.insert(same, 0, False))  # they may differ in later bytes
         [checksums] = self.gather(numbers[tied], "sha256")
         numbers[tied] = numbers[tied[np.argsort(checksums, kind="stable")]]
         return numbers
 
     def values(self, name: str, mask: Mask) -> set[bytes]:
-        """Return which texts a column has at some images, as :func:`encoded` has them; None is not one."""
+        """Return the distinct texts, without None, of a column for some images, encoded by :func:`encoded`."""
         found = set[bytes]()
         for first, batch in self.batches(name):
             some = batch[name].filter(mask[first : first + len(batch)])
@@ -172,7 +172,7 @@ class ImageTable(ColumnFile):
         return found
 
     def some(self, numbers: Numbers, *names: str) -> Iterator[tuple[int, tuple[Any, ...]]]:
-        """Yield some images, whose numbers ascend, each with the values of some columns of texts or numbers."""
+        """Yield some images, in ascending order, each with its values in some columns."""
         for at, mine in groupby(numbers.tolist(), lambda number: number // BATCH):
             places = list(mine)
             [(first, batch)] = self.batches(*names, only=[at])
@@ -190,5 +190,5 @@ def _dtype(name: str) -> Any:
 
 
 def heads(checksums: pa.Array) -> npt.NDArray[np.uint64]:
-    """Return the first 8 bytes of checksums."""
+    """Return the first 8 bytes of each checksum."""
     return array(checksums).view(">u8")[:: SHA256_BYTES // 8].astype(np.uint64)

@@ -1,4 +1,4 @@
-"""The items that every layout yields: an image's name, its class, the location of its bytes."""
+"""The items that every layout yields: an image's name, its class and the location of its bytes."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from podline.data.places import Place
 from podline.documents.manifest import TEST, VALIDATION
 
 TRAINING = ("train", "training")
-"""What sources call their training split."""
+"""Names that sources use for the training split."""
 TESTED, DEV = ("test", "testing"), "dev"
 VALIDATED = ("val", "valid", "validation", DEV)
 HELD_OUT = (*TESTED, *VALIDATED)
-"""What they call images to test and to validate on; see :func:`held_out_splits`."""
+"""Names that sources use for test and validation splits; see :func:`held_out_splits`."""
 SPLIT_NAMES = frozenset((*TRAINING, *HELD_OUT))
 
 SAME_WITHIN = 10_000
-"""How many items with data lie at most between two that are known to have the same."""
+"""Largest distance, in items with data, at which two items with the same data are detected."""
 
 
 class Item(NamedTuple):
-    """An image, or what lies among images.
+    """An image, or another file among the images.
 
     Attributes:
-        key: what leads back to it: its path in the source, or archive and name.
-        data: the image's file, or where it is.
-        label: its class; None where it has none.
-        split: as the source says it, in small letters; empty where it says none.
-        group: images of one group stay on one side; empty where there is none.
-        reason: why it is left out, whatever it is; empty if it is not. Without data it is not looked at.
-        stray: whether nothing says that it is an image: it counts as left out only if its content is one.
-        same: the number of an earlier item with the same data, at most :data:`SAME_WITHIN` before; -1 of another.
+        key: its path in the source, or archive and name.
+        data: the image file's content or place.
+        label: its class, or None.
+        split: the source's split name in lower case; empty without a split.
+        group: images of one group go to the same split; empty without a group.
+        reason: why it is left out whatever its content; empty if it is kept. Items without data are not decoded.
+        stray: whether the file was not listed as an image; then it counts as left out only if its content is an image.
+        same: the number of an earlier item with the same data, at most :data:`SAME_WITHIN` before it; else -1.
     """
 
     key: str
@@ -48,7 +48,7 @@ class Item(NamedTuple):
 
 
 def write_item(stream: IO[str], item: Item) -> None:
-    """Write an item whose data is a place, or none, as a line."""
+    """Write an item without content as a line; its data are a place or empty."""
     stream.write(f"{json.dumps([item.key, item.data or None, *item[2:]])}\n")
 
 
@@ -60,10 +60,10 @@ def read_items(lines: Iterable[str]) -> Iterator[Item]:
 
 
 def held_out_splits(splits: frozenset[str]) -> dict[str, str]:
-    """Return which of a source's splits is tested on, and which validated on: our name → the source's.
+    """Choose the source's splits for testing and validation: our name → the source's.
 
-    The first of each that is there is taken. Without one to test on, the one to validate on is. There are none if
-    nothing is to be trained on.
+    The first name that exists is chosen for each. Without a test split, the validation split is used for testing. A
+    source without training images has neither.
     """
     if not splits & frozenset(TRAINING):
         return {}
@@ -72,13 +72,13 @@ def held_out_splits(splits: frozenset[str]) -> dict[str, str]:
 
 
 def unread_splits(splits: frozenset[str]) -> frozenset[str]:
-    """Return which of a source's splits are not read: images to test or to validate on, beside others."""
+    """Return the source's held-out splits that are not read because another one was chosen."""
     found = held_out_splits(splits)
     return splits & frozenset(HELD_OUT) - {*found.values()} if found else frozenset()
 
 
 @lru_cache
 def split_in_name(name: str) -> str:
-    """Return the split that a path names, as train-00000-of-00010.parquet, in small letters; else empty."""
+    """Return the split in a file name like train-00000-of-00010.parquet, in lower case; else an empty string."""
     words = re.split(r"[^a-z]+", name.lower())
     return next((word for word in reversed(words) if word in SPLIT_NAMES), "")

@@ -1,4 +1,4 @@
-"""The contract of a layout: a way to store images and their classes. docs/how-to/data-set.md adds one."""
+"""The contract of a layout: a way to store images and their classes. docs/how-to/data-set.md adds a layout."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from podline.data.lfs import refuse_lfs_pointer
 from podline.data.rawfiles import parsing, reading
 from podline.sandbox import Limits, begin
 
-_ENTRY_BYTES = 500  # that a file in the source counts for
+_ENTRY_BYTES = 500  # that each file in the source adds to the limits
 _WAIT = 60.0  # seconds for a slow disk
 
-_entries = 0  # of the source that this process, a sandbox's child, reads
+_entries = 0  # in the source that this sandbox process reads
 
 
 @dataclass(frozen=True)
@@ -29,11 +29,11 @@ class Layout(ABC):
 
     Attributes:
         read: the files that it reads.
-        accepts: what such a source looks like, for errors.
-        opens: how the names of files end that it opens. One that opens none is found by names alone, outside of a
-            sandbox; this counts for Podline's own layouts only.
-        exclusive: whether the files of a source that fits can be of no other layout.
-        unread: why an image is left out that lies in the source and is not read.
+        accepts: a description of such sources, for errors.
+        opens: endings of the names of files that it opens. A layout that opens no files is detected by names alone,
+            outside a sandbox; this applies only to Podline's own layouts.
+        exclusive: whether the files of a matching source belong to no other layout.
+        unread: the reason for leaving out an image that the layout does not read.
     """
 
     read: Sequence[Found]
@@ -46,20 +46,20 @@ class Layout(ABC):
     @classmethod
     @abstractmethod
     def find(cls, files: Files, settings: ImagesSettings, /) -> Self | None:
-        """Return the source that some files are; None if they are of no such layout.
+        """Return the source that the files form, or None if they have another layout.
 
         Raises:
-            SourceError: they nearly are: with what is wrong.
+            SourceError: the files nearly fit; the message names the problem.
         """
 
     @property
     @abstractmethod
     def words(self) -> str:
-        """Return what was found, for the log."""
+        """Describe the source for the log."""
 
     @abstractmethod
     def items(self) -> Iterator[Item]:
-        """Return the images in an order that does not change, with what lies among them.
+        """Yield the images and other files, always in the same order.
 
         Raises:
             SourceError: the source cannot be read.
@@ -67,11 +67,11 @@ class Layout(ABC):
 
     @property
     def splits(self) -> frozenset[str]:
-        """Return the source's names of splits, in lower case; by default those of its items."""
+        """Return the source's split names in lower case; by default those of its items."""
         return frozenset(item.split for item in self.items() if not item.reason) - {""}
 
     def reads(self, file: Found, /) -> bool:
-        """Return whether a file of the source, or around it, is read; by default, whether it is in ``read``."""
+        """Return whether a file in or around the source is read; by default, whether ``read`` contains it."""
         return file.path in self._paths
 
     @cached_property
@@ -80,7 +80,7 @@ class Layout(ABC):
 
 
 def outside(file: Found, reason: str) -> Item:
-    """Return a file that is left out: as a file of the system, as unreadable, or for another reason."""
+    """Return an item for a file that is left out: a system file, an unreadable file, or for another reason."""
     if file.hidden:
         return Item(file.name, b"", reason="is hidden, or the system's own", stray=True)
     if file.bytes < 0:
@@ -91,9 +91,9 @@ def outside(file: Found, reason: str) -> Item:
 
 
 def limits_of_file(size: int, entries: int) -> Limits:
-    """Return what reading this many bytes may take, in a source of this many files."""
+    """Return the limits for reading ``size`` bytes in a source of ``entries`` files."""
     weight = size + _ENTRY_BYTES * entries
-    return Limits(40_000_000 + 16 * weight, 0.4 + weight / 4e6, _WAIT)  # a row of a table becomes a dozen objects
+    return Limits(40_000_000 + 16 * weight, 0.4 + weight / 4e6, _WAIT)  # a table row becomes a dozen objects
 
 
 def begin_source(source: str, entries: int) -> None:
@@ -105,15 +105,15 @@ def begin_source(source: str, entries: int) -> None:
 
 @contextmanager
 def opened(file: Found, kind: str, remedy: str = "restore the file") -> Iterator[None]:
-    """Read a file within limits; whatever is raised while it is read is an error about it.
+    """Read a file within limits; turn every exception of the body into an error about the file.
 
     Args:
-        file: what is read in the body.
-        kind: what it should be, for an error: ``Parquet``.
-        remedy: what helps if it is not.
+        file: the file that the body reads.
+        kind: the expected format, for errors: ``Parquet``.
+        remedy: what to do about an unreadable file.
 
     Raises:
-        SourceError: it cannot be read, or is a pointer of Git LFS.
+        SourceError: the file cannot be read, or is a Git LFS pointer.
     """
     path = Path(file.path)
     with reading(path):

@@ -88,7 +88,7 @@ def test_joined_labels_and_decimals_are_refused_unless_they_are_classes(tmp_path
 @pytest.mark.parametrize("kind", VALUES)
 def test_lists_are_refused(tmp_path: Path, kind: str) -> None:
     folder = VALUES[kind](tmp_path / "raw", label=spread([["cat", "indoor"], ["dog"]]))
-    with pytest.raises(SourceError, match=r"column 'label' holds several labels of an image, as \['cat', 'indoor'\]"):
+    with pytest.raises(SourceError, match=r"column 'label' holds several labels per image, like \['cat', 'indoor'\]"):
         opened(folder)
 
 

@@ -174,7 +174,7 @@ def test_columns_and_folder_that_are_given(tmp_path: Path) -> None:
     (folder / "labels.csv").write_text(
         text.replace("file_name,label", "where;what").replace(",", ";").replace("all/", "")
     )
-    with pytest.raises(SourceError, match=r"columns 'where', 'what', and no one of files.*file_column=NAME"):
+    with pytest.raises(SourceError, match=r"columns 'where', 'what', but none for files.*file_column=NAME"):
         opened(folder)
     with pytest.raises(SourceError, match=r"columns 'where', 'what' vs --set conversion.label_column=label"):
         opened(folder, label_column="label", file_column="where")

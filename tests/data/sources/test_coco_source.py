@@ -182,7 +182,7 @@ def test_damaged_pixels_in_the_cache_are_named(tmp_path: Path) -> None:
     path = Path(source.rows[images[0].pixels.part].path)
     content = bytearray(path.read_bytes())
     content[images[0].pixels.row * (64 * 64 * 3 + 4) + 5] ^= 1
-    told = f"pixels: decoded images are damaged there; delete {re.escape(str(path.parent))} and"
+    told = f"pixels: decoded images are damaged; delete {re.escape(str(path.parent))} and"
     for damaged in (bytes(content), b""):
         path.write_bytes(damaged)
         with pytest.raises(SourceError, match=told):

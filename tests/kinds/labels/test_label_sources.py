@@ -160,5 +160,5 @@ def test_a_comma_can_be_part_of_a_name(tmp_path: Path) -> None:
 def test_classes_point_to_labels(tmp_path: Path) -> None:
 
     as_json_lines(tmp_path / "raw", drawn(30))
-    with pytest.raises(SourceError, match=r"several labels of an image, .* convert it as the data set labels"):
+    with pytest.raises(SourceError, match=r"several labels per image, .* convert it as the data set labels"):
         open_images(datasets.find("images"), str(tmp_path / "raw"), ClassesSettings(side=16), tmp_path / "work")

@@ -1,1 +1,1 @@
-"""The layouts of images of one's own, a module each; :data:`podline.recipes.parts.LAYOUTS` names them."""
+"""The layouts of users' own images, one module each; :data:`podline.recipes.parts.LAYOUTS` names them."""

@@ -1,6 +1,6 @@
 """Class folders: ``train/<class>/…`` and ``test/<class>/…`` at any depth, ``<class>/train/…``, or ``<class>/…`` alone.
 
-A class is named by its folder's path, as ``Latin/character01``. What may be a split or a class is refused.
+The path of a class folder is the class name, like ``Latin/character01``. Ambiguous folders are refused.
 """
 
 from __future__ import annotations
@@ -29,19 +29,18 @@ _MOST = 0.5  # of all images
 
 @dataclass(frozen=True)
 class SplitFolders:
-    """The places of split names in the paths of images.
+    """The position of split names in the paths of images.
 
     Attributes:
-        depth: of the folders that are named for splits; 0 is the source's own.
-        above: the folders above them, where classes lie below: ``above/train/<class>``; None where the classes are
-            above: ``<class>/train``.
+        depth: depth of the split folders; 0 is the source itself.
+        above: the folders above the split folders, for ``above/train/<class>``; None for ``<class>/train``.
     """
 
     depth: int
     above: Folder | None
 
     def split_and_class(self, folder: Folder) -> tuple[str, Folder]:
-        """Return the split's folder name and the class of images in a folder; both empty where it is in no split."""
+        """Return the split folder's name and the class of the images in a folder; both empty outside of splits."""
         if len(folder) <= self.depth or folder[self.depth].lower() not in SPLIT_NAMES:
             return "", ()
         before, split, after = folder[: self.depth], folder[self.depth], folder[self.depth + 1 :]
@@ -52,10 +51,10 @@ class SplitFolders:
 
 @dataclass(frozen=True)
 class Folders(Layout):
-    """See :class:`podline.data.images.layout.Layout`: it reads everything in the source.
+    """The layout of class folders, which reads every file in the source.
 
     Attributes:
-        depth: where the folders of splits are; None if there are none.
+        depth: depth of the split folders; None without splits.
     """
 
     depth: SplitFolders | None
@@ -65,7 +64,7 @@ class Folders(Layout):
 
     @classmethod
     def find(cls, files: Files, _settings: ImagesSettings, /) -> Self | None:
-        """Return class folders, if images lie in two of them at least.
+        """Return class folders if at least two of them hold images.
 
         Raises:
             SourceError: a folder may be a split or a class.
@@ -76,22 +75,22 @@ class Folders(Layout):
         depth = split_folders(folders)
         classes = {depth.split_and_class(folder)[1] if depth else folder for folder in folders} - {()}
         if not depth and len(class_folders(folders)) < 2:
-            return None  # as train/1.jpg, test/1.jpg
+            return None  # for example train/1.jpg, test/1.jpg
         return cls(files.asked, depth) if len(classes) > 1 else None
 
     @property
     def words(self) -> str:
-        """The folders of each split and class, in words."""
+        """Describe the folders of each split and class."""
         return "folders, " + (" and ".join(self._tops) or "<class>/")
 
     @property
     def splits(self) -> frozenset[str]:
-        """By the folders' names."""
+        """Return the names of the split folders."""
         return frozenset(name.lower() for name in self._names)
 
     @cached_property
     def _names(self) -> list[str]:
-        """The names of the folders of splits in which classes are."""
+        """Return the names of the split folders that contain classes."""
         folders = {file.folder for file in self.read if file.bytes >= 0 and not file.hidden}
         return sorted({split for split, name in map(self._split_and_class, folders) if split and name})
 
@@ -102,7 +101,7 @@ class Folders(Layout):
         return ["/".join((*self.depth.above, name, "<class>/")) for name in self._names]
 
     def items(self) -> Iterator[Item]:
-        """Every file, by name."""
+        """Yield every file, by name."""
         known = functools.cache(self._described)
         for file in self.read:
             split, label, reason = known(file.folder)
@@ -112,7 +111,7 @@ class Folders(Layout):
                 yield Item(file.name, Place(file.path), label, split, stray=not file.is_image)
 
     def _described(self, folder: str) -> tuple[str, str, str]:
-        """Return the split and the class of a folder's images, and why they have none."""
+        """Return split, class and reason for the images of a folder; the reason explains a missing class."""
         split, parts = self._split_and_class(folder)
         label = unicodedata.normalize("NFC", "/".join(parts))
         reason = "" if label else "lies in no class folder"
@@ -129,10 +128,10 @@ def _parts(folder: str) -> Folder:
 
 
 def split_folders(folders: Mapping[Folder, int]) -> SplitFolders | None:
-    """Return where the splits stand; None where no folder is named for one.
+    """Find the position of split names; return None if no folder is named for a split.
 
     Args:
-        folders: the folders that images lie in → how many.
+        folders: number of images by folder.
 
     Raises:
         SourceError: a folder may be a split or a class.
@@ -154,7 +153,7 @@ def split_folders(folders: Mapping[Folder, int]) -> SplitFolders | None:
 
 
 def class_folders(folders: Collection[Folder]) -> set[Folder]:
-    """Return folders, each without its first part that is named for a split."""
+    """Return the folders, each without its first part that is a split name."""
     names, found = _split_names(folders), set[Folder]()
     for folder in folders:
         at = next(iter(_places(folder, names)), len(folder))
@@ -163,19 +162,19 @@ def class_folders(folders: Collection[Folder]) -> set[Folder]:
 
 
 def _split_names(folders: Collection[Folder]) -> frozenset[str]:
-    """Return the folder names that mean a split; ``dev`` does only beside another such name, else it is a class."""
+    """Return the folder names that are splits; ``dev`` is a split only beside another such name, else a class."""
     there = {part.lower() for folder in folders for part in folder} & SPLIT_NAMES
     return SPLIT_NAMES - {DEV} if there == {DEV} else SPLIT_NAMES
 
 
 def _places(folder: Folder, names: frozenset[str] = SPLIT_NAMES) -> tuple[int, ...]:
-    """Return where parts of a path are named for splits; dev is a class in a path with another such name."""
+    """Return the places of split names in a path; ``dev`` is a class beside another such name."""
     found = [at for at, part in enumerate(folder) if part.lower() in names]
     return tuple([at for at in found if folder[at].lower() != DEV] or found)
 
 
 def _require_most(found: SplitFolders, folders: Mapping[Folder, int]) -> None:
-    """Raise an error unless most images have one of several classes, apart from those in a split's folder itself."""
+    """Check that most images outside the split folders' top level belong to one of several classes."""
     places = {folder: found.split_and_class(folder) for folder in folders}
     total = sum(folders[folder] for folder, (split, name) in places.items() if name or not split)
     elsewhere = {folder: folders[folder] for folder, (split, _) in places.items() if not split}
@@ -196,19 +195,19 @@ def _unclear(named: Sequence[Folder]) -> str:
         shown = [_path((*parent, "train")) for parent in parents[:3]]
         sources = " or ".join(_path(parent).rstrip("/") for parent in parents[:3] if parent) or "one"
         return (
-            f"several folders hold splits ({', '.join(shown)}): nothing says what belongs together; "
+            f"several folders hold splits ({', '.join(shown)}): their relation is unknown; "
             f"give one of them as the source ({sources}), or sort the images into train/<class>/* and test/<class>/*"
         )
     first = min(named, key=lambda folder: [part.lower() not in SPLIT_NAMES for part in folder])
     at = _places(first)[-1]
     found = f"{_path(first[: at + 1])} may be a split or a class"
     if not parents:
-        found += f": it is named as images to test on ({', '.join(HELD_OUT)}), and no folder is named {TRAINING[0]}"
+        found += f": its name means test images ({', '.join(HELD_OUT)}), and no folder is named {TRAINING[0]}"
     return f"{found}; {_RENAME}"
 
 
 def _refuse_similar(folders: Mapping[Folder, int]) -> None:
-    """Raise an error where most folders of a depth have a split in their names, as ``seg_train`` and ``seg_test``."""
+    """Refuse folders whose names contain a split, like ``seg_train`` and ``seg_test``, at most places of a depth."""
     for depth in range(max(map(len, folders), default=0)):
         deep = {folder: split_in_name(folder[depth]) for folder in folders if len(folder) > depth}
         places = {split in TRAINING: _path(folder[: depth + 1]) for folder, split in deep.items() if split}

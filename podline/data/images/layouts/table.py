@@ -1,4 +1,4 @@
-"""A table of labels beside file names, or beside the images themselves: CSV, TSV, JSON Lines or Parquet."""
+"""Tables of labels beside file names, or beside the images themselves: CSV, TSV, JSON Lines or Parquet."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ from podline.frozen import is_object
 PARQUET = ".parquet"
 ENDINGS = (".csv", ".tsv", ".jsonl", ".ndjson", PARQUET)
 _MARKS = ",;\t|"
-# A table in which more than this share of the files have several rows is about something else: boxes of objects, say.
+# Above this share of files with several rows, a table describes something else, for example boxes of objects.
 _MAX_REPEATED = 0.1
-_ROWS, _IMAGES = 10_000, 64  # of a Parquet file at once; images of it
-_BUFFER = 1 << 20  # bytes of a column at once, in place of all of a row group's
+_ROWS, _IMAGES = 10_000, 64  # rows of a Parquet file that are read at once; images
+_BUFFER = 1 << 20  # bytes of a column that are read at once, instead of a row group
 _METADATA = b"huggingface"
 
 
 class Row(NamedTuple):
-    """A row: its number or place, and its values by column; or why it has none."""
+    """A row: its number or place, and its values by column or the reason why it has none."""
 
     key: str
     values: Mapping[str, Any]
@@ -54,10 +54,10 @@ class Table(NamedTuple):
     """A table of images and their classes.
 
     Attributes:
-        file: where it is.
-        columns: which is which.
+        file: the table's file.
+        columns: the roles of its columns.
         has_images: whether the column of files holds the images themselves.
-        class_names: by label, where the file says them; empty where it does not.
+        class_names: class names by label, if the file has them.
     """
 
     file: Found
@@ -70,9 +70,9 @@ class _Listed(NamedTuple):
     """The rows of tables that name files.
 
     Attributes:
-        file: where the items are, one a line.
-        named: which of the files around are named.
-        repeated: the rows of files that have several.
+        file: the file with the items, one per line.
+        named: which of the surrounding files are named.
+        repeated: the rows of files that have several rows.
     """
 
     file: IO[str]
@@ -80,19 +80,19 @@ class _Listed(NamedTuple):
     repeated: Mapping[str, Sequence[Item]]
 
     def items(self) -> Iterator[Item]:
-        """Yield the rows; one at a time may read the file."""
+        """Yield the rows; only one caller at a time may read the file."""
         self.file.seek(0)
         yield from read_items(self.file)
 
 
 @dataclass(frozen=True)
 class Tables(Layout):
-    """See :class:`podline.data.images.layout.Layout`; it also reads every file that a table names.
+    """The layout of tables; it also reads every file that a table names.
 
     Attributes:
-        tables: all with images, or all with names of files.
-        around: what may be named in them.
-        settings: of the conversion.
+        tables: the tables; either all hold images, or all hold file names.
+        around: the files that they may name.
+        settings: settings of the conversion.
     """
 
     tables: Sequence[Table]
@@ -105,10 +105,10 @@ class Tables(Layout):
 
     @classmethod
     def find(cls, files: Files, settings: ImagesSettings, /) -> Self | None:
-        """Return those tables that name labels and files, or hold images.
+        """Return the tables that name labels and files, or that hold images.
 
         Raises:
-            SourceError: there are tables, and none does; or one with images is damaged, or differs from the others.
+            SourceError: no table has labels, or a table with images is damaged or differs from the others.
         """
         tables, problems = [], []
         for file in files.ending(*ENDINGS):
@@ -132,21 +132,21 @@ class Tables(Layout):
 
     @property
     def words(self) -> str:
-        """The tables and columns, in words."""
+        """Describe the tables and columns."""
         files = ", ".join(printable(file.name) for file in self.read[:3])
         more = f" and {len(self.read) - 3} more" if len(self.read) > 3 else ""
         columns = ", ".join(map(printable, self.tables[0].columns.names[:12]))
         return f"table{' of images' if self.tables[0].has_images else ''}, {files}{more}, columns {columns}"
 
     def reads(self, file: Found, /) -> bool:
-        """Return whether it is a table, or named in one."""
+        """Return whether a file is a table, or is named in one."""
         if super().reads(file) or self.tables[0].has_images:
             return super().reads(file)
         return any(self._listed.named[at] for at, _ in self._by_path.find(file.path))
 
     @property
     def splits(self) -> frozenset[str]:
-        """By the column, else by the files' names; no image is read for it."""
+        """Return the splits in the column, else in the file names, without reading images."""
         column = self.tables[0].columns.split
         if not self.tables[0].has_images:
             return super().splits
@@ -156,7 +156,7 @@ class Tables(Layout):
         return frozenset(str(row[column] or "").strip().lower() for row in rows) - {""}
 
     def items(self) -> Iterator[Item]:
-        """Every row."""
+        """Yield every row."""
         if not self.tables[0].has_images:
             items, repeated = self._listed.items(), self._listed.repeated
             if self.settings.several:
@@ -178,14 +178,14 @@ class Tables(Layout):
 
     @cached_property
     def _by_stem(self) -> Names:
-        """Images by their paths without the ending."""
+        """Index the images by path without the ending."""
         return Names(self.around, lambda file: file.name[: file.name.rfind(".")] if file.is_image else None)
 
     @cached_property
     def _listed(self) -> _Listed:
         named, keys = np.zeros(len(self.around), np.bool_), array("q")
         file = tempfile.NamedTemporaryFile("w+", delete=False)  # noqa: SIM115 (closed with this object)
-        Path(file.name).unlink()  # now: this process may be killed
+        Path(file.name).unlink()  # at once, since this process may be killed
         for table in self.tables:
             labels, column = Labels(), table.columns.label
             for row in _rows(table.file, table.columns.names):
@@ -201,7 +201,7 @@ class Tables(Layout):
         return listed._replace(repeated=repeated)
 
     def _item(self, table: Table, row: Row) -> tuple[int, Item]:
-        """Return what a row says, and the number of the file that it names; -1 of none."""
+        """Return a row's item, and the number of the file that it names, or -1."""
         if row.reason:
             return -1, Item(row.key, b"", reason=row.reason)
         try:
@@ -223,7 +223,7 @@ class Tables(Layout):
 
 
 def _unusable(path: str, files: Sequence[Found]) -> str:
-    """Return why none of the files that a path or an ID names is read; empty if one is."""
+    """Return why none of the files of a path or ID can be read; empty if one can."""
     if len(files) > 1:
         return f"may be {files[0].name} or {files[1].name}"
     if path.startswith(("../", "/")):
@@ -237,7 +237,7 @@ def _table(file: Found, settings: ImagesSettings) -> Table:
     """Return a table of names.
 
     Raises:
-        SourceError: it has no column of files or of labels, or its labels are of something else.
+        SourceError: the columns of files or labels are missing, or the labels are not classes.
     """
     header = _header(file)
     return Table(file, class_columns(file.path, header, settings, lambda: (row.values for row in _rows(file, header))))
@@ -254,7 +254,7 @@ def _table_of_images(file: Found, schema: Any, images: Sequence[str], settings: 
     columns = class_columns(file.path, schema.names, settings, lambda: _parquet_rows(file, others), image)
     class_names, labels = _class_names(file, schema, columns.label), Labels()
     for row in _parquet_rows(file, [columns.label]) if columns.label else ():
-        if not (class_names and isinstance(row[columns.label], int)):  # else it is the number of a class
+        if not (class_names and isinstance(row[columns.label], int)):  # else the label is the number of a class
             labels.add(row[columns.label])
     labels.refuse_unclear(file.path, columns.label, settings)
     return Table(file, columns, True, class_names)
@@ -284,7 +284,7 @@ def _schema(file: Found) -> pa.Schema:
 
 
 def _parquet_rows(file: Found, columns: Sequence[str], at_once: int = _ROWS) -> Iterator[dict[str, Any]]:
-    """Yield the values of some columns, row by row; empty names stand for none."""
+    """Yield the values of some columns, row by row; an empty name gives None."""
     wanted = [column for column in columns if column]
     with opened(file, "Parquet"), pq.ParquetFile(file.path, buffer_size=_BUFFER, pre_buffer=False) as parquet:
         for batch in parquet.iter_batches(at_once, columns=wanted, use_threads=False):
@@ -298,12 +298,12 @@ def _holds_bytes(kind: pa.DataType) -> bool:
 
 
 def _class_names(file: Found, schema: pa.Schema, label: str) -> tuple[str, ...]:
-    """Return a ClassLabel's names, as datasets write them into the schema's metadata; empty where there are none."""
+    """Return a ClassLabel's names from the schema's metadata, as ``datasets`` writes them; empty if missing."""
     with parsing(file.path, "Parquet with metadata of Hugging Face", "write it again"):
         said: Any = json.loads((schema.metadata or {}).get(_METADATA, b"{}"))
     for key in ("info", "features", label):
         said = said.get(key) if is_object(said) else None
-    said = said.get("feature", said) if is_object(said) else None  # a list's is that of its members
+    said = said.get("feature", said) if is_object(said) else None  # a list has the feature of its members
     said = said.get("names") if is_object(said) else None
     if said is not None and not (isinstance(said, list) and all(isinstance(name, str) for name in said)):
         raise SourceError(f"{file.path}: the names of its classes are not a list of texts; write the file again")
@@ -333,7 +333,7 @@ def _rows(table: Found, columns: Sequence[str]) -> Iterator[Row]:
 
 
 def _lines(table: Found) -> Iterator[tuple[int, list[str]]]:
-    """Yield the lines of a CSV or TSV file that are not empty, with their numbers."""
+    """Yield the non-empty lines of a CSV or TSV file, with their numbers."""
     with (
         opened(table, "a table", "save it as CSV in UTF-8"),
         Path(table.path).open(encoding="utf-8-sig", newline="") as stream,
@@ -350,7 +350,7 @@ def _lines(table: Found) -> Iterator[tuple[int, list[str]]]:
 
 
 def _objects(table: Found) -> Iterator[Row]:
-    """Yield the lines of a JSON Lines file that are not empty."""
+    """Yield the non-empty lines of a JSON Lines file."""
     with opened(table, "JSON Lines"), Path(table.path).open("rb") as stream:
         number = 0
         while line := stream.readline(bounds.ENTRY_LETTERS):
@@ -359,17 +359,19 @@ def _objects(table: Found) -> Iterator[Row]:
                 with parsing(f"{table.path}: line {number}", "JSON", "mend the line"):
                     values = json.loads(line)
                 if not is_object(values):
-                    raise SourceError(f"{table.path}: line {number} is {shortened(values)} vs an object; mend the line")
+                    raise SourceError(
+                        f"{table.path}: line {number} is {shortened(values)} vs an object; correct the line"
+                    )
                 yield Row(f"{table.name}:{number}", values)
 
 
 def _repeated(
     where: str, items: Iterable[Item], hashes: npt.NDArray[np.int64], files: int, allowed: float
 ) -> dict[str, list[Item]]:
-    """Return the rows of files that have several, by their keys, among which are some hashes.
+    """Return the rows of files with several rows, by key; ``hashes`` are those of candidate keys.
 
     Raises:
-        SourceError: too many files have.
+        SourceError: too many files have several rows.
     """
     wanted, rows = set(hashes.tolist()), defaultdict[str, list[Item]](list)
     many = len(wanted) > max(1, allowed * files)
@@ -388,7 +390,7 @@ def _repeated(
 
 
 def _united(items: Iterable[Item], repeated: Mapping[str, Sequence[Item]], settings: ImagesSettings) -> Iterator[Item]:
-    """Yield an item for each file, with the labels of all its rows; those with a reason as they are."""
+    """Yield one item per file, with the labels of all its rows; items with a reason stay unchanged."""
     before = set[str]()
     for item in items:
         same = () if item.reason else repeated.get(item.key, ())
@@ -404,7 +406,7 @@ def _united(items: Iterable[Item], repeated: Mapping[str, Sequence[Item]], setti
 
 
 def _with_repeated(items: Iterable[Item], repeated: Mapping[str, Sequence[Item]]) -> Iterator[Item]:
-    """Yield the items with a reason at those whose file has several rows."""
+    """Yield the items; those whose file has several rows get a reason."""
     before = set[str]()
     for item in items:
         same = repeated.get(item.key, ())
