@@ -1,4 +1,4 @@
-"""Encodes fitted images as JPEG files, which records hold instead of pixels."""
+"""Encodes resized images as JPEG files, which records store instead of pixels."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from podline.data.rows import RowBlock
 
 Pixels = npt.NDArray[np.uint8]
 
-# Of 644 photographs of flowers at 224 pixels, a file has a ninth of the bytes of the pixels.
+# Files of 644 flower photographs at 224 pixels have a ninth of the bytes of the pixels.
 QUALITY = 90
 
 
@@ -27,26 +27,26 @@ class JpegFiles:
     """The JPEG files of decoded images by row; a :class:`podline.data.rows.FilesByRow`.
 
     Attributes:
-        block: where the images are.
-        shape: (height, width, channels) of each.
+        block: the decoded images.
+        shape: (height, width, channels) of each image.
     """
 
     block: RowBlock
     shape: tuple[int, int, int]
 
     def read_files(self, images: npt.NDArray[np.int64]) -> list[bytes]:
-        """Return the files of some images."""
+        """Encode some images as files."""
         stored = self.block.read(images, math.prod(self.shape))
         return [encoded(image) for image in stored.reshape(-1, *self.shape)]
 
     def seen(self, images: Pixels) -> Pixels:
-        """Return what readers make of the files of some images, (n, height, width, channels)."""
+        """Return some images as a reader will decode their files, (n, height, width, channels)."""
         made = [fitted(picture_of(encoded(image)).pixels, self.shape) for image in images]
         return np.stack(made) if made else images
 
 
 def encoded(image: Pixels) -> bytes:
-    """Return an image, uint8 (height, width, 1 or 3 channels), as a JPEG file."""
+    """Encode an image, uint8 (height, width, 1 or 3 channels), as a JPEG file."""
     stored: Any = image if image.shape[2] == 1 else cv2.cvtColor(image, cv2.COLOR_RGB2BGR)
     _, file = cv2.imencode(".jpg", stored, [cv2.IMWRITE_JPEG_QUALITY, QUALITY])
     return file.tobytes()
@@ -54,7 +54,7 @@ def encoded(image: Pixels) -> bytes:
 
 @functools.lru_cache(maxsize=1)
 def encoder_digest() -> str:
-    """Return a hash, 16 hexadecimal digits, of the files that this machine's library makes of fixed images."""
+    """Return a hash, 16 hexadecimal digits, of the JPEG files that this machine encodes from fixed images."""
     ramp = np.arange(40 * 48 * 3, dtype=np.int64) ** 2 % 251
     colour = ramp.astype(np.uint8).reshape(40, 48, 3)
     return hashlib.sha256(encoded(colour) + encoded(colour[..., :1])).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""Git LFS pointers: short text files that stand for files that were not fetched.
+"""Detects Git LFS pointers: short text files in place of files that were not fetched.
 
 https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md
 """
@@ -10,25 +10,25 @@ from pathlib import Path
 from podline.errors import SourceError
 
 PROBLEM = "is a Git LFS pointer vs the file that it stands for; run `git lfs pull`"
-"""What is wrong with such a file; a phrase that follows the file's name."""
+"""The problem with such a file, as a phrase after the file's name."""
 
 _HEAD = b"version https://git-lfs.github.com/spec/"
 
 
 def is_lfs_pointer(head: bytes) -> bool:
-    """Return whether a file that begins with these bytes is a Git LFS pointer."""
+    """Return whether a file with these first bytes is a Git LFS pointer."""
     return head.startswith(_HEAD)
 
 
 def refuse_lfs_pointer(path_or_head: Path | bytes, where: str) -> None:
-    """Raise an error about a Git LFS pointer in place of a file.
+    """Raise an error if a file is a Git LFS pointer.
 
     Args:
         path_or_head: the file, or its first bytes.
-        where: what the error calls it.
+        where: name of the file in the error.
 
     Raises:
-        SourceError: it is a Git LFS pointer.
+        SourceError: the file is a Git LFS pointer.
         OSError: the file cannot be read.
     """
     head = path_or_head

@@ -1,4 +1,4 @@
-"""Files mapped into memory one after the other, so that one gather takes bytes out of all of them."""
+"""Maps several files into one range of memory, so that one gather reads from all of them."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ _LIBC.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ct
 
 
 class MappedFiles:
-    """The content of files in one range of addresses, each file from a page's beginning on.
+    """The content of files in one range of addresses; each file starts at a page.
 
-    Pages come into memory as they are touched and are shared by all processes that map the same files.
+    The operating system loads pages on access and shares them among all processes that map the same files.
 
     Attributes:
-        data: uint8, (bytes of all pages,), not writable.
-        starts: where in it each file starts, int64 (files,).
+        data: uint8, (bytes of all pages,), read-only.
+        starts: position of each file's first byte, int64 (files,).
     """
 
     def __init__(self, files: Mapping[Path, int]) -> None:
         """Map files, given as path → size in bytes.
 
         Raises:
-            ArtifactError: one is gone, or has another size.
-            StoreError: one cannot be read.
+            ArtifactError: a file does not exist, or has another size.
+            StoreError: a file cannot be read.
         """
         pages = [-(-size // mmap.PAGESIZE) * mmap.PAGESIZE for size in files.values()]
         edges = [0, *itertools.accumulate(pages)]
-        # Addresses are reserved once; the files then take the place of what was mapped there.
+        # One call reserves the address range; each file is then mapped over its part.
         reserved = mmap.mmap(-1, max(edges[-1], 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=mmap.PROT_READ)
         self.data = np.frombuffer(reserved, np.uint8)
         self.starts = np.array(edges[:-1], np.int64)
@@ -48,8 +48,8 @@ class MappedFiles:
             _map(path, size, self.data.ctypes.data + start)
 
     def take(self, places: npt.NDArray[np.int64], size: int) -> npt.NDArray[np.uint8]:
-        """Return as many bytes from each place on, uint8 (n, size)."""
-        # Elements that overlap, one for each byte: NumPy copies each of those it is asked for in one piece.
+        """Return ``size`` bytes from each place, uint8 (n, size)."""
+        # A strided view has one overlapping row per byte; NumPy copies each requested row in one piece.
         every = np.ndarray((max(0, len(self.data) - size + 1),), f"V{size}", self.data, 0, (1,))
         return every[places].view(np.uint8).reshape(-1, size)
 

@@ -1,7 +1,7 @@
-"""Says how CIFAR and MNIST are published, compares raw files with that, and says what came of it.
+"""Knows the published files of CIFAR and MNIST, and compares raw files with them.
 
 Sizes and md5 sums: https://www.cs.toronto.edu/~kriz/cifar.html, and torchvision's ``datasets/cifar.py`` and
-``datasets/mnist.py``. md5 guards against damage, not against an attacker.
+``datasets/mnist.py``. md5 detects damage, but not an attack.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NAMED = 3
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """A file as its publisher describes it."""
+    """A published file with its size and md5."""
 
     name: str
     bytes: int
@@ -29,15 +29,15 @@ class RemoteFile:
 
 @dataclass(frozen=True)
 class Published:
-    """A data set as it is published.
+    """A published data set.
 
     Attributes:
-        title: what people call it.
-        records: of each split.
-        url: where its files are.
-        downloads: what is fetched from there.
-        archives: name → md5 of other archives of it.
-        files: name → md5 of the file as it is in the archive, or unpacked; empty where it is not known.
+        title: its common name.
+        records: number of records by split.
+        url: address of its files.
+        downloads: files to download from this address.
+        archives: name → md5 of its other archives.
+        files: name → md5 of the unpacked file; empty if unknown.
     """
 
     title: str
@@ -48,7 +48,7 @@ class Published:
     files: Mapping[str, str] = field(default_factory=dict)
 
     def archive_md5(self, name: str) -> str | None:
-        """Return the md5 of an archive; None of one that is not known."""
+        """Return the md5 of an archive; None if unknown."""
         return {**self.archives, **{file.name: file.md5 for file in self.downloads}}.get(name)
 
 
@@ -101,18 +101,18 @@ MNIST = Published(
 
 
 def official_name(name: str) -> str:
-    """Return the name under which a file is published: MNIST's come with a dot before ``idx``, or gzipped, as well."""
+    """Return a file's published name; MNIST files may have a dot before ``idx`` or be gzipped."""
     return name.removesuffix(".gz").replace(".idx", "-idx")
 
 
 def published(dataset: str) -> Published | None:
-    """Return a data set as it is published; None for one that is not published or not known."""
+    """Return the publication of a data set, or None."""
     found = datasets.known(dataset)
     return found.code(found.published) if found is not None and found.published else None
 
 
 class OtherFile(Frozen):
-    """A raw file, or an archive, that is not the published one, with the md5 of both."""
+    """A raw file or archive that differs from the published one, with both md5 sums."""
 
     file: str
     found: str
@@ -123,8 +123,8 @@ class OfficialCheck(Frozen):
     """The comparison of a conversion's raw files with the published ones.
 
     Attributes:
-        official: whether they are the published ones; None where their sums are not known.
-        others: those that are not.
+        official: whether all files are the published ones; None if their sums are unknown.
+        others: the files that differ.
     """
 
     official: bool | None
@@ -132,7 +132,7 @@ class OfficialCheck(Frozen):
 
 
 def check_official(dataset: str, raw: Iterable[RawFile], archive: RawFile | None) -> OfficialCheck | None:
-    """Compare a source's files, and the archive that they came in; None for data that were never published.
+    """Compare a source's files and its archive with the published ones; None for unpublished data.
 
     Raises:
         SourceError: a file cannot be read.
@@ -145,7 +145,7 @@ def check_official(dataset: str, raw: Iterable[RawFile], archive: RawFile | None
     known = sums.archive_md5(archive.name) if archive else None
     if archive and known:
         other = _compared(archive, known)
-        official = official or other is None  # whose files are compared may have been packed again
+        official = official or other is None  # the files count, since an archive may be a repacked one
         compared.append(other)
     return OfficialCheck(official=official, others=tuple(other for other in compared if other is not None))
 
@@ -162,12 +162,12 @@ def records_read(manifest: Manifest) -> dict[str, int]:
 
 
 def official_lines(dataset: str, read: Mapping[str, int], check: OfficialCheck | None) -> list[str]:
-    """Say whether a data set is the one that is published under its name; nothing where none is.
+    """Say whether a data set is the published one of its name; return no lines for an unpublished name.
 
     Args:
-        dataset: its name.
-        read: the records of each split that its raw files hold.
-        check: what its conversion found; None if that did not look, as before there was such a check.
+        dataset: name of the data set.
+        read: number of records of each split in its raw files.
+        check: result of the conversion's comparison; None for conversions without one.
     """
     official = published(dataset)
     return [] if official is None else list(_lines(official, read, check))

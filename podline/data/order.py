@@ -1,8 +1,8 @@
-"""The order of examples and their random draws, as functions of integers.
+"""The order of examples and their random draws, as pure functions of integers.
 
 Every random choice is a hash of (seed, purpose, epoch, id) by SplitMix64's finaliser (Steele, Lea, Flood: "Fast
-splittable pseudorandom number generators", OOPSLA 2014), so it depends on no library's generator and no state: the same
-on every host, in every version, after every restart.
+splittable pseudorandom number generators", OOPSLA 2014). It depends on no library and no state, so it is the same on
+every host, in every version and after every restart.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from podline.recipes.epochs import Epochs
 
 UInt64 = npt.NDArray[np.uint64]
 Ids = npt.NDArray[np.int64]
-_SORTED = 1 << 22  # with more ids, sorting them takes seconds and 39 bytes each: a Feistel network permutes them
+_SORTED = 1 << 22  # above this number of ids a Feistel network permutes them; sorting takes seconds and 39 bytes each
 _ROUNDS = 10  # of the Feistel network; with eight, the order of ten records is measurably uneven
 
 
 def _mix(values: UInt64) -> UInt64:
-    """SplitMix64's finaliser: a bijection of 64-bit integers in which every input bit moves every output bit."""
+    """Apply SplitMix64's finaliser, a bijection of 64-bit integers: every input bit affects every output bit."""
     mixed = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return mixed ^ (mixed >> np.uint64(31))
@@ -34,7 +34,7 @@ def _mix(values: UInt64) -> UInt64:
 def random_bits(seed: int, purpose: str, epoch: int, ids: npt.ArrayLike) -> UInt64:
     """Draw 64 random bits for each id, a non-negative integer: uint64, of the shape of ``ids``.
 
-    ``purpose`` is what the bits are for ("order", "flip", …); two purposes share nothing, nor do two epochs.
+    ``purpose`` names the use of the bits ("order", "flip", …); different purposes and epochs give independent bits.
     """
     digest = hashlib.blake2b(f"{seed}/{purpose}/{epoch}".encode(), digest_size=8).digest()
     key, counters = np.uint64(int.from_bytes(digest, "little")), np.asarray(ids).astype(np.uint64)
@@ -58,11 +58,11 @@ def permutation(seed: int, purpose: str, epoch: int, count: int) -> npt.NDArray[
 
 
 def shuffled(seed: int, purpose: str, count: int, places: Ids) -> Ids:
-    """Return the ids at some places of a permutation of 0 … count-1; no other place is computed.
+    """Return the ids at some places of a permutation of 0 … count-1, without computing other places.
 
-    A Feistel network permutes the numbers of as many bits as the ids need, which are fewer than twice as many as the
-    ids. A number that is no id goes through it until one comes out (cycle-walking; Black and Rogaway: "Ciphers with
-    arbitrary finite domains", CT-RSA 2002).
+    A Feistel network permutes the numbers with as many bits as the ids need, fewer than twice the number of ids. It is
+    applied again to a result that is no id (cycle-walking; Black and Rogaway: "Ciphers with arbitrary finite domains",
+    CT-RSA 2002).
     """
     keys, bits = random_bits(seed, purpose, 0, np.arange(_ROUNDS)), (count - 1).bit_length()
     shift = np.uint64(bits // 2)
@@ -87,29 +87,29 @@ def permuted(seed: int, purpose: str, epoch: int, count: int, places: Ids) -> Id
 
 
 def held_out(seed: int, count: int, share: float) -> Ids:
-    """Return the ids, ascending, of a part of ``count`` examples that is not trained on: the lowest draws."""
+    """Return the ids, ascending, of the examples held out from training: those with the lowest draws."""
     return np.sort(permuted(seed, "validation", 0, count, np.arange(round(share * count))))
 
 
 def part_of(count: int, part: int, parts: int) -> Ids:
-    """Return the ids, ascending, of one of several parts of ``count`` examples, the same for every run.
+    """Return the ids, ascending, of one of several parts of ``count`` examples, equal for every run.
 
     Args:
-        count: examples in the split.
-        part: which, from 0.
-        parts: how many there are; their sizes differ by one at most.
+        count: number of examples in the split.
+        part: number of the part, from 0.
+        parts: number of parts; their sizes differ by at most one.
     """
     return np.sort(permuted(0, "parts", 0, count, np.arange(part, count, parts)))
 
 
 @dataclass(frozen=True)
 class _Classes:
-    """Examples by class; each class has its own order, which repeats without end.
+    """Examples by class; each class has its own order, which repeats endlessly.
 
     Attributes:
-        members: ids of the examples, those of a class side by side, int64 (count,).
-        starts: the place of each class's first one, (classes,).
-        sizes: how many each class has, (classes,).
+        members: ids of the examples, grouped by class, int64 (count,).
+        starts: the place of each class's first example, (classes,).
+        sizes: number of examples per class, (classes,).
     """
 
     members: Ids
@@ -117,11 +117,11 @@ class _Classes:
     sizes: Ids
 
     def examples(self, places: Ids, first: int) -> tuple[Ids, Ids]:
-        """Return the examples at some places of a run, of one class after the other, and how often each came before.
+        """Return the examples at some places of a run that alternates classes, and how often each occurred before.
 
         Args:
-            places: counted from the beginning of the run, (n,).
-            first: the place from which on repeats are counted.
+            places: places counted from the beginning of the run, (n,).
+            first: place at which the counting of repeats starts.
         """
         classes = places % len(self.sizes)
         rounds, turns = np.divmod(places // len(self.sizes), self.sizes[classes])
@@ -130,14 +130,14 @@ class _Classes:
 
 
 class TrainingOrder:
-    """The batches of a training run: each epoch is a fresh permutation, and its incomplete last batch is left out.
+    """The batches of a training run: each epoch is a new permutation without its incomplete last batch.
 
-    Of millions of examples no array is made: a batch takes the memory of its own ids.
+    No array of all ids is made: a batch only takes the memory of its own ids.
 
     Attributes:
-        count: examples that are trained on.
-        split_count: examples in their split.
-        epochs: where epochs begin, and how large their batches are.
+        count: number of training examples.
+        split_count: number of examples in their split.
+        epochs: the starts and batch sizes of the epochs.
     """
 
     def __init__(
@@ -152,19 +152,19 @@ class TrainingOrder:
         """Plan the order of a run.
 
         Args:
-            count: examples in the split.
+            count: number of examples in the split.
             batch_size: examples in a batch of the first epoch, over all replicas.
-            seed: the run's.
-            without: ids that are not trained on.
-            first_epoch: the number of the first epoch, for a run that goes on with the data of an earlier one.
-            later_sizes: (epoch from the run's beginning, batch size from then on), in order.
+            seed: seed of the run.
+            without: ids that are held out.
+            first_epoch: the number of the first epoch, for a run that continues with the data of an earlier one.
+            later_sizes: (epoch of the run, batch size from this epoch on), in order.
 
         Raises:
             ValueError: a batch is empty or larger than the epoch.
         """
         self.split_count = count
         apart = np.unique(np.empty(0, np.int64) if without is None else without)
-        self._before_apart = apart - np.arange(len(apart))  # how many ids are trained on before each that is not
+        self._before_apart = apart - np.arange(len(apart))  # number of training ids before each held-out id
         self.count, self.batch_size, self.seed, self.first_epoch = count - len(apart), batch_size, seed, first_epoch
         self.epochs = Epochs(self.count, batch_size, later_sizes)
         self._latest = (-1, np.empty(0, np.int64))
@@ -172,21 +172,22 @@ class TrainingOrder:
 
     @cached_property
     def ids(self) -> Ids:
-        """The examples' ids in their split, ascending, int64 (count,)."""
+        """The ids of the training examples in their split, ascending, int64 (count,)."""
         return self._ids(np.arange(self.count))
 
     @property
     def steps_per_epoch(self) -> int:
-        """Whole batches in the first epoch."""
+        """Number of whole batches in the first epoch."""
         return self.epochs.steps_per_epoch
 
     def balanced(self, labels: npt.NDArray[np.integer]) -> TrainingOrder:
-        """Return an order whose epochs have equally many examples of each class, and as many steps as before.
+        """Return an order with equally many examples of each class per epoch, and the same number of steps.
 
-        A run goes round the examples of each class, in an order of their own: all of them come equally often.
+        A run cycles through the examples of each class in a separate order, so all examples of a class occur equally
+        often.
 
         Args:
-            labels: the classes of :attr:`ids`, (count,).
+            labels: the class of each of :attr:`ids`, (count,).
         """
         by_class = np.lexsort((random_bits(self.seed, "balanced", 0, self.ids), labels))
         _, starts, sizes = np.unique(labels[by_class], return_index=True, return_counts=True)
@@ -195,16 +196,16 @@ class TrainingOrder:
         return order
 
     def records(self, ids: Ids) -> Ids:
-        """Return the positions in the split of examples of :meth:`batch`."""
+        """Return the positions in the split of the examples of :meth:`batch`."""
         return ids % self.split_count
 
     def batch(self, step: int) -> tuple[int, Ids]:
         """Return the epoch of a step (counted from 0) and the ids of its examples, shape (batch_size,).
 
-        Where a balanced order repeats an example within an epoch, its id is larger by :attr:`split_count` each time:
-        random draws differ, and :meth:`records` has its position.
+        If a balanced order repeats an example within an epoch, each repeat adds :attr:`split_count` to the id, so that
+        random draws differ; :meth:`records` returns the position.
 
-        Threads may share an order: one that is still in the old epoch never sees the new one's permutation.
+        Threads may share an order: a thread in the old epoch never uses the new epoch's permutation.
         """
         place = self.epochs.place(step)
         epoch = self.first_epoch + place.epoch
@@ -212,7 +213,7 @@ class TrainingOrder:
         return epoch, self._examples(epoch, np.arange(first, min(first + place.batch_size, self.count)))
 
     def partners(self, epoch: int, ids: Ids) -> Ids:
-        """Draw an example of an epoch for each of others, ids of :meth:`batch`, (n,): the same in whatever batch."""
+        """Draw a partner from the epoch for each id of :meth:`batch`, (n,), independent of the batch."""
         return self._examples(epoch, random_below(self.seed, "partner", epoch, ids, self.count))
 
     def _examples(self, epoch: int, places: Ids) -> Ids:
@@ -226,7 +227,7 @@ class TrainingOrder:
         return latest[1][places]
 
     def _at(self, epoch: int, places: Ids) -> Ids:
-        """Return the ids at places before an epoch is permuted."""
+        """Return the ids at some places before the epoch's permutation."""
         if self._classes is None:
             return self._ids(places)
         first = epoch * self.count

@@ -24,15 +24,15 @@ from podline.store.contract import explained
 Result = TypeVar("Result")
 
 _MAKER = f"{__name__}:decoder"
-_FIRST = Limits(4 * bounds.IMAGE_BYTES, 2.0)  # until the headers are read
+_FIRST = Limits(4 * bounds.IMAGE_BYTES, 2.0)  # limits while headers are read
 
 
 class PictureFile(NamedTuple):
-    """A picture's file.
+    """The name and content of a picture file.
 
     Attributes:
-        name: what errors call it.
-        data: its content.
+        name: name of the file in errors.
+        data: content of the file.
     """
 
     name: str
@@ -43,7 +43,7 @@ class PictureSandboxes:
     """Processes that decode pictures; leaving the ``with`` block ends them.
 
     Args:
-        count: threads that may decode at once; others wait.
+        count: number of threads that may decode at once; others wait.
     """
 
     def __init__(self, count: int = 1) -> None:
@@ -64,17 +64,17 @@ class PictureSandboxes:
         """Check a picture's header, and the end of a JPEG file.
 
         Raises:
-            SourceError: it is of no kind that is decoded, is truncated, or is larger than anybody's picture.
+            SourceError: the format is not supported, the file is truncated, or the picture is too large.
         """
         with self._taken() as (sandbox, _path):
             sandbox.one(([file], False), _FIRST, file.name)
 
     def decode(self, files: Sequence[PictureFile]) -> list[Pixels]:
-        """Decode pictures that may have no more pixels together than the largest one: uint8 (height, width, 3), RGB.
+        """Decode pictures with a total of at most the largest picture's pixels: uint8 (height, width, 3), RGB.
 
         Raises:
-            SourceError: one is no picture, is damaged, or takes too much; or together they have too many pixels.
-            StoreError: there is no room for the pixels.
+            SourceError: a file is not a picture, is damaged, exceeds the limits, or the total of pixels is too large.
+            StoreError: the disk has no space for the pixels.
         """
         what = files[0].name if len(files) == 1 else f"one of {len(files)} pictures"
         with self._taken() as (sandbox, path):
@@ -92,10 +92,10 @@ class PictureSandboxes:
 
 
 def read_picture_file(path: Path) -> PictureFile:
-    """Read a picture's file.
+    """Read a picture file.
 
     Raises:
-        SourceError: it cannot be read, or has more bytes than a picture.
+        SourceError: the file cannot be read, or is too large.
     """
     try:
         if path.stat().st_size > bounds.IMAGE_BYTES:
@@ -106,7 +106,7 @@ def read_picture_file(path: Path) -> PictureFile:
 
 
 def decoder(path: str) -> Callable[[tuple[Sequence[PictureFile], bool]], list[tuple[int, ...]]]:
-    """Return what decodes some pictures and writes their pixels into a file; runs in a sandbox."""
+    """Return a function that decodes pictures and writes their pixels into a file; runs in a sandbox."""
     ready_for_many()
     stream = Path(path).open("w+b", buffering=0)  # noqa: SIM115 (as long as the process); pages are used again
 

@@ -1,8 +1,7 @@
-"""Decodes picture files: finds the format by the content, and checks the header before decoding.
+"""Decodes picture files: detects the format by the content, and checks the header before decoding.
 
-OpenCV decodes JPEG, in half of Pillow's time. Pillow decodes CMYK and all other formats: OpenCV rotates some WebP files
-wrongly and does not read every GIF, BMP, TIFF and PNG file. Pixels of every format become 8 bits of red, green and
-blue:
+OpenCV decodes JPEG in half of Pillow's time. Pillow decodes CMYK and all other formats, because OpenCV rotates some
+WebP files wrongly and cannot read every GIF, BMP, TIFF and PNG file. Every picture becomes 8-bit red, green and blue:
 
 - EXIF's orientation is applied;
 - 16-bit values keep their upper 8 bits;
@@ -28,7 +27,7 @@ from podline.sandbox import Limits
 
 Pixels = npt.NDArray[np.uint8]
 
-_DEEP = ("I", "I;16", "I;16B", "I;16L")  # Pillow's names of 16 bits of grey
+_DEEP = ("I", "I;16", "I;16B", "I;16L")  # Pillow's modes with 16 bits of grey
 _OTHER = {"F": "floating-point numbers", "LAB": "L*a*b* colours"}
 _STRIP_PIXELS = 1 << 20
 _AS_STORED = cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION
@@ -38,8 +37,8 @@ class Picture(NamedTuple):
     """A decoded picture.
 
     Attributes:
-        pixels: as it is shown: uint8 (height, width, 3), red, green, blue.
-        turned: whether EXIF says that the stored pixels are to be turned.
+        pixels: pixels as displayed: uint8 (height, width, 3), red, green, blue.
+        turned: whether the EXIF orientation turned the stored pixels.
     """
 
     pixels: Pixels
@@ -47,33 +46,33 @@ class Picture(NamedTuple):
 
 
 def limits_of_pixels(pixels: int, wait: float = 10.0) -> Limits:
-    """Return what decoding pictures may take.
+    """Return the limits for decoding pictures.
 
     Args:
-        pixels: what their headers declare.
+        pixels: number of pixels in their headers.
         wait: see :class:`Limits`.
 
     Returns:
-        8 bytes for a pixel beside 64 MB, and a second of CPU time for 5 million beside 0.4 s: the slowest decoder
-        takes half of the time.
+        Memory of 64 MB and 8 bytes per pixel, and CPU time of 0.4 s and a second per 5 million pixels: twice the time
+        of the slowest decoder.
     """
     return Limits(64_000_000 + 8 * pixels, 0.4 + pixels / 5e6, wait)
 
 
 def picture_of(data: bytes, declared: Callable[[int], None] = lambda _pixels: None) -> Picture:
-    """Decode a file's content; the caller names the file.
+    """Decode the content of a file; the caller adds the file's name to errors.
 
     Args:
-        data: the file.
-        declared: is called with the number of pixels that the header declares, before the file is decoded.
+        data: the content of the file.
+        declared: called with the number of pixels in the header, before the file is decoded.
 
     Raises:
-        PictureError: it is of no kind that is decoded, truncated, damaged, or larger than anybody's picture.
+        PictureError: the format is not supported, or the file is truncated, damaged or too large.
     """
     if not data.startswith(JPEG):
         return _by_pillow(data, declared)
     jpeg = inspect_jpeg(data)
-    if jpeg.components == 4:  # CMYK, of which OpenCV makes all a shade lighter
+    if jpeg.components == 4:  # CMYK, which OpenCV decodes too light
         return _by_pillow(data, declared)
     declared(jpeg.width * jpeg.height)
     pixels = imdecoded(data, _AS_STORED)
@@ -87,7 +86,7 @@ def _by_pillow(data: bytes, declared: Callable[[int], None]) -> Picture:
     declared(picture.width * picture.height)
     first = orientation_of(picture.getexif)
     try:
-        picture.load()  # which turns a TIFF, and finds what a PNG says after its pixels
+        picture.load()  # applies a TIFF's orientation, and reads PNG fields after the pixels
         pixels = _pillow_pixels(picture)
     except (PictureError, MemoryError):
         raise
@@ -98,7 +97,7 @@ def _by_pillow(data: bytes, declared: Callable[[int], None]) -> Picture:
 
 
 def _pillow_pixels(picture: Image.Image) -> Pixels:
-    """Return all pixels; those of a large picture strip by strip, since each step of the way takes memory."""
+    """Return all pixels as RGB; convert a large picture in strips, since each conversion step takes memory."""
     width, height = picture.size
     rows = max(1, _STRIP_PIXELS // width)
     if height <= rows:

@@ -1,4 +1,4 @@
-"""Exact sums over pixels, so that mean and deviation do not depend on how the work is divided."""
+"""Exact sums over pixels, so that mean and deviation do not depend on the division of the work."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import numpy.typing as npt
 from podline.frozen import Frozen
 
 _EXACT = 2**24
-"""OpenCV's histograms are float32, which holds counts up to this number exactly."""
+"""The largest count that OpenCV's float32 histograms represent exactly."""
 _VALUES = np.arange(256)
 
 
 class PixelSums(Frozen):
-    """Sums over pixels, from which their moments follow: how many, and per channel the sums of values and squares."""
+    """The number of pixels, and per channel the sums of values and of squares, from which moments follow."""
 
     count: int
     sums: tuple[int, ...]
@@ -30,7 +30,7 @@ class PixelSums(Frozen):
 
     @property
     def std(self) -> tuple[float, ...]:
-        """The population standard deviation per channel; n·Σx² - (Σx)² is taken in whole numbers."""
+        """The population standard deviation per channel; n·Σx² - (Σx)² is computed in integers."""
         return tuple(
             math.sqrt(self.count * square - total * total) / self.count
             for total, square in zip(self.sums, self.squares, strict=True)
@@ -52,7 +52,7 @@ def pixel_sums(images: npt.NDArray[np.uint8]) -> PixelSums:
 
 
 def without(total: PixelSums, part: PixelSums) -> PixelSums:
-    """Return sums without those of a part."""
+    """Return the sums without those of a part."""
     return PixelSums(
         count=total.count - part.count,
         sums=tuple(one - other for one, other in zip(total.sums, part.sums, strict=True)),
@@ -61,7 +61,7 @@ def without(total: PixelSums, part: PixelSums) -> PixelSums:
 
 
 def add_up(parts: Iterable[PixelSums]) -> PixelSums:
-    """Add sums up; their order makes no difference."""
+    """Add up sums; the order does not matter."""
     every = list(parts)
     return PixelSums(
         count=sum(part.count for part in every),

@@ -1,4 +1,4 @@
-"""The location of the bytes of an image's file."""
+"""The location of an image file's bytes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 from podline.data import bounds
 from podline.store.opening import open_store
 
-# Of images, whether they are decoded or not.
+# Endings of image files, decodable or not.
 IMAGE_ENDINGS = frozenset(
     (
         *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".dib", ".gif", ".tif", ".tiff"),
@@ -19,29 +19,29 @@ IMAGE_ENDINGS = frozenset(
 
 
 class MemberError(ValueError):
-    """Why a file cannot be read, though all that it lies in can be: a phrase that follows the file's name."""
+    """The reason why a file inside a readable archive cannot be read, as a phrase after the file's name."""
 
 
 class Readable(Protocol):
-    """A place of any kind."""
+    """A place of any kind, from which an image file can be read."""
 
     def read(self) -> bytes:
-        """Return an image's file: at most one byte more than an image may have.
+        """Return an image file, cut to one byte above the size limit.
 
         Raises:
-            OSError: it cannot be read.
-            MemberError: what it lies in is damaged there.
+            OSError: the file cannot be read.
+            MemberError: the surrounding archive is damaged at this place.
         """
         ...
 
 
 class Place(NamedTuple):
-    """Bytes of a file.
+    """A range of bytes in a file.
 
     Attributes:
-        path: the file's.
-        start: the first byte.
-        bytes: how many; -1 is to the file's end.
+        path: path of the file.
+        start: position of the first byte.
+        bytes: number of bytes; -1 means to the end of the file.
     """
 
     path: str
@@ -52,7 +52,7 @@ class Place(NamedTuple):
         """Return the bytes; see :meth:`Readable.read`.
 
         Raises:
-            OSError: they cannot be read, or the file has become shorter.
+            OSError: the bytes cannot be read, or the file has become shorter.
         """
         file, parts = os.open(self.path, os.O_RDONLY), list[bytes]()
         try:
@@ -73,10 +73,10 @@ class StoredFile(NamedTuple):
     """An object of a bucket.
 
     Attributes:
-        root: the store that it is in, as a URI.
-        name: its name there.
+        root: the URI of its store.
+        name: its name in the store.
         version: its generation.
-        bytes: how many are read: at most one more than an image may have.
+        bytes: number of bytes to read, at most one above the size limit.
     """
 
     root: str
@@ -88,8 +88,8 @@ class StoredFile(NamedTuple):
         """Return the object's bytes.
 
         Raises:
-            ArtifactError: it has another generation by now.
-            StoreError: it cannot be read.
+            ArtifactError: the object has a new generation.
+            StoreError: the object cannot be read.
         """
         store = open_store(self.root)
         if self.bytes > bounds.IMAGE_BYTES:

@@ -1,4 +1,4 @@
-"""Plans shards: which record goes where, from counts, a seed and two limits."""
+"""Plans shards: assigns records to shards, from counts, a seed and two limits."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import numpy.typing as npt
 from podline.data.order import shuffled
 from podline.errors import SettingsError, SourceError
 
-# Below this a file costs more to open than to read (1 MB).
+# Below this size, opening a file costs more than reading it (1 MB).
 SMALL_SHARD_BYTES = 1_000_000
 
 
 @dataclass(frozen=True)
 class ShardPlan:
-    """One shard to be, a file: records ``first`` … ``first + records - 1`` of its split's order."""
+    """The plan of one shard file: records ``first`` … ``first + records - 1`` of its split's order."""
 
     split: str
     file: str
@@ -27,7 +27,7 @@ class ShardPlan:
 
 
 class SplitPlan(NamedTuple):
-    """A split's name, its records and its shards."""
+    """A split's name, number of records and number of shards."""
 
     name: str
     records: int
@@ -55,18 +55,19 @@ class ShardPlans:
         raise IndexError(f"shard {number} beyond the last of {len(self)}")
 
     def _plan(self, split: SplitPlan, index: int) -> ShardPlan:
-        """Return a shard; within a split their sizes differ by at most one record, and none is empty."""
+        """Return a shard of a split; sizes differ by at most one record, and no shard is empty."""
         first, end = (split.records * edge // split.shards for edge in (index, index + 1))
-        digits = max(5, len(str(split.shards)))  # as TFDS names them: in the order of their numbers
+        digits = max(5, len(str(split.shards)))  # TFDS's names, whose order is that of their numbers
         file = f"{self.dataset}-{split.name}.tfrecord-{index:0{digits}d}-of-{split.shards:0{digits}d}"
         return ShardPlan(split.name, file, first, end - first)
 
 
 def shard_count(records: int, frame_length: int, shard_bytes: int, min_shards: int) -> int:
-    """Return how many shards a split has.
+    """Return the number of shards for a split.
 
-    The number is the smallest that ``shard_bytes`` allows. It is at least ``min_shards`` if every shard then keeps 1
-    MB, so that each host and worker reads its own shards.
+    It is the smallest number that ``shard_bytes`` allows. It is at least ``min_shards`` if shards then have 1 MB or
+    more,
+    so that each host and worker reads its own shards.
 
     Raises:
         SettingsError: not even one record fits into ``shard_bytes``.
@@ -99,9 +100,9 @@ def plan_shards(
 
 
 def shard_order(seed: int | None, plan: ShardPlan, records: int) -> npt.NDArray[np.int64]:
-    """Return which records of its split, of ``records`` in all, a shard has: int64, (plan.records,), by the seed.
+    """Return the positions in the split, of ``records`` records, for a shard: int64, (plan.records,), by the seed.
 
-    Without a seed they keep the order of the source.
+    Without a seed the records keep the order of the source.
     """
     places = np.arange(plan.first, plan.first + plan.records)
     if seed is None:

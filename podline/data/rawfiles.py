@@ -1,7 +1,8 @@
-"""Raw files with their checksums, unpacked into a cache where they are compressed or pickled.
+"""Raw files with their checksums; compressed or pickled ones are unpacked into a cache.
 
-What is made goes to a cache folder, under the checksum of what it was made from, and is published whole by a rename: a
-process that is killed leaves nothing that looks finished, and of two processes that make the same one, one wins.
+Unpacked files go to a cache folder named by the checksum of their origin, and are published by a rename. A killed
+process
+leaves no folder that looks finished, and if two processes unpack the same file, one of them wins.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _LIST = "files.json"
 
 @contextlib.contextmanager
 def reading(path: Path | str) -> Iterator[None]:
-    """Turn an :class:`OSError` in its body into a :class:`SourceError` about a raw file that cannot be read."""
+    """Turn an :class:`OSError` of the body into a :class:`SourceError` about an unreadable raw file."""
     try:
         yield
     except OSError as error:
@@ -38,29 +39,29 @@ def reading(path: Path | str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def parsing(path: Path | str, kind: str, remedy: str = "restore the file") -> Iterator[None]:
-    """Turn whatever a library raises in its body into a :class:`SourceError` about a raw file.
+    """Turn any exception of the body into a :class:`SourceError` about a raw file.
 
     Args:
-        path: what errors call the file.
-        kind: what it should be: ``Parquet``.
-        remedy: what helps if it is not.
+        path: name of the file in errors.
+        kind: the expected format: ``Parquet``.
+        remedy: what to do about the file.
     """
     try:
         yield
     except (PodlineError, MemoryError):
         raise
     except Exception as error:
-        if isinstance(error, OSError) and error.errno:  # without a number it is a library's own
+        if isinstance(error, OSError) and error.errno:  # without a number it comes from a library
             raise SourceError(f"cannot read {path}: {error.strerror or error}") from error
         raise SourceError(f"{path} cannot be read as {kind}: {printable(reason(error))}; {remedy}") from error
 
 
 @contextlib.contextmanager
 def renaming(names: Mapping[str, str]) -> Iterator[None]:
-    """Put the names of the user's files into a :class:`SourceError` of its body, for those of copies in the cache.
+    """Replace names of cached copies by the user's files in a :class:`SourceError` of the body.
 
     Args:
-        names: of a copy → of what it was made from, which may be a copy as well, listed before it.
+        names: name of a copy → its origin, which may be a copy listed before it.
     """
     try:
         yield
@@ -75,11 +76,11 @@ class RawFile(NamedTuple):
     """A raw file.
 
     Attributes:
-        name: the official one.
-        path: where it is.
-        bytes: its size.
-        sha256: of its content.
-        modified: when it was modified last, in nanoseconds.
+        name: the official name.
+        path: the path on this machine.
+        bytes: the size.
+        sha256: checksum of the content.
+        modified: time of the last modification, in nanoseconds.
     """
 
     name: str
@@ -95,7 +96,7 @@ class RawFile(NamedTuple):
 
     @property
     def info(self) -> SourceFile:
-        """This file as the manifest names it."""
+        """This file's entry in the manifest."""
         return SourceFile(name=self.name, bytes=self.bytes, sha256=self.sha256)
 
 
@@ -103,17 +104,17 @@ def md5_of(path: Path) -> str:
     """Return a file's md5.
 
     Raises:
-        SourceError: it cannot be read.
+        SourceError: the file cannot be read.
     """
     with reading(path), path.open("rb") as stream:
         return hashlib.file_digest(stream, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
 
 
 def raw_file(name: str, path: Path) -> RawFile:
-    """Return a file with its checksum; one pass over its bytes.
+    """Return a file with its checksum, in one pass over its bytes.
 
     Raises:
-        SourceError: it cannot be read, or is a pointer of Git LFS.
+        SourceError: the file cannot be read, or is a Git LFS pointer.
     """
     with reading(path):
         refuse_lfs_pointer(path, str(path))
@@ -122,15 +123,15 @@ def raw_file(name: str, path: Path) -> RawFile:
 
 
 def made_once(work: Path, key: str, make: Callable[[Path], Iterable[RawFile]]) -> tuple[RawFile, ...]:
-    """Return files made out of another, or those that an earlier call made, checked against the checksums noted then.
+    """Return files derived from another one; reuse those of an earlier call if their checksums match.
 
     Args:
         work: the cache folder.
-        key: the checksum of what they are made from.
-        make: writes them into the folder it is given, and says which.
+        key: the checksum of the original file.
+        make: writes the files into a folder, and returns them.
 
     Returns:
-        The files, in ``work/key``; names are relative to it. They stay for as long as this process lives.
+        The files in ``work/key``, with names relative to it. They are kept while this process runs.
 
     Raises:
         StoreError: the cache folder cannot be written.
@@ -139,7 +140,7 @@ def made_once(work: Path, key: str, make: Callable[[Path], Iterable[RawFile]]) -
     found = made_earlier(folder)
     if found is not None:
         with explained("write", folder):
-            os.utime(folder)  # used now
+            os.utime(folder)  # records the use
         return found
     store = FolderStore(work)
     store.sweep()
@@ -155,7 +156,7 @@ def made_once(work: Path, key: str, make: Callable[[Path], Iterable[RawFile]]) -
 
 
 def made_earlier(folder: Path) -> tuple[RawFile, ...] | None:
-    """Return the files that :func:`made_once` made in a folder, if they are whole; lock the folder.
+    """Return the complete files that :func:`made_once` wrote to a folder, and lock the folder; else return None.
 
     Raises:
         StoreError: the cache folder cannot be written.
@@ -166,7 +167,7 @@ def made_earlier(folder: Path) -> tuple[RawFile, ...] | None:
 
 
 def use_of(folder: Path) -> Path:
-    """Return what is locked while a folder in the cache is used; see :mod:`podline.store.locks`."""
+    """Return the lock file of a cache folder; see :mod:`podline.store.locks`."""
     uses = folder.parent.parent / "uses"
     with explained("write", uses):
         uses.mkdir(parents=True, exist_ok=True)
@@ -174,12 +175,12 @@ def use_of(folder: Path) -> Path:
 
 
 def unpacked(work: Path) -> list[Path]:
-    """Return the folders in a cache folder that hold what was unpacked."""
+    """Return the folders with unpacked files in a cache folder."""
     return sorted(found.parent for found in work.glob(f"*/{_LIST}"))
 
 
 def _publish(making: Path, folder: Path, aside: Path) -> None:
-    """Rename a finished folder, unless another process was faster; a damaged one is moved aside first."""
+    """Rename a finished folder, unless another process was faster; move a damaged folder aside first."""
     try:
         making.rename(folder)
     except OSError as error:
@@ -191,7 +192,7 @@ def _publish(making: Path, folder: Path, aside: Path) -> None:
 
 
 def _whole(folder: Path) -> tuple[RawFile, ...] | None:
-    """Return the files of a published folder, if all of them exist with their checksums; else None."""
+    """Return the files of a published folder if all exist with their checksums; else None."""
     try:
         files = [SourceFile.model_validate(file) for file in json.loads((folder / _LIST).read_text())]
         found = tuple(raw_file(file.name, folder / file.name) for file in files)

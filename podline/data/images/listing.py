@@ -1,4 +1,4 @@
-"""Lists the files of a source, and the folders without one."""
+"""Lists the files and the empty folders of a source."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from podline.data.rawfiles import reading
 from podline.errors import SourceError
 from podline.store import digests
 
-_ARCHIVES = (".tar", ".tgz", ".gz", ".zip")  # whatever lies beside one is not meant
-_MOST_VISITS, _DEEPEST = 100, 100  # of a folder, by links to it; of folders above a file
+_ARCHIVES = (".tar", ".tgz", ".gz", ".zip")  # files beside an archive are ignored
+_MOST_VISITS, _DEEPEST = 100, 100  # visits of a folder through links; depth of folders
 
 
 class Found(NamedTuple):
-    """A file, or a folder without a file.
+    """A file, or a folder without files.
 
     Attributes:
         name: its path in the listed folder.
-        path: where it is.
-        bytes: its size; -1 of what cannot be read as a file.
-        changed: when its content, its name or its rights changed last, in nanoseconds.
+        path: its path on this machine.
+        bytes: its size; -1 if it cannot be read as a file.
+        changed: time of the last change of content, name or permissions, in nanoseconds.
     """
 
     name: str
@@ -45,22 +45,22 @@ class Found(NamedTuple):
 
     @property
     def folder(self) -> str:
-        """Return the folder that it lies in, as a path in the listed one; of a folder without a file, its own."""
+        """Return the path of its folder in the listed one; an empty folder returns its own path."""
         return self.name if self.bytes < 0 and Path(self.path).is_dir() else self.name.rpartition("/")[0]
 
     @property
     def hidden(self) -> bool:
-        """Whether it, or a folder that it is in, is none of the user's."""
+        """Whether it, or a folder above it, is hidden or belongs to the system."""
         return _NOT_OURS.search(self.name) is not None
 
     @property
     def is_image(self) -> bool:
-        """Whether its name ends as that of an image."""
+        """Whether its name ends like that of an image."""
         return self.name[self.name.rfind(".") :].lower() in IMAGE_ENDINGS
 
     @property
     def state(self) -> list[object]:
-        """The value that changes with the content."""
+        """The values that change with the content."""
         return [self.name, self.bytes, self.changed]
 
 
@@ -71,11 +71,11 @@ _TYPES = {"name": TEXT, "bytes": pa.int64(), "changed": pa.int64()}
 
 
 class Listing(Sequence[Found]):
-    """The files below a folder, listed in a file; it can be pickled.
+    """The files below a folder, listed in a file; a listing can be pickled.
 
     Args:
-        folder: that was listed.
-        path: of the file that lists them.
+        folder: the listed folder.
+        path: path of the file with the list.
     """
 
     def __init__(self, folder: str, path: Path) -> None:
@@ -86,7 +86,7 @@ class Listing(Sequence[Found]):
             yield from self._files(batch)
 
     def ending(self, *endings: str) -> Iterator[Found]:
-        """Yield the files whose names end so."""
+        """Yield the files whose names have one of these endings."""
         for _, batch in self._columns.batches(*_TYPES):
             found = [array(compute.ends_with(batch["name"], encoded(ending))) for ending in endings]
             yield from self._files(batch.filter(np.logical_or.reduce(found)))
@@ -126,11 +126,11 @@ class Listing(Sequence[Found]):
 
 
 class Names:
-    """Finds files by a part of their names, in 16 bytes a file.
+    """Finds files by a part of their names; the index takes 16 bytes per file.
 
     Args:
-        files: of a source.
-        name: returns the part; None of a file that is not to be found.
+        files: the files of a source.
+        name: returns the part of a file's name; None leaves the file out of the index.
     """
 
     def __init__(self, files: Sequence[Found], name: Callable[[Found], str | None]) -> None:
@@ -140,7 +140,7 @@ class Names:
         self._hashes = hashes[self._order].data
 
     def find(self, name: str) -> list[tuple[int, Found]]:
-        """Return the files of a name, with their numbers."""
+        """Return the files with this part, and their numbers."""
         wanted = hash(name)
         first = at = bisect_left(self._hashes, wanted)
         while at < len(self._hashes) and self._hashes[at] == wanted:
@@ -155,8 +155,8 @@ class Files:
 
     Attributes:
         place: the source, a folder or a file.
-        asked: the files that it names.
-        around: all that may be meant: beside a table lie the images that it names.
+        asked: the files in the source itself.
+        around: all files that may be referenced, for example the images beside a table.
     """
 
     place: str
@@ -165,35 +165,35 @@ class Files:
 
     @property
     def readable(self) -> Iterator[Found]:
-        """Yield the files that the source names, without what is hidden or cannot be read."""
+        """Yield the readable files of the source that are not hidden."""
         return (file for file in self.asked if file.bytes >= 0 and not file.hidden)
 
     @property
     def beside(self) -> Iterator[Found]:
-        """Yield the files that may be meant and that the source does not name."""
+        """Yield the files around the source that may be referenced but are not in it."""
         around = () if self.around is self.asked else self.around
         return (file for file in around if file.path != self.place and not file.path.startswith(f"{self.place}/"))
 
     @property
     def state(self) -> str:
-        """Return a digest that changes when the content of one of the files does."""
+        """Return a digest that changes with the content of any file."""
         return digests.of_list(file.state for file in chain(self.asked, self.beside))
 
     def ending(self, *endings: str) -> list[Found]:
-        """Return the readable files whose names end so."""
+        """Return the readable files whose names have one of these endings."""
         return [file for file in self.asked.ending(*endings) if file.bytes >= 0 and not file.hidden]
 
 
 def source_files(place: Path, settings: ImagesSettings, folder: Path) -> Files:
-    """Return the files of a source; none is opened.
+    """Return the files of a source without opening any.
 
     Args:
         place: a folder or a file.
-        settings: may name a folder of images.
-        folder: an existing one, into which the files are listed.
+        settings: settings that may name a folder of images.
+        folder: an existing folder, for the list of files.
 
     Raises:
-        SourceError: nothing is there.
+        SourceError: the source does not exist.
         StoreError: the folder cannot be written.
     """
     if not place.exists():
@@ -215,7 +215,7 @@ def _listed(folder: Path, files: Iterable[Found], path: Path) -> Listing:
 
 
 def listing(folder: Path) -> Iterator[Found]:
-    """Yield everything below a folder, by name; folders that are links are followed, but into themselves.
+    """Yield everything below a folder, by name; follow links to folders, except links to a parent.
 
     Raises:
         SourceError: a folder cannot be read.
@@ -224,10 +224,10 @@ def listing(folder: Path) -> Iterator[Found]:
 
 
 def one(path: Path) -> Found:
-    """Return a file by itself.
+    """Return a single file.
 
     Raises:
-        SourceError: it cannot be read.
+        SourceError: the file cannot be read.
     """
     with reading(path):
         status = path.stat()
@@ -269,6 +269,6 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 def _found(name: str, path: str) -> Found:
     try:
         status = os.stat(path)  # noqa: PTH116 (likewise)
-    except OSError:  # a link to nothing
+    except OSError:  # a broken link
         return Found(name, path, -1, 0)
     return Found(name, path, status.st_size if stat.S_ISREG(status.st_mode) else -1, status.st_ctime_ns)

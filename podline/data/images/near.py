@@ -1,7 +1,8 @@
-"""Finds images of a split that one of another split shows too: compressed, resized, cropped or brightened.
+"""Finds near-duplicates: images of two splits that show the same, but compressed, resized, cropped or brightened.
 
-The hashes of all pairs are compared: 45,000 × 5,000 take about a second. Pairs whose hashes are close have to agree in
-their pixels too. They are told, and refused above a share.
+The hashes of all pairs are compared: 45,000 × 5,000 take about a second. Pairs with close hashes must also agree in
+their
+pixels. Near-duplicates are reported, and refused above a share.
 """
 
 from __future__ import annotations
@@ -29,29 +30,29 @@ Rows = npt.NDArray[np.integer]
 Hashes = npt.NDArray[np.uint64]
 _NONE = np.zeros(0, np.int64)
 
-# Bits of 63 in which the hashes of a pair may differ, what its correlation is at least, and how far apart its mean
-# colours are at most: docs/how-to/images.md has what that finds.
+# Limits for a pair: differing bits of 63 in the hashes, least correlation, and largest difference of mean colours.
+# docs/how-to/images.md shows the pairs that these limits find.
 DISTANCE, CORRELATION, COLOUR = 11, 0.993, 32.0
-# Images of less contrast are sky or night: their hashes are noise.
+# Images with less contrast, like sky or night, have noise as hashes.
 CONTRAST = 4.0
 
 _HASHED_AT_ONCE = 1_000_000  # images
-_PAIRS_AT_ONCE = 500  # whose pixels are compared
-_MOST_COMPARED = 8  # pairs of a test image
-# Hashes that are compared at a time: their differences stay in the processor's cache.
+_PAIRS_AT_ONCE = 500  # pairs whose pixels are compared at once
+_MOST_COMPARED = 8  # compared pairs per test image
+# Number of hashes that are compared at a time: their differences fit into the processor's cache.
 _TEST_BLOCK, _TRAIN_BLOCK = 32, 4096
 _distance = attrgetter("distance")
-_LET_PASS = 2  # test images: they prove nothing, in however small a split
+_LET_PASS = 2  # test images: so few prove nothing, even in a small split
 _DRAWN = "`podline data check SOURCE --near-duplicates FILE` draws them"
 
 
 class NearPair(NamedTuple):
-    """Two images of different splits that show nearly the same.
+    """Two images of different splits that show nearly the same picture.
 
     Attributes:
-        image: of the test split, or of that to validate on.
-        repeated: of that to validate on, or of the training split.
-        distance: bits of 63 in which their hashes differ.
+        image: the image of the test or validation split.
+        repeated: the similar image of the validation or training split.
+        distance: number of bits, of 63, in which their hashes differ.
     """
 
     image: Image
@@ -60,12 +61,12 @@ class NearPair(NamedTuple):
 
 
 class Near(NamedTuple):
-    """Pairs of images that show nearly the same.
+    """Pairs of images that show nearly the same picture.
 
     Attributes:
         test: int64, (n,): numbers of test images, ascending.
-        train: int64, (n,): of training images.
-        distance: int64, (n,): bits in which the hashes differ.
+        train: int64, (n,): numbers of the similar training images.
+        distance: int64, (n,): number of bits in which the hashes differ.
     """
 
     test: Numbers
@@ -74,7 +75,7 @@ class Near(NamedTuple):
 
 
 def boxes_of(images: ImageTable, settings: ImagesSettings, count: int) -> Boxes:
-    """Return what each of ``count`` rows shows, (count, 2): height and width; see :func:`shown_box`."""
+    """Return height and width of the picture in each of ``count`` rows, (count, 2); see :func:`shown_box`."""
     boxes = np.zeros((count, 2), np.int16)
     for _, batch in images.batches("row", "width", "height"):
         sizes = np.stack([batch["height"].to_numpy(), batch["width"].to_numpy()], axis=1)
@@ -88,14 +89,14 @@ def boxes_of(images: ImageTable, settings: ImagesSettings, count: int) -> Boxes:
 def near_pairs(
     images: ImageTable, read: Read, settings: ImagesSettings, count: int, known: Iterable[Hashed]
 ) -> tuple[NearPair, ...]:
-    """Return each image with the nearest one of a split that is apart, where one is near; the nearest pairs first.
+    """Return the pair of each held-out image with its nearest image in another split, if near; nearest pairs first.
 
     Args:
-        images: all of them.
-        read: gives the pixels of some rows.
-        settings: what the images became.
-        count: of rows.
-        known: their hashes by row, some after the others.
+        images: all images.
+        read: returns the pixels of some rows.
+        settings: the form of the images.
+        count: number of rows.
+        known: known hashes by row, in consecutive arrays.
     """
     boxes = boxes_of(images, settings, count)
     apart = [splits for splits in APART if all(images.kept(split).any() for split in splits)]
@@ -113,16 +114,16 @@ def near_pairs(
 
 
 def near_duplicates(read: Read, boxes: Boxes, test: Rows, train: Rows, known: Iterable[Hashed] | None = None) -> Near:
-    """Return the nearest pair of each test image that has one, by places in ``test`` and ``train``.
+    """Return the nearest pair of each test image that has one; the pairs hold places in ``test`` and ``train``.
 
-    Images of next to no contrast are in none.
+    Images with almost no contrast are never in a pair.
 
     Args:
         read: see :func:`podline.data.images.hashing.hashes`.
-        boxes: see there.
+        boxes: see :func:`podline.data.images.hashing.hashes`.
         test: (m,): rows of test images.
         train: (n,): rows of training images.
-        known: the hashes by row, some after the others, if they are.
+        known: known hashes by row, in consecutive arrays, or None.
     """
     hashed, clear = np.zeros(len(boxes), np.uint64), np.zeros(len(boxes), np.bool_)
     first = 0
@@ -139,7 +140,7 @@ def near_duplicates(read: Read, boxes: Boxes, test: Rows, train: Rows, known: It
         for first, last in pairwise([*range(0, len(pairs.test), _PAIRS_AT_ONCE), len(pairs.test)])
     ]
     agreeing = np.flatnonzero(np.concatenate(agree)) if agree else _NONE
-    _, firsts = np.unique(pairs.test[agreeing], return_index=True)  # pairs of a test image come nearest first
+    _, firsts = np.unique(pairs.test[agreeing], return_index=True)  # a test image's pairs are sorted by distance
     return Near(*(column[agreeing[firsts]] for column in pairs))
 
 
@@ -156,7 +157,7 @@ def _agree(read: Read, boxes: Boxes, ones: Rows, others: Rows) -> npt.NDArray[np
 def close(test: Hashes, train: Hashes, distance: int = DISTANCE) -> Near:
     """Return pairs of hashes, (m,) and (n,), that differ in few bits.
 
-    Of each test hash these are its 8 nearest training hashes at most, nearest first.
+    A test hash is paired with at most its 8 nearest training hashes, nearest first.
     """
     find = partial(_close, test, train, distance)
     found = in_order(find, range(0, len(test), _TEST_BLOCK), usable_cores())
@@ -164,7 +165,7 @@ def close(test: Hashes, train: Hashes, distance: int = DISTANCE) -> Near:
 
 
 def _close(test: Hashes, train: Hashes, distance: int, first: int) -> Near:
-    """Return the pairs of some test hashes, from ``first`` on."""
+    """Return the pairs of some test hashes, numbered from ``first``."""
     some = test[first : first + _TEST_BLOCK, np.newaxis]
     limits, pairs = np.full(len(some), distance), [(_NONE, _NONE)] * len(some)
     for start in range(0, len(train), _TRAIN_BLOCK):
@@ -174,14 +175,14 @@ def _close(test: Hashes, train: Hashes, distance: int, first: int) -> Near:
             numbers, far = map(np.concatenate, zip(pairs[row], (start + others, bits[row, others]), strict=True))
             nearest = np.argsort(far, kind="stable")[:_MOST_COMPARED]
             pairs[row] = numbers[nearest], far[nearest]
-            if len(nearest) == _MOST_COMPARED:  # of equally near ones the first count
+            if len(nearest) == _MOST_COMPARED:  # among equal distances the first win
                 limits[row] = far[nearest[-1]] - 1
     tests = np.repeat(first + np.arange(len(some)), [len(numbers) for numbers, _ in pairs])
     return Near(tests, *map(np.concatenate, zip(*pairs, strict=True)))
 
 
 def near_counts(pairs: Sequence[NearPair]) -> dict[str, int]:
-    """Return how many images of a split nearly repeat one of another, by a name for what is counted."""
+    """Return the number of images of a split that nearly repeat one of another split, by description."""
     return {
         f"{split} images that nearly repeat a {split_in_words(other)} image": len(some)
         for (split, other), some in _by_splits(pairs)
@@ -189,28 +190,28 @@ def near_counts(pairs: Sequence[NearPair]) -> dict[str, int]:
 
 
 def near_lines(pairs: Sequence[NearPair], sizes: Mapping[str, int]) -> list[str]:
-    """Return how many of the images of each split have a near-duplicate, in words."""
+    """Return one line per pair of splits with the number of near-duplicates."""
     return [f"{_counted(some, sizes)} ({_first(some)}); they are converted; {_DRAWN}" for _, some in _by_splits(pairs)]
 
 
 def refuse_near(pairs: Sequence[NearPair], sizes: Mapping[str, int], allowed: float) -> None:
-    """Check that few of the images of each split have a near-duplicate; two are let pass.
+    """Check that few images of each split have a near-duplicate; two are always allowed.
 
     Raises:
-        SourceError: more than a share, 0 … 1, have one.
+        SourceError: more than the share ``allowed``, 0 … 1, have one.
     """
     for (split, _), some in _by_splits(pairs):
         if len(some) > max(allowed * sizes[split], _LET_PASS):
             share = len(some) / sizes[split]
             raise SourceError(
-                f"{_counted(some, sizes)}, {share:.1%} vs {allowed:.1%} at most ({_first(some)}): they would say "
-                "nothing of new images; give a column of groups (conversion.group_column), splits that are apart, or "
+                f"{_counted(some, sizes)}, {share:.1%} vs {allowed:.1%} at most ({_first(some)}): the score would not "
+                "hold for new images; give a column of groups (conversion.group_column), separate splits, or "
                 f"--set conversion.near_share={math.ceil(100 * share) / 100:g}; {_DRAWN}"
             )
 
 
 def _by_splits(pairs: Sequence[NearPair]) -> Iterator[tuple[tuple[str, str], list[NearPair]]]:
-    """Yield the splits of images and of those that they repeat, with the pairs."""
+    """Yield each pair of splits with its near-duplicates."""
     for other, split in APART:
         if some := [pair for pair in pairs if (pair.image.split, pair.repeated.split) == (split, other)]:
             yield (split, other), some

@@ -1,7 +1,7 @@
 """Opens a user's images as a source; docs/how-to/images.md describes layouts and exclusions.
 
-Every image is decoded once into the cache folder, in the order of reading. Records come in the order of the sha256 of
-the images' files, so that the same images in any layout become the same records.
+Every image is decoded once into the cache folder, in reading order. Records are ordered by the sha256 of the image
+files, so that the same images give the same records in any layout.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ from podline.recipes.datasets import DataSet
 from podline.store import digests
 from podline.store.folder import FolderStore
 
-_FILES_OF = (TEST, TRAIN, VALIDATION)  # the splits in the order in which images are listed as a file
-_FORM = "columns in Arrow, of all splits, with stamps"  # of what is kept in the cache folder
-_SAMPLED = 100  # images by which the size of JPEG files is estimated
-_GATHERED = 1_000_000  # images whose checksums are read at once
+_FILES_OF = (TEST, TRAIN, VALIDATION)  # the order of splits in the list of all images
+_FORM = "columns in Arrow, of all splits, with stamps"  # version of the files in the cache folder
+_SAMPLED = 100  # images that estimate the size of JPEG files
+_GATHERED = 1_000_000  # checksums that are read at once
 
 
 class Identities(NamedTuple):
-    """What tells records apart, (n,) each: the beginnings of their files' checksums, and of those of their content."""
+    """The identities of records, (n,) each: the first bytes of the checksums of their files and of their content."""
 
     keys: npt.NDArray[np.bytes_]
     digests: npt.NDArray[np.bytes_]
@@ -69,12 +69,12 @@ class Identities(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class ImagesSource(Source):
-    """A source of images of one's own.
+    """A source of the user's own images.
 
     Attributes:
-        images: all of them, also those that are left out.
-        words: what was found.
-        settings: what the images became.
+        images: all images, including those that are left out.
+        words: a description of the source.
+        settings: the form of the images.
     """
 
     images: ImageTable
@@ -83,7 +83,7 @@ class ImagesSource(Source):
 
     @cached_property
     def near(self) -> tuple[NearPair, ...]:
-        """Near-duplicates across the splits, the nearest first."""
+        """Near-duplicates across the splits, nearest first."""
         [rows] = self.splits[0].blocks
         hashes = rows.each(HASHES) if isinstance(rows, DecodedRows) else ()
         known = (np.frombuffer(some, HASHED) for some in hashes)
@@ -102,7 +102,7 @@ class ImagesSource(Source):
 
     @property
     def bytes_of_a_file(self) -> int:
-        """Return the size of an image's file that records hold, on average, rounded up."""
+        """Return the mean size, rounded up, of an image file in a record."""
         sizes = np.zeros(1, np.int64)
         if self.settings.keep_jpeg:
             some = np.asarray(self.splits[0].kept)
@@ -113,7 +113,7 @@ class ImagesSource(Source):
 
     @property
     def left_out(self) -> Sequence[LeftOut]:
-        """The records of each split, without stray files."""
+        """The images of each split and how many are left out, not counting stray files."""
         meant = ~self.images.column("stray", self.images.every)
         parts = {
             split: LeftOut(f"images of the {split} split", int((meant & self.images.of_split(split)).sum()))
@@ -127,31 +127,31 @@ class ImagesSource(Source):
 
     @property
     def counted(self) -> dict[str, int]:
-        """Images that are turned, those that a review corrected, and images with a near-duplicate in another split."""
+        """Numbers of turned images, of images that reviews corrected, and of images with near-duplicates."""
         turned = _turned(self.images)
         counts = {"turned as EXIF says": turned} if turned else {}
         corrected = self.images.counts if isinstance(self.images, CorrectedTable) else {}
         return {**counts, **corrected, **near_counts(self.near)}
 
     def looked_at(self) -> tuple[ImagesSource, Remarks]:
-        """Return the source as it is: images that are the same were left out when it was opened.
+        """Return the source itself, whose repeated images were already left out when it was opened.
 
         Raises:
-            SourceError: too many images of a split nearly repeat one of another.
+            SourceError: too many images of a split have a near-duplicate in another split.
         """
         refuse_near(self.near, self.sizes, self.settings.near_share)
         lost = self.images.lines() if isinstance(self.images, CorrectedTable) else []
         return self, Remarks(notes=(*self.words, *lost, *self.near_lines()))
 
     def shard_tables(self, plans: ShardPlans, seed: int | None, folder: Path, elsewhere: bool) -> ShardTables:  # noqa: ARG002
-        """See :meth:`RawData.shard_tables`; decoded images are where workers see them, wherever these are.
+        """See :meth:`RawData.shard_tables`; every worker can read the decoded images.
 
-        Records keep the order of their files' checksums, whatever the seed: it is as good as random.
+        Records keep the order of their files' checksums for every seed, since this order is as good as random.
         """
         return super().shard_tables(plans, None, folder, elsewhere=False)
 
     def identities(self) -> dict[str, Iterator[Identities]]:
-        """Return which records each split has, in their order, some at a time."""
+        """Yield the identities of each split's records, in order, a part at a time."""
         return {split.name: self._identities(split) for split in self.splits}
 
     def _identities(self, split: SourceSplit) -> Iterator[Identities]:
@@ -165,7 +165,7 @@ class ImagesSource(Source):
             yield Identities(files.astype(f"S{DIGEST_BYTES}"), np.array(digests, f"S{DIGEST_BYTES}"))
 
     def part(self, records: Mapping[str, Numbers]) -> ImagesSource:
-        """Return the source with some of the records of its splits, and without splits of none."""
+        """Return the source with only some records of its splits, without empty splits."""
         return replace(
             self,
             splits=tuple(
@@ -176,23 +176,23 @@ class ImagesSource(Source):
         )
 
     def near_lines(self) -> list[str]:
-        """Return how many images have a near-duplicate, in words."""
+        """Return one line per pair of splits with the number of near-duplicates."""
         return near_lines(self.near, self.sizes)
 
 
 def open_images(dataset: DataSet, source: str, settings: ImagesSettings, work: Path) -> ImagesSource:
-    """Open images of one's own.
+    """Open a source of the user's own images.
 
     Args:
-        dataset: what it is called.
+        dataset: the data set.
         source: a folder or a file.
-        settings: where images and classes are, and what the images become.
+        settings: the places of images and classes, and the form of the images.
         work: the cache folder.
 
     Raises:
-        SettingsError: the settings are of another kind of task than the data set.
-        SourceError: nothing is there that is known, too few classes, or a split without an image.
-        StoreError: the cache folder cannot be written, or a bucket not be read.
+        SettingsError: the settings belong to another kind of task than the data set.
+        SourceError: the source has no known layout, too few classes, or a split without images.
+        StoreError: the cache folder cannot be written, or a bucket cannot be read.
     """
     if settings.kind != dataset.kind:
         raise SettingsError(
@@ -206,7 +206,7 @@ def open_images(dataset: DataSet, source: str, settings: ImagesSettings, work: P
 def _opened(dataset: DataSet, place: Path, settings: ImagesSettings, work: Path) -> ImagesSource:
     source = str(place)
     becoming = settings.model_dump(mode="json", exclude={"near_share", "test_share", "corrections"})
-    limits, decoding = machine.load().parse_limits, DECODING.get()  # higher limits may decode what was left out
+    limits, decoding = machine.load().parse_limits, DECODING.get()  # higher limits may decode images that were left out
     depends = [_FORM, dataset.base, dataset.version, becoming, pixels_digest(), limits, settings.code, decoding.key]
     with FolderStore(work).workspace("list") as folder:
         files, form = source_files(place, settings, folder), digests.of_json([*depends, source])
@@ -249,7 +249,7 @@ def _opened(dataset: DataSet, place: Path, settings: ImagesSettings, work: Path)
 
 
 def _targets(images: ImageTable, targets: TextTargets, names: Sequence[str], rows: int) -> dict[str, Array]:
-    """Return the targets of each decoded image, by row; they count of those that are kept."""
+    """Return the targets of each decoded image, by row; only those of kept images are used."""
     kept, found = images.kept(), dict[str, Array]()
     texts = sorted(images.values("label", kept))
     of_texts = targets.arrays(list(map(decoded, texts)), names)
@@ -263,7 +263,7 @@ def _targets(images: ImageTable, targets: TextTargets, names: Sequence[str], row
 
 
 def _numbers(labels: pa.Array, known_labels: Sequence[bytes]) -> npt.NDArray[np.int32]:
-    """Return the place of each label among known ones; -1 of one that is none."""
+    """Return the place of each label among ``known_labels``, or -1."""
     known = pa.array(known_labels, pa.binary())
     return array(compute.fill_null(compute.index_in(labels, known), -1))
 
@@ -272,7 +272,7 @@ def _rows(source: str, images: ImageTable, split: str) -> Numbers:
     """Return the rows of a split's images in the order of their checksums.
 
     Raises:
-        SourceError: there is none.
+        SourceError: the split has no image.
     """
     kept = images.kept(split)
     if not kept.any():
@@ -282,7 +282,7 @@ def _rows(source: str, images: ImageTable, split: str) -> Numbers:
 
 
 def _content_of(images: ImageTable) -> SourceFile:
-    """All images with their classes and splits as one file, the same in any layout; what has no class is none of it."""
+    """Describe all images with a class, and their splits, as one file that is the same in any layout."""
     labels = sorted(images.values("label", images.every))
     names, places, total = list(map(decoded, labels)), np.zeros(len(images), np.int32), 0
     for first, batch in images.batches("label", "sha256", "bytes"):
@@ -309,7 +309,7 @@ def _content(
 
 
 def _most_left_out(images: ImageTable) -> str:
-    """Return the most frequent reason, to end an error with."""
+    """Return the most frequent reason for leaving images out, as the end of an error."""
     if not images.reasons:
         return ""
     ((reason, _count),) = Counter(images.reasons.values()).most_common(1)
@@ -342,11 +342,11 @@ def _turned(images: ImageTable) -> int:
 
 
 def _smaller(settings: ImagesSettings, images: ImageTable) -> list[str]:
-    """Say that the images are so small that most pixels would be made up, and which side fits them."""
+    """Return advice to use a smaller side if most pixels would be enlarged."""
     typical = int(np.median(np.maximum(*(images.column(name, images.kept()) for name in ("width", "height")))))
     fitting = max(8, -8 * (-typical // 8))
     if 3 * fitting > 2 * settings.side:
         return []
     times = (settings.side / fitting) ** 2
     advice = f"--set conversion.side={fitting} trains about {times:.2g} times as fast"
-    return [f"half of the images are {typical} pixels large at most vs side {settings.side}: {advice}"]
+    return [f"half of the images are {typical} pixels or smaller, vs side {settings.side}: {advice}"]

@@ -1,7 +1,8 @@
-"""Finds the layout of a source and lists its images, in a sandbox, which writes them into files.
+"""Detects the layout of a source and lists its images, in a sandbox that writes the list into files.
 
-One child reads all of them. Limits are in proportion to the bytes of the file that is being read, and to the number of
-files in the source.
+One child process reads all files. Its limits are proportional to the bytes of the current file and to the number of
+files
+in the source.
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ class Parsed(NamedTuple):
     """The listing of a source.
 
     Attributes:
-        words: the layout's, for the log.
-        splits: what the source calls its splits.
-        items: yields those of the layout, in its order; their data are places.
+        words: the layout's description, for the log.
+        splits: the source's split names.
+        items: yields the layout's items, in order; their data are places.
     """
 
     words: str
@@ -47,16 +48,16 @@ class Parsed(NamedTuple):
 
 
 def parsed(source: str, files: Files, settings: ImagesSettings, folder: Path) -> Parsed:
-    """Read a source.
+    """Detect the layout of a source and list its images.
 
     Args:
-        source: what errors call it.
-        files: of the source.
-        settings: may say which layout it is.
-        folder: gets what is read; :func:`delete_parsed` deletes it.
+        source: name of the source in errors.
+        files: files of the source.
+        settings: settings that may name the layout.
+        folder: a folder for the list; :func:`delete_parsed` deletes its content.
 
     Raises:
-        SourceError: it is none that can be read, or takes too much.
+        SourceError: the source has no known layout, or exceeds the limits.
         SettingsError: see :func:`found_layout`.
         StoreError: the folder cannot be written.
     """
@@ -71,7 +72,7 @@ def parsed(source: str, files: Files, settings: ImagesSettings, folder: Path) ->
 
 
 def delete_parsed(folder: Path) -> None:
-    """Delete the items, and the images that were in other files."""
+    """Delete the list of items and the copies of images that lie inside other files."""
     for name in (_ITEMS, _IMAGES):
         (folder / name).unlink(missing_ok=True)
 
@@ -82,7 +83,7 @@ def _written(folder: Path) -> Iterator[Item]:
 
 
 def _opens_files(files: Files, settings: ImagesSettings) -> bool:
-    """Return whether a layout may open a file; assume so for installed layouts."""
+    """Return whether a layout may open a file; installed layouts always count."""
     if any(name not in LAYOUTS.shipped for name in settings.layouts):
         return True
     endings = tuple(ending for name in settings.layouts for ending in LAYOUTS.load(name).opens)
@@ -90,16 +91,16 @@ def _opens_files(files: Files, settings: ImagesSettings) -> bool:
 
 
 def lister(names: Sequence[str]) -> Callable[[Sequence[Any]], tuple[str, list[str]]]:
-    """Import layouts; return :func:`parse` for a sandbox."""
+    """Import the layouts; return :func:`parse` for a sandbox."""
     for name in names:
-        with contextlib.suppress(SettingsError):  # it is raised where the layout is looked for
+        with contextlib.suppress(SettingsError):  # found_layout will raise the error
             LAYOUTS.load(name)
     start_threads()
     return lambda given: parse(*given)
 
 
 def parse(source: str, files: Files, settings: ImagesSettings, folder: str) -> tuple[str, list[str]]:
-    """Find the layout of a source and write its items into a folder; runs in a sandbox."""
+    """Detect the layout of a source and write its items into a folder; runs in a sandbox."""
     begin_source(source, len(files.around))
     name, layout, items = _listed(source, files, settings)
     with Path(folder, _ITEMS).open("w") as lines, Path(folder, _IMAGES).open("wb") as stream, parsing(source, name):
@@ -112,7 +113,7 @@ def parse(source: str, files: Files, settings: ImagesSettings, folder: str) -> t
 
 
 def _listed(source: str, files: Files, settings: ImagesSettings) -> tuple[str, Layout, Callable[[], Iterator[Item]]]:
-    """Return the layout of a source, by its name; a generator of its items; and the files that it does not read."""
+    """Return a source's layout with its name, and a generator of the layout's items and the unread files."""
     name, layout = found_layout(source, files, settings)
     with parsing(source, name):
         unread = unread_splits(layout.splits)
@@ -126,14 +127,14 @@ def _listed(source: str, files: Files, settings: ImagesSettings) -> tuple[str, L
 
 
 class _Images:
-    """A file of images that were in other files; equal ones that are not far apart are written once."""
+    """Writes images from inside other files to one file; equal images close to each other are written once."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream
         self._known: dict[bytes, tuple[int, int]] = {}
 
     def placed(self, item: Item, number: int) -> Item:
-        """Return an item with the place of its image, and with the number of an earlier item of the same image."""
+        """Return an item with the place of its image, and the number of an earlier item with the same image."""
         data = item.data
         if isinstance(data, Place) or not data:
             return item
@@ -149,16 +150,16 @@ class _Images:
 
 
 def found_layout(source: str, files: Files, settings: ImagesSettings) -> tuple[str, Layout]:
-    """Return the layout of a source, by its name.
+    """Detect the layout of a source, and return it with its name.
 
     Args:
-        source: what errors call it.
-        files: of the source.
-        settings: may say which layout it is.
+        source: name of the source in errors.
+        files: files of the source.
+        settings: settings that may name the layout.
 
     Raises:
-        SourceError: nothing is there, or nothing that is known, or more than one.
-        SettingsError: there is no such layout, or an installed one cannot be imported.
+        SourceError: the source is empty, or has no known layout or several.
+        SettingsError: the named layout does not exist, or an installed one cannot be imported.
     """
     fitting: dict[str, Layout] = {}
     problems: list[str] = []
@@ -177,7 +178,7 @@ def found_layout(source: str, files: Files, settings: ImagesSettings) -> tuple[s
         fitting |= {name: layout} if layout else {}
     if len(fitting) > 1:
         words = "; ".join(layout.words for layout in fitting.values())
-        raise SourceError(f"{source} has several layouts: {words}; say which by --layout {' or '.join(fitting)}")
+        raise SourceError(f"{source} has several layouts: {words}; choose one by --layout {' or '.join(fitting)}")
     if not fitting:
         wanted = "images" if settings.layout == AUTO else f"images as {settings.layout}"
         why = "".join(f"; {problem}" for problem in [*dict.fromkeys(problems)][:2])
@@ -187,7 +188,7 @@ def found_layout(source: str, files: Files, settings: ImagesSettings) -> tuple[s
 
 
 def others(layout: Layout, files: Files) -> Iterator[Found]:
-    """Yield the files that a layout does not read: of the source, and of the folders of images that a table names."""
+    """Yield the files that a layout does not read, from the source and from a table's image folders."""
     if layout.read is not files.asked:
         yield from (file for file in files.asked if not layout.reads(file))
     folders = {posixpath.dirname(file.path) for file in files.beside if layout.reads(file)}
@@ -196,7 +197,7 @@ def others(layout: Layout, files: Files) -> Iterator[Found]:
 
 
 def _remedy(files: Files) -> str:
-    """Return the remedy if no layout fits: unpack an archive, or the accepted layouts."""
+    """Return the remedy for an unknown layout: unpack an archive, or use an accepted layout."""
     for file in files.ending(".zip", ".gz", ".tgz"):
         refuse_lfs_pointer(Path(file.path), file.path)
     if remedy := unpacking([file.path for file in files.asked if not file.hidden]):
@@ -207,6 +208,6 @@ def _remedy(files: Files) -> str:
 
 
 def _summary(files: Sequence[Found]) -> str:
-    """Return the number of files by ending, in words."""
+    """Describe the number of files by ending."""
     kinds = Counter(PurePosixPath(file.name).suffix.lower() or "other" for file in files if file.bytes >= 0)
     return ", ".join(f"{count:,} {kind}" for kind, count in kinds.most_common(5)) or "nothing"

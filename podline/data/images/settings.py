@@ -1,4 +1,4 @@
-"""The settings of data sets of images of one's own."""
+"""The settings of data sets with the user's own images."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from podline.recipes.datasets import ConverterSettings
 from podline.recipes.parts import LAYOUTS
 from podline.store import digests
 
-# Of MNIST's test images up to 5 % are that near to another writer's digit; of CIFAR-10's 1.5 %.
+# MNIST has up to 5 % test images this near to another writer's digit, CIFAR-10 has 1.5 %.
 NEAR_SHARE = 0.1
 AUTO = "auto"
 MARKS = ("|", ";", ",")
-"""What joins labels in a text; the first that is there."""
+"""Separators of labels in a text; the first one that occurs is used."""
 
 
 class ImagesSettings(ConverterSettings):
-    """The settings of a source of images: where images and targets are, and the form of the records.
+    """The settings of a source of images: the places of images and targets, and the form of the records.
 
     Attributes:
-        kind: of task: its targets read what a source says of an image.
+        kind: the kind of task; its targets read the source's label of an image.
         several: whether an image may have several labels: in a list, in several rows of a table, or in columns of
             zeros and ones.
     """
@@ -36,51 +36,53 @@ class ImagesSettings(ConverterSettings):
     kind: ClassVar[str] = USUAL_KIND
     several: ClassVar[bool] = False
 
-    layout: str = Field(default=AUTO, description="of the source; auto is what is found there")
-    images: str = Field(default="", description="the folder of a table's images; a table's own by default")
-    file_column: str = Field(default="", description="of a table, or with a Parquet file's images; found by default")
+    layout: str = Field(default=AUTO, description="the layout of the source; auto detects it")
+    images: str = Field(default="", description="the folder of a table's images; by default the folder of the table")
+    file_column: str = Field(
+        default="", description="the column of image files, or a Parquet file's images; detected by default"
+    )
     label_column: str = Field(
-        default="", description="of a table; found by default; also the key in a WebDataset's JSON"
+        default="", description="the column of labels, or their key in a WebDataset's JSON; detected by default"
     )
-    split_column: str = Field(default="", description="of a table; found by default")
+    split_column: str = Field(default="", description="the column of splits; detected by default")
     group_column: str = Field(
-        default="", description="of a table; found by default; images of one group stay on one side"
+        default="", description="the column of groups; detected by default; images of one group go to the same split"
     )
-    side: int = Field(default=64, ge=8, le=1024, description="of the square that every image becomes, in pixels")
+    side: int = Field(default=64, ge=8, le=1024, description="the side of the square images in records, in pixels")
     fit: Fit = Field(
         default="letterbox",
-        description="how: whole with black beside it, the square in its middle, or whole without its proportions",
+        description="how images fit: whole with black borders, the middle square, or whole with changed proportions",
     )
     keep_files: bool = Field(
         default=False,
-        description="records hold the images' own files, of any kind; the reader decodes them",
+        description="store the original image files, of any format, in records; the reader decodes them",
         exclude_if=lambda keep: not keep,
     )
     keep_jpeg: bool = Field(
         default=False,
-        description="records hold the images, in their side, as JPEG files of quality 90; the reader decodes them",
+        description="store resized images in records as JPEG files of quality 90; the reader decodes them",
         exclude_if=lambda keep: not keep,
     )
     channels: Literal[1, 3] = Field(default=3, description="3 for colour, 1 for grey")
     test_share: float = Field(
-        default=0.1, gt=0, lt=1, description="of images that become the test split where the source has none"
+        default=0.1, gt=0, lt=1, description="the share of images for the test split if the source has none"
     )
     near_share: float = Field(
         default=NEAR_SHARE,
         ge=0,
         le=1,
-        description="of the test images that may have a near-duplicate among training images",
+        description="the largest share of test images with a near-duplicate among the training images",
         exclude_if=lambda value: value == NEAR_SHARE,
     )
 
     corrections: dict[str, str] = Field(
         default_factory=dict,
-        description="of reviews, from the store: the sha256 of an image's pixels → its label, or empty to drop it",
+        description="from reviews in the store: the sha256 of an image's pixels → its label, or empty to drop it",
         exclude_if=operator.not_,
     )
     forgotten: dict[str, str] = Field(
         default_factory=dict,
-        description="from the store: the sha256 of a forgotten image's file → the reason",
+        description="forgotten images, from the store: the sha256 of an image file → the reason",
         exclude_if=operator.not_,
     )
 
@@ -95,42 +97,42 @@ class ImagesSettings(ConverterSettings):
 
     @property
     def layouts(self) -> tuple[str, ...]:
-        """Return the layouts that the source may have."""
+        """Return the names of the layouts that the source may have."""
         return LAYOUTS.names() if self.layout == AUTO else (self.layout,)
 
     @property
     def code(self) -> dict[str, str]:
-        """Return the digests of the code of installed layouts that the source may have."""
+        """Return the code digests of the installed layouts that the source may have."""
         installed = entry_points.installed(LAYOUTS.group)
         return {point.name: own_code.of_point(point) for point in installed if point.name in self.layouts}
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """Return the folder of a table's images, where it is another one."""
+        """Return the folder of a table's images if it is a separate one."""
         return (self.images,) if self.images else ()
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """(height, width, channels) of every image."""
+        """The (height, width, channels) of every image."""
         return self.side, self.side, self.channels
 
     @property
     def targets(self) -> TextTargets:
-        """Return the targets of the kind."""
+        """Return the targets of the kind of task."""
         return text_targets(self.kind)
 
     @property
     def one_class(self) -> bool:
-        """Return whether a label that may be several, a value or an object's is refused."""
+        """Return whether multiple labels, decimal values and object labels are refused."""
         return False
 
     @property
     def joining(self) -> str | None:
-        """Return the separator of labels in a text, "" for none; None if each column decides."""
+        """Return the separator of labels in a text, "" for none; None to detect it for each column."""
         return None
 
     def converter(self) -> dict[str, int | str]:
-        """Return what a converted data set's bytes depend on, the decoders' pixels included; in any layout the same."""
+        """Return the values that determine a converted data set's bytes in any layout, with the decoders' pixels."""
         from podline.data.decoders import pixels_digest  # noqa: PLC0415 (the decoders take a while to import)
 
         own = self.model_dump(mode="json", include={"side", "fit", "channels"})
@@ -147,16 +149,16 @@ class ImagesSettings(ConverterSettings):
 
 
 class ClassesSettings(ImagesSettings):
-    """The settings of the data set ``images``: a class for each image."""
+    """The settings of the data set ``images``: one class per image."""
 
     labels_are_classes: bool = Field(
         default=False,
-        description="take each label as the class of its whole image, also decimal numbers, texts such as 'a|b', and "
-        "labels beside boxes",
+        description="take each label as the class of its whole image, including decimal numbers, texts such as 'a|b', "
+        "and labels beside boxes",
         exclude_if=lambda value: not value,
     )
 
     @property
     def one_class(self) -> bool:
-        """Return whether a label that may be several, a value or an object's is refused."""
+        """Return whether multiple labels, decimal values and object labels are refused."""
         return not self.labels_are_classes

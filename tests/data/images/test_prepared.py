@@ -87,7 +87,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "a record more": (lambda f: info(f, splits=[TRAIN]), r"00002-of-00003 has 12 records vs 13 in dataset_info\.json"),
     "a shard is gone": (
         lambda f: (f / SHARD).unlink(),
-        "lists a shard drawn-train.tfrecord-00001, which is not there",
+        "lists a shard drawn-train.tfrecord-00001, which does not exist",
     ),
     "no JSON": (lambda f: (f / "features.json").write_text("{"), r"features\.json cannot be read as JSON"),
     "no object": (
@@ -96,11 +96,11 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "raw pixels": (
         lambda f: features(f, lambda said: said.update(image={"tensor": {}})),
-        r"none of the features \(file_name, image, label\) is an encoded image, as TFDS calls it",
+        r"got the features file_name, image, label, expected an encoded image in TFDS's types",
     ),
     "two images": (
         lambda f: features(f, lambda said: said.update(other=said["image"])),
-        r"image and other: an encoded image; say which by --set conversion\.file_column=NAME",
+        r"image and other: each is an encoded image; choose one by --set conversion\.file_column=NAME",
     ),
     "more classes": (
         lambda f: features(f, lambda said: said["label"].update(classLabel={"numClasses": "4"})),

@@ -81,7 +81,7 @@ def test_one_in_a_hundred_is_the_limit(tmp_path: Path) -> None:
     message = str(caught.value)
     assert "tiny: 4 of the 300 test images are training images as well" in message
     assert "(train_0[1] and test_0[10] are the first) vs 1% at most" in message
-    assert "they would say nothing of new images" in message
+    assert "the score would not hold for new images" in message
 
 
 def test_memory_is_flat(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
-"""Data sets that TensorFlow Datasets has prepared: TFRecords of encoded images, with features.json beside them.
+"""Data sets prepared by TensorFlow Datasets: TFRecords of encoded images, beside features.json.
 
-Written by TFDS 4 (``FeaturesDict.save_config``, the ``DatasetInfo`` proto as JSON); read here without it. An image
-stays where it is in its shard until somebody looks at it.
+TFDS 4 writes the files (``FeaturesDict.save_config``, the ``DatasetInfo`` proto as JSON); this module reads them
+without
+TFDS. An image is read from its shard only when it is decoded.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _REMEDY = "prepare the data set again"
 Value = TypeVar("Value")
 Document = TypeVar("Document", bound=BaseModel)
 
-# As much of tf.train.Example as is read here; TensorFlow takes seconds to import.
+# The fields of tf.train.Example that are read here; importing TensorFlow takes seconds.
 _PROTO = """
 name: "example.proto" syntax: "proto3"
 message_type { name: "Bytes" field { name: "value" number: 1 label: LABEL_REPEATED type: TYPE_BYTES } }
@@ -54,7 +55,7 @@ _NOTHING: Any = message_factory.GetMessageClass(_POOL.FindMessageTypeByName("Fea
 
 
 class _Split(BaseModel):
-    """A split, in dataset_info.json."""
+    """A split in dataset_info.json."""
 
     name: str
     lengths: list[NonNegativeInt] = Field(alias="shardLengths")
@@ -76,7 +77,7 @@ class _Features(BaseModel):
 
 
 class Shard(NamedTuple):
-    """One file, and how many records dataset_info.json says it has."""
+    """A file with records, and its number of records by dataset_info.json."""
 
     file: Found
     split: str
@@ -85,15 +86,15 @@ class Shard(NamedTuple):
 
 @dataclass(frozen=True)
 class Prepared(Layout):
-    """See :class:`podline.data.images.layout.Layout`.
+    """The layout of prepared data sets.
 
     Attributes:
-        name: what TFDS calls the data set.
+        name: the data set's name in TFDS.
         shards: the files of records, in order.
-        image: the feature that is an image.
-        label: the feature that is its class.
-        classes: how many there are.
-        class_names: by label; numbers where they have no names.
+        image: the feature with the image.
+        label: the feature with the class.
+        classes: number of classes.
+        class_names: names by label; numbers if the classes have no names.
     """
 
     name: str
@@ -105,15 +106,15 @@ class Prepared(Layout):
 
     accepts = "a folder that TensorFlow Datasets has prepared"
     opens = (INFO,)
-    exclusive = True  # folders of versions look like classes
+    exclusive = True  # version folders look like class folders
 
     @classmethod
     def find(cls, files: Files, settings: ImagesSettings, /) -> Self | None:
-        """Return the data set among some files; None if there is none.
+        """Return the data set among some files, or None.
 
         Raises:
-            SourceError: there are several, its files cannot be read or are not all there, or it holds no labelled
-                images.
+            SourceError: there are several data sets, a file is missing or unreadable, or no feature is a labelled
+                image.
         """
         folders: dict[str, dict[str, Found]] = {file.folder: {} for file in files.ending(INFO)}
         for file in files.readable if folders else ():
@@ -126,7 +127,7 @@ class Prepared(Layout):
 
     @classmethod
     def _opened(cls, beside: Mapping[str, Found], settings: ImagesSettings) -> Self:
-        """Return a data set from its files, by their names in its folder."""
+        """Open a data set, given its files by name."""
         said = _said(beside[INFO], _Info)
         image, label, classes = _chosen(beside[FEATURES], settings)
         names = beside.get(f"{label}.labels.txt")
@@ -137,16 +138,16 @@ class Prepared(Layout):
 
     @property
     def words(self) -> str:
-        """The data set, its shards and features."""
+        """Describe the data set, its shards and features."""
         return f"TensorFlow Datasets, {self.name}, shards: {len(self.shards)}, features {self.image}, {self.label}"
 
     @property
     def splits(self) -> frozenset[str]:
-        """As TFDS calls them."""
+        """Return the split names in TFDS."""
         return frozenset(shard.split for shard in self.shards) & SPLIT_NAMES
 
     def items(self) -> Iterator[Item]:
-        """Every record."""
+        """Yield every record."""
         for shard in self.shards:
             for number, (start, record) in enumerate(_records(shard)):
                 with parsing(f"{shard.file.path}: record {number}", "a tf.train.Example", _REMEDY):
@@ -166,7 +167,7 @@ class Prepared(Layout):
 
 
 def _said(file: Found, model: type[Document]) -> Document:
-    """Return what TFDS wrote as JSON."""
+    """Read and check a JSON file of TFDS."""
     with opened(file, "JSON of TensorFlow Datasets", _REMEDY):
         return model.model_validate_json(Path(file.path).read_bytes())
 
@@ -181,10 +182,10 @@ def _lines(file: Found, classes: int) -> tuple[str, ...]:
 
 
 def _chosen(file: Found, settings: ImagesSettings) -> tuple[str, str, int]:
-    """Return the names of the features image and label, and how many classes there are.
+    """Return the names of the image and label features, and the number of classes.
 
     Raises:
-        SourceError: none of a sort is there, or several and no setting says which.
+        SourceError: a feature is missing, or several fit and no setting names one.
     """
     found = _said(file, _Features).features
     image = _of_sort(file, found, "image", settings.file_column, "an encoded image", "file_column")
@@ -198,23 +199,23 @@ def _chosen(file: Found, settings: ImagesSettings) -> tuple[str, str, int]:
 def _of_sort(
     file: Found, features: Mapping[str, dict[str, Any]], sort: str, given: str, what: str, setting: str
 ) -> str:
-    """Return the name of the feature that is one of a sort."""
+    """Return the name of the only feature of a type, or the one that a setting names."""
     fitting = [name for name, said in features.items() if is_object(said.get(sort))]
     if given in fitting or (len(fitting) == 1 and not given):
         return given or fitting[0]
     if not fitting:
         all_of_them = ", ".join(map(printable, features)) or "none"
-        raise SourceError(f"{file.path}: none of the features ({all_of_them}) is {what}, as TFDS calls it")
+        raise SourceError(f"{file.path}: got the features {all_of_them}, expected {what} in TFDS's types")
     asked = f", and {printable(given)} is not" if given else ""
     there = " and ".join(map(printable, fitting))
-    raise SourceError(f"{file.path}: {there}: {what}{asked}; say which by --set conversion.{setting}=NAME")
+    raise SourceError(f"{file.path}: {there}: each is {what}{asked}; choose one by --set conversion.{setting}=NAME")
 
 
 def _shards(said: _Info, beside: Mapping[str, Found]) -> list[Shard]:
-    """Return the shards that dataset_info.json tells of, in order.
+    """Return the shards that dataset_info.json lists, in order.
 
     Raises:
-        SourceError: their format is another one, or one is missing.
+        SourceError: the file format is not TFRecord, or a shard is missing.
     """
     info = beside[INFO].path
     if said.format != "tfrecord":
@@ -227,9 +228,9 @@ def _shards(said: _Info, beside: Mapping[str, Found]) -> list[Shard]:
             raise SourceError(f"{info} lists {count:,} shards vs {len(beside):,} files beside it; {_REMEDY}")
         for at, records in enumerate(split.lengths):
             file = f"{said.name}-{split.name}.tfrecord-{at:05}-of-{count:05}"
-            file = file if file in beside else file.removesuffix(f"-of-{count:05}")  # as TFDS's SequentialWriter does
+            file = file if file in beside else file.removesuffix(f"-of-{count:05}")  # TFDS's SequentialWriter omits it
             if file not in beside:
-                raise SourceError(f"{info} lists a shard {printable(file)}, which is not there; {_REMEDY}")
+                raise SourceError(f"{info} lists a shard {printable(file)}, which does not exist; {_REMEDY}")
             shards.append(Shard(beside[file], split.name.lower(), records))
     if not shards:
         raise SourceError(f"{info} lists no split with a shard; {_REMEDY}")
@@ -237,10 +238,10 @@ def _shards(said: _Info, beside: Mapping[str, Found]) -> list[Shard]:
 
 
 def _records(shard: Shard) -> Iterator[tuple[int, bytes]]:
-    """Every record of a shard, with the place of its first byte.
+    """Yield every record of a shard, with the position of its first byte.
 
     Raises:
-        SourceError: the file cannot be read, is cut or damaged, or has another number of records.
+        SourceError: the file cannot be read, is cut or damaged, or has a wrong number of records.
     """
     count, place = 0, 0
     with opened(shard.file, "TFRecords", _REMEDY), Path(shard.file.path).open("rb") as stream:

@@ -1,7 +1,8 @@
-"""WebDataset: tar files of samples, ``key.jpg`` beside ``key.cls`` or ``key.json``.
+"""WebDataset: tar files with samples such as ``key.jpg`` beside ``key.cls`` or ``key.json``.
 
-The format: https://github.com/webdataset/webdataset. Members of a sample follow each other; a sample's key is its
-members' path up to the first dot of the name.
+The format: https://github.com/webdataset/webdataset. The members of a sample are adjacent. A sample's key is the path
+of
+its members up to the first dot of the name.
 """
 
 from __future__ import annotations
@@ -39,19 +40,19 @@ from podline.frozen import is_object
 ENDINGS = (".tar", ".tgz", ".tar.gz")
 _IMAGES = frozenset({"jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff", "img", "image"})
 _CLASS, _JSON = "cls", "json"
-_KEY = "__key__"  # what leads to a sample's image
+_KEY = "__key__"  # the key of a sample's image
 _REMEDY = "restore the archive"
 
 Sample = dict[str, Place | bytes]
-"""A sample's members by what follows the key: ``jpg``, ``cls`` …"""
+"""A sample's members by the suffix after the key: ``jpg``, ``cls`` …"""
 
 
 @dataclass(frozen=True)
 class WebDataset(Layout):
-    """See :class:`podline.data.images.layout.Layout`; the archives are read each time, since they may be large.
+    """The layout of WebDataset's tar files, which are read anew each time, since they may be large.
 
     Attributes:
-        settings: of the conversion.
+        settings: settings of the conversion.
     """
 
     settings: ImagesSettings
@@ -61,17 +62,17 @@ class WebDataset(Layout):
 
     @classmethod
     def find(cls, files: Files, settings: ImagesSettings, /) -> Self | None:
-        """Return the tar files; None if there is none, or if they hold no class of a sample."""
+        """Return the tar files; None if there are none, or if no sample has a class."""
         archives = files.ending(*ENDINGS)
         return cls(archives, settings) if any(map(_has_samples, archives)) else None
 
     @property
     def words(self) -> str:
-        """The number of archives, in words."""
+        """Describe the number of archives."""
         return f"WebDataset, archives: {len(self.read)}"
 
     def items(self) -> Iterator[Item]:
-        """Every sample; then an error, if their labels are no classes."""
+        """Yield every sample; raise an error at the end if the labels are not classes."""
         classes = _Classes(self.settings, f"{self.read[0].path}: a sample's JSON")
         labelled = False
         for file in self.read:
@@ -102,13 +103,13 @@ def _item(file: Found, key: str, sample: Sample, classes: _Classes) -> Item:
 
 @dataclass(frozen=True)
 class _Classes:
-    """The classes of samples.
+    """Reads the classes of samples.
 
     Attributes:
-        settings: of the conversion.
-        where: what errors call a sample's JSON.
-        labels: of the samples that were read, by where these say them.
-        said: the JSON of the first samples.
+        settings: settings of the conversion.
+        where: name of a sample's JSON in errors.
+        labels: the labels of the samples read so far, by the field that holds them.
+        said: the JSON objects of the first samples.
     """
 
     settings: ImagesSettings
@@ -117,10 +118,10 @@ class _Classes:
     said: list[dict[str, Any]] = field(default_factory=list)
 
     def read(self, sample: Sample, file: Found) -> tuple[str | None, str, str]:
-        """Return a sample's label, split and group, as far as it says them.
+        """Return a sample's label, split and group, if it has them.
 
         Raises:
-            ValueError: what is there cannot be read.
+            ValueError: a value is invalid.
         """
         label, split, group = None, "", ""
         named = _CLASS in sample and not self.settings.label_column
@@ -153,7 +154,7 @@ def _has_samples(file: Found) -> bool:
 
 
 def _samples(file: Found) -> Iterator[tuple[str, Sample]]:
-    """Yield the samples of an archive, with their keys."""
+    """Yield the samples of an archive with their keys."""
     key, sample = "", Sample()
     for name, place in _members(file):
         folder, _, last = name.rpartition("/")
@@ -169,9 +170,9 @@ def _samples(file: Found) -> Iterator[tuple[str, Sample]]:
 
 
 def _members(file: Found) -> Iterator[tuple[str, Place | bytes]]:
-    """Yield an archive's files, with where their bytes are; of a compressed one the bytes themselves."""
+    """Yield an archive's files with the places of their bytes, or the bytes themselves if it is compressed."""
     packed, unpacked, most = not file.name.endswith(ENDINGS[0]), 0, bounds.unpacked(file.bytes)
-    # tarfile's own way to read gzip copies the rest of what it has unpacked at each member.
+    # tarfile's own reading of gzip copies the rest of its unpacked data for each member.
     unpack: Any = gzip.open if packed else Path.open
     with (
         opened(file, "a tar file", _REMEDY),
@@ -180,7 +181,7 @@ def _members(file: Found) -> Iterator[tuple[str, Place | bytes]]:
     ):
         untyped: Any = tar
         while (member := untyped.next()) is not None:
-            untyped.members = []  # they would all be kept
+            untyped.members = []  # tarfile would keep all members
             unpacked += member.size
             if unpacked > most:
                 raise SourceError(f"{file.path} holds more than {most:,} bytes vs {file.bytes:,} of its own; {_REMEDY}")
@@ -192,7 +193,7 @@ def _members(file: Found) -> Iterator[tuple[str, Place | bytes]]:
 
 
 def _require_end(file: Found, end: int) -> None:
-    """Check that an archive ends with blocks of zeros, and that nothing comes after them."""
+    """Check that an archive ends with blocks of zeros and has no bytes after them."""
     with reading(file.path), Path(file.path).open("rb") as stream:
         stream.seek(end)
         rest = stream.read(bounds.CLASS_FILE_BYTES)
@@ -202,10 +203,10 @@ def _require_end(file: Found, end: int) -> None:
 
 
 def _json(sample: Sample) -> dict[str, Any]:
-    """Return the object in a sample's JSON.
+    """Return the JSON object of a sample.
 
     Raises:
-        ValueError: it cannot be read, or is another value.
+        ValueError: the JSON is unreadable or is not an object.
     """
     try:
         values: Any = json.loads(_content(sample[_JSON]))
@@ -217,10 +218,10 @@ def _json(sample: Sample) -> dict[str, Any]:
 
 
 def _content(place: Place | bytes) -> bytes:
-    """Return a small member.
+    """Return the content of a small member.
 
     Raises:
-        ValueError: it is not small.
+        ValueError: the member is too large.
     """
     size = len(place) if isinstance(place, bytes) else place.bytes
     if size > bounds.CLASS_FILE_BYTES:
