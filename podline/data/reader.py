@@ -1,4 +1,4 @@
-"""Reads a split by position: its shards are mapped into memory, and a batch is one gather over them."""
+"""Reads a split by position: its shards are mapped into memory, and one gather reads a batch from them."""
 
 from __future__ import annotations
 
@@ -42,31 +42,32 @@ Ids = npt.NDArray[np.int64]
 Pixels = npt.NDArray[np.uint8]
 
 SIZE = "size"
-"""The feature that says an annotated image's own width and height."""
+"""The feature with an annotated image's own width and height."""
 
 REMEDY = "put it back, or run `podline convert` again: it replaces what is damaged, and nothing else"
 HASHED_AT_ONCE = 4
-"""Files of a folder that are hashed at once; a disk's own speed is the limit with more."""
+"""Number of files that are hashed at once; more would not exceed a disk's speed."""
 _CHUNK_BYTES = 16_000_000
 
 
 class SplitReader:
     """The examples of a split, numbered 0 … len-1 over its shards in the manifest's order.
 
-    Where it has shards of older versions, the table of records says which of their records it has, in which order.
+    If the split uses shards of older versions, the table of records selects and orders their records.
 
-    Nothing is parsed: every value lies at a known place of its record. Only images that records hold as files are
-    decoded, by as many threads as there are cores. Each record's checksums, which are part of the TFRecord format, are
-    checked when it is read first. Any number of threads may gather at once.
+    Nothing is parsed, since every value lies at a known place of its record. Only images that records store as files
+    are
+    decoded, by one thread per core. The checksums of a record, which are part of the TFRecord format, are verified when
+    it is first read. Any number of threads may gather at once.
     """
 
     def __init__(self, local: Callable[[str], Path], manifest: Manifest, split: str, *, watched: bool = False) -> None:
-        """Open a split of the data set in whose folder ``local`` finds files by their names.
+        """Open a split of a data set; ``local`` returns the path of a file of its folder.
 
-        Of those that are ``watched``, :meth:`require_unchanged` compares size and time.
+        With ``watched``, :meth:`require_unchanged` compares the files' sizes and times.
 
         Raises:
-            ArtifactError: no such split, or a shard is gone or has another size than the manifest says.
+            ArtifactError: the split or a shard does not exist, or a shard has another size than in the manifest.
         """
         self.info, self._local = manifest.split(split), local
         shards = self.info.every_shard
@@ -90,13 +91,13 @@ class SplitReader:
         return self.info.records
 
     def gather(self, indices: Ids, fields: Sequence[str] | None = None) -> dict[str, np.ndarray]:
-        """Return the examples at some positions, (n,), in the order given: all features, or those that are named.
+        """Return the examples at some positions, (n,), in the given order: all features, or only ``fields``.
 
         Returns:
             feature → values, (n, …shape): ``image`` uint8 (n, height, width, channels), labels int64 (n,).
 
         Raises:
-            IndexError: a position that is not in the split.
+            IndexError: a position is outside the split.
             ArtifactError: a record is damaged.
         """
         starts, ends = self._frames(indices)
@@ -114,10 +115,10 @@ class SplitReader:
         return gathered
 
     def files(self, indices: Ids) -> list[bytes]:
-        """Return the images' files that the records at some positions hold; call :meth:`gather` first, which checks.
+        """Return the image files in the records at some positions; :meth:`gather` must have verified these records.
 
         Raises:
-            IndexError: a position that is not in the split.
+            IndexError: a position is outside the split.
         """
         starts, ends = self._frames(indices)
         begins = starts + (HEADER_BYTES + self._fields[IMAGE].offset)
@@ -125,7 +126,7 @@ class SplitReader:
         return [self._files.data[begin:end].tobytes() for begin, end in places]
 
     def _frames(self, indices: Ids) -> tuple[Ids, Ids]:
-        """Return where the frames of some records start and end in the mapped files."""
+        """Return the starts and ends of some records' frames in the mapped files."""
         if len(indices) and not 0 <= int(indices.min()) <= int(indices.max()) < len(self):
             raise IndexError(f"positions {indices.min()} to {indices.max()} vs {len(self)} examples in the split")
         indices = self._physical(indices)
@@ -134,11 +135,11 @@ class SplitReader:
         if self._index is None:
             starts = first + (indices - self._edges[shards]) * self._frame_length
             return starts, starts + self._frame_length
-        places = indices + shards  # an index has one entry more than its shard has records
+        places = indices + shards  # each shard's index has one entry more than records
         return first + self._index[places], first + self._index[places + 1]
 
     def _physical(self, indices: Ids) -> Ids:
-        """Return the places of examples among all records of the shards."""
+        """Return the positions of examples among all records of the shards."""
         return indices if self._places is None else self._places[indices].astype(np.int64)
 
     def _require_sound(self, indices: Ids, starts: Ids, ends: Ids) -> None:
@@ -152,7 +153,7 @@ class SplitReader:
         self._checked[indices] = True
 
     def _images(self, indices: Ids, begins: Ids, ends: Ids, field: FieldInfo) -> Pixels:
-        """Decode the images of records that hold files."""
+        """Decode the images of records that store files."""
         data, images = self._files.data, np.empty((len(indices), *field.shape), np.uint8)
         sizes = self.gather(indices, [SIZE])[SIZE] if SIZE in self._fields else np.zeros((len(indices), 2), np.int64)
 
@@ -168,12 +169,12 @@ class SplitReader:
         return images
 
     def _found(self, index: int) -> tuple[str, int, int]:
-        """Return where an example lies, as :meth:`locate`, its shard by its path."""
+        """Return the place of an example as in :meth:`locate`, but with the shard's path."""
         file, place, byte = self.locate(index)
         return str(self._local(file)), place, byte
 
     def locate(self, index: int) -> tuple[str, int, int]:
-        """Return where an example lies: its shard's file, its number in it, and the byte where its frame starts."""
+        """Return an example's place: its shard's file name, its number in the shard, its frame's first byte."""
         (start,), _ = self._frames(np.array([index]))
         [place] = self._physical(np.array([index]))
         shard = int(np.searchsorted(self._edges, place, side="right")) - 1
@@ -181,7 +182,7 @@ class SplitReader:
         return file, int(place - self._edges[shard]), int(start - self._files.starts[shard])
 
     def chunks(self) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
-        """Read all examples in order, some megabytes at a time: the first one's position, and their values.
+        """Read all examples in order, some megabytes at a time; yield the first example's position and the values.
 
         Raises:
             ArtifactError: a record is damaged.
@@ -192,21 +193,21 @@ class SplitReader:
             yield first, self.gather(np.arange(first, min(first + step, len(self))))
 
     def require_unchanged(self) -> None:
-        """Check that the files in a folder have the size and time that they had when they were opened.
+        """Check that the files still have the size and time that they had when they were opened.
 
         Raises:
-            ArtifactError: one was changed.
+            ArtifactError: a file was changed.
         """
         for path, sign in self._signs.items():
             if _sign(path) != sign:
                 raise ArtifactError(
-                    f"{path} was changed while it was read; what was made of it is not kept; give the command again: "
-                    "it verifies the file and goes on from what was saved before"
+                    f"{path} was changed while it was read; its results are discarded; give the command again: "
+                    "it verifies the file and goes on from the last saved state"
                 )
 
 
 def _decode(file: Pixels, field: FieldInfo, size: Sequence[int], out: Pixels) -> None:
-    """Decode an image's file into its pixels, as the conversion did; ``size`` is the annotated width and height."""
+    """Decode an image file like the conversion does; ``size`` is the annotated width and height."""
     if field.fit == "annotated":
         width, height = size
         pixels = decode(file, width, height)
@@ -218,7 +219,7 @@ def _decode(file: Pixels, field: FieldInfo, size: Sequence[int], out: Pixels) ->
 
 
 def _index(path: Path, shard: ShardInfo) -> Ids:
-    """Read where a shard's records begin and where the last one ends, (records + 1,); see :mod:`.shards`."""
+    """Read the positions of a shard's records, and the end of the last one, (records + 1,); see :mod:`.shards`."""
     if not path.exists():
         raise ArtifactError(f"{path} is gone; convert the data again")
     with explained("read", path):
@@ -234,11 +235,11 @@ def open_split(
 ) -> SplitReader:
     """Open a split of a data set in a store.
 
-    Its shards have the size and time that the conversion's completion record says, or else the manifest's sha256. Those
-    in a bucket are downloaded first, several at a time, and reported.
+    Each shard must have the size and time in the conversion's completion record, or else the manifest's sha256. Shards
+    in a bucket are downloaded first, several at a time, with reported progress.
 
     Raises:
-        ArtifactError: no such split, or a shard is gone or not what the manifest says.
+        ArtifactError: the split or a shard does not exist, or a shard differs from the manifest.
         StoreError: a shard cannot be read.
     """
     info = manifest.split(split)
@@ -266,7 +267,7 @@ def open_split(
 
 
 def _published(store: Store, folder: str) -> Iterator[float | None]:
-    """Yield when each file of a data set was published, as its conversion noted; None where it is not known."""
+    """Yield each file's publication time from the conversion's completion record, or None."""
     name, written = f"{folder}/{MANIFEST}", array("d")
     if store.exists(completion_name(folder, "convert")):
         with contextlib.suppress(ArtifactError):
@@ -277,11 +278,11 @@ def _published(store: Store, folder: str) -> Iterator[float | None]:
 
 
 def require_content(store: Store, name: str, found: Listed | None, info: FileInfo) -> Listed:
-    """Check the size and sha256 of a data set's file, as the store lists it; return this.
+    """Check the size and sha256 of a data set's file, and return its listing.
 
     Raises:
-        ArtifactError: it is gone or another one.
-        StoreError: it cannot be read.
+        ArtifactError: the file does not exist or differs.
+        StoreError: the file cannot be read.
     """
     if found is None:
         raise ArtifactError(f"{store.where(name)} is gone; {REMEDY}")

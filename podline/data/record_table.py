@@ -1,8 +1,8 @@
-"""The table of records of a data set that has versions: which record lies where, since which version, until which.
+"""The table of records of a versioned data set: each record's shard, first version and last version.
 
-Records that a version has come first, each split's in its order; then those that it has no more. Shards are named as
-the manifest names them, versions by their fingerprints. The bytes of a record depend on its key, which is the sha256 of
-its image's file, and on its digest, of pixels and targets; of both the first 16 bytes are kept.
+The records of the current version come first, ordered by split; records of earlier versions follow. Shards have the
+manifest's names, versions their fingerprints. A record's bytes depend on its key (the sha256 of its image's file) and
+its digest (of pixels and targets). The table stores the first 16 bytes of both.
 """
 
 from __future__ import annotations
@@ -32,23 +32,22 @@ _TEXTS = tuple(name for name in COLUMNS if name not in ("key", "digest", "positi
 _PIXELS = b"pixels"
 _AT_ONCE, _ROW_GROUP = 1 << 17, 1 << 20
 
-pc: Any = pyarrow.compute  # its functions are made when it is imported
+pc: Any = pyarrow.compute  # its functions are created at import
 Ids = npt.NDArray[np.int64]
 
 
 class RecordTable:
     """A table of records in a file, read some rows at a time.
 
-    Attributes:
-        path: of what :func:`write_records` wrote.
-        pixels: split → the sums of its pixels.
+    path: path of a file from :func:`write_records`.
+    pixels: split → the sums of its pixels.
     """
 
     def __init__(self, path: Path) -> None:
         """Open the table.
 
         Raises:
-            ArtifactError: it is none.
+            ArtifactError: the file is not a table of records.
         """
         self.path = path
         with _explained(path):
@@ -56,15 +55,15 @@ class RecordTable:
             self.pixels = {split: PixelSums.model_validate(one) for split, one in sums.items()}
 
     def of_split(self, split: str, *columns: str) -> Iterator[Any]:
-        """Yield the rows of the records that a split has, in its order: all columns, or those that are named."""
+        """Yield the rows of a split's records, in its order: all columns, or the named ones."""
         return self._rows((pc.field("split") == split) & pc.field("until").is_null(), columns or COLUMNS)
 
     def ended(self) -> Iterator[Any]:
-        """Yield the rows of the records that the version has no more."""
+        """Yield the rows of records that only earlier versions have."""
         return self._rows(pc.field("until").is_valid(), COLUMNS)
 
     def keys(self) -> Iterator[npt.NDArray[np.bytes_]]:
-        """Yield the keys of all records, some at a time, also of those that the version has no more."""
+        """Yield the keys of all records, a part at a time, including those that only earlier versions have."""
         return (stored_digests(rows["key"]) for rows in self._rows(pc.scalar(True), ["key"]))
 
     def _rows(self, wanted: Any, columns: Sequence[str]) -> Iterator[Any]:
@@ -79,8 +78,8 @@ def write_records(path: Path, rows: Iterable[Any], pixels: Mapping[str, PixelSum
     """Write a table of records.
 
     Args:
-        path: of the file.
-        rows: tables of :data:`COLUMNS`, one after the other; ``until`` and ``why`` are null of what the version has.
+        path: path of the file.
+        rows: consecutive tables of :data:`COLUMNS`; ``until`` and ``why`` are null for the current version's records.
         pixels: split → the sums of its pixels.
     """
     sums = {split: sums.model_dump(mode="json") for split, sums in pixels.items()}
@@ -95,14 +94,14 @@ def write_records(path: Path, rows: Iterable[Any], pixels: Mapping[str, PixelSum
         waiting = rows_of({})
         for some in rows:
             waiting = pa.concat_tables([waiting, some])
-            while len(waiting) >= _ROW_GROUP:  # the bytes do not depend on how the rows were divided
+            while len(waiting) >= _ROW_GROUP:  # so that the bytes do not depend on the division of the rows
                 file.write_table(waiting[:_ROW_GROUP].combine_chunks())
                 waiting = waiting[_ROW_GROUP:]
         file.write_table(waiting.combine_chunks())
 
 
 def rows_of(columns: Mapping[str, Any]) -> Any:
-    """Return columns as rows of a table of records; those that are not given are null."""
+    """Return columns as rows of a table of records; missing columns are null."""
     count = len(next(iter(columns.values()), ()))
     types = dict.fromkeys(COLUMNS, pa.string()) | dict.fromkeys(("key", "digest"), pa.binary(DIGEST_BYTES))
     schema = pa.schema(types | {"position": pa.int64()})
@@ -110,12 +109,12 @@ def rows_of(columns: Mapping[str, Any]) -> Any:
 
 
 def with_columns(rows: Any, **columns: Any) -> Any:
-    """Return rows of a table of records with other values in some columns."""
+    """Return rows of a table of records with new values in some columns."""
     return rows_of({name: columns.get(name, rows[name]) for name in COLUMNS})
 
 
 def stored_digests(column: Any) -> npt.NDArray[np.bytes_]:
-    """Return a column of keys or digests, (n,)."""
+    """Return a column of keys or digests as an array, (n,)."""
     if not len(column):
         return np.empty(0, f"S{DIGEST_BYTES}")
     whole = column.combine_chunks()
@@ -123,7 +122,7 @@ def stored_digests(column: Any) -> npt.NDArray[np.bytes_]:
 
 
 def in_shards(rows: Any, shards: ShardTable, first: int = 0) -> Any:
-    """Return rows of a table of records with the places that they have in shards, from the ``first`` record on."""
+    """Return rows of a table of records with their places in shards, counted from the ``first`` record."""
     edges, at = np.cumsum([0, *shards.lengths]), np.arange(first, first + len(rows))
     which = np.searchsorted(edges, at, side="right") - 1
     numbers, found = np.unique(which, return_inverse=True)
@@ -132,12 +131,12 @@ def in_shards(rows: Any, shards: ShardTable, first: int = 0) -> Any:
 
 
 def places(path: Path, split: SplitInfo) -> npt.NDArray[np.integer]:
-    """Return where each record of a split lies among all records of its shards, integers (records,).
+    """Return the place of each record of a split among all records of its shards, integers (records,).
 
     The table is read some rows at a time.
 
     Raises:
-        ArtifactError: the table is not that of the split.
+        ArtifactError: the table does not match the split.
     """
     shards = split.every_shard
     firsts = dict(zip((shard.file for shard in shards), np.cumsum([0, *shards.lengths]).tolist(), strict=False))
@@ -154,14 +153,14 @@ def places(path: Path, split: SplitInfo) -> npt.NDArray[np.integer]:
     if missing or count != split.records:
         raise ArtifactError(
             f"{path} has {count} records of the split {split.name} vs {split.records} in the manifest"
-            f"{f', and the shard {next(iter(missing))}, which is not there' if missing else ''}; convert the data again"
+            f"{f', and the shard {next(iter(missing))}, which is missing' if missing else ''}; convert the data again"
         )
     return found
 
 
 @contextlib.contextmanager
 def _explained(path: Path) -> Iterator[None]:
-    """Raise an ArtifactError in place of what is raised where a file is no table of records."""
+    """Raise an ArtifactError if reading the table fails."""
     try:
         yield
     except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:

@@ -1,24 +1,24 @@
-"""The layout of a record: a ``tf.train.Example`` whose every value lies at a known place.
+"""The layout of a record: a ``tf.train.Example`` with every value at a known place.
 
-The payload is the protocol buffer message that ``Example(...).SerializeToString(deterministic=True)`` gives, features
-in the order of their keys, encoded here by hand (https://protobuf.dev/programming-guides/encoding, messages from
-TensorFlow's ``example.proto`` and ``feature.proto``):
+The payload equals ``Example(...).SerializeToString(deterministic=True)``, with features in the order of their keys. It
+is encoded here by hand (https://protobuf.dev/programming-guides/encoding, messages from TensorFlow's ``example.proto``
+and ``feature.proto``):
 
 ======================= =================== =============================================================
 a source's feature      stored as           value
 ======================= =================== =============================================================
-int64 scalar, from 0 on  ``int64_list``      a varint of as many bytes as the feature says, one below 128
+int64 scalar, 0 or more  ``int64_list``      a varint with the feature's number of bytes, one byte below 128
 anything else           ``bytes_list``      raw bytes, little-endian, row-major, in the feature's real shape
 ======================= =================== =============================================================
 
-A varint of two bytes or more is padded to its width, as protocol buffers allow: all but its last byte have the top bit
-set, whatever the value. So labels below 16,384 take two bytes, and below 2,097,152 three, in every record.
+A varint of two bytes or more is padded to its width, as protocol buffers allow: all its bytes but the last have the top
+bit set, whatever the value. So labels below 16,384 take two bytes, and below 2,097,152 three, in every record.
 
-Lengths depend on shapes and widths alone, so one template with zeros for values serves every record.
+Lengths depend only on shapes and widths, so one template with zero values serves every record.
 
-A record may hold its image's file, as it was, instead of its pixels. Its payload is then an Example in two parts, which
-protocol buffers merge: the record without the image, and the image alone. The five lengths in the second part are
-varints of five bytes, so the file begins at a known place too. An array beside the shard says where records begin.
+A record may store its original image file instead of pixels. Its payload then consists of two Examples, which protocol
+buffers merge: one without the image, one with only the image. The five lengths in the second part are varints of five
+bytes, so the image file also begins at a known place. An array beside the shard stores where records begin.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from podline.data.tfrecord import FRAME_BYTES, HEADER_BYTES, Bytes, framed, payl
 from podline.documents.manifest import FieldInfo, FileFit
 from podline.errors import SourceError
 
-IMAGE, LABEL, IMAGE_ID = "image", "label", "image_id"  # keys: the picture, its class, the id of COCO's image
+IMAGE, LABEL, IMAGE_ID = "image", "label", "image_id"  # keys of the picture, its class and the id of COCO's image
 VARINT_LIMIT = 128
 _SHIFT = 7  # bits of a number in each byte of a varint
 _LENGTH_DELIMITED = 2
-_ONLY = 1  # number of the only field in Example, Features (a map's entries), BytesList and Int64List
+_ONLY = 1  # the field number in Example, Features (a map's entries), BytesList and Int64List
 _KEY, _VALUE = 1, 2
 _BYTES_LIST, _INT64_LIST = 1, 3
 _WIDE = 5  # bytes of the lengths before an image's file
@@ -46,12 +46,12 @@ _WIDE = 5  # bytes of the lengths before an image's file
 
 @dataclass(frozen=True)
 class Feature:
-    """One feature of a source's records: its key, its dtype, its real shape (() for a scalar).
+    """A feature of a source's records: its key, its dtype and its real shape (() for a scalar).
 
     Attributes:
         width: bytes of an int64 scalar's varint; see :func:`label_feature`.
-        fit: how an image's file, which records hold instead of its pixels, becomes them; see :class:`FieldInfo`.
-        class_names: of a label, by its values.
+        fit: how an image file in records becomes pixels; see :class:`FieldInfo`.
+        class_names: a label's class names, by value.
     """
 
     name: str
@@ -67,8 +67,8 @@ class RecordLayout:
     """The layout of a record of fixed length.
 
     Attributes:
-        fields: the features, in the order in which they lie in the payload.
-        template: a payload whose values are all zero.
+        fields: the features, in the order of the payload.
+        template: a payload with zero values.
     """
 
     fields: tuple[FieldInfo, ...]
@@ -76,55 +76,56 @@ class RecordLayout:
 
     @property
     def decoded(self) -> RecordLayout:
-        """The layout of the same records with pixels: itself."""
+        """The layout of the same records with pixels, which is this layout."""
         return self
 
     @property
     def record_length(self) -> int:
-        """Bytes of a payload."""
+        """The number of bytes of a payload."""
         return len(self.template)
 
     @property
     def frame_length(self) -> int:
-        """Bytes of a record in a file: payload and TFRecord's frame."""
+        """The number of bytes of a record in a file: payload and TFRecord's frame."""
         return len(self.template) + FRAME_BYTES
 
     def frames(self, count: int) -> Bytes:
-        """Return frames to be filled, (count, frame_length)."""
+        """Return frames to fill, (count, frame_length)."""
         return np.tile(np.frombuffer(framed(self.template), np.uint8), (count, 1))
 
     def values(self, frames: Bytes, name: str) -> np.ndarray:
-        """Return one feature's values, (n, …shape), in a block of frames, uint8 (n, frame_length).
+        """Return a feature's values, (n, …shape), from a block of frames, uint8 (n, frame_length).
 
-        They are a view, if the dtype is one byte and ``frames`` is in memory as the layout says. Varints of one byte
-        are a uint8 view, wider ones int64.
+        The result is a view if the dtype is one byte and ``frames`` has the layout's strides. Varints of one byte give
+        a
+        uint8 view, wider ones int64.
         """
         field = next(field for field in self.fields if field.name == name)
         return values_of(field, frames[:, place_of(field)])
 
     def fill(self, frames: Bytes, columns: Mapping[str, np.ndarray]) -> None:
-        """Write some features' values, (n, …shape), into frames made by :meth:`frames`; these are not sealed.
+        """Write some features' values, (n, …shape), into frames from :meth:`frames`, without checksums.
 
         Raises:
-            SourceError: an integer does not fit into its varint.
+            SourceError: an integer exceeds its varint.
         """
         for field in self.fields:
             if field.name in columns:
                 _put(frames[:, place_of(field)], field, columns[field.name])
 
     def records(self, frames: Bytes, _files: Sequence[bytes]) -> list[memoryview]:
-        """Seal frames and return them as they are in a shard."""
+        """Write the checksums of frames, and return them as records of a shard."""
         seal(frames)
         return [frames.data]
 
 
 @dataclass(frozen=True)
 class EncodedLayout:
-    """The layout of a record that holds an image's file.
+    """The layout of a record that stores an image file.
 
     Attributes:
         decoded: the layout of the same records with pixels.
-        fit: how the file's image becomes these pixels.
+        fit: how the image file becomes pixels.
     """
 
     decoded: RecordLayout
@@ -132,19 +133,19 @@ class EncodedLayout:
 
     @cached_property
     def fields(self) -> tuple[FieldInfo, ...]:
-        """The features; ``offset`` of the image is where its file starts, ``shape`` what it becomes."""
+        """The features; the image's ``offset`` is the start of its file, ``shape`` that of its pixels."""
         image = next(field for field in self.decoded.fields if field.name == IMAGE)
         encoded = {"offset": self.record_length, "encoding": "file", "fit": self.fit}
         return (*self._others.fields, image.model_copy(update=encoded))
 
     @cached_property
     def record_length(self) -> int:
-        """Bytes of a payload without the file."""
+        """The number of bytes of a payload without the image file."""
         return self._others.record_length + len(_image_alone(b""))
 
     @property
     def frame_length(self) -> int:
-        """The size of a record in a shard, payload and TFRecord's frame, without the image's file."""
+        """The number of bytes of a record in a shard, payload and TFRecord's frame, without the image file."""
         return self.record_length + FRAME_BYTES
 
     @cached_property
@@ -152,7 +153,7 @@ class EncodedLayout:
         return layout_of(field for field in self.decoded.fields if field.name != IMAGE)
 
     def records(self, frames: Bytes, files: Sequence[bytes]) -> list[bytes]:
-        """Return each record as it is in a shard, of frames with pixels and the files of their images."""
+        """Return the records of a shard, made of frames with pixels and the image files."""
         places = {field.name: place_of(field) for field in self.decoded.fields}
         others = self._others.frames(len(frames))
         for field in self._others.fields:
@@ -162,7 +163,7 @@ class EncodedLayout:
 
 
 def layout_of(features: Iterable[Feature | FieldInfo]) -> RecordLayout:
-    """Return the layout of records with some features, images as pixels."""
+    """Return the layout of records with some features; images are stored as pixels."""
     entries, fields = b"", []
     for feature in sorted(features, key=lambda feature: feature.name):
         field = FieldInfo(
@@ -178,7 +179,7 @@ def layout_of(features: Iterable[Feature | FieldInfo]) -> RecordLayout:
             kind, zero = _INT64_LIST, varint(0, field.width)
         value = _delimited(kind, _delimited(_ONLY, zero))
         entries += _delimited(_ONLY, _delimited(_KEY, field.name.encode()) + _delimited(_VALUE, value))
-        fields.append((field, len(entries) - len(zero)))  # the value is what an entry ends with
+        fields.append((field, len(entries) - len(zero)))  # an entry ends with its value
     template = _delimited(_ONLY, entries)
     before = len(template) - len(entries)
     return RecordLayout(
@@ -187,7 +188,7 @@ def layout_of(features: Iterable[Feature | FieldInfo]) -> RecordLayout:
 
 
 def stored_layout(features: Iterable[Feature | FieldInfo]) -> RecordLayout | EncodedLayout:
-    """Return the layout of records with some features; an image with a ``fit`` is held as its file."""
+    """Return the layout of records with some features; an image with a ``fit`` is stored as a file."""
     every = tuple(features)
     layout = layout_of(every)
     fits: list[FileFit] = [feature.fit for feature in every if feature.fit]
@@ -195,12 +196,12 @@ def stored_layout(features: Iterable[Feature | FieldInfo]) -> RecordLayout | Enc
 
 
 def label_feature(name: str, class_names: Sequence[str]) -> Feature:
-    """Return the feature of a label: its varint is as wide as the last of the classes needs."""
+    """Return the feature of a label; its varint has the width of the last class number."""
     return Feature(name, "int64", (), len(varint(max(0, len(class_names) - 1))), class_names=tuple(class_names))
 
 
 def values_of(field: FieldInfo, raw: Bytes) -> np.ndarray:
-    """Return a field's values from their bytes, uint8 (n, size); see :meth:`RecordLayout.values`."""
+    """Convert the bytes of a field, uint8 (n, size), to values; see :meth:`RecordLayout.values`."""
     if field.encoding == "varint":
         if field.width == 1:
             return raw[:, 0]
@@ -211,13 +212,13 @@ def values_of(field: FieldInfo, raw: Bytes) -> np.ndarray:
 
 
 def place_of(field: FieldInfo) -> slice:
-    """Return the columns, in a block of frames, that hold a field's value."""
+    """Return the columns of a block of frames that hold a field's value."""
     start = HEADER_BYTES + field.offset
     return slice(start, start + size_of(field))
 
 
 def size_of(field: FieldInfo) -> int:
-    """Return the bytes of a field's value."""
+    """Return the number of bytes of a field's value."""
     if field.encoding == "varint":
         return field.width
     return math.prod(field.shape) * np.dtype(field.dtype).itemsize
@@ -239,7 +240,7 @@ def _put(columns: Bytes, field: FieldInfo, values: np.ndarray) -> None:
 
 
 def _image_alone(file: bytes) -> bytes:
-    """Return an Example with nothing but an image's file, which it ends with."""
+    """Encode an Example with only an image file, at its end."""
     feature = _delimited(_BYTES_LIST, _delimited(_ONLY, file, _WIDE), _WIDE)
     entry = _delimited(_KEY, IMAGE.encode()) + _delimited(_VALUE, feature, _WIDE)
     return _delimited(_ONLY, _delimited(_ONLY, entry, _WIDE), _WIDE)
@@ -251,11 +252,11 @@ def _delimited(number: int, value: bytes, width: int = 0) -> bytes:
 
 
 def varint(value: int, width: int = 0) -> bytes:
-    """Encode a base-128 varint: seven bits a byte, the lowest first, the top bit set on all but the last.
+    """Encode a base-128 varint: seven bits per byte, lowest first, the top bit set in all bytes but the last.
 
     Args:
-        value: from 0 on.
-        width: bytes to pad it to; as few as can be by default.
+        value: a non-negative integer.
+        width: number of bytes to pad to; as short as possible by default.
     """
     groups = bytearray()
     while value >= VARINT_LIMIT or len(groups) + 1 < width:

@@ -1,7 +1,7 @@
-"""Raw pixels by position: rows of files, and splits of them; pixels that were decoded lie in the cache in this form.
+"""Reads raw pixels by position, as rows of files and as splits of them; decoded pixels in the cache have this form.
 
-What is here is small and picklable (paths, offsets, one byte a label): workers open the same files themselves, by
-position, so pixels never travel.
+The objects are small and picklable (paths, offsets, one byte per label). Workers open the same files themselves, by
+position, so pixels are not sent.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from podline.store.contract import explained
 _PIXELS, _RECORDS = "pixels", "records.npz"
 _SCANNED_BYTES = 4_000_000
 EDGES = ".edges"
-"""What the name of a file of files has added in that of its edges: where each begins, and the last one ends; int64."""
+"""Suffix of the file with the positions in a file of files: where each begins, and the last one ends; int64."""
 
 
 @dataclass(frozen=True)
 class RowBlock:
-    """Consecutive images in one file, at equal distances.
+    """Images in one file, at equal distances.
 
     Attributes:
-        key: the raw file's short name, as errors and quarantine say it: ``data_batch_1``.
-        path: the file, plain bytes.
-        count: how many images.
+        key: the raw file's short name in errors and quarantine: ``data_batch_1``.
+        path: the file, in plain bytes.
+        count: number of images.
         offset: first byte of the first image.
-        stride: from one image's first byte to the next one's; 0 where nothing lies between images.
-        planes: of how many channels an image is stored one after the other; 0 of (height, width, channels).
-        modified: when a file of the user's was modified last, in nanoseconds; 0 of a file in the cache.
+        stride: bytes from one image's start to the next one's; 0 if the images are adjacent.
+        planes: number of channels that are stored as separate planes; 0 for (height, width, channels).
+        modified: time of a user file's last modification, in nanoseconds; 0 for a file in the cache.
     """
 
     key: str
@@ -51,10 +51,10 @@ class RowBlock:
     def read(self, images: npt.NDArray[np.int64], size: int) -> npt.NDArray[np.uint8]:
         """Return some images of ``size`` bytes as (height, width, channels), (n, size).
 
-        One positioned read an image: cheaper than mapping the file again, and it leaves no mapped pages behind.
+        One positioned read per image is cheaper than a new mapping, and leaves no mapped pages.
 
         Raises:
-            SourceError: the file is gone, or was changed.
+            SourceError: the file does not exist or was changed.
         """
         stored = np.empty((len(images), size), np.uint8)
         whole, read = stored.reshape(-1).data, 0
@@ -68,18 +68,18 @@ class RowBlock:
             return stored
         planes, every = stored.reshape(len(images), self.planes, -1), np.arange(len(images))
         pixels = np.empty((len(images), size // self.planes, self.planes), np.uint8)
-        for channel in range(self.planes):  # with rows by index three times as fast as a transposition
+        for channel in range(self.planes):  # with rows by index, three times as fast as a transposition
             pixels[every, :, channel] = planes[:, channel]
         return pixels.reshape(len(images), size)
 
     def scan(self, size: int) -> Iterator[npt.NDArray[np.uint8]]:
-        """Yield all images as they are stored, in the file's order, some megabytes at a time.
+        """Yield all images as stored, in the file's order, some megabytes at a time.
 
         Yields:
-            uint8, (n, size), each row contiguous; the next one overwrites it.
+            uint8, (n, size), with contiguous rows; the next iteration overwrites it.
 
         Raises:
-            SourceError: the file is gone, or was changed.
+            SourceError: the file does not exist or was changed.
         """
         stride = self.stride or size
         step = max(1, min(self.count, _SCANNED_BYTES // stride))
@@ -107,10 +107,10 @@ class RowBlock:
 
 
 class FilesByRow(Protocol):
-    """Reads the stored files of images by row."""
+    """Reads the original image files by row."""
 
     def read_files(self, images: npt.NDArray[np.int64], /) -> list[bytes]:
-        """Return the files of the images in these rows."""
+        """Return the image files of these rows."""
         ...
 
     def seen(self, images: npt.NDArray[np.uint8], /) -> npt.NDArray[np.uint8]:
@@ -120,7 +120,7 @@ class FilesByRow(Protocol):
 
 @dataclass(frozen=True)
 class FileOfFiles:
-    """The stored files of images, concatenated in one file; see :data:`EDGES`."""
+    """Original image files, concatenated in one file; see :data:`EDGES`."""
 
     path: str
 
@@ -128,7 +128,7 @@ class FileOfFiles:
         """See :meth:`FilesByRow.read_files`.
 
         Raises:
-            SourceError: the file is gone or shorter than it was.
+            SourceError: the file does not exist or has become shorter.
         """
         with reading(self.path), Path(self.path).open("rb", buffering=0) as stream:
             edges = np.memmap(f"{self.path}{EDGES}", "<i8", "r")
@@ -145,7 +145,7 @@ class FileOfFiles:
 
 @dataclass(frozen=True)
 class JoinedFiles:
-    """Images' own files in several files, one after the other.
+    """Original image files in several consecutive files of files.
 
     Attributes:
         parts: the files of files.
@@ -173,15 +173,15 @@ class JoinedFiles:
 
 @dataclass(frozen=True)
 class SourceSplit:
-    """The records of one split that can be converted, in the source's own order.
+    """The convertible records of one split, in the source's order.
 
     Attributes:
         name: ``train`` or ``test``.
         image_shape: (height, width, channels).
-        blocks: where the images are.
+        blocks: the places of the images.
         targets: feature name → (images, …), over all blocks in order; classes are any unsigned integers.
-        kept: positions, over all blocks, of the records that are not quarantined; None when all are.
-        files: the images' own files, where records are to hold these.
+        kept: positions, over all blocks, of the records outside the quarantine; None for all.
+        files: the original image files, if records store files.
     """
 
     name: str
@@ -205,7 +205,7 @@ class SourceSplit:
         raise IndexError(f"record {index} of {len(self)}")
 
     def read(self, indices: npt.NDArray[np.int64]) -> dict[str, np.ndarray]:
-        """Return the records at some positions, in the order given.
+        """Return the records at some positions, in the given order.
 
         Args:
             indices: int64, (n,).
@@ -214,7 +214,7 @@ class SourceSplit:
             ``image``: uint8, (len(indices), height, width, channels); every other feature: (len(indices), …).
 
         Raises:
-            SourceError: a raw file is gone or shorter than it was.
+            SourceError: a raw file does not exist or has become shorter.
         """
         places = indices if self.kept is None else self.kept[indices]
         height, width, channels = self.image_shape
@@ -231,20 +231,20 @@ class SourceSplit:
         return {"image": images, **{name: column[places] for name, column in self.targets.items()}}
 
     def read_files(self, places: npt.NDArray[np.int64]) -> list[bytes]:
-        """Return the images' own files, by places over all blocks; none where records hold pixels.
+        """Return the original image files at places over all blocks; empty if records store pixels.
 
         Raises:
-            SourceError: the file that holds them is gone or shorter than it was.
+            SourceError: the file of files does not exist or has become shorter.
         """
         return self.files.read_files(places) if self.files else []
 
 
 class CachedImages(NamedTuple):
-    """Images of one file.
+    """The images of one raw file in the cache.
 
     Attributes:
-        block: where they are.
-        labels: whole numbers or texts, (images, kinds of labels).
+        block: the place of the images.
+        labels: integers or texts, (images, kinds of labels).
         shape: (height, width, channels) of each.
     """
 
@@ -254,12 +254,12 @@ class CachedImages(NamedTuple):
 
 
 def write_images(folder: Path, parts: Iterable[npt.NDArray[np.uint8]], labels: Any) -> None:
-    """Write images into an empty folder, for :func:`cached_images`; a child process does, out of an untrusted file.
+    """Write images into an empty folder for :func:`cached_images`; for untrusted files, a child process calls this.
 
     Args:
-        folder: where to.
-        parts: some images each, (n, …) as they are stored, all of one shape; at least one part.
-        labels: (images, kinds); looked at when all parts are written.
+        folder: the empty folder.
+        parts: arrays of images, (n, …) as stored, all of one shape; at least one part.
+        labels: (images, kinds); read after all parts are written.
 
     Raises:
         StoreError: the folder cannot be written.
@@ -274,13 +274,13 @@ def write_images(folder: Path, parts: Iterable[npt.NDArray[np.uint8]], labels: A
 
 
 def cached_images(work: Path, key: str, name: str, write: Callable[[Path], object], planes: int = 0) -> CachedImages:
-    """Return a raw file's images out of the cache, where they are read by position, whatever file they came in.
+    """Return a raw file's images from the cache, where they are readable by position.
 
     Args:
         work: the cache folder.
-        key: the checksum of all that the images depend on.
+        key: the checksum of everything that the images depend on.
         name: the raw file's short name, for errors and the quarantine.
-        write: makes them where they are not there yet: calls :func:`write_images`.
+        write: calls :func:`write_images`; used if the cache does not have the images.
         planes: see :class:`RowBlock`.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Writes a shard from a plan: fill a chunk of frames, write it, hash it; one chunk is in memory at a time."""
+"""Writes a shard by its plan: fills a chunk of frames, writes and hashes it; memory holds one chunk at a time."""
 
 from __future__ import annotations
 
@@ -25,48 +25,48 @@ from podline.documents.shard_table import MANY_COUNTS, ShardInfo, index_file
 from podline.frozen import Frozen
 from podline.store.contract import explained
 
-# Of frames: large enough that a call's cost is lost in it, small enough for the cache that cores share.
+# Bytes of a chunk: large enough to hide the cost of a call, small enough for the cache that cores share.
 CHUNK_BYTES = 2_000_000
-# NumPy parses an array's header as Python, which only one thread at a time may do in Python 3.11 (CPython's issue
-# 106905).
+# NumPy parses an array's header as Python code, which only one thread may do at a time in Python 3.11 (CPython's
+# issue 106905).
 _ONE_LOADS = threading.Lock()
-_FILES, _EDGES = "-files", "-edges"  # of a shard's table, which no feature is called
-_ROWS = 1_000_000  # of a split's table, written at once
+_FILES, _EDGES = "-files", "-edges"  # suffixes in a shard's table, which no feature name has
+_ROWS = 1_000_000  # rows of a split's table that are written at once
 _PLACE, _TARGETS = "place", "targets"  # the columns of a split's table
 
 Fill = Callable[[Bytes, int], Sequence[bytes]]
-"""``fill(frames, start)``: writes a shard's records from ``start`` on into frames, as many as these are.
+"""A function ``fill(frames, start)`` that writes a shard's records from ``start`` on into frames.
 
-It returns the images' files where the shard holds these instead of pixels."""
+It returns the image files if the shard stores files instead of pixels."""
 Census = Callable[[Arrays], npt.NDArray[np.int64]]
-"""Counts the records of each class, by their fields without the image."""
+"""A function that counts the records of each class by their fields without the image."""
 
 
 class ShardFiller(Protocol):
-    """The function that makes the records of any shard of one conversion; it travels to workers with the job."""
+    """Makes the records of any shard of a conversion; it is sent to workers with the job."""
 
     def table(self, plan: ShardPlan) -> str:
         """Return the name of the table that :meth:`filler` reads for a shard."""
         ...
 
     def filler(self, plan: ShardPlan, /, layout: RecordLayout, table: Path) -> Fill:
-        """Return what fills a shard's records; a table that cannot be read is a StoreError."""
+        """Return the function that fills a shard's records; an unreadable table raises a StoreError."""
         ...
 
 
 @dataclass(frozen=True)
 class RowsByPlace:
-    """Records whose pixels, each split's, are read where they are, by workers that see the raw files."""
+    """Makes records from pixels at their original places, for workers that can read the raw files."""
 
     images: Mapping[str, SourceSplit]
     seed: int | None
 
     def table(self, plan: ShardPlan) -> str:
-        """Return the name of a split's table: where each of its records is, and its targets."""
+        """Return the name of a split's table with the place of each record and its targets."""
         return f"{plan.split}.npy"
 
     def filler(self, plan: ShardPlan, layout: RecordLayout, table: Path) -> Fill:
-        """Return what fills the shard's records; see :meth:`ShardFiller.filler`."""
+        """Return the function that fills the shard's records; see :meth:`ShardFiller.filler`."""
         with explained("read", table), _ONE_LOADS:
             split = np.load(table, mmap_mode="r")
             rows = split[shard_order(self.seed, plan, len(split))]
@@ -82,14 +82,14 @@ class RowsByPlace:
 
 @dataclass(frozen=True)
 class RowsInTables:
-    """Records whose pixels are in a table of each shard, for workers that see nothing but the store."""
+    """Makes records from pixels in a table per shard, for workers that can only read the store."""
 
     def table(self, plan: ShardPlan) -> str:
-        """Return the name of a shard's table: its records' pixels, targets, and files where records hold these."""
+        """Return the name of a shard's table with its records' pixels, targets and, if stored, image files."""
         return f"{plan.file}.npz"
 
     def filler(self, _plan: ShardPlan, layout: RecordLayout, table: Path) -> Fill:
-        """Return what fills the shard's records; see :meth:`ShardFiller.filler`."""
+        """Return the function that fills the shard's records; see :meth:`ShardFiller.filler`."""
         with explained("read", table), _ONE_LOADS, np.load(table) as arrays:
             columns = dict(arrays)
         files, edges = columns.pop(_FILES).data, columns.pop(_EDGES).tolist()
@@ -107,14 +107,14 @@ def _targets(rows: np.ndarray) -> dict[str, np.ndarray]:
 
 
 class WrittenShard(Frozen):
-    """A shard's facts: what the manifest says of it, and its part of its split's statistics."""
+    """A written shard: its entry for the manifest, and its part of its split's statistics."""
 
     split: str
     info: ShardInfo
     pixels: PixelSums
 
     def in_manifest(self, shards: int) -> ShardInfo:
-        """Return the manifest's entry, one of ``shards``; with many classes, or counts in all, it has none."""
+        """Return the manifest's entry; in a manifest with many classes, or many shards, it has no counts per class."""
         classes = len(self.info.class_counts)
         few = classes <= MANY_CLASSES and classes * shards <= MANY_COUNTS
         return self.info if few else self.info.model_copy(update={"class_counts": ()})
@@ -155,10 +155,10 @@ def tables_of_rows(
 
 
 def write_rows(table: Path, columns: Mapping[str, np.ndarray], files: Sequence[bytes]) -> Path:
-    """Write a shard's table for :class:`RowsInTables`: its features' values, and the files of images that it holds.
+    """Write a shard's table for :class:`RowsInTables`: the values of its features, and its image files if stored.
 
     Raises:
-        StoreError: it cannot be written.
+        StoreError: the table cannot be written.
     """
     edges = np.cumsum([0, *map(len, files)])
     content: dict[str, Any] = {_FILES: np.frombuffer(b"".join(files), np.uint8), _EDGES: edges, **columns}
@@ -168,12 +168,12 @@ def write_rows(table: Path, columns: Mapping[str, np.ndarray], files: Sequence[b
 
 
 def without_targets(splits: Iterable[SourceSplit]) -> dict[str, SourceSplit]:
-    """Return what :class:`RowsByPlace` needs of splits."""
+    """Return the splits with only the data that :class:`RowsByPlace` needs."""
     return {split.name: dataclasses.replace(split, targets={}, kept=None) for split in splits}
 
 
 def _places(split: SourceSplit, records: np.ndarray) -> np.ndarray:
-    """Return the position of some records among all images of their split, and their targets."""
+    """Return the positions of some records among all images of their split, and their targets."""
     places = records if split.kept is None else split.kept[records]
     targets = np.dtype([(name, values.dtype, values.shape[1:]) for name, values in split.targets.items()])
     table = np.empty(len(places), np.dtype([(_PLACE, np.int64), (_TARGETS, targets)]))
@@ -186,12 +186,12 @@ def _places(split: SourceSplit, records: np.ndarray) -> np.ndarray:
 def write_shard(
     path: Path, plan: ShardPlan, layout: RecordLayout | EncodedLayout, census: Census, fill: Fill
 ) -> WrittenShard:
-    """Write a shard's file, and its index where records hold images' files.
+    """Write a shard's file, and its index if records store image files.
 
     Args:
-        path: where to; it must not matter if this ends in the middle.
-        plan: what the shard is.
-        layout: of its records as they are in the file.
+        path: path of the file; it may be incomplete if writing is interrupted.
+        plan: the plan of the shard.
+        layout: the layout of the records in the file.
         census: counts the records of each class.
         fill: makes the records.
 
@@ -227,7 +227,7 @@ def write_shard(
 
 
 def _write_index(shard: Path, lengths: Sequence[int]) -> FileInfo:
-    """Write, beside a shard's file, where its records begin and where the last one ends: int64, (records + 1,)."""
+    """Write, beside a shard's file, where its records begin and the last one ends: int64, (records + 1,)."""
     path = shard.with_name(index_file(shard.name))
     np.save(path, np.cumsum([0, *lengths], dtype="<i8"))
     data = path.read_bytes()

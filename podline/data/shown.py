@@ -11,11 +11,11 @@ _REPR.maxstring = _REPR.maxother = _REPR.maxlong = 80
 
 
 def printable(text: object, most: int = _LETTERS) -> str:
-    """Text with a question mark for each letter that is none, at most so long."""
+    """Return text with a question mark for each unprintable character, and at most ``most`` characters."""
     text = str(text)[:most]
     return text if text.isprintable() else "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def shortened(value: Any) -> str:
-    """Return what :func:`repr` says of a value, cut short: it may be large, or nested deeply."""
+    """Return the :func:`repr` of a value, shortened; the value may be large or deeply nested."""
     return _REPR.repr(value)[:80]

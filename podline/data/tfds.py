@@ -1,7 +1,7 @@
-"""Files for TensorFlow Datasets: ``tfds.builder_from_directory(folder)`` opens a data set by them.
+"""Writes files for TensorFlow Datasets, so that ``tfds.builder_from_directory(folder)`` opens a data set.
 
-Their formats are those of TFDS 4.9 (``FeaturesDict.save_config`` and the ``DatasetInfo`` proto as JSON); they are
-written by hand, so that nothing here imports TFDS or TensorFlow. File names need no template: ours are TFDS's own.
+The formats are those of TFDS 4.9 (``FeaturesDict.save_config`` and the ``DatasetInfo`` proto as JSON). They are written
+by hand, without importing TFDS or TensorFlow. File names need no template, since ours are TFDS's own.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ _PACKAGE = "tensorflow_datasets.core.features"
 
 
 def tfds_names(labels: Iterable[str]) -> list[str]:
-    """Return the names of those files, for a data set with some label features."""
+    """Return the names of these files for a data set with some label features."""
     return ["features.json", "dataset_info.json", *(f"{label}.labels.txt" for label in labels)]
 
 
 def tfds_files(manifest: Manifest, class_names: Mapping[str, tuple[str, ...]]) -> dict[str, bytes]:
-    """Return the files to put beside the shards, name → content.
+    """Return the files to write beside the shards, name → content.
 
     Args:
-        manifest: of the data set.
-        class_names: label feature → its classes' names; every other feature is a tensor.
+        manifest: manifest of the data set.
+        class_names: label feature → its class names; every other feature is a tensor.
     """
     labels = [("\n".join(names) + "\n").encode() for names in class_names.values()]
     features = {field.name: _feature(field, class_names.get(field.name)) for field in manifest.fields}
@@ -45,7 +45,7 @@ def _feature(field: FieldInfo, classes: tuple[str, ...] | None) -> dict[str, Any
     tensor = {
         "shape": {"dimensions": [str(size) for size in field.shape]},
         "dtype": field.dtype,
-        # How a record holds it: raw bytes, or the int64 of an Example itself.
+        # The type in a record: raw bytes, or an Example's own int64.
         "encoding": "none" if field.encoding == "varint" else "bytes",
     }
     return {"pythonClassName": f"{_PACKAGE}.tensor_feature.Tensor", "tensor": tensor}
@@ -54,7 +54,7 @@ def _feature(field: FieldInfo, classes: tuple[str, ...] | None) -> dict[str, Any
 def _dataset_info(manifest: Manifest) -> dict[str, Any]:
     dataset = datasets.known(manifest.dataset)
     return {
-        "name": dataset.base if dataset else manifest.dataset,  # which the shards' names begin with
+        "name": dataset.base if dataset else manifest.dataset,  # the first part of the shards' names
         "version": f"{manifest.layout_version}.0.0",
         "description": f"{manifest.dataset}, converted by Podline; {manifest.fingerprint} is its fingerprint.",
         "fileFormat": "tfrecord",

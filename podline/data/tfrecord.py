@@ -1,8 +1,9 @@
-"""Builds and checks frames of TFRecord files; a file whose records have one length is an array of frames.
+"""Builds and checks frames of TFRecord files; a file with records of one length is an array of frames.
 
-A frame is what TensorFlow's ``record_writer.cc`` writes: the payload's length (uint64, little-endian), the length's
+A frame equals the output of TensorFlow's ``record_writer.cc``: the payload's length (uint64, little-endian), the
+length's
 masked CRC-32C (uint32), the payload, the payload's masked CRC-32C (uint32). The mask (rotate right by 15 bits, add a
-constant) keeps a CRC of data that holds CRCs meaningful.
+constant) keeps CRCs useful for data that contain CRCs.
 """
 
 from __future__ import annotations
@@ -30,19 +31,19 @@ _MASK_DELTA = np.uint32(0xA282EAD8)
 
 
 def masked_crcs(payloads: Iterable[bytes | Bytes]) -> npt.NDArray[np.uint32]:
-    """Compute the CRC-32C of payloads as TFRecord stores them, little-endian, (n,)."""
+    """Compute the masked CRC-32C of payloads for TFRecord, little-endian, (n,)."""
     crcs = np.fromiter(map(google_crc32c.value, payloads), "<u4")
     return ((crcs >> np.uint32(15)) | (crcs << np.uint32(17))) + _MASK_DELTA
 
 
 def masked_crc(data: bytes | Bytes) -> bytes:
-    """Return the CRC-32C of some bytes as TFRecord stores it."""
+    """Return the masked CRC-32C of some bytes for TFRecord."""
     return masked_crcs([data]).tobytes()
 
 
 @functools.lru_cache
 def header(record_length: int) -> bytes:
-    """Return the first 12 bytes of every frame with a payload of this many bytes."""
+    """Return the first 12 bytes of every frame with a payload of ``record_length`` bytes."""
     length = struct.pack("<Q", record_length)
     return length + masked_crc(length)
 
@@ -53,7 +54,7 @@ def framed(payload: bytes) -> bytes:
 
 
 def payloads(frames: Bytes) -> Bytes:
-    """Return the payloads in a block of frames: a view, (n, record length)."""
+    """Return a view of the payloads in a block of frames, (n, record length)."""
     return frames[:, HEADER_BYTES:-FOOTER_BYTES]
 
 
@@ -63,10 +64,10 @@ def seal(frames: Bytes) -> None:
 
 
 def count_records(path: Path) -> int:
-    """Count the records of a TFRecord file; both checksums of each are checked.
+    """Count the records of a TFRecord file, and verify both checksums of each.
 
     Raises:
-        ArtifactError: a frame is damaged or cut off; it is named by its number and byte.
+        ArtifactError: a frame is damaged or cut off; the message has its number and byte.
         StoreError: the file cannot be read.
     """
     start, record = 0, 0
@@ -79,17 +80,17 @@ def count_records(path: Path) -> int:
             size = struct.unpack("<Q", head[:8])[0] + FRAME_BYTES
             frame = head + stream.read(size - HEADER_BYTES)
             if len(frame) != size:
-                raise damaged_record(path, record, start, f"is cut off: {len(frame)} of its {size} bytes are there")
+                raise damaged_record(path, record, start, f"is cut off: {len(frame)} of its {size} bytes exist")
             require_sound(path, record, start, np.frombuffer(frame, np.uint8))
             start, record = start + size, record + 1
     return record
 
 
 def require_sound(path: str | Path, record: int, byte: int, frame: Bytes) -> None:
-    """Check both checksums of a record, all of whose bytes are ``frame``, uint8 (n,); the error says where it is.
+    """Verify both checksums of a record whose bytes are ``frame``, uint8 (n,); the error names its place.
 
     Raises:
-        ArtifactError: one is wrong.
+        ArtifactError: a checksum is wrong.
     """
     found, expected = frame[:HEADER_BYTES].tobytes(), header(len(frame) - FRAME_BYTES)
     if found != expected:
@@ -102,11 +103,11 @@ def require_sound(path: str | Path, record: int, byte: int, frame: Bytes) -> Non
 
 
 def damaged_record(path: str | Path, record: int, byte: int, how: str) -> ArtifactError:
-    """Return the error for a damaged record, and make its file newer than its completion record says.
+    """Return the error for a damaged record, and update its file's time.
 
-    So the next conversion hashes the file, and writes it again.
+    The time then differs from the completion record, so the next conversion hashes the file and writes it again.
     """
-    with contextlib.suppress(OSError):  # a store that can only be read
+    with contextlib.suppress(OSError):  # a read-only store
         os.utime(path)
     return ArtifactError(
         f"{path}: record {record}, at byte {byte}, {how}; run `podline convert` again: it replaces what is damaged, "

@@ -206,7 +206,7 @@ def open_images(dataset: DataSet, source: str, settings: ImagesSettings, work: P
 def _opened(dataset: DataSet, place: Path, settings: ImagesSettings, work: Path) -> ImagesSource:
     source = str(place)
     becoming = settings.model_dump(mode="json", exclude={"near_share", "test_share", "corrections"})
-    limits, decoding = machine.load().parse_limits, DECODING.get()  # higher limits may decode images that were left out
+    limits, decoding = machine.load().parse_limits, DECODING.get()  # higher limits may decode more images
     depends = [_FORM, dataset.base, dataset.version, becoming, pixels_digest(), limits, settings.code, decoding.key]
     with FolderStore(work).workspace("list") as folder:
         files, form = source_files(place, settings, folder), digests.of_json([*depends, source])

@@ -1,1 +1,1 @@
-"""Raw archives, parsed: CIFAR-10, CIFAR-100, MNIST, COCO's person keypoints, and the drawn samples."""
+"""Parsers of raw archives: CIFAR-10, CIFAR-100, MNIST, COCO's person keypoints and the drawn samples."""

@@ -1,4 +1,4 @@
-"""Unpacks untrusted .tar.gz and .gz files in a child process with limits: nothing outside the folder, within bounds."""
+"""Unpacks untrusted .tar.gz and .gz files in a child process with limits, and only into a given folder."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ GZIP_MAGIC = b"\x1f\x8b"
 _BLOCK = 1 << 20
 _REMEDY = "fetch the official file again with `podline data download`"
 _MEMORY = 64_000_000
-_RATE = 100e6  # bytes that a second of CPU time unpacks at least
+_RATE = 100e6  # least number of bytes that are unpacked per second of CPU time
 
 
 def in_child(function: str, packed: Path, argument: Any, folder: Path) -> list[RawFile]:
-    """Return the files that :func:`unpack` or :func:`decompress` writes, called in a child process with limits.
+    """Call :func:`unpack` or :func:`decompress` in a child process with limits; return the files written.
 
     Args:
         function: the function's name.
         packed: the archive or the .gz file.
-        argument: the function's second one.
-        folder: where the files go.
+        argument: the function's second argument.
+        folder: the folder for the files.
 
     Raises:
-        SourceError: see the function; or it took too much memory or time.
+        SourceError: see the function; or the child exceeded its memory or time limit.
         StoreError: the folder cannot be written.
     """
     with reading(packed):
@@ -46,7 +46,7 @@ def decompress(path: Path, name: str, folder: Path) -> list[str]:
     """Unpack a single gzip file under a name.
 
     Raises:
-        SourceError: it is truncated, damaged (its checksum is looked at), or grows out of proportion.
+        SourceError: the file is truncated or damaged (its checksum is verified), or unpacks to too many bytes.
         StoreError: the folder cannot be written.
     """
     with parsing(path, "gzip", _REMEDY), gzip.open(path) as stream:
@@ -55,24 +55,24 @@ def decompress(path: Path, name: str, folder: Path) -> list[str]:
 
 
 def unpack(archive: Path, wanted: Collection[str], folder: Path) -> list[str]:
-    """Unpack the wanted files of a .tar.gz, in the folders that they have there.
+    """Unpack the wanted files of a .tar.gz into the archive's folders below ``folder``.
 
     Args:
         archive: the file.
-        wanted: official names of the files to unpack; all other members are checked and passed over.
-        folder: where they go.
+        wanted: official names of the files to unpack; all other members are checked and skipped.
+        folder: the folder for the files.
 
     Returns:
         The names of the files written.
 
     Raises:
-        SourceError: the archive is truncated or damaged, grows out of proportion, or a member leaves the folder, is a
-            device, or comes twice.
+        SourceError: the archive is truncated or damaged, unpacks to too many bytes, or a member leaves the folder, is a
+            device, or occurs twice.
         StoreError: the folder cannot be written.
     """
     written, folders = list[str](), set[str]()
     with parsing(archive, "a .tar.gz", _REMEDY), gzip.open(archive) as stream:
-        with tarfile.open(fileobj=stream, mode="r|") as members:  # which reads forward alone
+        with tarfile.open(fileobj=stream, mode="r|") as members:  # "r|" reads only forwards
             for member in members:
                 name = tarfile.data_filter(member, str(folder)).name
                 letters, left = len(os.fsencode(name)), _limit_of(archive) - stream.tell()
@@ -89,7 +89,7 @@ def unpack(archive: Path, wanted: Collection[str], folder: Path) -> list[str]:
                 _write(folder / name, _blocks(cast("IO[bytes]", members.extractfile(member)), archive))
                 written.append(name)
                 folders |= above
-        for _ in _blocks(stream, archive):  # gzip's checksum comes at the very end
+        for _ in _blocks(stream, archive):  # reads up to gzip's checksum at the end
             pass
     return written
 
@@ -102,7 +102,7 @@ def _write(path: Path, blocks: Iterator[bytes]) -> None:
 
 
 def _blocks(stream: IO[bytes] | gzip.GzipFile, archive: Path) -> Iterator[bytes]:
-    """Yield a stream in blocks; an error in reading is the archive's, not that of the file being written."""
+    """Yield a stream in blocks; turn reading errors into errors about the archive, not about the written file."""
     left = _limit_of(archive)
     while True:
         with parsing(archive, "gzip", _REMEDY):
@@ -117,5 +117,5 @@ def _blocks(stream: IO[bytes] | gzip.GzipFile, archive: Path) -> Iterator[bytes]
 
 
 def _limit_of(archive: Path) -> int:
-    """Return how many bytes an archive may unpack to."""
+    """Return the largest number of bytes that an archive may unpack to."""
     return min(bounds.UNPACKED_BYTES, bounds.unpacked(archive.stat().st_size))

@@ -1,6 +1,6 @@
 """CIFAR-10 and CIFAR-100 as their authors publish them: Python pickles, or rows of a ``.bin`` file.
 
-Layouts: https://www.cs.toronto.edu/~kriz/cifar.html. Each image is 3,072 bytes: the red, the green and the blue plane
+Layouts: https://www.cs.toronto.edu/~kriz/cifar.html. Each image has 3,072 bytes: the red, the green and the blue plane
 of 32×32 pixels, row by row. Batches may have any number of rows.
 
 A child process parses each pickle once, and writes its images and labels into the cache folder
@@ -34,18 +34,18 @@ from podline.store.prefetch import in_order
 
 _CHANNELS = 3
 _IMAGE_SHAPE = (32, 32, _CHANNELS)
-_ROWS = 1_000  # of a .bin file that are read at once
-_OFFICIAL_ROWS = 10_000  # of each of CIFAR-10's files
-_FORMAT = 3  # of the files in the cache; another one when they change
+_ROWS = 1_000  # rows of a .bin file that are read at once
+_OFFICIAL_ROWS = 10_000  # rows of each official file of CIFAR-10
+_FORMAT = 3  # version of the cached files' format
 
 
 class Family(NamedTuple):
     """The files and labels of CIFAR-10 or CIFAR-100.
 
     Attributes:
-        title: what people call it.
-        labels: of every image; the bytes before it in a ``.bin`` row come the other way round.
-        splits: the batches of each; in the binary layout they end in ``.bin``.
+        title: its common name.
+        labels: the labels of each image; a ``.bin`` row stores their bytes in reverse order before the image.
+        splits: the batches of each split; in the binary layout their names end in ``.bin``.
         meta: the pickled file of class names.
     """
 
@@ -75,13 +75,13 @@ CIFAR100 = Family(
     {"train": ("train",), "test": ("test",)},
     "meta",
 )
-# The drawn sample is CIFAR-10 but for the names of its classes.
+# The drawn sample is CIFAR-10 with other class names.
 _SAMPLE = CIFAR10._replace(title="the sample", labels=(CIFAR10.labels[0]._replace(names=class_names.SAMPLE),))
 _FAMILIES = {"cifar10": CIFAR10, "cifar100": CIFAR100, "sample": _SAMPLE}
 
 
 def open_pickled(dataset: str, files: Mapping[str, RawFile], work: Path) -> Source:
-    """Open the python layout: see ``podline.data.sources.opening.Layout.open``."""
+    """Open the python layout; see ``podline.data.sources.opening.Layout.open``."""
     family = _FAMILIES[dataset]
     with Sandboxes(MAKER) as sandboxes:
         meta = _meta(family, files[family.meta], sandboxes) if family.meta in files else {}
@@ -93,7 +93,7 @@ def open_pickled(dataset: str, files: Mapping[str, RawFile], work: Path) -> Sour
 
 
 def open_binary(dataset: str, files: Mapping[str, RawFile], _work: Path) -> Source:
-    """Open the binary layout: see ``podline.data.sources.opening.Layout.open``."""
+    """Open the binary layout; see ``podline.data.sources.opening.Layout.open``."""
     family, names = _FAMILIES[dataset], {}
     for kind in family.labels:
         file = files.get(kind.names_file)
@@ -103,9 +103,9 @@ def open_binary(dataset: str, files: Mapping[str, RawFile], _work: Path) -> Sour
 
 
 def _refuse_cut(family: Family, files: Mapping[str, RawFile]) -> None:
-    """Refuses a file that is shorter than most others of its split: rows have no end mark that a cut would lose.
+    """Refuse a file that is shorter than most others of its split, since rows have no end mark.
 
-    The last one may be, as what is left over; not where the others are the official ones, which are all alike.
+    Only the last file may be shorter, as the remainder, unless the others have the official size.
     """
     for batches in family.splits.values():
         sizes = [files[f"{name}.bin"].bytes for name in batches]
@@ -148,7 +148,7 @@ def _source(
 
 
 def _binary(family: Family, file: RawFile) -> CachedImages:
-    """Return where the images of a ``.bin`` file are, and their labels: rows of the label bytes, then the image."""
+    """Return the places of a ``.bin`` file's images, and their labels; a row is the label bytes and the image."""
     kinds = len(family.labels)
     stride = kinds + ROW
     if not file.bytes:
@@ -168,7 +168,7 @@ def _binary(family: Family, file: RawFile) -> CachedImages:
 
 
 def _pickled(family: Family, work: Path, sandboxes: Sandboxes, file: RawFile) -> CachedImages:
-    """Return a batch's images and labels; the child parses it if it is not in the cache."""
+    """Return a batch's images and labels; a child process parses the batch if it is not cached."""
 
     def parse(folder: Path) -> None:
         with reading(file.path), sandboxes.lent() as sandbox:
@@ -195,7 +195,7 @@ def _check_class_file(file: RawFile) -> None:
 
 
 def _lines(file: RawFile) -> list[str]:
-    """Return a text file's lines, without empty ones: the official files end in some."""
+    """Return the non-empty lines of a text file; official files end with empty lines."""
     _check_class_file(file)
     with reading(file.path):
         text = file.path.read_bytes().decode("utf-8", "replace")
@@ -203,7 +203,7 @@ def _lines(file: RawFile) -> list[str]:
 
 
 def _class_names(names: Sequence[str] | None, kind: Label, file: RawFile | None) -> tuple[str, ...]:
-    """Return the class names that a source brings, once they are text and as many as there are classes."""
+    """Check that a source has one class name per class, as text, and return the names."""
     if names is None or file is None:
         return kind.names
     if len(names) != len(kind.names):

@@ -1,4 +1,4 @@
-"""The official class names, by label, for sources that do not bring their own; and what a class may be called."""
+"""The official class names by label, for sources without names, and the rules for valid class names."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import unicodedata
 
 from podline.data import bounds
 
-# Categories of Unicode: control characters, ends of lines and paragraphs, halves of surrogate pairs.
+# Unicode categories: control characters, line and paragraph separators, surrogates.
 _NO_LETTERS = frozenset({"Cc", "Zl", "Zp", "Cs"})
 
 CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
@@ -38,7 +38,7 @@ SAMPLE = ("disc", "ring", "square", "triangle", "cross", "star", "crescent", "st
 
 
 def problem_of(name: str) -> str:
-    """Why a class cannot be called so; empty if it can: names are written one a line, and read so by others."""
+    """Return the problem of a class name, or an empty string; names are stored one per line for other programs."""
     if not name.strip():
         return "is empty"
     if name != name.strip():
@@ -46,4 +46,4 @@ def problem_of(name: str) -> str:
     if len(name) > bounds.CLASS_NAME_LETTERS:
         return f"has {len(name):,} letters vs {bounds.CLASS_NAME_LETTERS} at most"
     odd = next((letter for letter in name if unicodedata.category(letter) in _NO_LETTERS), "")
-    return f"has the character U+{ord(odd):04X}, which ends a line or is none" if odd else ""
+    return f"has the character U+{ord(odd):04X}, a line break or an invalid character" if odd else ""

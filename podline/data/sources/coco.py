@@ -1,6 +1,6 @@
 """Opens COCO person keypoints, 2014 or 2017: folders, the official zip files, or both.
 
-Everything that decides what is converted happens here, once every image is decoded. docs/how-to/coco.md has the rules.
+This module decides which images are converted, after every image is decoded. docs/how-to/coco.md lists the rules.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from podline.sandbox import Sandbox
 from podline.store.contract import Store
 
 TEST_SHARE = 0.2
-"""Where there is one file of annotations only: the share of its images that is tested on."""
+"""With only one file of annotations, the share of its images that become the test split."""
 
 _COLOURS = {1: "grey images", 4: "CMYK images"}  # by components
 _UNLABELLED, _TEST = re.compile(r"unlabeled20\d\d"), re.compile(r"(person_keypoints_)?test20\d\d")
@@ -46,16 +46,16 @@ _UNLABELLED, _TEST = re.compile(r"unlabeled20\d\d"), re.compile(r"(person_keypoi
 
 @dataclass(frozen=True)
 class CocoSource:
-    """A source of COCO's kind, looked through.
+    """An opened source of COCO's kind, with every image decoded.
 
     Attributes:
-        files: the annotation files, and a line for each place with images: a hash of all their names and checksums.
-        splits: those that there are, training first; each image once, ascending by id.
-        quarantined: images, and annotations without an image, that are left out.
-        counted: how often each rule applied.
-        left_out: records of each file of annotations, and people in it that have a joint.
-        rows: decoded images, of each file of annotations.
-        notes: what there is to say of how the annotations were understood.
+        files: the annotation files, and one entry per place with images: a hash of all their names and checksums.
+        splits: the existing splits, training first; each image occurs once, ascending by id.
+        quarantined: excluded images, and annotations without an image.
+        counted: number of applications of each rule.
+        left_out: excluded records of each annotation file, and people in it with a joint.
+        rows: the decoded images of each annotation file.
+        notes: log lines on how the annotations were understood.
     """
 
     dataset: str
@@ -73,7 +73,7 @@ class CocoSource:
 
     @property
     def facts(self) -> JsonObject:
-        """The skeleton."""
+        """The skeleton, as the manifest stores it."""
         return {SKELETON: self.skeleton.model_dump(mode="json")}
 
     @property
@@ -94,12 +94,12 @@ class CocoSource:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Records of each split to convert."""
+        """Number of records to convert, by split."""
         return {name: len(images) for name, images in self.splits.items()}
 
     @property
     def bytes_of_a_file(self) -> int:
-        """The mean size of a kept file, rounded up."""
+        """The mean size, rounded up, of an image file in a record."""
         if not self.settings.keep_files:
             return 0
         sizes = [image.place.size for images in self.splits.values() for image in images]
@@ -107,11 +107,11 @@ class CocoSource:
 
     @property
     def read(self) -> int:
-        """Records that the raw files hold: images, and annotations that belong to none."""
+        """Number of records in the raw files: images, and annotations without an image."""
         return sum(self.sizes.values()) + len(self.quarantined)
 
     def looked_at(self) -> tuple[CocoSource, Remarks]:
-        """Return the source itself: every image was looked at when it was opened."""
+        """Return the source itself, whose images were all inspected when it was opened."""
         return self, Remarks(notes=self.notes)
 
     def publish_truths(self, store: Store, folder: str) -> dict[str, FileInfo]:
@@ -119,7 +119,7 @@ class CocoSource:
         return publish_truths(store, folder, self.dataset, self.splits, self.skeleton)
 
     def shard_tables(self, plans: ShardPlans, seed: int, folder: Path, elsewhere: bool) -> ShardTables:  # noqa: ARG002
-        """See :meth:`podline.data.sources.source.RawData.shard_tables`; decoded images are where workers see them."""
+        """See :meth:`podline.data.sources.source.RawData.shard_tables`; every worker can read the decoded images."""
         filler = PeopleByPlace(self.rows, self.settings, self.skeleton)
         return filler, tables_of_people(self.splits, plans, seed, folder)
 
@@ -128,15 +128,15 @@ def open_people(dataset: DataSet, source: str, settings: CocoSettings, work: Pat
     """Open COCO person keypoints.
 
     Args:
-        dataset: what it is.
+        dataset: the data set.
         source: a folder, here or ``gs://bucket/prefix``, with ``annotations/person_keypoints_train2017.json`` (or
-            ``annotations_trainval2017.zip``) and ``train2017/`` (or ``train2017.zip``), and the same of ``val``, of
-            2017 or of 2014; one split is enough. With ``test`` of one's own, ``val`` is what is validated on.
-        settings: what records hold.
+            ``annotations_trainval2017.zip``) and ``train2017/`` (or ``train2017.zip``), and the same for ``val``, of
+            2017 or 2014; one split is enough. If ``test`` exists as well, ``val`` becomes the validation split.
+        settings: the form of the records.
         work: the cache folder of sources.
 
     Raises:
-        SourceError: nothing of the kind is there, or nothing that can be converted.
+        SourceError: the source has no such files, or no convertible image.
         StoreError: the cache folder cannot be written.
     """
     with (
@@ -149,7 +149,7 @@ def open_people(dataset: DataSet, source: str, settings: CocoSettings, work: Pat
 
 
 def _needed() -> Callable[[str], bool]:
-    """Return whether a file of a bucket is needed: COCO's test images are where annotations of them came before."""
+    """Return a function that tells whether a file of a bucket is needed; test images need annotations before them."""
     annotated = False
 
     def is_needed(name: str) -> bool:
@@ -169,10 +169,10 @@ def open_listed(
     skeleton: Skeleton = COCO,
     notes: tuple[str, ...] = (),
 ) -> CocoSource:
-    """Decode the images of annotations that were read, of training first, and decide about each.
+    """Decode the images of annotation files, training first, and decide which images are converted.
 
     Raises:
-        SourceError: nothing can be converted.
+        SourceError: no image can be converted.
         StoreError: the cache folder cannot be written.
     """
     parts, files, rows = [_Part(one, settings.max_people) for one in listed], [], []
@@ -207,7 +207,7 @@ def open_listed(
 
 
 class _Part:
-    """The outcome for one file of annotations."""
+    """Decides about the images of one annotation file."""
 
     def __init__(self, listed: Listed, max_people: int) -> None:
         self.listed, self._max_people = listed, max_people
@@ -218,13 +218,13 @@ class _Part:
         self.counted: Counter[str] = Counter()
 
     def leave_out(self, record: str, reason: str, people: int = 0) -> None:
-        """Put a record into quarantine."""
+        """Add a record to the quarantine."""
         self.quarantined.append(Quarantined(split=self.listed.place.split, record=record, reason=reason))
         self.records.add(reason)
         self.people.add("the image is left out", people)
 
     def decide(self, number: int, looks: Sequence[Look]) -> SourceFile:
-        """Decide about every image of this part, whose number is given; return what there is to say of their files."""
+        """Decide about every image of part ``number``; return the entry for its image files."""
         listed, digest = self.listed, hashlib.sha256()
         size = there = annotations = 0
         for entry in listed.entries():
@@ -252,12 +252,12 @@ class _Part:
             self.people.add("no instance has a joint that is labelled", annotations)
         self.counted["annotations of other categories"] += listed.others
         self.counted["image files that no entry lists"] += max(0, listed.image_files - there)
-        images = listed.place.images  # beside the annotations they have no folder that others would call the same
+        images = listed.place.images  # images beside the annotations have no folder name
         folder = "" if images == listed.place.path.parent else f"{images.name.removesuffix('.zip')}/"
         return SourceFile(name=f"{folder}*.jpg", bytes=size, sha256=digest.hexdigest())
 
     def _convert(self, entry: ImageEntry, file: ImagePlace, look: Look, pixels: PixelPlace) -> str:
-        """Add a decoded image to those that are converted; return why it cannot be, or nothing."""
+        """Add a decoded image to the images to convert; return the reason if it is excluded, else an empty string."""
         width, height = (entry.width, entry.height) if entry.width else (look.width, look.height)
         counted: Counter[str] = Counter()
         people, ignored = people_of(entry.annotations, width, height, self._max_people, counted)
@@ -276,7 +276,7 @@ class _Part:
 
 
 def _unusual(entry: ImageEntry, look: Look, size: tuple[int, int]) -> Iterator[str]:
-    """Yield the rules that an image's kind meets; its orientation is that of :func:`coco_pixels.decode`."""
+    """Yield the rules that apply to an image's format; its orientation is that of :func:`coco_pixels.decode`."""
     if not entry.annotations:
         yield "images without instances"
     if look.components in _COLOURS:
@@ -287,10 +287,10 @@ def _unusual(entry: ImageEntry, look: Look, size: tuple[int, int]) -> Iterator[s
 
 
 def _cut(images: list[CocoImage]) -> dict[str, list[CocoImage]]:
-    """One split cut in two, by the names of files alone: a new image changes no other one's split.
+    """Divide a single split into two by the names of files, so that a new image does not move others.
 
-    Of so few images that a split would be empty, the one nearest to it is put there. The same file under two ids lies
-    on one side: with the one that is tested on.
+    If a split would be empty, it gets the image nearest to it. Images with the same file and two ids go to the same
+    split, the tested one.
     """
     draws = [int.from_bytes(hashlib.sha256(image.name.encode()).digest()[:8], "big") / 2**64 for image in images]
     tested = {at for at, draw in enumerate(draws) if draw < TEST_SHARE}
@@ -307,7 +307,7 @@ def _cut(images: list[CocoImage]) -> dict[str, list[CocoImage]]:
 def _apart(
     images: list[CocoImage], others: list[CocoImage], split: str
 ) -> tuple[list[CocoImage], list[tuple[CocoImage, str]]]:
-    """Return images without those that are in another split as well, by id or by content; these, and why."""
+    """Separate images that another split also has, by id or content, and return them with the reasons."""
     ids = {image.id: image for image in others}
     contents = {(image.place.size, image.place.crc): image for image in others}
     kept, shared = [], []

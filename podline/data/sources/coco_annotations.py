@@ -1,7 +1,7 @@
 """Reads and checks files of annotations in a sandbox: COCO's JSON, plain or in a zip file, and DeepLabCut's tables.
 
-What is wrong with one image's entries puts that image into quarantine: a person whose annotation cannot be read would
-otherwise be learned as background. The rules are listed in docs/how-to/coco.md.
+An invalid entry puts its image into quarantine: otherwise a person with an unreadable annotation would be learned as
+background. docs/how-to/coco.md lists the rules.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from podline.sandbox import Limits, Sandbox, begin, limits_of
 from podline.store.contract import explained
 
 PERSON = 1
-"""COCO's ``category_id`` of people, and that of whatever has joints in a data set of one's own once it is converted."""
+"""COCO's ``category_id`` of people, and the converted one of any instance with joints in a user's data set."""
 
 Coordinate = Annotated[float, Field(gt=-1e9, lt=1e9)]
 Size = Annotated[float, Field(ge=0, lt=1e9)]
@@ -50,7 +50,7 @@ class _Checked(BaseModel):
 
 
 class ListedImage(_Checked):
-    """An entry of ``images``; without width and height they are the file's."""
+    """An entry of ``images``; a missing width and height are read from the file."""
 
     id: int = Field(ge=0, lt=2**62)
     file_name: str = Field(min_length=1)
@@ -65,7 +65,7 @@ class ListedImage(_Checked):
 
 
 class RunLengths(_Checked):
-    """An outline as COCO's run lengths, see :mod:`podline.data.sources.coco_masks`."""
+    """An outline as COCO's run lengths; see :mod:`podline.data.sources.coco_masks`."""
 
     size: list[int]
     counts: str | Annotated[list[Length], Field(fail_fast=True)]
@@ -81,9 +81,9 @@ def _kind_of_outline(outline: object) -> str:
 
 
 class Annotation(_Checked):
-    """An entry of ``annotations``, with what COCO's have and others may lack: its box, its area, zeros for joints.
+    """An entry of ``annotations``; adds the values that COCO has and others may lack: box, area, zeros for joints.
 
-    Validated with the number of joints as the context.
+    The validation context is the number of joints.
     """
 
     id: int = Field(ge=-(2**63), lt=2**63)
@@ -110,7 +110,7 @@ class Annotation(_Checked):
     @model_validator(mode="after")
     def _complete(self, info: ValidationInfo[int]) -> Self:
         values = 3 * info.context
-        if not self.keypoints and not self.num_keypoints:  # a crowd, or a box of a detector
+        if not self.keypoints and not self.num_keypoints:  # a crowd, or the box of a detector
             self.keypoints = [0.0] * values
         seen = self.keypoints[2::3]
         if len(self.keypoints) != values:
@@ -124,12 +124,12 @@ class Annotation(_Checked):
         if self.area is None:
             self.area = self.bbox[2] * self.bbox[3]
         if self.num_keypoints and not self.iscrowd:
-            self.segmentation = None  # no record needs it, and outlines are most of a file
+            self.segmentation = None  # no record needs the outline, and outlines fill most of a file
         self.category_id = PERSON
         return self
 
     def _box(self) -> tuple[float, float, float, float]:
-        """Return a box around the labelled joints, else around polygons; one of no size where there are neither."""
+        """Return a box around the labelled joints, else around the polygons; an empty box without either."""
         joints = list(zip(*(self.keypoints[part::3] for part in range(3)), strict=True))
         places, border = [joint[:2] for joint in joints if joint[2]], 1
         if not places and isinstance(self.segmentation, list):
@@ -142,29 +142,29 @@ class Annotation(_Checked):
 
 
 def flat(keypoints: Any) -> Any:
-    """Return ``[[x, y, visibility], …]`` as ``[x, y, visibility, …]``, and anything else as it is."""
+    """Flatten ``[[x, y, visibility], …]`` to ``[x, y, visibility, …]``; return other values unchanged."""
     if isinstance(keypoints, list) and all(isinstance(joint, list) and len(joint) == 3 for joint in keypoints):
         return [value for joint in keypoints for value in joint]
     return keypoints
 
 
 def has_joints(annotation: Mapping[str, Any]) -> bool:
-    """Return whether an annotation, as it stands, is of a single instance with a joint that is somewhere."""
+    """Return whether an unchecked annotation describes a single instance with a joint at some place."""
     keypoints = flat(annotation.get("keypoints"))
     return isinstance(keypoints, list) and any(keypoints) and not annotation.get("iscrowd")
 
 
 @dataclass(slots=True)
 class ImageEntry:
-    """An image as a file of annotations lists it, or an annotation that belongs to none.
+    """An image in an annotation file, or an annotation without an image.
 
     Attributes:
-        record: how quarantine and errors call it.
-        width: of the image that was annotated; 0 if it is not listed: then it is the file's.
+        record: its name in quarantine and errors.
+        width: width of the annotated image; 0 to use the file's.
         problem: why it cannot be converted; empty if it can.
-        people: annotations with a joint.
-        annotations: of people in it, each an :class:`Annotation` as JSON.
-        file: where its file is; None where there is none that can be read.
+        people: number of annotations with a joint.
+        annotations: the annotations of its people, each an :class:`Annotation` as JSON.
+        file: the place of its file; None if it cannot be read.
     """
 
     record: str
@@ -179,7 +179,7 @@ class ImageEntry:
 
     @classmethod
     def from_json(cls, line: str) -> ImageEntry:
-        """Return what :meth:`to_json` wrote."""
+        """Parse a line from :meth:`to_json`."""
         entry = cls(*json.loads(line))
         entry.file = entry.file and ImagePlace(*entry.file)
         return entry
@@ -189,18 +189,18 @@ class ImageEntry:
         return json.dumps([getattr(self, name) for name in self.__slots__])
 
     def refuse(self, problem: str) -> None:
-        """Keep why the image cannot be converted, if that is the first reason."""
+        """Record why the image cannot be converted; the first reason is kept."""
         self.problem = self.problem or problem
 
 
 class Listed(NamedTuple):
-    """A file of annotations that was read and checked.
+    """An annotation file that was read and checked.
 
     Attributes:
-        path: of the file with its entries.
-        others: annotations of other things than people, which are passed over.
-        strays: those among them that have joints.
-        image_files: how many image files there are, listed or not.
+        path: path of the file with its entries.
+        others: number of annotations of other categories, which are skipped.
+        strays: number of these that have joints.
+        image_files: number of image files, listed or not.
     """
 
     place: AnnotationFile
@@ -214,34 +214,34 @@ class Listed(NamedTuple):
 
     @property
     def file(self) -> SourceFile:
-        """The name, size and checksum of the annotation file, for the manifest."""
+        """The annotation file's entry in the manifest: name, size and checksum."""
         return SourceFile(name=self.place.name, bytes=self.bytes, sha256=self.sha256)
 
     def entries(self) -> Iterator[ImageEntry]:
-        """Yield what is listed, in the file's order; entries that cannot be converted have a problem."""
+        """Yield the entries in the file's order; those that cannot be converted have a problem."""
         with explained("read", self.path), self.path.open() as lines:
             yield from map(ImageEntry.from_json, lines)
 
 
 def limits_of_annotations(size: int) -> Limits:
-    """Return what reading this many bytes of annotations may take: their values become objects."""
+    """Return the limits for parsing ``size`` bytes of annotations, whose values become objects."""
     return limits_of(size, memory=12, rate=4e6)._replace(wait=60.0)
 
 
 def read_annotations(
     sandbox: Sandbox, places: Collection[AnnotationFile], folder: Path, ids: Collection[int], joints: int
 ) -> list[Listed]:
-    """Read files of annotations and find their images.
+    """Read annotation files and find their images.
 
     Args:
         sandbox: runs :func:`list_images`.
-        places: where they are.
-        folder: for what is read.
-        ids: the ``category_id`` values that are meant; other annotations are passed over.
-        joints: how many an annotation has.
+        places: the files and their images.
+        folder: a folder for the entries.
+        ids: the ``category_id`` values to read; other annotations are skipped.
+        joints: number of joints of an annotation.
 
     Raises:
-        SourceError: the annotations or the images cannot be read, or take too much.
+        SourceError: annotations or images cannot be read, or exceed the limits.
         StoreError: the folder cannot be written.
     """
     listed = []
@@ -260,10 +260,10 @@ def lister() -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
 
 
 def list_images(place: AnnotationFile, path: Path, ids: Collection[int], joints: int) -> tuple[Any, ...]:
-    """Write what a file of annotations lists, line by line; runs in a sandbox.
+    """Write the entries of an annotation file, one per line; runs in a sandbox.
 
     Returns:
-        The members of :class:`Listed` from ``bytes`` on.
+        The fields of :class:`Listed` from ``bytes`` on.
     """
     find, files = images_in(place.images)
     data, document = document_of(place.path, place.member, "fetch the official annotations again")
@@ -287,14 +287,14 @@ def list_images(place: AnnotationFile, path: Path, ids: Collection[int], joints:
 
 
 def document_of(path: Path, member: str, remedy: str) -> tuple[bytes, dict[str, Any] | None]:
-    """Read a file of annotations, of a zip file, or of DeepLabCut's tables, within limits; runs in a sandbox.
+    """Read an annotation file, a zip member or DeepLabCut's tables within limits; runs in a sandbox.
 
     Returns:
-        Its bytes, and its document with lists ``images`` and ``annotations``; None for another one. Outlines that no
-        record needs, which are most of a file, are not kept.
+        The bytes, and the document with lists ``images`` and ``annotations``, or None for another document. Outlines
+        that no record needs, which fill most of a file, are dropped.
 
     Raises:
-        SourceError: it cannot be read, or is no JSON.
+        SourceError: the file cannot be read or is not JSON.
     """
     shown = f"{path}/{member}" if member else str(path)
     begin(limits_of_annotations(size_of(path)), shown)
@@ -331,17 +331,17 @@ def _without_outline(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def size_of(path: Path) -> int:
-    """Return the bytes of a file, or of the tables in a folder."""
+    """Return the size in bytes of a file, or of the tables in a folder."""
     with reading(path):
         files = path.rglob("*.csv") if path.is_dir() else [path]
         return sum(file.stat().st_size for file in files)
 
 
 def _checked(document: Mapping[str, Any], ids: Collection[int], joints: int) -> tuple[list[ImageEntry], int, int]:
-    """Check what a document lists.
+    """Check the entries of a document.
 
     Returns:
-        Its images, and annotations that belong to none; how many are of another category, and have joints.
+        The images, and annotations without an image; the numbers of other annotations, and of those with joints.
     """
     entries = [_image_entry(f"images[{place}]", image) for place, image in enumerate(document["images"])]
     _refuse_twice(entries)
@@ -373,7 +373,7 @@ def _image_entry(record: str, image: object) -> ImageEntry:
 
 
 def _refuse_twice(entries: list[ImageEntry]) -> None:
-    """Mark images with the id or the file of another: each has a part of the people, and would teach there are none."""
+    """Mark images with the same id or file: each lists only a part of the people, so the rest would be background."""
     for what in ("id", "name"):
         first: dict[Any, ImageEntry] = {}
         for entry in entries:
@@ -385,25 +385,25 @@ def _refuse_twice(entries: list[ImageEntry]) -> None:
 
 
 def _add(entry: ImageEntry, found: Mapping[str, Any], joints: int, owners: dict[int, ImageEntry]) -> None:
-    """Give an annotation to its image, or say what is wrong with it."""
+    """Add an annotation to its image, or record its problem."""
     try:
         annotation = Annotation.model_validate(_given(found), context=joints)
     except ValidationError as error:
         entry.refuse(f"annotation {shortened(found.get('id'))}: {_problem(error)}")
         return
     for each in (owners[annotation.id], entry) if annotation.id in owners else ():
-        each.refuse(f"annotation {annotation.id} is there twice")
+        each.refuse(f"annotation {annotation.id} occurs twice")
     owners[annotation.id] = entry
     entry.annotations.append(annotation.model_dump_json(exclude_none=True))
 
 
 def _given(found: object) -> object:
-    """Return an object without what is null; that is not given."""
+    """Remove null values from an object, so that they count as missing."""
     return {key: value for key, value in found.items() if value is not None} if isinstance(found, dict) else found
 
 
 def _problem(error: ValidationError) -> str:
-    """Return the first thing that is wrong, in a line."""
+    """Describe the first validation problem in one line."""
     first = error.errors(include_url=False)[0]
     if not first["loc"]:
         return first["msg"].removeprefix("Value error, ")

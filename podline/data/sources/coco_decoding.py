@@ -1,4 +1,4 @@
-"""Decodes and letter-boxes COCO's images, once: what they become goes to the cache."""
+"""Decodes and letter-boxes COCO's images once, into the cache."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from podline.data.sources.decoding import DECODING, Decoding, Look, Request, Squ
 from podline.store import digests
 from podline.store.contract import explained
 
-_FORM = "letter-boxed 2"  # of what is kept in the cache folder
+_FORM = "letter-boxed 2"  # version of the files in the cache folder
 _LOOKS = "looks.jsonl"
 
 
 class Decoded(NamedTuple):
-    """The images of a file of annotations.
+    """The decoded images of an annotation file.
 
     Attributes:
-        rows: what they became, uint8 (side, side, 3) an image.
-        looks: of the entries that have a file, in their order; an image's number is its row.
+        rows: the letter-boxed images, each uint8 (side, side, 3).
+        looks: the facts about each entry with a file, in order; an image's number is its row.
     """
 
     rows: DecodedRows
@@ -34,19 +34,19 @@ class Decoded(NamedTuple):
 
 
 def decoded(listed: Listed, side: int, work: Path) -> Decoded:
-    """Decode the images that a file of annotations lists, or find what an earlier call decoded.
+    """Decode the images that an annotation file lists, or reuse those of an earlier call.
 
     Args:
-        listed: the file.
-        side: of the square that images are put into.
+        listed: the annotation file.
+        side: side of the letter-boxed square.
         work: the cache folder of sources.
 
     Raises:
         SourceError: an image cannot be read.
         StoreError: the cache folder cannot be written.
-        ChildKilledError: there is too little memory.
+        ChildKilledError: the memory is too small.
     """
-    limits, decoding = settings.load().parse_limits, DECODING.get()  # higher limits may decode what was left out
+    limits, decoding = settings.load().parse_limits, DECODING.get()  # higher limits may decode more images
     key = digests.of_json([_FORM, side, limits, squares_digest(), listed.entries_sha256, decoding.key])
     [looks] = made_once(work, key, partial(_decode, listed, Squares(side), decoding))
     rows = decoding.rows(looks.path.parent, Squares(side).shape)

@@ -1,6 +1,6 @@
-"""Finds COCO's annotations and images, as files and folders or in zip files, which are never unpacked.
+"""Finds COCO's annotations and images, as files and folders or in zip files, without unpacking them.
 
-Folders and directories of zip files are read in a sandbox, once. Whoever reads an image later does so by its place.
+A sandbox reads folders and directories of zip files once. Later each image is read by its place.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from podline.errors import SourceError
 YEARS = ("2017", "2014")
 _TRAIN, _VAL, _TEST = "train", "val", "test"  # COCO's splits
 
-_SUFFIXES = (".jpg", ".jpeg", ".png")  # of the files that are taken for images before they are read
-_HEADER = struct.Struct("<4s5H3I2H")  # before a member's name in a zip file
+_SUFFIXES = (".jpg", ".jpeg", ".png")  # file names that count as images before the files are read
+_HEADER = struct.Struct("<4s5H3I2H")  # the header before a member's name in a zip file
 _ENCRYPTED = 1
 
 
 class AnnotationFile(NamedTuple):
-    """A file of annotations and the images that they are of.
+    """An annotation file and the place of its images.
 
     Attributes:
         split: see :data:`podline.documents.manifest.SPLITS`.
         path: the file, the zip file that holds it, or a folder with DeepLabCut's tables.
-        member: its name in the zip file.
-        images: the folder, or the zip file.
+        member: the file's name in the zip file.
+        images: the folder or the zip file of images.
     """
 
     split: str
@@ -50,12 +50,12 @@ class AnnotationFile(NamedTuple):
 
 
 def find_coco(place: Path) -> list[AnnotationFile]:
-    """Find the splits of COCO 2014 or 2017 that a folder has, training first; no file is opened.
+    """Find the splits of COCO 2014 or 2017 in a folder, training first, without opening a file.
 
-    What COCO validates on is what is tested on here, unless there are annotations of test images of one's own.
+    COCO's validation split becomes the test split, unless annotations of test images exist.
 
     Raises:
-        SourceError: nothing of the kind is there, or both years are.
+        SourceError: the folder has no such files, or those of both years.
     """
     if not place.is_dir():
         raise SourceError(f"{place} is not a folder; give one with annotations/ and the images, or with the zip files")
@@ -81,7 +81,7 @@ def _find_splits(place: Path, year: str) -> list[AnnotationFile]:
 
 
 def _find_split(place: Path, split: str, year: str, ours: str) -> AnnotationFile | None:
-    """Find a split; the official zip file has annotations of both, so there those without images do not count."""
+    """Find a split; in the official zip file with both splits, annotations without images are ignored."""
     name, folder, archive = f"person_keypoints_{split}{year}.json", f"{split}{year}", f"annotations_trainval{year}.zip"
     member = f"annotations/{name}"
     archives = (archive, f"annotations/{archive}") if split != _TEST else ()
@@ -102,15 +102,15 @@ def _first(place: Path, *names: str) -> Path | None:
 
 
 class ImagePlace(NamedTuple):
-    """The location of an image's file.
+    """The location of an image file.
 
     Attributes:
-        path: the image's file, or the zip file.
-        size: of the image's file, in bytes.
-        changed: when the file at ``path`` changed last, in nanoseconds.
-        crc: of a zip file's member, its CRC-32.
-        offset: of the member's header in the zip file; None for a file of its own.
-        stored: bytes of the member in the zip file, compressed if it is ``deflated``.
+        path: path of the image file, or of the zip file.
+        size: size of the image file, in bytes.
+        changed: time of the last change of ``path``, in nanoseconds.
+        crc: CRC-32 of a zip file's member.
+        offset: position of the member's header in the zip file; None for a separate file.
+        stored: bytes of the member in the zip file, compressed if ``deflated``.
     """
 
     path: str
@@ -122,11 +122,11 @@ class ImagePlace(NamedTuple):
     deflated: bool = False
 
     def read(self) -> bytes:
-        """Return the image's file, and no more than a byte too many; a member has its size and checksum.
+        """Return the image file, cut to one byte above the size limit; a member's size and checksum are verified.
 
         Raises:
-            OSError: it cannot be read.
-            MemberError: the zip file is damaged there.
+            OSError: the file cannot be read.
+            MemberError: the zip file is damaged at this place.
         """
         with open(self.path, "rb") as stream:  # noqa: PTH123 (a Path for each takes a tenth of the time)
             if self.offset is None:
@@ -155,10 +155,10 @@ class ImagePlace(NamedTuple):
         return MemberError(f"cannot be read: {Path(self.path).name} is damaged there, at byte {self.offset:,}: {why}")
 
     def read_same(self) -> bytes:
-        """Return the image's file, which has the size and the checksum of this place.
+        """Return the image file, and verify that it still has this place's size and checksum.
 
         Raises:
-            SourceError: it cannot be read, or is not what it was.
+            SourceError: the file cannot be read, or has changed.
         """
         try:
             with reading(self.path):
@@ -174,11 +174,11 @@ def images_in(place: Path) -> tuple[Callable[[str], ImagePlace | str], int]:
     """Find the images of a folder or a zip file; runs in a sandbox.
 
     Returns:
-        A function of a file's name that returns its place, or why it cannot be read: a phrase that follows the image.
-        How many image files there are.
+        A function that maps a file's name to its place, or to the reason why it cannot be read, as a phrase after the
+        image's name. The number of image files.
 
     Raises:
-        SourceError: it cannot be read.
+        SourceError: the folder or zip file cannot be read.
     """
     if place.is_dir():
         with reading(place):
@@ -199,13 +199,13 @@ def images_in(place: Path) -> tuple[Callable[[str], ImagePlace | str], int]:
 
 def _in_folder(folder: Path, name: str) -> ImagePlace | str:
     if "\\" in name or not {"", ".", ".."}.isdisjoint(name.split("/")):
-        return "the file has a name that leads out of its folder"
+        return "the file name leads out of its folder"
     path = f"{folder}/{name}"
     try:
         found = os.stat(path)  # noqa: PTH116 (a Path for each of many images is a tenth of the time)
     except (FileNotFoundError, NotADirectoryError):
         return f"{folder.name} has no such file"
-    except (OSError, ValueError) as error:  # too long a name, or one that is no text
+    except (OSError, ValueError) as error:  # the name is too long, or is no text
         return f"the file cannot be read ({getattr(error, 'strerror', None) or 'its name is no text'})"
     if not stat.S_ISREG(found.st_mode):
         return f"{folder.name} has no such file"

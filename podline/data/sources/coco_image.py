@@ -1,4 +1,4 @@
-"""An image of COCO that can be converted, and the people that get a place in its record; others are ignored there."""
+"""An image of COCO to convert, and the choice of its people: those with a place in the record, and ignored ones."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 from podline.data.sources.coco_files import ImagePlace
 
 MASK_STRIDE = 4
-"""Pixels of the square to a cell of the mask of ignored people."""
+"""Pixels of the square per cell of the mask of ignored people."""
 
 BEYOND = "instances beyond the places of a record"
-"""The rule by which people are ignored since others have all places."""
+"""The rule that ignores people if all places of a record are taken."""
 
 _NOWHERE = (0, 0, 0)
 
@@ -23,8 +23,8 @@ class PixelPlace(NamedTuple):
     """The location of an image's decoded pixels.
 
     Attributes:
-        part: the number of the file of annotations that lists it.
-        row: the image's number among those.
+        part: number of the annotation file that lists the image.
+        row: number of the image among those of the file.
     """
 
     part: int
@@ -35,9 +35,9 @@ class CocoImage(NamedTuple):
     """An image to convert, with its annotations in its own pixels.
 
     Attributes:
-        width: of the image that was annotated.
-        place: where its file is.
-        annotations: of people in it, in the source's order, each a
+        width: width of the annotated image.
+        place: the place of its file.
+        annotations: the annotations of its people, in the source's order, each an
             :class:`podline.data.sources.coco_annotations.Annotation` as JSON.
     """
 
@@ -55,7 +55,7 @@ class CocoImage(NamedTuple):
 
     @classmethod
     def from_json(cls, line: str) -> CocoImage:
-        """Return what :meth:`to_json` wrote."""
+        """Parse a line from :meth:`to_json`."""
         image = cls(*json.loads(line))
         places = {"place": ImagePlace(*image.place), "pixels": PixelPlace(*image.pixels)}
         return image._replace(**places, annotations=tuple(image.annotations))
@@ -65,7 +65,7 @@ class PersonEntry(NamedTuple):
     """A labelled person, in the image's own pixels.
 
     Attributes:
-        keypoints: x, y and visibility of the annotated joints, one after another; zeros where a joint is not labelled.
+        keypoints: x, y and visibility of the annotated joints, one after another; zeros for unlabelled joints.
         bbox: left, top, width, height.
     """
 
@@ -78,10 +78,10 @@ class PersonEntry(NamedTuple):
 def people_of(
     annotations: Iterable[str], width: int, height: int, max_people: int, counted: Counter[str]
 ) -> tuple[list[PersonEntry], list[dict[str, Any]]]:
-    """Return the people of an image: those with a place in its record, the largest first, and those that are ignored.
+    """Return the people with a place in an image's record, largest first, and the ignored people.
 
-    The latter are annotations as :func:`podline.data.sources.coco_masks.ignored_mask` wants them. The rules that apply
-    are counted in ``counted``.
+    The ignored people are annotations for :func:`podline.data.sources.coco_masks.ignored_mask`. ``counted`` counts the
+    rules that apply.
     """
     people: list[PersonEntry] = []
     ignored: list[dict[str, Any]] = []
@@ -100,10 +100,10 @@ def people_of(
 
 
 def _person(annotation: Mapping[str, Any], size: tuple[int, int], counted: Counter[str]) -> PersonEntry | None:
-    """Return a person with the joints that are in the image; None if there are none."""
+    """Return a person with the joints inside the image; None without any."""
     width, height = size
     values = annotation["keypoints"]
-    # In plain Python: for so few numbers NumPy takes three times as long.
+    # In plain Python, because NumPy takes three times as long for so few numbers.
     labelled = len(values) // 3 - values[2::3].count(0)
     if labelled != annotation["num_keypoints"]:
         counted["instances whose num_keypoints is wrong"] += 1

@@ -1,7 +1,7 @@
-"""The areas of an image whose people are not labelled: crowds, and people without a joint.
+"""Computes the areas of an image with unlabelled people: crowds, and people without a joint.
 
-A network is neither to learn nor to be judged there. COCO gives these places as polygons, or as run lengths (RLE), see
-https://cocodataset.org/#format-data; run lengths count pixels down the columns, first those outside.
+Training and evaluation ignore these areas. COCO stores them as polygons, or as run lengths (RLE), see
+https://cocodataset.org/#format-data; run lengths count pixels column by column, starting with those outside.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ Lengths = npt.NDArray[np.int64]
 Runs = npt.NDArray[np.int64]
 
 _LEAST_POLYGON = 6  # three points
-# A digit of a run length in text: five bits, and whether another one follows; the last one's fifth bit is the sign.
+# A digit of a run length in text: five bits, and a flag for a following digit; the last digit's fifth bit is the sign.
 _BITS, _GOES_ON, _NEGATIVE = 0x1F, 0x20, 0x10
-_MOST_DIGITS = 7  # five bits each: more than an image's pixels need
+_MOST_DIGITS = 7  # five bits each: enough for more pixels than an image has
 
 
 def ignored_mask(annotations: Iterable[Mapping[str, Any]], letterbox: LetterBox, stride: int) -> npt.NDArray[np.uint8]:
     """Compute the share of each cell that unlabelled people cover.
 
     Args:
-        annotations: of them, in one image.
-        letterbox: the image in the network's input; its side is a multiple of the stride.
-        stride: pixels of the network's input to a cell.
+        annotations: the annotations of unlabelled people in one image.
+        letterbox: the image's place in the network's input, whose side is a multiple of the stride.
+        stride: pixels of the network's input per cell.
 
     Returns:
         uint8 (side / stride, side / stride), 0 … 255. An annotation without a usable outline covers its box.
 
     Raises:
-        SourceError: an outline that cannot be one of this image.
+        SourceError: an outline does not fit the image.
     """
     cells, shape = letterbox.side // stride, (letterbox.height, letterbox.width)
     found = [_drawn(each, shape) if isinstance(each, list) else each for each in _outlines(annotations, shape)]
     if not found:
         return np.zeros((cells, cells), np.uint8)
-    # How many runs begin at each pixel, less those that end: an image with a thousand crowds is drawn once.
+    # Number of runs that begin at each pixel minus those that end, so that a thousand crowds are drawn in one pass.
     edges = np.zeros(shape[0] * shape[1] + 1, np.int32)
     np.add.at(edges, np.concatenate(found), (1, -1))
     covered = (np.cumsum(edges, out=edges)[:-1] > 0).reshape(shape[::-1]).T
@@ -54,7 +54,7 @@ def ignored_mask(annotations: Iterable[Mapping[str, Any]], letterbox: LetterBox,
 
 
 def check_outlines(annotations: Iterable[Mapping[str, Any]], width: int, height: int) -> None:
-    """Check that :func:`ignored_mask` can draw some annotations, without drawing.
+    """Check, without drawing, that :func:`ignored_mask` can draw some annotations.
 
     Raises:
         SourceError: an outline lies outside the image, or the outlines exceed the limits.
@@ -64,7 +64,7 @@ def check_outlines(annotations: Iterable[Mapping[str, Any]], width: int, height:
 
 
 def _outlines(annotations: Iterable[Mapping[str, Any]], shape: tuple[int, int]) -> Iterator[Runs | list[float]]:
-    """Yield what is to be drawn of some annotations: runs, or a polygon's x and y one after another."""
+    """Yield the outlines of some annotations: runs, or a polygon's x and y one after another."""
     length = runs = 0
     for annotation in annotations:
         segmentation = annotation.get("segmentation")
@@ -73,7 +73,7 @@ def _outlines(annotations: Iterable[Mapping[str, Any]], shape: tuple[int, int]) 
                 found = _from_run_lengths(outline, annotation["id"], shape)
                 runs += len(found)
             else:
-                # COCO's integers do not hold any number.
+                # The integers in COCO's JSON may exceed 64 bits.
                 found = np.clip(np.reshape(outline, (-1, 2)), -1, np.array(shape[::-1]) + 1).ravel().tolist()
                 length += _length(found)
             if runs > bounds.OUTLINE_RUNS or length > bounds.OUTLINE_PIXELS:
@@ -85,7 +85,7 @@ def _outlines(annotations: Iterable[Mapping[str, Any]], shape: tuple[int, int]) 
 
 
 def _polygons(annotation: Mapping[str, Any]) -> list[list[float]]:
-    """Return an annotation's polygons, or its box where none is one."""
+    """Return an annotation's valid polygons, or else its box."""
     given = annotation.get("segmentation") or []
     polygons = [polygon[: len(polygon) // 2 * 2] for polygon in given if len(polygon) >= _LEAST_POLYGON]
     if polygons:
@@ -95,13 +95,13 @@ def _polygons(annotation: Mapping[str, Any]) -> list[list[float]]:
 
 
 def _length(polygon: list[float]) -> int:
-    """Count the steps from pixel to pixel around a polygon, one at least for each corner."""
+    """Count the steps from pixel to pixel around a polygon, at least one per corner."""
     corners = np.array(polygon).reshape(-1, 2)
     return len(corners) + int(np.abs(corners - np.roll(corners, 1, axis=0)).max(axis=1).sum())
 
 
 def _drawn(polygon: list[float], shape: tuple[int, int]) -> Runs:
-    """Fill a polygon as COCO itself does."""
+    """Fill a polygon with COCO's own rules."""
     polygons: Any = [polygon]
     [drawn] = rle.frPyObjects(polygons, *shape)
     return _inside(_uncompressed(drawn["counts"]))
@@ -112,7 +112,7 @@ def _from_run_lengths(segmentation: Mapping[str, Any], annotation: int, shape: t
     if size != list(shape):
         raise SourceError(
             f"annotation {annotation}: run lengths of size {shortened(size)} vs an image of {list(shape)}; "
-            "the annotations are not this image's"
+            "the annotations belong to another image"
         )
     text = counts.encode("ascii", "replace") if isinstance(counts, str) else None
     lengths = np.array(counts, np.int64) if text is None else _uncompressed(text)
@@ -124,25 +124,25 @@ def _from_run_lengths(segmentation: Mapping[str, Any], annotation: int, shape: t
 
 
 def _inside(lengths: Lengths) -> Runs:
-    """Return the runs that are inside, (n, 2), each from its first pixel to the one after its last."""
+    """Return the runs inside the outline, (n, 2), each from its first pixel to the one after its last."""
     ends = np.cumsum(lengths)
     return np.stack([ends - lengths, ends], axis=1)[1::2]
 
 
 def _uncompressed(text: bytes) -> Lengths:
-    """Run lengths from COCO's text form: five bits to a character, from the third length on less the one two before.
+    """Decode run lengths from COCO's text form: five bits per character; from the third on, differences to two before.
 
-    ``rleFrString`` of pycocotools' maskApi.c; here a damaged text gives damaged lengths, never a read out of bounds.
+    This is ``rleFrString`` of pycocotools' maskApi.c, but damaged text never reads out of bounds.
     """
     digits = np.frombuffer(text, np.uint8).astype(np.int64) - ord("0")
     last = np.flatnonzero((digits & _GOES_ON) == 0)
     digits = digits[: last[-1] + 1 if len(last) else 0]
     sizes = np.diff(last, prepend=-1)
     if not len(last) or sizes.max() > _MOST_DIGITS or digits.min() < 0:
-        return np.array([-1])  # which no length is
+        return np.array([-1])  # an invalid length
     places = np.arange(len(digits)) - np.repeat(last + 1 - sizes, sizes)
     values = np.add.reduceat((digits & _BITS) << (5 * places), last + 1 - sizes)
     values -= np.where(digits[last] & _NEGATIVE, 1 << (5 * sizes), 0)
-    for start in (1, 2):  # each is the difference to the one two before
+    for start in (1, 2):  # each value is the difference to the value two before
         values[start::2] = np.cumsum(values[start::2])
     return values

@@ -1,4 +1,4 @@
-"""COCO's images as records: their pixels from the cache, with people padded to a fixed number of places."""
+"""Makes records of COCO's images: pixels from the cache, and people padded to a fixed number of places."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ Columns = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class PeopleByPlace:
-    """Records whose pixels are copied from the cache, by workers that see it.
+    """Makes records from pixels in the cache, for workers that can read it.
 
     Attributes:
-        decoded: the images of each file of annotations.
-        settings: what records hold.
-        skeleton: of the people.
+        decoded: the decoded images of each annotation file.
+        settings: the form of the records.
+        skeleton: the skeleton of the people.
     """
 
     decoded: Sequence[DecodedRows]
@@ -43,11 +43,11 @@ class PeopleByPlace:
     skeleton: Skeleton
 
     def table(self, plan: ShardPlan) -> str:
-        """Return the name of a shard's table: its :class:`CocoImage` entries as JSON, one a line."""
+        """Return the name of a shard's table, which lists its :class:`CocoImage` entries as JSON, one per line."""
         return f"{plan.file}.jsonl"
 
     def filler(self, _plan: ShardPlan, layout: RecordLayout, table: Path) -> Fill:
-        """Return what fills the shard's records; see :meth:`podline.data.shards.ShardFiller.filler`."""
+        """Return the function that fills the shard's records; see :meth:`podline.data.shards.ShardFiller.filler`."""
         with explained("read", table):
             entries = [CocoImage.from_json(line) for line in table.read_text().splitlines()]
 
@@ -67,10 +67,10 @@ class PeopleByPlace:
 
 
 def squares_of(images: Sequence[CocoImage], decoded: Sequence[DecodedRows], side: int) -> Pixels:
-    """Return images' letter-boxed pixels, uint8 (n, side, side, 3), from those of each file of annotations.
+    """Return images' letter-boxed pixels, uint8 (n, side, side, 3), from the decoded images of each annotation file.
 
     Raises:
-        SourceError: they cannot be read, or are damaged.
+        SourceError: the pixels cannot be read, or are damaged.
     """
     squares = np.empty((len(images), side * side * 3), np.uint8)
     parts, rows = np.array([image.pixels for image in images], np.int64).T
@@ -100,13 +100,13 @@ def annotations_of(images: Sequence[CocoImage], side: int, max_people: int, skel
     """Compute the values of records without pixels; unused places are zeros.
 
     Returns:
-        The features of :attr:`podline.data.sources.coco.CocoSource.features`, by name, without ``image``; (n, …shape).
+        The features of :attr:`podline.data.sources.coco.CocoSource.features` by name, without ``image``; (n, …shape).
     """
     letterboxes = [LetterBox(image.width, image.height, side) for image in images]
     found = [people_of(image.annotations, image.width, image.height, max_people, Counter()) for image in images]
     ignored = [others for _people, others in found]
     counts = np.array([len(people) for people, _others in found])
-    # People of all images together: NumPy takes as long for one of them as for twenty.
+    # Computes the people of all images together: NumPy takes as long for one image as for twenty.
     people = [person for people, _others in found for person in people]
     ids, areas = (np.array([getattr(person, name) for person in people]) for name in ("id", "area"))
     boxes = np.array([person.bbox for person in people], np.float64).reshape(-1, 4)

@@ -1,7 +1,8 @@
-"""Draws the sample of people in COCO's layout: stick people, with crowds and the cases that go wrong in real data.
+"""Draws a sample of people in COCO's layout: stick people, with crowds and the problem cases of real data.
 
-A person's right limbs are of warm colours and the left ones of cold, so that sides can be told apart from the front
-and from behind.
+A person's right limbs have warm colours and the left ones cold colours, so that the sides differ from the front and
+from
+behind.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ Places = npt.NDArray[np.float64]
 
 _MAX_IMAGES = 100_000
 _CROWD_OF = 12
-# Every so many-th image of a split is one of these; all others have one to four labelled people.
+# Every n-th image of a split is one of these special cases; all others have one to four labelled people.
 _EVERY = 25
 _KINDS = {3: "nobody", 8: "crowd", 13: "unlabelled", 18: "grey", 23: "turned"}
-# An APP1 segment that says orientation 3: upside down. COCO's annotations are of the pixels as stored.
+# An APP1 segment with orientation 3 (upside down). COCO annotates the pixels as stored.
 _UPSIDE_DOWN = b"\xff\xe1\x00\x22Exif\0\0MM\0\x2a\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x03\0\0\0\0\0\0"
 _RIGHT_ARM, _LEFT_ARM, _RIGHT_LEG, _LEFT_LEG = (40, 40, 230), (230, 60, 40), (40, 150, 250), (230, 210, 40)  # BGR
 _TRUNK, _SKIN, _DARK = (60, 190, 60), (170, 200, 235), (20, 20, 20)
@@ -54,11 +55,11 @@ _FACE = ("nose", "right_eye", "left_eye")
 def write_coco_sample(folder: Path, train: int = 600, test: int = 100, seed: int = 0) -> Path:
     """Draw the sample of people into a folder: ``annotations/``, ``train2017/`` and ``val2017/``.
 
-    In training also an annotation without an image, a truncated file and a missing one. Two seeds share nothing; the
-    same one gives the same bytes with the same versions of NumPy and OpenCV. The folder is returned.
+    The training split also has an annotation without an image, a truncated file and a missing file. The bytes depend on
+    the seed and the versions of NumPy and OpenCV; different seeds share no image. The folder is returned.
 
     Raises:
-        SettingsError: the counts are out of bounds, or other data are there already.
+        SettingsError: the counts are out of bounds, or the folder contains other data.
         StoreError: the folder cannot be written.
     """
     if not (5 <= train <= _MAX_IMAGES and 1 <= test <= _MAX_IMAGES and seed >= 0):
@@ -78,7 +79,7 @@ def write_coco_sample(folder: Path, train: int = 600, test: int = 100, seed: int
             if not (folder / name).exists():
                 (workspace / name).rename(folder / name)
             elif _contents(folder / name) != _contents(workspace / name):
-                raise SettingsError(f"{folder / name} is there with other content; delete it, or give another folder")
+                raise SettingsError(f"{folder / name} exists with other content; delete it, or give another folder")
     return folder
 
 
@@ -88,7 +89,7 @@ def _contents(folder: Path) -> list[tuple[str, bytes]]:
 
 @dataclass
 class _Split:
-    """A split in the making; an annotation has its image's number times 100 plus more."""
+    """Draws one split; an annotation's id is its image's number times 100 plus a counter."""
 
     name: str
     seed: int
@@ -96,7 +97,7 @@ class _Split:
     annotations: list[dict[str, Any]] = field(default_factory=list)
 
     def files(self, numbers: range) -> Iterator[tuple[str, bytes]]:
-        """Yield the images by name; they are annotated on the way."""
+        """Yield the images by name, and add their annotations."""
         for place, number in enumerate(numbers):
             kind = _KINDS.get(place % _EVERY, "")
             picture = self._picture(number, default_rng([self.seed, number]), kind)
@@ -112,7 +113,7 @@ class _Split:
             yield f"{damaged:012}.jpg", data[: len(data) // 2]
 
     def document(self) -> bytes:
-        """Return the annotation file."""
+        """Return the content of the annotation file."""
         category = {"supercategory": "person", "id": PERSON, "name": "person", "keypoints": list(COCO.annotated)}
         document = {"images": self.images, "annotations": self.annotations, "categories": [category]}
         return json.dumps({"info": {"description": "stick people, drawn by Podline"}} | document).encode()
@@ -121,7 +122,7 @@ class _Split:
         self.images.append({"id": number, "file_name": f"{number:012}.jpg", "width": width, "height": height})
 
     def _annotate(self, image: int, outline: Outline, **values: Any) -> None:
-        """Add an annotation of what was painted."""
+        """Add an annotation of a painted outline."""
         left, top, width, height = cv2.boundingRect(outline.astype(np.uint8))
         if not width:
             return
@@ -131,7 +132,7 @@ class _Split:
         self.annotations.append(given | known | {"area": float(outline.sum())} | values)
 
     def _picture(self, number: int, chance: Generator, kind: str) -> Pixels:
-        """Draw an image and annotate it; a picture is wide or high, as in COCO."""
+        """Draw an image and annotate it; images are wide or high, as in COCO."""
         width, height = (320, 240) if chance.random() < 0.7 else (240, 320)
         picture = ground(chance, width, height)
         if kind == "crowd":
@@ -146,7 +147,7 @@ class _Split:
         return picture
 
     def _people(self, number: int, chance: Generator, picture: Pixels, *, labelled: bool) -> None:
-        """Draw one to four people, each in a strip of the picture, so that they touch but seldom hide each other."""
+        """Draw one to four people, each in a vertical strip, so that they touch but seldom hide each other."""
         height, width = picture.shape[:2]
         count = int(chance.uniform(1, 1 + min(4, width // 75)))
         strip = width / count
@@ -167,13 +168,13 @@ def _jpeg(picture: Pixels) -> bytes:
 
 
 def _run_lengths(mask: Outline) -> list[int]:
-    """Run lengths down the columns, first those outside."""
+    """Return run lengths, column by column, starting with the pixels outside."""
     flat = np.concatenate([[False], mask.T.ravel()])
     return np.diff(np.flatnonzero(np.diff(flat)), prepend=0, append=mask.size).tolist()
 
 
 def ground(chance: Generator, width: int, height: int) -> Pixels:
-    """Draw a textured ground, uint8 (height, width, 3): coarse blotches, finer ones and grain, none of them bright."""
+    """Draw a textured background, uint8 (height, width, 3): coarse and fine patches and grain, none of them bright."""
     picture = np.zeros((height, width, 3), np.float32)
     for cells, strength in ((6, 90.0), (24, 40.0)):
         blotches = chance.uniform(0, strength, (cells, cells, 3)).astype(np.float32)
@@ -186,11 +187,11 @@ def ground(chance: Generator, width: int, height: int) -> Pixels:
 def _draw_person(
     picture: Pixels, chance: Generator, centre: tuple[float, float], tall: float
 ) -> tuple[Places, Outline]:
-    """Draw a person into a picture.
+    """Draw a person into an image.
 
     Returns:
-        COCO's 17 joints, (17, 3): x, y in whole pixels, visibility; those outside the picture, and the face from
-        behind, are not labelled. The pixels that were painted.
+        COCO's 17 joints, (17, 3): x, y in whole pixels, visibility; joints outside the image, and the face from behind,
+        are unlabelled. The mask of the painted pixels.
     """
     behind = chance.random() < 0.2
     places = _pose(chance, behind)
@@ -206,7 +207,7 @@ def _draw_person(
 
 
 def _pose(chance: Generator, behind: bool) -> dict[str, Places]:
-    """Return all joints of a person one high around the middle of the body."""
+    """Return all joints of a person of height one, around the middle of the body."""
     lean = chance.uniform(-0.35, 0.35)
     up, across = np.array([math.sin(lean), -math.cos(lean)]), np.array([math.cos(lean), math.sin(lean)])
     places, narrow = {"nose": up * 0.3, "neck": up * 0.18}, chance.uniform(0.6, 1.0)
@@ -226,7 +227,7 @@ def _pose(chance: Generator, behind: bool) -> dict[str, Places]:
 
 
 def _towards(angle: float, turn: float) -> Places:
-    """Return a unit vector so far from straight down, outward."""
+    """Return the unit vector at an outward angle from straight down."""
     return np.array([turn * math.sin(angle), math.cos(angle)])
 
 

@@ -1,4 +1,4 @@
-"""The settings that conversions of COCO's people and of keypoints of one's own have."""
+"""The settings for conversions of COCO's people and of users' own keypoints."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pydantic import Field
 
 from podline.recipes.datasets import ConverterSettings
 
-# Of what is made of COCO's images: raise it when a change in code changes a byte of it.
+# Version of the records from COCO's images: raise it when a code change alters a byte.
 _COCO_VERSION = 3
 
 
 class CocoSettings(ConverterSettings):
-    """The content of records of images with people."""
+    """The settings of records with people in images."""
 
     side: int = Field(
         default=368,
@@ -22,23 +22,23 @@ class CocoSettings(ConverterSettings):
         le=4096,
         multiple_of=8,
         exclude_if=lambda side: side == 368,
-        description="of the square that images with people are put into, in pixels",
+        description="the side of the square that contains an image, in pixels",
     )
     max_people: int = Field(
         default=20,
         ge=1,
         le=127,
         exclude_if=lambda people: people == 20,
-        description="places for people in such a record",
+        description="the number of people that a record can hold",
     )
     keep_files: bool = Field(
         default=False,
         exclude_if=lambda keep: not keep,
-        description="records hold the images' own files; the reader decodes them",
+        description="store the original image files in records; the reader decodes them",
     )
 
     def converter(self) -> dict[str, int | str]:
-        """Return what a converted data set's bytes depend on, the decoder's pixels included."""
+        """Return the values that determine a converted data set's bytes, including the decoder's pixels."""
         from podline.data.decoders import squares_digest  # noqa: PLC0415 (the decoders take a while to import)
 
         kept = {"images": "files"} if self.keep_files else {}
@@ -52,25 +52,25 @@ class CocoSettings(ConverterSettings):
 
 
 class KeypointSettings(CocoSettings):
-    """The meaning of annotations in COCO's format; defaults come from the annotations."""
+    """How to read annotations in COCO's format; defaults come from the annotations."""
 
     category: str = Field(
         default="",
         exclude_if=lambda name: not name,
-        description="the name of the category to learn, where categories differ in their joints",
+        description="the name of the category to learn, if categories differ in their joints",
     )
     sigmas: dict[str, Annotated[float, Field(gt=0, allow_inf_nan=False)]] = Field(
         default_factory=dict,
         exclude_if=lambda given: not given,
-        description="OKS's constants by joint; others have COCO's of a joint of that name, else 0.05",
+        description="OKS's constants by joint; by default COCO's for a joint of the same name, else 0.05",
     )
     mirrored: tuple[tuple[str, str], ...] | None = Field(
         default=None,
         exclude_if=lambda pairs: pairs is None,
-        description="pairs of joints that change places in a mirror image; [] if none do; found by name if not given",
+        description="pairs of joints that a mirror image exchanges; [] for none; detected by name if not given",
     )
 
     def converter(self) -> dict[str, int | str]:
-        """Return what a converted data set's bytes depend on, the decoder's pixels included."""
+        """Return the values that determine a converted data set's bytes, including the decoder's pixels."""
         ours = self.model_dump(mode="json", include={"category", "sigmas", "mirrored"})
         return super().converter() | {"keypoints": json.dumps(ours, sort_keys=True)}

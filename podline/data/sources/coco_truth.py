@@ -1,9 +1,10 @@
-"""COCO annotations of each converted split, which evaluations are judged by.
+"""Writes and reads the COCO annotations of each converted split, which evaluations compare with.
 
-A file ``truth-<split>.json`` beside the shards is in COCO's own format (https://cocodataset.org/#format-data), in the
-images' own pixels, and holds every number of the source as it was, crowds included, so that pycocotools gives the
-figures that it gives with the source's file. Images are in the order of their ids, an image's annotations in the
-source's order. Outlines are there of crowds and of people without a joint only: the measure of keypoints needs none.
+A file ``truth-<split>.json`` beside the shards has COCO's own format (https://cocodataset.org/#format-data), in the
+images' own pixels. It keeps every number of the source, crowds included, so that pycocotools computes the same figures
+as with the source's file. Images are ordered by id, annotations as in the source. Only crowds and people without a
+joint
+keep their outlines, since the keypoint metric needs no others.
 """
 
 from __future__ import annotations
@@ -38,18 +39,18 @@ def publish_truths(
     for split, images in splits.items():
         name = truth_name(split)
         data = truth_of(images, skeleton, f"{dataset}, split {split}, as converted by Podline").encode()
-        # It is verified by its checksum before it is used again, as shards are.
+        # Its checksum is verified before it is used again, as for shards.
         store.publish_bytes(f"{folder}/{name}", data, replace=True, flush=False)
         truths[split] = FileInfo(file=name, bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
     return truths
 
 
 def read_truth(store: Store, folder: str, manifest: Manifest, split: str) -> dict[str, Any]:
-    """Read a split's truth from a data set's folder, as :class:`pycocotools.coco.COCO` takes it for its ``dataset``.
+    """Read a split's truth from a data set's folder, as the ``dataset`` of a :class:`pycocotools.coco.COCO`.
 
     Raises:
-        ArtifactError: the data set has none, or it is not what was written.
-        StoreError: it cannot be read.
+        ArtifactError: the data set has no truth, or the file has changed.
+        StoreError: the file cannot be read.
     """
     info = manifest.split(split).truth
     if info is None:
@@ -66,9 +67,9 @@ def read_truth(store: Store, folder: str, manifest: Manifest, split: str) -> dic
 
 
 def truth_of(images: Iterable[CocoImage], skeleton: Skeleton, description: str) -> str:
-    """Return the document, a line for each image and each annotation.
+    """Return the JSON document, with one line per image and annotation.
 
-    The category has OKS's constants as well, which are no part of COCO's format: ``sigmas``.
+    The category also has OKS's constants, ``sigmas``, which COCO's format does not contain.
     """
     images, place = list(images), {joint: number for number, joint in enumerate(skeleton.annotated, start=1)}
     category = {

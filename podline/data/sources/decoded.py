@@ -1,8 +1,9 @@
-"""A source of whatever gives images: each raw file is decoded once into the cache folder, and read there by position.
+"""Opens a source of small images: decodes each raw file once into the cache folder, and reads images by position.
 
-For data sets of one's own whose raw files hold small images in a format that Podline does not know:
-docs/how-to/data-set.md has an example. A child process with limits calls the code that reads a file. What it gives
-lies under a checksum of the raw file, the data set's name, its version and its code, that of its kind and its classes.
+It serves users' data sets whose raw files have a format that Podline does not know; docs/how-to/data-set.md has an
+example. A child process with limits calls the user's code that reads a file. The cache key is a checksum of the raw
+file,
+the data set's name, version and code, its kind's code, and its classes.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ from podline.sandbox import Sandbox, limits_of
 from podline.store import digests
 
 Read = Callable[[Path], Iterable[tuple[npt.ArrayLike, Any]]]
-"""Gives a raw file's images, uint8 (height, width, channels) or (height, width), each with its target.
+"""Yields a raw file's images, uint8 (height, width, channels) or (height, width), each with its target.
 
-A target is what the data set's kind takes (:meth:`podline.kinds.contract.TextTargets.text`): of classes, a number from
-0 on. A function of a module: a child process calls it.
+A target is a value of the data set's kind (:meth:`podline.kinds.contract.TextTargets.text`): for classes, a number
+from 0 on. The function must be importable from a module, since a child process calls it.
 """
 
 _MAKER = f"{__name__}:decoder"
-_MEMORY, _RATE, _WAIT = 16.0, 4e6, 60.0  # for a byte of a file, whatever packs it; bytes in a second
+_MEMORY, _RATE, _WAIT = 16.0, 4e6, 60.0  # memory per byte of a file, with any compression; bytes per second; seconds
 
 
 def decoded_source(
@@ -49,26 +50,26 @@ def decoded_source(
     read: Read,
     work: Path,
 ) -> Source:
-    """Open a folder of raw files, each of which a function reads.
+    """Open a folder of raw files, and read each with a function.
 
     Args:
-        dataset: what it is.
-        source: the folder that holds the files, here or in ``gs://``.
-        splits: ``train``, ``test`` and, if there is one, ``validation`` → the names of their files.
-        class_names: by their numbers; empty if the kind has none, or if they are those that ``read`` gives.
+        dataset: the data set.
+        source: the folder with the files, here or in ``gs://``.
+        splits: ``train``, ``test`` and, optionally, ``validation`` → the names of their files.
+        class_names: names by class number; empty if the kind has none, or if ``read`` returns the names.
         read: see :data:`Read`; all images of a data set have one shape.
         work: the cache folder.
 
     Raises:
-        SettingsError: a text cannot say a target of the data set's kind.
-        SourceError: a file is missing, cannot be read, or holds what cannot be.
+        SettingsError: the data set's kind cannot read targets from text.
+        SourceError: a file is missing, unreadable or has invalid content.
         StoreError: the cache folder cannot be written.
     """
     try:
         pickle.dumps(read)
     except Exception as error:
         raise SourceError(
-            f"{dataset.name}: a child process calls what reads its files: give a function of a module: {reason(error)}"
+            f"{dataset.name}: a child process calls `read`; give a function of a module: {reason(error)}"
         ) from error
     splits = {split: splits[split] for split in SPLITS if split in splits}
     names, targets, known = [*chain(*splits.values())], text_targets(dataset.kind), tuple(class_names)
@@ -78,7 +79,7 @@ def decoded_source(
     ):
         missing = [name for name in names if not (place / name).is_file()]
         if missing:
-            raise SourceError(f"{place} is without {', '.join(missing)}; give the folder that holds {', '.join(names)}")
+            raise SourceError(f"{place} lacks {', '.join(missing)}; give the folder that holds {', '.join(names)}")
         raw = {name: raw_file(name, place / name) for name in names}
         images = {name: _decoded(dataset, file, known, work, sandbox) for name, file in raw.items()}
         _refuse_other_shapes(raw, images)
@@ -113,7 +114,7 @@ def _decoded(
 
 
 def decoder(read: Read, kind: str, class_names: tuple[str, ...]) -> Callable[[tuple[Path, Path]], None]:
-    """Return what decodes a raw file into a folder; runs in a sandbox."""
+    """Return a function that decodes a raw file into a folder; runs in a sandbox."""
     targets = text_targets(kind)
 
     def text(value: Any) -> str:
@@ -132,7 +133,7 @@ def decoder(read: Read, kind: str, class_names: tuple[str, ...]) -> Callable[[tu
 def _images(
     path: Path, read: Read, text: Callable[[Any], str], texts: list[tuple[str]]
 ) -> Iterator[npt.NDArray[np.uint8]]:
-    """Yield a raw file's images one by one, with three dimensions, and note the texts of their targets."""
+    """Yield a raw file's images, with three dimensions, and collect the texts of their targets."""
     shape: tuple[int, ...] = ()
     for image, target in _given(path, read):
         named = f"{path}: image {len(texts)}"
@@ -150,7 +151,7 @@ def _images(
 
 
 def _given(path: Path, read: Read) -> Iterator[tuple[npt.NDArray[Any], Any]]:
-    """Yield the items of ``read``; name the file in its errors."""
+    """Yield the items of ``read``; add the file's name to its errors."""
     with parsing(path, "images"):
         for image, target in read(path):
             yield np.asarray(image), target

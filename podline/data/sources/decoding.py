@@ -1,7 +1,7 @@
-"""Decodes image files in sandboxes, and puts what they become one after another into a file.
+"""Decodes image files in sandboxes, and writes the pixels one after another into a file.
 
-An image that is damaged, crashes its decoder or takes too much is left out with its reason; its neighbours are read.
-This machine decodes, unless :data:`DECODING` says otherwise: a conversion on an engine lets its workers do it.
+An image that is damaged, crashes its decoder or exceeds the limits is left out with its reason; the others are decoded.
+This machine decodes by default; a conversion on an engine sets :data:`DECODING` so that workers decode.
 """
 
 from __future__ import annotations
@@ -33,33 +33,33 @@ from podline.sandbox import Breach, Limits, begin, refusal
 Pixels = npt.NDArray[np.uint8]
 
 FORGOTTEN = "forgotten"
-"""How the reason of a file begins that is not decoded because a person said so."""
+"""The first words of the reason for not decoding a file that a person has forgotten."""
 
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
 _SHUT = (errno.EACCES, errno.EPERM, errno.EISDIR)
 _MAKER = f"{__name__}:decoder"
 _WAIT = 120.0  # seconds for a slow disk or network
-# Until the header is read, and of small images: to set limits takes a tenth of the time that decoding one takes.
+# Limits until the header is read, and for small images: setting limits takes a tenth of one decoding's time.
 _FIRST = Limits(4 * bounds.IMAGE_BYTES, 2.0, _WAIT)
 _UNDECODED = "is damaged: it cannot be decoded"
 _TURNED = (5, 6, 7, 8)  # EXIF orientations that swap width and height
 
 
 class Look(NamedTuple):
-    """The facts about an image's file.
+    """The facts about an image file.
 
     Attributes:
-        sha256: of its bytes, hexadecimal; of a picture.
-        pixels: the sha256 of what it became; of a picture.
-        bytes: its size.
-        width: of the picture as it is shown; of an annotated image as it is stored.
-        height: of the same.
-        turned: whether a picture was turned as EXIF says.
-        components: of an annotated image's pixels: 1, 3 or 4.
-        orientation: of an annotated image: EXIF's, 1 … 8.
-        crc: the CRC-32 of its bytes; of an annotated image.
-        picture: whether it begins as a picture does.
-        reason: why it cannot be decoded, a phrase that follows the file's name; empty if it can.
+        sha256: hexadecimal checksum of a picture's bytes.
+        pixels: sha256 of a picture's converted pixels.
+        bytes: size of the file.
+        width: width of a picture as displayed, or of an annotated image as stored.
+        height: height of the same.
+        turned: whether the EXIF orientation turned a picture.
+        components: number of channels of an annotated image: 1, 3 or 4.
+        orientation: EXIF orientation of an annotated image, 1 … 8.
+        crc: CRC-32 of an annotated image's bytes.
+        picture: whether the file begins like a picture.
+        reason: why it cannot be decoded, as a phrase after the file's name; empty if it can.
         doubtful: whether a lack of memory may be the reason.
     """
 
@@ -78,11 +78,11 @@ class Look(NamedTuple):
 
 
 class Request(NamedTuple):
-    """An image to decode.
+    """A request to decode one image.
 
     Attributes:
-        place: where its file is; a reason where it cannot be read.
-        size: its annotated width and height; zeros if they are the file's.
+        place: the place of its file, or the reason why it cannot be read.
+        size: its annotated width and height; zeros to use the file's.
     """
 
     place: Readable | str
@@ -96,9 +96,9 @@ class Pictures(NamedTuple):
     """Decodes pictures of any kind, and fits them into a shape.
 
     Attributes:
-        shape: of every image.
+        shape: shape of every result.
         fit: see :func:`podline.data.fitting.fitted`.
-        forgotten: the sha256 of each file that is not decoded, and why.
+        forgotten: sha256 of each file that must not be decoded → the reason.
     """
 
     shape: tuple[int, int, int]
@@ -106,7 +106,7 @@ class Pictures(NamedTuple):
     forgotten: tuple[tuple[str, str], ...]
 
     def decoded(self, data: bytes, _size: tuple[int, int]) -> Decoded:
-        """Return a file's format and its converted image; runs in a sandbox."""
+        """Decode a file; return its facts and the converted image; runs in a sandbox."""
         look = Look(hashlib.sha256(data).hexdigest(), bytes=len(data))
         if (why := dict(self.forgotten).get(look.sha256)) is not None:
             return look._replace(reason=f"{FORGOTTEN}: {why}", picture=True), None
@@ -131,10 +131,10 @@ class Pictures(NamedTuple):
 
 
 class Squares(NamedTuple):
-    """Decodes images as they were annotated, and letter-boxes them.
+    """Decodes annotated images, and letter-boxes them.
 
     Attributes:
-        side: of the square, in pixels.
+        side: side of the square, in pixels.
     """
 
     side: int
@@ -145,7 +145,7 @@ class Squares(NamedTuple):
         return self.side, self.side, 3
 
     def decoded(self, data: bytes, size: tuple[int, int]) -> Decoded:
-        """Return a file's format and its converted image; runs in a sandbox."""
+        """Decode a file; return its facts and the converted image; runs in a sandbox."""
         look = Look(bytes=len(data), crc=zlib.crc32(data), picture=True)
         try:
             header = inspect_image(data)
@@ -169,7 +169,7 @@ Becoming = Pictures | Squares
 
 
 def _misfit(header: Header, width: int, height: int) -> str:
-    """Say so if an image has not the size that was annotated, as it is stored or turned as its EXIF says."""
+    """Return a reason if an image's size differs from the annotated one, both as stored and with EXIF orientation."""
     stored = (header.width, header.height)
     if stored == (width, height) or (stored == (height, width) and header.orientation in _TURNED):
         return ""
@@ -177,10 +177,10 @@ def _misfit(header: Header, width: int, height: int) -> str:
 
 
 def content(place: Readable | str) -> bytes | str:
-    """Return an image's file; or why there is none.
+    """Return the content of an image file, or the reason why it has none.
 
     Raises:
-        OSError: it cannot be read now.
+        OSError: a temporary reading error.
     """
     if isinstance(place, str):
         return place
@@ -197,14 +197,14 @@ def content(place: Readable | str) -> bytes | str:
 
 
 def decoder(becoming: Becoming) -> Callable[[tuple[str, int, Request]], Look]:
-    """Return what decodes one image; runs in a sandbox.
+    """Return a function that decodes one image; runs in a sandbox.
 
     Args:
-        becoming: what images become.
+        becoming: the conversion of the images.
 
     Returns:
-        A function of the file of decoded images, an image's number in it, and where the image is. It raises OSError if
-        the image cannot be read, StoreError if nothing can be written.
+        A function of the file for decoded images, an image's number in it, and the image's place. It raises OSError if
+        the image cannot be read, StoreError if the pixels cannot be written.
     """
     ready_for_many()
 
@@ -222,7 +222,7 @@ def decoder(becoming: Becoming) -> Callable[[tuple[str, int, Request]], Look]:
 
 
 def parser_of(becoming: Becoming) -> Parser:
-    """Return what decodes images in sandboxes."""
+    """Return the parser that decodes images in sandboxes."""
     return Parser(_MAKER, (becoming,), _FIRST, _is_doubtful)
 
 
@@ -231,42 +231,42 @@ def _is_doubtful(answer: Any) -> bool:
 
 
 def look_of(answer: Any, factor: float) -> Look:
-    """Return what a sandbox says of an image."""
+    """Convert a sandbox's answer to the facts about an image."""
     if isinstance(answer, Breach):
         return Look(picture=True, reason=refusal("", answer, factor).strip())
     return Look(*answer)
 
 
 class Decoding(Protocol):
-    """A way to decode images: on this machine, or on an engine's workers.
+    """A place where images are decoded: this machine, or an engine's workers.
 
     Attributes:
-        key: tells apart where what is decoded stays; empty if it is the folder.
+        key: distinguishes the places of decoded images; empty for a local folder.
     """
 
     @property
     def key(self) -> str: ...  # noqa: D102
 
     def looks(self, becoming: Becoming, requests: Iterable[Request], folder: Path) -> Iterator[Look]:
-        """Decode images into a folder; image ``n`` that is asked for gets row ``n``.
+        """Decode images into a folder; the n-th requested image gets row n.
 
         Yields:
-            What each is, in their order.
+            The facts about each image, in order.
 
         Raises:
             SourceError: a file cannot be read.
-            StoreError: nothing can be written.
-            ChildKilledError: there is too little memory.
+            StoreError: a file cannot be written.
+            ChildKilledError: the memory is too small.
         """
         ...
 
     def rows(self, folder: Path, shape: tuple[int, int, int], /) -> DecodedRows:
-        """Return the images that were decoded into a folder, wherever it is by now."""
+        """Return the images that were decoded into a folder, which may have moved since."""
         ...
 
 
 class Here:
-    """Decodes on this machine."""
+    """Decodes images on this machine."""
 
     key = ""
 
@@ -285,4 +285,4 @@ class Here:
 
 _HERE = Here()
 DECODING: ContextVar[Decoding] = ContextVar("decoding", default=_HERE)
-"""Who decodes images while a source is opened."""
+"""The place where images are decoded while a source is opened."""

@@ -1,7 +1,7 @@
 """Reads DeepLabCut's labels, ``CollectedData_*.csv``, as annotations in COCO's format.
 
-A table begins with the rows scorer, individuals (of several animals only), bodyparts and coords. Each row after them is
-a frame: its path in one cell or in three, and x and y of each body part. Empty cells are a joint that is not labelled.
+A table begins with the rows scorer, individuals (for several animals only), bodyparts and coords. Each further row is a
+frame: its path in one cell or in three, and x and y of each body part. Empty cells mean an unlabelled joint.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from podline.errors import SourceError
 
 _LABELS = "labeled-data"
 _HEADER = ("scorer", "individuals", "bodyparts", "coords")
-_SINGLE = "single"  # the individual to which DeepLabCut gives unique body parts
+_SINGLE = "single"  # the individual that has DeepLabCut's unique body parts
 
 
 class Table(NamedTuple):
     """A table of labels.
 
     Attributes:
-        individuals: their columns of poses; a table of single animals has one individual without a name.
+        individuals: columns of poses by individual; a table of single animals has one individual without a name.
         parts: the body part of each column.
-        names: of the frames' images.
-        poses: (frames, columns, 3): x, y, visibility; zeros where there is no label.
+        names: names of the frames' images.
+        poses: (frames, columns, 3): x, y, visibility; zeros without a label.
     """
 
     individuals: dict[str, list[int]]
@@ -43,13 +43,13 @@ class Table(NamedTuple):
 
 
 def tables_of(place: Path) -> list[tuple[str, Path]]:
-    """Return the tables of a project, of its ``labeled-data``, or of a folder of that.
+    """Return the tables of a project, of its ``labeled-data``, or of a folder in it.
 
     Returns:
-        The folder of its images below ``place``, and the table; nothing where there is none.
+        The folder of the images below ``place``, and the table, for each table; an empty list without tables.
 
     Raises:
-        SourceError: a folder has several.
+        SourceError: a folder has several tables.
     """
     labels = place if place.name == _LABELS else place / _LABELS
     folders = [place, *sorted(path for path in labels.glob("*") if path.is_dir())]
@@ -65,17 +65,17 @@ def tables_of(place: Path) -> list[tuple[str, Path]]:
 
 
 def is_table(path: Path) -> bool:
-    """Return whether a file is a table, by its name."""
+    """Return whether a file name is that of a table."""
     return path.name.lower().endswith(".csv") and path.is_file()
 
 
 def as_coco(place: Path) -> bytes:
     """Return the annotations of a table, or of a folder's tables, as JSON.
 
-    The skeleton is that of the project's ``config.yaml``, as far as its names are body parts.
+    The skeleton comes from the project's ``config.yaml``, without names that are not body parts.
 
     Raises:
-        SourceError: a table cannot be read, or differs from the others in its body parts.
+        SourceError: a table cannot be read, or its body parts differ from those of other tables.
     """
     categories: dict[str, tuple[str, ...]] = {}
     images: list[dict[str, Any]] = []
@@ -148,7 +148,7 @@ def _read(path: Path) -> Table:
 
 
 def _skeleton(place: Path) -> list[Any]:
-    """Return the pairs of names that the project's settings join; none where there are no settings."""
+    """Return the pairs of names in the project's skeleton; an empty list without settings."""
     folder = place.parent if place.is_file() else place
     labels = next((each for each in (folder, folder.parent) if each.name == _LABELS), None)
     config = (labels.parent if labels else folder) / "config.yaml"
@@ -162,7 +162,7 @@ def _skeleton(place: Path) -> list[Any]:
 
 
 def _limbs(skeleton: list[Any], parts: tuple[str, ...]) -> list[list[int]]:
-    """Return limbs as COCO counts joints, from 1 on; a new project's settings join parts that it does not have."""
+    """Return limbs with COCO's joint numbers, from 1 on; skip unknown parts, which a new project's settings have."""
     return [
         [parts.index(end) + 1 for end in pair]
         for pair in skeleton

@@ -1,4 +1,4 @@
-"""Downloads the official archives: resumable, checked by size and md5, published by a rename."""
+"""Downloads the official archives: resumes, verifies size and md5, and publishes by a rename."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ from podline.store.locks import locked
 RETRY_DELAYS = (2.0, 10.0, 30.0, 60.0)  # seconds before the second, third, … try
 _TIMEOUT = 30.0
 _BLOCK = 1 << 18
-# Answers that say "not now": too many requests, and the server's own troubles.
+# HTTP statuses of temporary problems: too many requests, and server errors.
 _BUSY = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
 def download(dataset: str, folder: Path, reporter: Reporter | None = None, base_url: str | None = None) -> Path:
-    """Fetch a data set's official files into a folder; those that are there and whole are left as they are.
+    """Download a data set's official files into a folder; complete files stay unchanged.
 
     Args:
-        dataset: one that is published.
-        folder: made if it is not there.
-        reporter: is told how many bytes are there.
-        base_url: a mirror, in place of the publisher's own address.
+        dataset: a published data set.
+        folder: the folder, created if missing.
+        reporter: reports the number of downloaded bytes.
+        base_url: a mirror, instead of the publisher's address.
 
     Returns:
-        The folder, fit to be a conversion's source.
+        The folder, which a conversion can use as its source.
 
     Raises:
-        SettingsError: there is no such data set, or it is not published anywhere.
-        SourceError: the server does not have a file, or has another one by its md5, or one of that name is in the
-            folder already and differs.
-        SourceUnavailableError: the server did not answer, also after some tries; what was fetched stays for the next.
+        SettingsError: the data set does not exist, or is not published.
+        SourceError: the server lacks a file or has one with another md5, or the folder has a different file of the
+            same name.
+        SourceUnavailableError: the server did not answer in several tries; the next call resumes.
         StoreError: the folder cannot be written.
     """
     found = datasets.find(dataset)
@@ -55,7 +55,7 @@ def download(dataset: str, folder: Path, reporter: Reporter | None = None, base_
 
 
 def fetch_all(files: Sequence[RemoteFile], base_url: str, folder: Path, reporter: Reporter) -> Path:
-    """Fetch files from one place into a folder, one after the other; see :func:`download`."""
+    """Download files from one address into a folder, one after the other; see :func:`download`."""
     if not base_url.startswith(("http://", "https://")):
         raise SettingsError(f"{base_url}: give an address that starts with http:// or https://")
     with explained("make the folder", folder):
@@ -73,7 +73,7 @@ def fetch_all(files: Sequence[RemoteFile], base_url: str, folder: Path, reporter
                 _fetch(file, url, stream, tell, reporter)
                 _publish(file, url, stream, target)
         elif (found := md5_of(target)) != file.md5:
-            raise SourceError(f"{target} is there with md5 {found} vs {file.md5} published; delete it to fetch again")
+            raise SourceError(f"{target} exists with md5 {found} vs {file.md5} published; delete it to fetch again")
         tell(file.bytes)
         finished += file.bytes
     return folder
@@ -81,7 +81,7 @@ def fetch_all(files: Sequence[RemoteFile], base_url: str, folder: Path, reporter
 
 @contextlib.contextmanager
 def _locked(part: Path) -> Iterator[IO[bytes]]:
-    """Yield the part file, open at its end, for one process at a time."""
+    """Open the part file at its end and lock it for this process."""
     with contextlib.ExitStack() as stack:
         with explained("write", part):
             free = stack.enter_context(locked(part, wait=False))
@@ -92,7 +92,7 @@ def _locked(part: Path) -> Iterator[IO[bytes]]:
 
 
 def _fetch(file: RemoteFile, url: str, stream: IO[bytes], tell: Callable[[int], None], reporter: Reporter) -> None:
-    """Fetch what is missing of a file, in several tries; a try that got further starts the delays from the first."""
+    """Download the missing bytes of a file in several tries; progress resets the delays."""
     waits = iter(RETRY_DELAYS)
     while (before := stream.tell()) < file.bytes:
         try:
@@ -107,16 +107,16 @@ def _fetch(file: RemoteFile, url: str, stream: IO[bytes], tell: Callable[[int], 
 
 
 def _fetch_rest(file: RemoteFile, url: str, stream: IO[bytes], tell: Callable[[int], None]) -> None:
-    """Ask once for what is missing, and append it.
+    """Request the missing bytes once, and append them.
 
     Raises:
-        SourceUnavailableError: the server is busy, or the connection broke; what had come is in the file.
-        SourceError: the server will never give this file.
+        SourceUnavailableError: the server is busy, or the connection broke; the received bytes are kept.
+        SourceError: the server cannot provide this file.
     """
     request = urllib.request.Request(url, headers={"Range": f"bytes={stream.tell()}-"})  # noqa: S310 (http by fetch_all)
     try:
         with urllib.request.urlopen(request, timeout=_TIMEOUT) as response:  # noqa: S310
-            if response.status != http.HTTPStatus.PARTIAL_CONTENT:  # a server that knows no ranges sends everything
+            if response.status != http.HTTPStatus.PARTIAL_CONTENT:  # a server without ranges sends the whole file
                 stream.truncate(0)
                 stream.seek(0)
             if response.length is not None and stream.tell() + response.length != file.bytes:
@@ -135,7 +135,7 @@ def _fetch_rest(file: RemoteFile, url: str, stream: IO[bytes], tell: Callable[[i
             raise _other_file(file, url, stream, f"no byte {stream.tell():,}") from error
         if error.code in _BUSY:
             raise SourceUnavailableError(answer) from error
-        raise SourceError(f"{answer}; look whether the address is right, or give a mirror's") from error
+        raise SourceError(f"{answer}; check the address, or give a mirror's") from error
     except (OSError, http.client.HTTPException) as error:  # URLError and time-outs are OSErrors
         raise SourceUnavailableError(f"{url} did not answer or broke off ({error})") from error
     if stream.tell() < file.bytes:
@@ -143,7 +143,7 @@ def _fetch_rest(file: RemoteFile, url: str, stream: IO[bytes], tell: Callable[[i
 
 
 def _publish(file: RemoteFile, url: str, stream: IO[bytes], target: Path) -> None:
-    """Give a fetched file its name, if it is the one that was published."""
+    """Rename a complete file, if it is the published one."""
     part = Path(stream.name)
     size, md5 = part.stat().st_size, md5_of(part)
     if (size, md5) != (file.bytes, file.md5):
@@ -153,10 +153,10 @@ def _publish(file: RemoteFile, url: str, stream: IO[bytes], target: Path) -> Non
 
 
 def _other_file(file: RemoteFile, url: str, stream: IO[bytes], found: str) -> SourceError:
-    """Delete what was fetched of a file that is not the published one, and say so."""
+    """Delete a file that is not the published one, and return the error."""
     with explained("delete", stream.name):
         Path(stream.name).unlink()
     return SourceError(
-        f"{url} has {found} vs {file.bytes:,} bytes with md5 {file.md5} published; what had come was deleted; "
+        f"{url} has {found} vs {file.bytes:,} bytes with md5 {file.md5} published; the received bytes were deleted; "
         "try again, or give a mirror's address"
     )

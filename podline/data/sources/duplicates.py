@@ -1,6 +1,6 @@
-"""Finds images that occur more than once; those in two splits are left out of the earlier one.
+"""Finds repeated images; an image in two splits is left out of the earlier one.
 
-Those within a split are converted; where their targets contradict each other, that is counted and said.
+Repeated images within a split are converted; those with contradicting targets are counted and reported.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from podline.errors import SourceError
 from podline.kinds.contract import TextTargets
 from podline.plurals import plural
 
-# A test split of which more than this share can also be trained on says nothing about new images.
+# Above this share of test images that also occur in training, a test says nothing about new images.
 MAX_SHARED = 0.01
-# A split of which more than this share is labelled in two ways is no noise: its labels do not belong to its images.
+# Above this share of contradicting labels, the labels do not belong to the images; less is noise.
 MAX_CONTRADICTING = 0.01
 _CONFIRMED_AT_ONCE = 1_000
 
 
 def image_crcs(images: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint32]:
-    """Compute the CRC-32C of each image's bytes, (n,): equal images have equal ones, and few others do.
+    """Compute the CRC-32C of each image's bytes, (n,); few different images share one.
 
     Args:
         images: uint8, (n, size), each row contiguous.
@@ -46,11 +46,11 @@ def same_images(
     """Find repeated images: by CRC first, confirmed by sha256.
 
     Args:
-        crcs: of all images, by :func:`image_crcs`.
-        read: gives some of the images, by position, as uint8 (n, …); asked only for those whose CRC is not unique.
+        crcs: CRCs of all images, from :func:`image_crcs`.
+        read: returns some images by position as uint8 (n, …); called only for images whose CRC is not unique.
 
     Returns:
-        For each such image its positions, ascending; ordered by the first of them.
+        For each repeated image its positions, ascending; ordered by the first position.
     """
     _values, which, counts = np.unique(crcs, return_inverse=True, return_counts=True)
     candidates = np.flatnonzero(counts[which] > 1)
@@ -63,7 +63,7 @@ def same_images(
 
 
 def split_crcs(split: SourceSplit) -> npt.NDArray[np.uint32]:
-    """Return the CRC-32C of each record's image as it is stored, in the split's order; reads the raw files once."""
+    """Return the CRC-32C of each record's image as stored, in the split's order; reads the raw files once."""
     size = math.prod(split.image_shape)
     crcs = np.concatenate([image_crcs(images) for block in split.blocks for images in block.scan(size)])
     return crcs if split.kept is None else crcs[split.kept]
@@ -73,9 +73,9 @@ class WithoutRepeated(NamedTuple):
     """Splits that share no image.
 
     Attributes:
-        splits: each without images that a later one has too.
-        quarantined: names each image left out with the record that it equals.
-        contradicting: split → records that have the image of another one of that split, and another target.
+        splits: the splits, without images that a later split also has.
+        quarantined: the excluded images, each with the record that it equals.
+        contradicting: split → number of records whose image another record has with another target.
     """
 
     splits: tuple[SourceSplit, ...]
@@ -86,22 +86,22 @@ class WithoutRepeated(NamedTuple):
 def without_repeated(
     dataset: str, targets: TextTargets, class_names: Sequence[str], splits: Sequence[SourceSplit]
 ) -> WithoutRepeated:
-    """Find repeated images, and leave images out of a split if a later split has them too.
+    """Leave images out of a split if a later split has them too, and find contradicting records.
 
     Args:
-        dataset: its name.
-        targets: of its kind.
+        dataset: name of the data set.
+        targets: targets of its kind.
         class_names: see :class:`podline.data.sources.source.Source`.
-        splits: in the order of :data:`podline.documents.manifest.SPLITS`; the raw files are read through once.
+        splits: the splits in the order of :data:`podline.documents.manifest.SPLITS`; the raw files are read once.
 
     Raises:
-        SourceError: more than :data:`MAX_SHARED` of a split are in an earlier one, or more than
-            :data:`MAX_CONTRADICTING` of a split are labelled in two ways.
+        SourceError: an earlier split has more than :data:`MAX_SHARED` of a split, or more than
+            :data:`MAX_CONTRADICTING` of a split have contradicting labels.
     """
     starts = np.cumsum([0, *map(len, splits)])
 
     def read(positions: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
-        parts = np.split(positions, np.searchsorted(positions, starts[1:-1]))  # positions come ascending
+        parts = np.split(positions, np.searchsorted(positions, starts[1:-1]))  # positions are ascending
         return np.concatenate(
             [split.read(part - start)["image"] for split, part, start in zip(splits, parts, starts, strict=False)]
         )
@@ -140,7 +140,7 @@ def _contradicting(
     split: SourceSplit,
     groups: Sequence[Sequence[int]],
 ) -> int:
-    """Count the records of groups of equal images that contradict each other."""
+    """Count the records in groups of equal images with contradicting targets."""
 
     def of(records: Sequence[int]) -> Arrays:
         places = np.array(records) if split.kept is None else split.kept[records]
@@ -148,7 +148,7 @@ def _contradicting(
 
     odd = [group for group in groups if len(group) > 1 and targets.contradict(of(group))]
     count = sum(map(len, odd))
-    if count > max(MAX_CONTRADICTING * len(split), 2):  # one pair proves nothing, in however small a split
+    if count > max(MAX_CONTRADICTING * len(split), 2):  # one pair proves nothing, even in a small split
         first = odd[0][0]
         other = next(record for record in odd[0] if targets.contradict(of([first, record])))
         words = zip((first, other), targets.words(of([first, other]), class_names), strict=True)
@@ -156,7 +156,7 @@ def _contradicting(
         raise SourceError(
             f"{dataset}: {count:,} of the {len(split):,} records of the {split.name} split have the image "
             f"of another one and another label ({pair}, for one) vs {MAX_CONTRADICTING:.0%} at most: labels and "
-            "images do not belong together; mend the labels, or leave such images out"
+            "images do not belong together; correct the labels, or leave such images out"
         )
     return count
 
@@ -164,18 +164,18 @@ def _contradicting(
 def _refuse_shared(
     dataset: str, split: SourceSplit, later: SourceSplit, groups: Sequence[tuple[Sequence[int], Sequence[int]]]
 ) -> None:
-    """Check that two splits share few images, given as the records of each in either."""
+    """Check that two splits share few images, given the shared records of each split."""
     if (shared := sum(len(theirs) for _, theirs in groups)) > MAX_SHARED * len(later):
         first, twin = min((mine[0], theirs[0]) for mine, theirs in groups)
         raise SourceError(
             f"{dataset}: {shared:,} of the {len(later):,} {later.name} images are {split_in_words(split.name)} images "
             f"as well ({split.record_name(first)} and {later.record_name(twin)} are the first) vs {MAX_SHARED:.0%} at "
-            "most: they would say nothing of new images; get splits without common images"
+            "most: the score would not hold for new images; get splits without common images"
         )
 
 
 def contradiction_lines(counts: Mapping[str, int]) -> list[str]:
-    """Return how many records of each split are labelled in two ways, in words."""
+    """Return one line per split with the number of contradicting records."""
     return [
         f"labelled in two ways: {plural(count, 'record')} of the {split} split with the image of another one in it"
         for split, count in counts.items()

@@ -1,6 +1,6 @@
-"""The skeleton of keypoints of one's own: from the categories of COCO's format, and where they say less, from the data.
+"""Builds the skeleton of users' keypoints from the categories of COCO's format and, if incomplete, from the data.
 
-What was found, and what was made up for, is told in a line each.
+Each detected or assumed property is reported in a line.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ Limb = tuple[int, int]
 
 
 class Summary(NamedTuple):
-    """The content of a file of annotations.
+    """A summary of an annotation file.
 
     Attributes:
-        counts: ``category_id`` → how many numbers of keypoints its annotations with a labelled joint have, mostly.
-        categories: those that have a number as their id.
-        names: the first images'.
-        annotations: how many there are.
+        counts: ``category_id`` → the most common length of ``keypoints`` in its annotations with a labelled joint.
+        categories: the categories with a number as id.
+        names: names of the first images.
+        annotations: number of annotations.
     """
 
     path: Path
@@ -41,14 +41,14 @@ class Summary(NamedTuple):
 
 
 class Joints(NamedTuple):
-    """The skeleton of the learned joints, as the categories give it.
+    """The joints to learn, as the categories define them.
 
     Attributes:
-        ids: of the categories, which all have these joints.
-        names: of the joints.
-        category: the first of the categories, as it stands; without a name where there are several.
-        limbs: places of two joints each.
-        notes: what there is to say of how they were understood.
+        ids: ids of the categories, which all have these joints.
+        names: names of the joints.
+        category: the first category, unchanged; without a name if there are several.
+        limbs: pairs of joint numbers.
+        notes: log lines on how the categories were understood.
     """
 
     ids: list[int]
@@ -59,17 +59,17 @@ class Joints(NamedTuple):
 
 
 def joints_of(summary: Summary, wanted: str) -> Joints:
-    """Return the joints of a file's annotations, of one category by its name or of all that have keypoints.
+    """Return the joints of one named category of a file, or of all categories with keypoints.
 
     Raises:
-        SourceError: there is no such category, several differ in their joints, or what is said cannot be.
+        SourceError: the category does not exist, several categories differ in their joints, or a value is invalid.
     """
     categories = {category["id"]: category for category in summary.categories}
     named = {number: printable(categories.get(number, {}).get("name", number)) for number in summary.counts}
     ids = [number for number in summary.counts if wanted in ("", named[number])]
     if not ids:
         there = ", ".join(sorted(named.values()))
-        raise SourceError(f"{summary.path}: no keypoints of the category {wanted!r}; categories that have: {there}")
+        raise SourceError(f"{summary.path}: no keypoints of the category {wanted!r}; categories with some: {there}")
     joints = {number: _names(summary, categories.get(number, {}), summary.counts[number]) for number in ids}
     names, *others = dict.fromkeys(joints.values())
     if others:
@@ -100,7 +100,7 @@ def _names(summary: Summary, category: Mapping[str, Any], values: int) -> tuple[
 
 
 def _limbs(path: Path, skeleton: Any, count: int, notes: list[str]) -> list[Limb]:
-    """Limbs as places from 0 on: COCO counts joints from 1, others from 0, which a 0 gives away."""
+    """Return limbs as joint numbers from 0 on; COCO counts from 1, and a 0 shows that a file counts from 0."""
     pairs = skeleton if isinstance(skeleton, list) else [skeleton]
     ends = [end for pair in pairs for end in (pair if isinstance(pair, list) and len(pair) == 2 else [None])]
     first = 0 if 0 in ends else 1
@@ -122,10 +122,10 @@ def _limbs(path: Path, skeleton: Any, count: int, notes: list[str]) -> list[Limb
 def skeleton_of(
     joints: Joints, settings: KeypointSettings, annotations: Iterable[Mapping[str, Any]], path: Path
 ) -> tuple[Skeleton, list[str]]:
-    """Return a skeleton whose limbs connect all joints, with notes for the log; settings override the annotations.
+    """Return a skeleton whose limbs connect all joints, with log lines; settings override the annotations.
 
     Raises:
-        SourceError: what is said is no skeleton, or the settings name a joint that is not there.
+        SourceError: the skeleton is invalid, or the settings name an unknown joint.
     """
     names, notes, given = joints.names, [*joints.notes], joints.category.get("sigmas")
     if unknown := settings.sigmas.keys() - {*names}:
@@ -137,7 +137,7 @@ def skeleton_of(
     made = list(_connecting(joints.limbs, _distances(annotations, len(names))))
     if made:
         told = ", ".join(f"{names[start]} – {names[end]}" for start, end in made)
-        notes.append(f"limbs that join what no limb of the skeleton joins, between joints that are near: {told}")
+        notes.append(f"limbs added between near joints, since the skeleton does not connect them: {told}")
     mirrored = settings.mirrored
     if mirrored is None:
         mirrored = mirrored_by_name(names)
@@ -148,24 +148,24 @@ def skeleton_of(
             else "names do not say which joints are left and right, so images are not mirrored in training"
         )
     sigmas = sigmas_by_name(names) if given is None else given
-    if isinstance(sigmas, Sequence):  # else the skeleton refuses it
+    if isinstance(sigmas, Sequence):  # the skeleton refuses other types
         sigmas = [*sigmas]
         for name, sigma in settings.sigmas.items():
             sigmas[names.index(name) : names.index(name) + 1] = [sigma]
         if given is None and OTHER_SIGMA in sigmas:
             made_up = f"{sigmas.count(OTHER_SIGMA)} of {plural(len(names), 'joint')}"
-            notes.append(f"OKS's constant is {OTHER_SIGMA} for {made_up}: nobody gave one")
+            notes.append(f"OKS's constant is {OTHER_SIGMA} for {made_up}: the annotations have none")
     limbs = [(names[start], names[end]) for start, end in (*joints.limbs, *made)]
     fixed = {"sigmas": sigmas, "mirrored": mirrored, "category": category}
     try:
         return Skeleton.model_validate({"joints": names, "limbs": limbs, "annotated": names, **fixed}), notes
     except ValueError as error:
         problem = " ".join(line.strip() for line in str(error).splitlines()[1:3])
-        raise SourceError(f"{path}: the skeleton of its category cannot be: {problem}; mend the category") from error
+        raise SourceError(f"{path}: the skeleton of its category is invalid: {problem}; correct it") from error
 
 
 def _distances(annotations: Iterable[Mapping[str, Any]], count: int) -> npt.NDArray[np.float64]:
-    """Return the mean distance of two joints, as a share of the box's diagonal; infinite if never both are labelled."""
+    """Return the mean distance of two joints as a share of the box's diagonal; infinite if never labelled together."""
     total, seen = np.zeros((count, count)), np.zeros((count, count))
     for annotation in annotations:
         poses = np.reshape(annotation["keypoints"], (count, 3))
@@ -178,7 +178,7 @@ def _distances(annotations: Iterable[Mapping[str, Any]], count: int) -> npt.NDAr
 
 
 def _connecting(limbs: Sequence[Limb], distances: npt.NDArray[np.float64]) -> Iterator[Limb]:
-    """Yield the shortest limbs that join what is apart (Kruskal's minimum spanning tree); the first joints win ties."""
+    """Yield the shortest limbs that connect all joints (Kruskal's minimum spanning tree); first joints win ties."""
     group = np.arange(len(distances))
     pairs = sorted(itertools.combinations(range(len(distances)), 2), key=lambda pair: (distances[pair], pair))
     for first, second in (*limbs, *pairs):

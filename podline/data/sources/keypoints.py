@@ -1,10 +1,10 @@
-"""Opens keypoints of one's own: annotations of whatever has joints, in COCO's format or DeepLabCut's, and their images.
+"""Opens users' own keypoints: images, with annotations in COCO's or DeepLabCut's format.
 
-Looked for are JSON files in the folder, in ``annotations/``, and in ``train/``, ``val/``, ``valid/``, ``dev/`` and
-``test/``. One file is all there is; of several, the words train, val (or dev) and test in their names say what each is
-for. Where there is no such file, DeepLabCut's tables are taken, all together
-(:mod:`podline.data.sources.deeplabcut`). COCO's people are one instance: what becomes of an annotation is decided in
-:mod:`podline.data.sources.coco`.
+It looks for JSON files in the folder, in ``annotations/``, and in ``train/``, ``val/``, ``valid/``, ``dev/`` and
+``test/``. A single file holds all images; among several, the words train, val (or dev) and test in the names show the
+splits. Without such a file, all tables of DeepLabCut are read (:mod:`podline.data.sources.deeplabcut`). COCO's people
+are
+one use of this code: :mod:`podline.data.sources.coco` decides about the annotations.
 """
 
 from __future__ import annotations
@@ -53,20 +53,20 @@ _IMAGE_FOLDERS = (
     "dev",
 )
 _ROLE = re.compile(r"(?<![a-z])(train|val|dev|test)(?:ing|id|idation)?(?![a-z])")
-_NAMES = 50  # of images, by which the folder that holds them is told
+_NAMES = 50  # of images, which identify their folder
 
 
 def open_keypoints(dataset: DataSet, source: str, settings: KeypointSettings, work: Path) -> CocoSource:
-    """Open a folder with annotations, or a file of annotations with images beside it.
+    """Open a folder with annotations, or an annotation file with images beside it.
 
     Args:
-        dataset: what it is.
+        dataset: the data set.
         source: the folder or file, here or ``gs://bucket/prefix``.
-        settings: how annotations are understood.
+        settings: how to read the annotations.
         work: the cache folder of sources.
 
     Raises:
-        SourceError: there are no annotations, nothing to learn in them, or no images of them.
+        SourceError: there are no annotations, no labelled joints, or no images of them.
     """
     with on_this_machine(source, work) as place, tempfile.TemporaryDirectory(prefix="annotations") as folder:
         with Sandbox(f"{__name__}:parser") as sandbox:
@@ -83,7 +83,7 @@ def open_keypoints(dataset: DataSet, source: str, settings: KeypointSettings, wo
 
 
 def has_annotations(place: Path) -> bool:
-    """Return whether a folder or a JSON file has annotations in COCO's format, or a folder DeepLabCut's tables.
+    """Return whether a folder or JSON file has annotations in COCO's format, or a folder has DeepLabCut's tables.
 
     Raises:
         SourceError: a JSON file cannot be read.
@@ -95,12 +95,12 @@ def has_annotations(place: Path) -> bool:
 
 
 def parser() -> Callable[[Any], Any]:
-    """Return what reads a file twice, for a summary and for its images; runs in a sandbox."""
+    """Return a function that reads a file twice, for a summary and for its images; runs in a sandbox."""
     return lambda item: _summary(item) if isinstance(item, Path) else list_images(*item)
 
 
 def _summaries(place: Path, sandbox: Sandbox) -> list[Summary]:
-    """Return what the files of annotations of a folder are about, or the one file that is given."""
+    """Return the summaries of a folder's annotation files, or of a single file."""
     if not place.exists():
         raise SourceError(f"{place} does not exist; give the one with annotations in COCO's format")
     if place.is_file() and (remedy := unpacking([str(place)])):
@@ -116,13 +116,13 @@ def _json_files(place: Path) -> list[Path]:
 
 
 def _read(paths: Iterable[Path], sandbox: Sandbox) -> list[Summary]:
-    """Read files; those that hold no annotations are passed over."""
+    """Read files; skip those without annotations."""
     found = [(path, sandbox.one(path, limits_of_annotations(size_of(path)), str(path))) for path in paths]
     return [Summary(path, dict(counts), *rest) for path, answer in found if answer for counts, *rest in [answer]]
 
 
 def _summary(path: Path) -> tuple[Any, ...] | None:
-    """Return the members of a :class:`Summary` from the counts on; None for JSON of another kind."""
+    """Return the fields of a :class:`Summary` from the counts on; None for other JSON."""
     _data, document = document_of(path, "", "restore it or move it away")
     if document is None:
         return None
@@ -143,7 +143,7 @@ def _summary(path: Path) -> tuple[Any, ...] | None:
 
 
 def _chosen(place: Path, summaries: list[Summary]) -> dict[str, Summary]:
-    """Return the file of each split; with two files, COCO's val is what is tested on."""
+    """Return the annotation file of each split; of two files, COCO's val is the test split."""
     if not summaries:
         raise SourceError(
             f"{place} holds no annotations of keypoints vs a JSON file in COCO's format (lists images, annotations and "
@@ -172,13 +172,13 @@ def _chosen(place: Path, summaries: list[Summary]) -> dict[str, Summary]:
 
 
 def _role(path: Path) -> str:
-    """Return ``train``, ``val``, ``test`` or nothing, as a file's name or its folder's says."""
+    """Return the split in the name of a file or its folder: ``train``, ``val``, ``test`` or an empty string."""
     found = _ROLE.search(path.name.lower()) or _ROLE.search(path.parent.name.lower())
     return found[1].replace("dev", "val") if found else ""
 
 
 def _images(place: Path, summary: Summary) -> Path:
-    """Return the folder of a file's images: the one that has most of the first of them."""
+    """Return the folder of a file's images: the one that has most of the first images."""
     folder, beside = place.parent if place.is_file() else place, summary.path.parent
     candidates = [beside, *(beside / name for name in _IMAGE_FOLDERS), folder]
     candidates += [each / name for each in (folder, folder / "images") for name in _IMAGE_FOLDERS]
@@ -196,7 +196,7 @@ def _images(place: Path, summary: Summary) -> Path:
 
 
 def _same_joints(summaries: Sequence[Summary], wanted: str) -> Joints:
-    """Return the joints of the file that is trained on; another file has the same."""
+    """Return the joints of the training file, and check that the other files have the same."""
     first, *others = (joints_of(summary, wanted) for summary in summaries)
     for summary, joints in zip(summaries[1:], others, strict=True):
         if joints.names != first.names:

@@ -1,9 +1,8 @@
 """Limits the share of a source that a conversion may leave out.
 
-COCO as it is published loses nothing by it: what quarantine and ignored people are made of there (images without
-people, crowds, people without a joint) is converted. Links that have died and a download that broke off cost a few
-images in a hundred, which training can do without; more than a tenth is a folder that is not there, another file's
-annotations, or coordinates in another unit.
+COCO as published stays below the limit, since images without people, crowds and people without a joint are converted.
+Dead links or an incomplete download cost a few images in a hundred, which is acceptable. More than a tenth indicates a
+missing folder, another file's annotations, or coordinates in another unit.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ class LeftOut:
 
     Attributes:
         what: the part, as a plural: ``images of person_keypoints_train2017.json``.
-        read: how many there are.
-        reasons: how many are left out, by reason.
+        read: number of its records.
+        reasons: number of excluded records by reason.
     """
 
     what: str
@@ -35,21 +34,21 @@ class LeftOut:
     _alike: dict[str, str] = field(default_factory=dict)
 
     def add(self, reason: str, count: int = 1) -> None:
-        """Count what is left out; reasons that differ in numbers alone count as the first of them."""
+        """Count excluded records; reasons that differ only in numbers count as one."""
         if count:
             self.reasons[self._alike.setdefault(re.sub(r"\d+", "", reason), reason)] += count
 
 
 def refuse_left_out(dataset: str, parts: Iterable[LeftOut], allowed: float) -> None:
-    """Check that no part of a source loses more than a share.
+    """Check that no part of a source loses more than the allowed share.
 
     Args:
-        dataset: its name.
-        parts: what is left out.
-        allowed: the share, 0 … 1, of each part.
+        dataset: name of the data set.
+        parts: the counts of each part.
+        allowed: the largest share, 0 … 1, of each part.
 
     Raises:
-        SourceError: one does; with the counts by reason.
+        SourceError: a part loses more; the message has the counts by reason.
     """
     for part in parts:
         count = part.reasons.total()
@@ -62,5 +61,5 @@ def refuse_left_out(dataset: str, parts: Iterable[LeftOut], allowed: float) -> N
         share = count / part.read
         raise SourceError(
             f"{dataset}: {count:,} of {part.read:,} {part.what} are left out, {share:.1%} vs {allowed:.1%} at most: "
-            f"{', '.join(named)}; mend the source, or give --allow-left-out {math.ceil(100 * share) / 100:g}"
+            f"{', '.join(named)}; correct the source, or give --allow-left-out {math.ceil(100 * share) / 100:g}"
         )

@@ -1,4 +1,4 @@
-"""MNIST in its own format, IDX: a header of big-endian numbers, then the bytes, which are read where they are.
+"""Opens MNIST in its IDX format: a header of big-endian numbers, then the bytes, which are read at their place.
 
 http://yann.lecun.com/exdb/mnist/
 """
@@ -30,7 +30,7 @@ _REMEDY = "fetch the official file again with `podline data download mnist`"
 
 
 def open_mnist(dataset: str, files: Mapping[str, RawFile], _work: Path) -> Source:
-    """Open the four files: see ``podline.data.sources.opening.Layout.open``."""
+    """Open the four files; see ``podline.data.sources.opening.Layout.open``."""
     splits = tuple(_split(split, files[images], files[labels]) for split, (images, labels) in SPLITS.items())
     infos = tuple(file.info for file in files.values())
     return Source(dataset, class_names.MNIST, infos, splits, raw=tuple(files.values()))
@@ -55,7 +55,7 @@ def _split(name: str, images: RawFile, labels: RawFile) -> SourceSplit:
 
 
 def _header(file: RawFile, dimensions: int) -> tuple[int, list[int]]:
-    """Return an IDX file's first byte after the header, and its sizes, once it has exactly this many bytes."""
+    """Return the position after an IDX file's header, and its sizes; check the file's length."""
     length, magic = 4 + 4 * dimensions, bytes((0, 0, _UNSIGNED_BYTE, dimensions))
     with reading(file.path), file.path.open("rb") as stream:
         header = stream.read(length)

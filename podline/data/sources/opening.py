@@ -22,21 +22,22 @@ from podline.recipes.datasets import ConverterSettings, DataSet
 from podline.store import digests
 from podline.store.prefetch import in_order
 
-_TORCHVISION = "MNIST/raw"  # where it puts MNIST
+_TORCHVISION = "MNIST/raw"  # torchvision's folder of MNIST
 
 
 class Layout(NamedTuple):
-    """A way in which a data set is published.
+    """A published form of a data set.
 
     Attributes:
-        title: what people call it.
-        datasets: the data sets that may come in it.
-        folder: where its archive unpacks to; the files may also lie without it.
-        archive: the official archive's name; empty where there is none.
-        required: official names of the files that must be there.
-        optional: the files that are read where they are there.
-        open: makes a source of a data set's name, its files by official name, and the cache folder for pixels; or
-            raises a :class:`SourceError` if a file is not what it should be.
+        title: its common name.
+        datasets: the data sets that use it.
+        folder: the top folder in its archive; the files may also lie outside it.
+        archive: the official archive's name, or empty.
+        required: official names of the files that must exist.
+        optional: official names of files that are read if they exist.
+        open: opens a source, given a data set's name, its files by official name, and the cache folder for pixels;
+            raises
+            a :class:`SourceError` for an invalid file.
     """
 
     title: str
@@ -56,12 +57,12 @@ class Find(NamedTuple):
 
     @property
     def missing(self) -> list[str]:
-        """Required files that are not there."""
+        """Required files that do not exist."""
         return [name for name in self.layout.required if name not in self.files]
 
 
 def _cifar(family: Family, datasets: tuple[str, ...], python: str, binary: str) -> tuple[Layout, Layout]:
-    """Return the two layouts of CIFAR-10 or CIFAR-100, by the folders that their archives unpack to."""
+    """Return the two layouts of CIFAR-10 or CIFAR-100, with the top folders of their archives."""
     title, archive = family.title, family.title.lower()
     bins = tuple(f"{name}.bin" for name in family.batches)
     names = tuple(kind.names_file for kind in family.labels)
@@ -88,19 +89,20 @@ def open_layout(dataset: DataSet, source: str, _settings: ConverterSettings, wor
 
 
 def open_source(dataset: str, uri: str, work: Path) -> Source:
-    """Open a raw data set: reads its labels, hashes its files, and finds where its images are.
+    """Open a raw data set: read its labels, hash its files, and locate its images.
 
     Args:
-        dataset: what it should be.
-        uri: a folder, or ``gs://bucket/prefix``, with the official files, gzipped or not, with the folder that they
-            unpack to, or with the official archive; or the archive itself.
-        work: the cache folder for unpacked files; what is there and whole is used again.
+        dataset: name of the expected data set.
+        uri: a folder, or ``gs://bucket/prefix``, with the official files (gzipped or not), their top folder or the
+            official
+            archive; or the archive itself.
+        work: the cache folder for unpacked files; complete ones are reused.
 
     Returns:
-        The source; an archive and the folder that it unpacks to give equal ones, but for the paths of the files.
+        The source; an archive and its unpacked folder give equal sources, except for the paths of files.
 
     Raises:
-        SourceError: nothing is there, a file is missing or damaged, or it is another data set.
+        SourceError: the source does not exist, a file is missing or damaged, or it is another data set.
         StoreError: the cache folder cannot be written.
     """
     unpacked: dict[str, str] = {}
@@ -142,10 +144,10 @@ def _open_place(dataset: str, place: Path, work: Path, unpacked: dict[str, str])
         )
 
     def plain(name: str) -> RawFile:
-        """Return a file, unpacked if it is gzipped: its first bytes say so, not its name."""
+        """Return a file, unpacked if its first bytes are gzip's, whatever its name."""
         path = find.files[name]
         file = (known.get(path) or raw_file(name, path))._replace(name=name)
-        if path.is_relative_to(work):  # in the cache the time says when a file was used last
+        if path.is_relative_to(work):  # a file's time in the cache is that of its last use
             file = file._replace(modified=0)
         with path.open("rb") as stream:
             if stream.read(2) != GZIP_MAGIC:
@@ -164,11 +166,11 @@ def _open_place(dataset: str, place: Path, work: Path, unpacked: dict[str, str])
 
 
 def _finds(places: list[Path]) -> list[Find]:
-    """Return what lies in some folders, or in the official folders below them, in the order of :data:`LAYOUTS`."""
+    """Return the layouts in some folders, or in the official folders below, in the order of :data:`LAYOUTS`."""
     finds = []
     for layout in LAYOUTS:
         for folder in sorted({folder for place in places for folder in (place, place / layout.folder)}):
-            paths = sorted(folder.glob("*"), reverse=True)  # of several spellings the shortest comes last
+            paths = sorted(folder.glob("*"), reverse=True)  # among several spellings the shortest is last
             there = {official_name(path.name): path for path in paths if path.is_file()}
             files = {name: there[name] for name in (*layout.required, *layout.optional) if name in there}
             if any(name in files for name in layout.required):
@@ -177,13 +179,13 @@ def _finds(places: list[Path]) -> list[Find]:
 
 
 def _archive_in(place: Path, dataset: str) -> Path | None:
-    """Return the official archive of a data set in a folder."""
+    """Return a data set's official archive in a folder, or None."""
     names = (layout.archive for layout in LAYOUTS if dataset in layout.datasets and layout.archive)
     return next((place / name for name in names if (place / name).is_file()), None)
 
 
 def _refuse_other_names(source: Source, place: Path) -> None:
-    """CIFAR-10 and the drawn sample share a layout; their class names tell them apart."""
+    """Check the class names: CIFAR-10 and the drawn sample share a layout and differ only in these."""
     for other, names in (("cifar10", class_names.CIFAR10), ("sample", class_names.SAMPLE)):
         if source.dataset != other and source.class_names == names:
             raise SourceError(
@@ -193,7 +195,7 @@ def _refuse_other_names(source: Source, place: Path) -> None:
 
 
 def _nothing_fits(dataset: str, place: Path, finds: list[Find]) -> str:
-    """Return what a place holds instead of the requested data set, with the remedy."""
+    """Return an error that names the content of a place and the remedy."""
     others = [find.layout for find in finds]
     others += [layout for layout in LAYOUTS if layout.archive and (place / layout.archive).is_file()]
     if others:
@@ -211,6 +213,6 @@ def _nothing_fits(dataset: str, place: Path, finds: list[Find]) -> str:
 
 
 def _fetch(dataset: str, folder: Path | str) -> str:
-    """Return how to obtain a data set."""
+    """Return the command that obtains a data set."""
     command = f"podline data draw {folder}" if dataset == "sample" else f"podline data download {dataset} {folder}"
     return f"get it with `{command}`"

@@ -1,4 +1,4 @@
-"""Parses many untrusted items in sandboxes side by side, in batches, and gives what they are in their order."""
+"""Parses many untrusted items in parallel sandboxes, in batches, and returns the results in order."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from podline.sandbox import AGAIN, Breach, Limits, Sandbox
 from podline.store.prefetch import in_order
 
 _BATCH = 64
-_FEW = 400  # items: to start a process takes as long as a few hundred of them
+_FEW = 400  # items: starting a process takes as long as a few hundred items
 
 
 class Sandboxes:
-    """Sandboxes of one kind, as many as there are threads that use one at once.
+    """Sandboxes of one kind, one for each thread that uses one at the same time.
 
     Args:
         maker: see :class:`podline.sandbox.Sandbox`.
-        arguments: for the maker.
+        arguments: arguments of the maker.
     """
 
     def __init__(self, maker: str, *arguments: object) -> None:
@@ -56,13 +56,13 @@ class Sandboxes:
 
 @dataclass(frozen=True)
 class Parser:
-    """The way in which items are parsed.
+    """A way to parse items.
 
     Attributes:
         maker: see :class:`podline.sandbox.Sandbox`.
-        arguments: for the maker.
-        limits: of each item, until its parser knows more.
-        doubtful: whether a result may come from a lack of memory; it is then asked for once more, with higher limits.
+        arguments: arguments of the maker.
+        limits: limits for each item, until its parser sets others.
+        doubtful: whether a result may come from a lack of memory; the item is then parsed again with higher limits.
     """
 
     maker: str
@@ -71,19 +71,19 @@ class Parser:
     doubtful: Callable[[Any], bool] = lambda _result: False
 
     def parse(self, items: Iterable[Any], what: str, factor: float) -> Iterator[Any]:
-        """Parse items by as many processes as there are cores; a few of them by one.
+        """Parse items with one process per core, or with one process for few items.
 
         Args:
-            items: anything that can be pickled.
-            what: they are, for an error.
-            factor: multiplies all limits: the setting ``parse_limits``.
+            items: picklable items.
+            what: description of the items, for errors.
+            factor: factor for all limits: the setting ``parse_limits``.
 
         Yields:
-            Of each what the parser returned, or a :class:`Breach`.
+            The parser's result, or a :class:`Breach`, for each item.
 
         Raises:
             SourceError: a file cannot be read.
-            ChildKilledError: a process was killed twice at the same item.
+            ChildKilledError: a process was killed twice by the same item.
             PodlineError: the parser raised it.
         """
         stream = iter(items)
@@ -97,7 +97,7 @@ class Parser:
                 with sandboxes.lent() as sandbox:
                     return self.answers(sandbox, batch, factor, what)
 
-            with closing(in_order(parsed, batches, processes)) as answers:  # before the sandboxes are
+            with closing(in_order(parsed, batches, processes)) as answers:  # close these before the sandboxes
                 yield from chain.from_iterable(answers)
 
     def answers(self, sandbox: Sandbox, batch: Sequence[Any], factor: float, what: str) -> list[Any]:

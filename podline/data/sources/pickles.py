@@ -1,11 +1,12 @@
-"""Reads CIFAR's pickles in a child process as data: arrays, bytes, strings, numbers and plain containers only.
+"""Reads CIFAR's pickles as data in a child process: arrays, bytes, strings, numbers and plain containers only.
 
-Python's own unpickler, with an allow-list: a pickle that names anything else is refused before it is run. What NumPy's
-arrays are made of are functions of this module, which check their arguments. NumPy's own are never called: a pickle
-could give its dtypes fields and flags that make it take bytes for addresses. Memory and time are the sandbox's to limit
-(:mod:`podline.sandbox`).
+It uses Python's own unpickler with an allow-list: a pickle that names another object is refused before it runs.
+Functions
+of this module, which check their arguments, stand for those that build NumPy's arrays. NumPy's own functions are never
+called, because a pickle could give its dtypes fields and flags that make it read bytes as addresses. The sandbox limits
+memory and time (:mod:`podline.sandbox`).
 
-Protocols 0 to 5 are read, as Python 2 and 3 and NumPy 1 and 2 write them.
+The formats are protocols 0 to 5, as written by Python 2 and 3 and by NumPy 1 and 2.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ MAKER = f"{__name__}:parser"
 REMEDY = "unpack the official archive again, or fetch it with `podline data download`"
 ROW = 3072
 _PLAIN_DTYPES = frozenset({"b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"})
-_LONGEST = 256  # bits of a number that is written out
+_LONGEST = 256  # bits of a number in an error
 
 Labels = npt.NDArray[np.uint8]
 
@@ -55,7 +56,7 @@ class Label(NamedTuple):
 
 
 def parser() -> Callable[[tuple[Any, ...]], Any]:
-    """Return a function of an item for a :class:`podline.sandbox.Sandbox`: a function of this module, its arguments."""
+    """Return a sandbox function that calls a named function of this module with its arguments."""
     functions = {made.__name__: made for made in (write_batch, read_names)}
     return lambda item: functions[item[0]](*item[1:])
 
@@ -64,13 +65,13 @@ def write_batch(path: Path, title: str, labels: Sequence[Label], folder: Path) -
     """Write the pixels and the labels, uint8 (rows, kinds), of a pickled batch; see :func:`write_images`.
 
     Args:
-        path: the batch.
-        title: of its data set.
-        labels: of every image.
-        folder: where to.
+        path: path of the batch.
+        title: title of its data set.
+        labels: the labels of each image.
+        folder: the folder for the result.
 
     Raises:
-        SourceError: it is not what it should be.
+        SourceError: the batch is invalid.
     """
     found = read_pickle(path)
     needed = ["data", *(label.key for label in labels)]
@@ -90,10 +91,10 @@ def write_batch(path: Path, title: str, labels: Sequence[Label], folder: Path) -
 
 
 def read_names(path: Path, keys: Sequence[str]) -> dict[str, list[str]]:
-    """Return the lists of class names that a pickled meta file has, by key.
+    """Return the lists of class names in a pickled meta file, by key.
 
     Raises:
-        SourceError: it is not what it should be.
+        SourceError: the file is invalid.
     """
     meta = read_pickle(path)
     if not isinstance(meta, dict):
@@ -102,10 +103,10 @@ def read_names(path: Path, keys: Sequence[str]) -> dict[str, list[str]]:
 
 
 def checked_labels(values: list[int] | npt.NDArray[Any], rows: int, label: Label, path: Path) -> Labels:
-    """Return labels as uint8, once there is one for every image and each is the number of a class.
+    """Return labels as uint8; check their number and that each is a class number.
 
     Raises:
-        SourceError: they are more or fewer than the images, or one is out of range.
+        SourceError: the labels are more or fewer than the images, or one is out of range.
     """
     if len(values) != rows:
         raise SourceError(f"{path}: {len(values):,} {label.key} vs {plural(rows, 'image')}; {REMEDY}")
@@ -118,7 +119,7 @@ def checked_labels(values: list[int] | npt.NDArray[Any], rows: int, label: Label
 
 
 def _labels(values: Any, label: Label, rows: int, path: Path) -> Labels:
-    """Return a batch's labels out of its pickle: a list of numbers, or an array."""
+    """Return a batch's labels from its pickle: a list of numbers, or an array."""
     numbers = isinstance(values, np.ndarray) and values.dtype.kind in "iu" and values.ndim == 1
     if not numbers and (type(values) is not list or not all(type(value) is int for value in values)):
         raise SourceError(f"{path}: {label.key!r} is not a list of whole numbers; {REMEDY}")
@@ -132,13 +133,13 @@ def _texts(values: Any, path: Path) -> list[str]:
 
 
 def read_pickle(path: Path) -> Any:
-    """Return what a pickle holds: None, numbers, text, bytes and plain containers.
+    """Return the content of a pickle: None, numbers, text, bytes and plain containers.
 
-    In a dictionary, arrays are NumPy's, and keys that are byte strings are decoded: Python 2 wrote all keys so.
+    Dictionary values may be NumPy arrays. Byte strings as keys are decoded, since Python 2 wrote all keys as bytes.
 
     Raises:
-        SourceError: it is truncated or damaged, or holds something else than data.
-        OSError: it cannot be read.
+        SourceError: the pickle is truncated or damaged, or contains more than data.
+        OSError: the file cannot be read.
     """
     with path.open("rb") as stream:
         size = path.stat().st_size
@@ -152,7 +153,7 @@ def read_pickle(path: Path) -> Any:
             ) from error
         except (MemoryError, OSError):
             raise
-        except Exception as error:  # whatever the unpickler stumbles over is the file's doing
+        except Exception as error:  # every error of the unpickler comes from the file
             early = isinstance(error, EOFError) or "truncated" in str(error) or "exhausted" in str(error)
             problem = "ends early" if early else "is damaged"
             what = f"{type(error).__name__}: {printable(error)}"
@@ -168,7 +169,7 @@ def read_pickle(path: Path) -> Any:
 
 
 class _RefusedError(pickle.UnpicklingError):
-    """A name that is not in the allow-list."""
+    """A pickle names an object outside the allow-list."""
 
 
 class _Call(NamedTuple):
@@ -181,7 +182,7 @@ class _Call(NamedTuple):
 
 
 class _Dtype:
-    """``numpy.dtype``: the pickle gives kind and size first and the byte order afterwards."""
+    """Stands for ``numpy.dtype``: a pickle sets kind and size first, and the byte order afterwards."""
 
     def __init__(self, code: Any, _align: Any = False, _copy: Any = True) -> None:
         self._code, self._order = _text(code), "="
@@ -199,7 +200,7 @@ class _Dtype:
 
 
 class _Array:
-    """``numpy.ndarray``: the pickle makes an empty one and gives it its state afterwards."""
+    """Stands for ``numpy.ndarray``: a pickle creates an empty array and sets its state afterwards."""
 
     values: npt.NDArray[Any] = np.empty(0, np.uint8)
 
@@ -224,7 +225,7 @@ def _array_of(data: Any, dtype: Any, shape: Any, order: Any = "C") -> _Array:
 
 
 def _encode(text: Any, encoding: Any = "latin1") -> bytes:
-    """Stand for ``_codecs.encode``: how Python 3 writes bytes in protocols 0 to 2."""
+    """Stand for ``_codecs.encode``, by which Python 3 writes bytes in protocols 0 to 2."""
     if _text(encoding) not in ("latin1", "latin-1"):
         raise ValueError(f"text encoded as {printable(_text(encoding))} vs latin1")
     return text.encode("latin-1")
@@ -240,9 +241,9 @@ _ALLOWED: dict[str, Any] = {
     "numpy.core.multiarray._reconstruct": _Call(lambda _type, _shape, _code: _Array()),
     "numpy.core.numeric._frombuffer": _Call(_array_of),
     "numpy.dtype": _Call(_Dtype),
-    "numpy.ndarray": "numpy.ndarray",  # an argument, which nothing reads
+    "numpy.ndarray": "numpy.ndarray",  # an argument that is not used
     "_codecs.encode": _Call(_encode),
-    "builtins.bytes": _Call(lambda: b""),  # empty ones in protocols 0 to 2 of Python 3
+    "builtins.bytes": _Call(lambda: b""),  # empty bytes in protocols 0 to 2 of Python 3
 }
 
 

@@ -1,7 +1,7 @@
-"""Brings a source to this machine: objects in a bucket are downloaded into the store's cache, checked.
+"""Brings a source to this machine: downloads a bucket's objects into the store's cache, and verifies them.
 
-Images that an engine's workers decode stay in the bucket. Here, each is a sparse file without content, which has its
-size; the time of modification is its generation. So whatever lists and chooses files needs to know nothing of buckets.
+Images that an engine's workers decode stay in the bucket. On this machine, each is represented by a sparse file of the
+same size, whose modification time is the generation. So code that lists and selects files handles buckets like folders.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from podline.store.prefetch import in_order
 
 _OPTION = "--source"
 _NAMED = 6
-# Folders with files that stand for objects → the store of these, of this process.
+# Folders with sparse files → the store of their objects, in this process.
 _standing_for: dict[str, str] = {}
 
 
@@ -39,13 +39,13 @@ def is_remote(uri: str) -> bool:
 
 
 def objects_of(uri: str) -> tuple[Store, Iterator[Listed]]:
-    """Return the object of a name or all objects below it, in order, and the folder in which these have their names.
+    """Return one object or all objects below a prefix, in order, with the store that contains their names.
 
     Args:
         uri: ``gs://bucket/prefix``, or an archive's ``gs://bucket/…/name.tar.gz``.
 
     Raises:
-        SourceError: nothing is there.
+        SourceError: the prefix has no object.
         StoreError: the bucket cannot be read.
     """
     parent, _, last = uri.rstrip("/").rpartition("/")
@@ -63,21 +63,21 @@ def objects_of(uri: str) -> tuple[Store, Iterator[Listed]]:
 
 
 def downloaded(uri: str, work: Path, wanted: Callable[[str], bool] = lambda _name: True) -> Path:
-    """Download a source: links, under the objects' own names, to the copies in the store's cache.
+    """Download a source; return links, named like the objects, to copies in the store's cache.
 
     Images that workers read themselves are not downloaded; see :func:`stored_at`.
 
     Args:
         uri: see :func:`objects_of`.
         work: the cache folder of sources, for the links.
-        wanted: which objects are needed, by their names.
+        wanted: returns whether an object is needed, by its name.
 
     Returns:
         The source's folder or file on this machine.
 
     Raises:
-        SourceError: nothing is there that is needed.
-        ArtifactError: an object has another generation by now.
+        SourceError: no object is needed.
+        ArtifactError: an object has a new generation.
         StoreError: an object cannot be fetched.
     """
     store, there = objects_of(uri)
@@ -91,10 +91,10 @@ def downloaded(uri: str, work: Path, wanted: Callable[[str], bool] = lambda _nam
 
 
 def _noted(uri: str, objects: Iterable[Listed], wanted: Callable[[str], bool], stream: IO[str]) -> Iterator[Listed]:
-    """Yield those objects that are wanted, and write each into a file: there may be millions.
+    """Yield the wanted objects, and write each to a file, since there may be millions.
 
     Raises:
-        SourceError: there is none.
+        SourceError: no object is wanted.
     """
     count, tops = 0, dict[str, None]()
     for found in objects:
@@ -110,7 +110,7 @@ def _noted(uri: str, objects: Iterable[Listed], wanted: Callable[[str], bool], s
 
 
 def _linked(store: Store, folder: Path, objects: Iterable[Listed]) -> Iterator[Path]:
-    """Yield a link to the copy of each object, in a folder; images that workers read are not copied."""
+    """Link each object's copy into a folder, and yield the links; images that workers read are not copied."""
     left_there = IMAGE_ENDINGS if DECODING.get().key else frozenset[str]()
     _standing_for[str(folder)] = store.uri
 
@@ -123,7 +123,7 @@ def _linked(store: Store, folder: Path, objects: Iterable[Listed]) -> Iterator[P
                 return path
             copy = store.local(found.name, found)
             if not (path.is_symlink() and path.readlink() == copy):
-                with contextlib.suppress(FileExistsError):  # another process makes the same one
+                with contextlib.suppress(FileExistsError):  # another process makes the same link
                     path.symlink_to(copy)
         return path
 
@@ -133,7 +133,7 @@ def _linked(store: Store, folder: Path, objects: Iterable[Listed]) -> Iterator[P
 def _stand_for(found: Listed, path: Path) -> None:
     """Write a sparse file that represents an object of the bucket, unless it exists."""
     generation = int(found.version)
-    if path.is_symlink():  # a copy, for a conversion on this machine
+    if path.is_symlink():  # a link to a copy, for a conversion on this machine
         path.unlink()
     if not (path.exists() and path.stat().st_mtime_ns == generation):
         path.touch()
@@ -142,10 +142,10 @@ def _stand_for(found: Listed, path: Path) -> None:
 
 
 def stored_at(path: str) -> StoredFile | None:
-    """Return the object of the bucket that a sparse local file represents; None for other files.
+    """Return the bucket object that a sparse local file represents; None for other files.
 
     Raises:
-        OSError: there is no such file.
+        OSError: the file does not exist.
     """
     for folder, uri in _standing_for.items():
         if path.startswith(f"{folder}/"):
@@ -158,16 +158,16 @@ def stored_at(path: str) -> StoredFile | None:
 
 @contextlib.contextmanager
 def on_this_machine(source: str, work: Path, wanted: Callable[[str], bool] = lambda _name: True) -> Iterator[Path]:
-    """Yield a source's folder or file on this machine; a bucket's are downloaded, and errors name those in the bucket.
+    """Yield a source's folder or file on this machine; download a bucket's, and keep its names in errors.
 
     Args:
         source: a folder or a file, here or in a bucket.
         work: the cache folder of sources.
-        wanted: which files of a bucket are needed; see :func:`downloaded`.
+        wanted: returns whether a file of a bucket is needed; see :func:`downloaded`.
 
     Raises:
-        SourceError: nothing is there; the body raised it.
-        ArtifactError: an object has another generation by now.
+        SourceError: the source does not exist, or an error of the body.
+        ArtifactError: an object has a new generation.
         StoreError: an object cannot be fetched.
     """
     if is_remote(source):

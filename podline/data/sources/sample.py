@@ -1,7 +1,8 @@
 """Draws the sample: a data set in CIFAR-10's layout that needs no network.
 
-The files are CIFAR-10's python layout to the letter, as Python 2 pickled it; they are written opcode by opcode, because
-what Python and NumPy would write changes with their versions, and the same seed should give the same bytes.
+The files equal CIFAR-10's python layout, as pickled by Python 2. This module writes the pickle opcodes itself, because
+the
+output of Python and NumPy changes with their versions, and a seed must give the same bytes.
 """
 
 from __future__ import annotations
@@ -25,24 +26,24 @@ from podline.store.folder import FolderStore
 FOLDER = "cifar-10-batches-py"
 _PIXELS = 3072
 _CHUNK = 500
-# A pickled byte string has less than 2 GiB, and all test images are in one.
+# A pickled byte string is limited to 2 GiB, and one string holds all test images.
 _MAX_IMAGES = 500_000
 
 
 def write_sample(folder: Path, train: int = 5000, test: int = 1000, seed: int = 0) -> Path:
-    """Draws the sample data set into a folder.
+    """Draw the sample data set into a folder.
 
     Args:
-        folder: made if it is not there; the files go to ``cifar-10-batches-py`` in it.
-        train: training images, over five batches.
-        test: test images.
-        seed: two seeds share nothing; the same one gives the same bytes on any machine.
+        folder: the folder, created if missing; the files go to its ``cifar-10-batches-py``.
+        train: number of training images, over five batches.
+        test: number of test images.
+        seed: different seeds share no image; a seed gives the same bytes on any machine.
 
     Returns:
-        The folder, fit to be a conversion's source.
+        The folder, which a conversion can use as its source.
 
     Raises:
-        SettingsError: the counts are out of bounds, or another data set is there already.
+        SettingsError: the counts are out of bounds, or the folder has another data set.
         StoreError: the folder cannot be written.
     """
     if not (5 <= train <= _MAX_IMAGES and 1 <= test <= _MAX_IMAGES and seed >= 0):
@@ -63,7 +64,7 @@ def write_sample(folder: Path, train: int = 5000, test: int = 1000, seed: int = 
             [],
             [],
         ):
-            raise SettingsError(f"{target} is there with other content; delete it, or give another folder")
+            raise SettingsError(f"{target} exists with other content; delete it, or give another folder")
     return folder
 
 
@@ -71,7 +72,7 @@ def _files(train: int, test: int, seed: int) -> Iterator[tuple[str, Iterable[byt
     """Yield each file's name, and its content in pieces."""
     for split, count in (("train", train), ("test", test)):
         names = CIFAR10.splits[split]
-        # As many of each class as can be, in an order of chance.
+        # Equal numbers of each class, as far as possible, in random order.
         labels = (permutation(seed, f"sample/{split}/labels", 0, count) % len(class_names.SAMPLE)).astype(np.uint8)
         for number, (name, images) in enumerate(zip(names, np.array_split(np.arange(count), len(names)), strict=True)):
             title = f"{'training' if split == 'train' else 'testing'} batch {number + 1} of {len(names)}"
@@ -105,19 +106,19 @@ def _meta() -> Iterator[bytes]:
     yield _text("num_vis") + _number(_PIXELS) + b"u."
 
 
-# numpy.core.multiarray._reconstruct(numpy.ndarray, (0,), "b"), then its state: version 1, the shape …
+# numpy.core.multiarray._reconstruct(numpy.ndarray, (0,), "b"), then the array's state: version 1, the shape …
 _ARRAY_TYPE = b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\nK\x00\x85U\x01btR(K\x01"
-# … dtype("u1", 0, 1) with its own state, and not in column-major order; the pixels follow.
+# … dtype("u1", 0, 1) with its own state, and row-major order; the pixels follow.
 _ARRAY_DTYPE = b"\x86cnumpy\ndtype\n(U\x02u1K\x00K\x01tR(K\x03U\x01|NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb\x89"
 
 
 def _text(text: str) -> bytes:
-    """Return a text as pickle's opcode SHORT_BINSTRING: Python 2's str, below 256 letters."""
+    """Encode text as pickle's opcode SHORT_BINSTRING: Python 2's str, below 256 letters."""
     return b"U" + bytes((len(text),)) + text.encode("ascii")
 
 
 def _number(value: int) -> bytes:
-    """Return an int as pickle's opcode BININT: 4 bytes, little-endian."""
+    """Encode an int as pickle's opcode BININT: 4 bytes, little-endian."""
     return b"J" + struct.pack("<i", value)
 
 

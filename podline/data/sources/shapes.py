@@ -1,12 +1,11 @@
 """Drawings of ten classes of shapes and textures on 32×32 pixels, for the sample data set.
 
-What tells the classes apart is shape alone: place, size, turn, colours, background and what else lies about come from
-the same distributions for all of them, and either of figure and ground may be the brighter one, so no pixel by itself
-says anything.
+Only the shape identifies a class. Place, size, rotation, colours, background and clutter have the same distribution for
+all classes, and either figure or background may be brighter, so a single pixel carries no information.
 
-The same seed gives the same bytes on any machine: every random number is a hash (:mod:`podline.data.order`), and the
-pixels are computed with operations that IEEE 754 rounds exactly (+, −, ×, ÷, √, comparisons) and that no library may
-reorder (no sums over an axis, no matrix products, no sines).
+A seed gives the same bytes on any machine: every random number is a hash (:mod:`podline.data.order`), and pixels are
+computed with operations that IEEE 754 rounds exactly (+, −, ×, ÷, √, comparisons) and that no library may reorder. So
+there are no sums over an axis, no matrix products and no sines.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ from podline.data.order import random_bits, random_uniform
 from podline.data.sources import class_names
 
 SIDE = 32
-Floats = npt.NDArray[np.floating]  # float32, all of them; the stubs of NumPy lose that in `array - 0.5`
+Floats = npt.NDArray[np.floating]  # always float32; NumPy's stubs lose that in `array - 0.5`
 
-# Unit vectors at 90°, 210°, 330°, and at 90°, 162°, 234°, 306°, 18°: towards a triangle's and a star's corners.
+# Unit vectors at 90°, 210°, 330° to a triangle's corners, and at 90°, 162°, 234°, 306°, 18° to a star's corners.
 _TRIANGLE = ((0.0, 1.0), (-0.8660254, -0.5), (0.8660254, -0.5))
 _STAR = ((0.0, 1.0), (-0.95105652, 0.30901699), (-0.58778525, -0.80901699), (0.58778525, -0.80901699), (0.95105652, 0.30901699))  # fmt: skip  # noqa: E501
 _STAR_INNER = 0.30901699  # distance of a pentagram's lines from its centre, for corners at distance 1
@@ -38,7 +37,7 @@ def _triangle(u: Floats, v: Floats) -> Floats:
 
 
 def _star(u: Floats, v: Floats) -> Floats:
-    """Inside a pentagram a point is beyond at most one of its five lines."""
+    """Return the distance outside a pentagram: an inside point is beyond at most one of its five lines."""
     beyond = np.stack([-(a * u + b * v) - _STAR_INNER for a, b in _STAR])
     return np.sort(beyond, axis=0)[-2]
 
@@ -52,7 +51,7 @@ def _bar(u: Floats, v: Floats) -> Floats:
 
 
 def _to_nearest(u: Floats) -> Floats:
-    """Return how far it is to the nearest whole number."""
+    """Return the distance to the nearest integer."""
     return u - np.rint(u)
 
 
@@ -61,7 +60,7 @@ def _wave(u: Floats) -> Floats:
     return np.abs(_to_nearest(u)) - 0.25
 
 
-# Class → how far outside the figure a point is, negative inside; the figure lies in the unit disc, more or less.
+# Class → distance of a point outside the figure, negative inside; the figure lies roughly in the unit disc.
 _FIGURES: dict[str, Callable[[Floats, Floats], Floats]] = {
     "disc": lambda u, v: _radius(u, v) - 0.85,
     "ring": lambda u, v: np.abs(_radius(u, v) - 0.75) - 0.2,
@@ -77,41 +76,41 @@ _FIGURES: dict[str, Callable[[Floats, Floats], Floats]] = {
 
 
 class _Chance:
-    """Random numbers of some images: each kind is a function of (seed, split, kind, image) alone."""
+    """Random numbers for some images: each kind of number is a function of (seed, split, kind, image)."""
 
     def __init__(self, seed: int, split: str, images: npt.NDArray[np.int64]) -> None:
         self.seed, self.split, self.images = seed, split, images
 
     def uniform(self, kind: str, low: float, high: float, *shape: int) -> Floats:
-        """Numbers in [low, high), (images, *shape)."""
+        """Return numbers in [low, high), (images, *shape)."""
         size = int(np.prod(shape)) if shape else 1
         ids = self.images[:, None] * size + np.arange(size)
         drawn = random_uniform(self.seed, f"sample/{self.split}/{kind}", 0, ids)
         return (low + drawn * (high - low)).astype(np.float32).reshape(len(self.images), *shape)
 
     def bytes(self, kind: str, size: int) -> npt.NDArray[np.uint8]:
-        """Random bytes, (images, size); ``size`` is a multiple of 8."""
+        """Return random bytes, (images, size); ``size`` is a multiple of 8."""
         ids = self.images[:, None] * (size // 8) + np.arange(size // 8)
         bits = random_bits(self.seed, f"sample/{self.split}/{kind}", 0, ids)
         return bits.astype("<u8").view(np.uint8).reshape(len(self.images), size)
 
 
 def draw(seed: int, split: str, images: npt.NDArray[np.int64], labels: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-    """Draws images.
+    """Draw images.
 
     Args:
-        seed: of the data set.
-        split: its name; two splits share nothing.
+        seed: seed of the data set.
+        split: name of the split; different splits share no image.
         images: positions in the split, (count,).
-        labels: the class of each, (count,), an index of :data:`class_names.SAMPLE`.
+        labels: class of each image, (count,), an index of :data:`class_names.SAMPLE`.
 
     Returns:
-        uint8, (count, 3, 32, 32): planes, as CIFAR-10 stores them.
+        uint8, (count, 3, 32, 32): colour planes, as in CIFAR-10.
     """
     chance = _Chance(seed, split, images)
     ground = chance.uniform("ground", 0, 1, 3, 1, 1)
     figure = ground + chance.uniform("contrast", 0.3, 0.7, 3, 1, 1)
-    figure = figure - np.floor(figure)  # as far from the ground either way, and just as evenly spread
+    figure = figure - np.floor(figure)  # keeps the distance to the background and the uniform distribution
     picture = ground + _clouds(chance.uniform("clouds", -0.25, 0.25, 3, 5, 5))
     picture = _with_litter(picture, chance)
     cover = _figure_cover(labels, chance)
@@ -128,9 +127,9 @@ def _grid() -> tuple[Floats, Floats]:
 
 
 def _turned(chance: _Chance, kind: str, x: Floats, y: Floats, spread: float) -> tuple[Floats, Floats]:
-    """Coordinates around a random place, turned by a random angle, (images, 32, 32) each."""
+    """Return coordinates around a random place, rotated by a random angle, (images, 32, 32) each."""
     place = chance.uniform(f"{kind}/place", -spread, spread, 2, 1, 1)
-    tangent = chance.uniform(f"{kind}/turn", -1, 1, 1, 1)  # of half the angle: turns without sine and cosine
+    tangent = chance.uniform(f"{kind}/turn", -1, 1, 1, 1)  # tangent of half the angle: rotates without sine and cosine
     half_turn = np.where(chance.uniform(f"{kind}/half turn", -1, 1, 1, 1) < 0, np.float32(-1), np.float32(1))
     norm = half_turn / (1 + tangent * tangent)
     cosine, sine = (1 - tangent * tangent) * norm, 2 * tangent * norm
@@ -139,7 +138,7 @@ def _turned(chance: _Chance, kind: str, x: Floats, y: Floats, spread: float) -> 
 
 
 def _cover(outside: Floats) -> Floats:
-    """Return the share of each pixel that a figure covers, by the distance of the pixel's centre from the edge."""
+    """Return the share of each pixel that a figure covers, by the distance of its centre from the edge."""
     return np.clip(0.5 - outside * (SIDE / 2), 0, 1)
 
 
@@ -156,7 +155,7 @@ def _figure_cover(labels: npt.NDArray[np.uint8], chance: _Chance) -> Floats:
 
 
 def _clouds(knots: Floats) -> Floats:
-    """Smooth random patches: values at 5×5 knots, (images, 3, 5, 5), interpolated to (images, 3, 32, 32)."""
+    """Interpolate random values at 5×5 knots, (images, 3, 5, 5), to smooth patches, (images, 3, 32, 32)."""
     places = np.arange(SIDE) * np.float32(4 / SIDE)
     below = places.astype(np.int64)
     weight = (places - below).astype(np.float32)
@@ -165,7 +164,7 @@ def _clouds(knots: Floats) -> Floats:
 
 
 def _with_litter(picture: Floats, chance: _Chance) -> Floats:
-    """Small spots and thin lines in colours of their own, behind the figure."""
+    """Draw small spots and thin lines in random colours, behind the figure."""
     x, y = _grid()
     for number in range(4):
         kind = f"litter {number}"

@@ -1,8 +1,8 @@
-"""The contract of a source: splits whose records are read by position.
+"""The contract of a source: splits with records that are read by position.
 
-A source is opened once, by the planner; that reads every label and no pixel more than it must. What it hands out is
-small and picklable (paths, offsets, one byte a label): workers open the same files themselves, by position, so pixels
-never travel and memory is one shard a worker.
+The planner opens a source once; this reads every label and as few pixels as possible. The result is small and picklable
+(paths, offsets, one byte per label). Workers open the same files themselves, by position, so pixels are not sent, and a
+worker's memory holds one shard.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ if TYPE_CHECKING:
 
 
 ShardTables = tuple[ShardFiller, Iterator[Path]]
-"""How workers make the records of shards, and the tables that they need for it."""
+"""The function by which workers make the records of shards, and the tables that it reads."""
 
 
 class Remarks(NamedTuple):
-    """Notes of a conversion about its source that change no byte.
+    """Notes of a conversion about its source that do not change the data.
 
     Attributes:
-        official: how the raw files compare with the published ones; None of data that were never published.
-        contradicting: split → records whose image another record of it has with another label.
-        notes: how the source was understood, a line each.
+        official: comparison of the raw files with the published ones; None for unpublished data.
+        contradicting: split → number of records whose image another record has with another label.
+        notes: how the source was understood, one line each.
     """
 
     official: OfficialCheck | None = None
@@ -63,16 +63,16 @@ class RawData(Protocol):
 
     Attributes:
         dataset: the data set's name.
-        kind: of task; see :mod:`podline.kinds.table`.
-        class_names: in the order of their numbers; none where the kind has no classes.
-        files: every raw file that the records come from, with its checksum.
-        quarantined: records that were read and cannot be converted, with the reason.
-        left_out: how many of each part of the source these are.
+        kind: kind of task; see :mod:`podline.kinds.table`.
+        class_names: names by class number; empty if the kind has no classes.
+        files: every raw file of the records, with its checksum.
+        quarantined: records that cannot be converted, with the reason.
+        left_out: counts of these for each part of the source.
         features: the features of every record.
-        sizes: split → records to convert, ``train`` first.
-        read: how many records the raw files hold.
-        counted: rule → how often it was applied to records that are converted.
-        bytes_of_a_file: of what a record in a shard holds besides its stored layout, on average.
+        sizes: split → number of records to convert, ``train`` first.
+        read: number of records in the raw files.
+        counted: rule → number of its applications to converted records.
+        bytes_of_a_file: mean size of the image file that a record stores beside its layout.
         facts: see :attr:`podline.documents.manifest.Manifest.facts`.
     """
 
@@ -105,12 +105,12 @@ class RawData(Protocol):
         """Return the source without the records that a full scan excludes, with notes for the log.
 
         Raises:
-            SourceError: it must not be converted.
+            SourceError: the scan found too many problems to convert.
         """
         ...
 
     def publish_truths(self, store: Store, folder: str) -> dict[str, FileInfo]:
-        """Write what each split is judged by beside its records, into the data set's folder: split → its file.
+        """Write each split's ground truth into the data set's folder; return the file by split.
 
         Raises:
             StoreError: the store cannot be written.
@@ -122,9 +122,9 @@ class RawData(Protocol):
 
         Args:
             plans: the shards.
-            seed: of the order in which records are put into shards.
-            folder: an existing folder, into which a table is written when it is asked for.
-            elsewhere: whether the workers are on other machines, which see the store and no file of this one.
+            seed: seed of the records' order in shards.
+            folder: an existing folder for the tables, which are written on request.
+            elsewhere: whether workers run on other machines, which can only read the store.
 
         Raises:
             StoreError: the folder cannot be written.
@@ -133,18 +133,18 @@ class RawData(Protocol):
 
 
 def open_raw(dataset: DataSet, source: str, settings: ConverterSettings, work: Path) -> RawData:
-    """Return a data set's raw data.
+    """Open a data set's raw data.
 
     Args:
-        dataset: what it is.
-        source: the folder, file or ``gs://`` prefix that the user named.
-        settings: the data set's own.
+        dataset: the data set.
+        source: the user's folder, file or ``gs://`` prefix.
+        settings: the data set's settings.
         work: the cache folder of sources.
 
     Raises:
         SettingsError: its code cannot be imported.
         SourceError: the source is missing, damaged or another data set.
-        ChildKilledError: there is too little memory.
+        ChildKilledError: the memory is too small.
     """
     read = dataset.code(dataset.open)
     try:
@@ -159,18 +159,18 @@ def open_raw(dataset: DataSet, source: str, settings: ConverterSettings, work: P
 
 @dataclass(frozen=True)
 class Source:
-    """A source of raw pixels: see :class:`RawData`.
+    """A source of raw pixels; see :class:`RawData`.
 
     Attributes:
         dataset: ``cifar10`` …
-        class_names: in the order of their numbers; none where the kind has no classes.
-        files: every raw file that the records come from, with its checksum.
-        splits: those of :data:`podline.documents.manifest.SPLITS` that there are, in that order.
-        quarantined: records that were read and cannot be converted, with the reason.
-        extra_class_names: names of the classes of further label features (``coarse_label`` of CIFAR-100).
-        raw: the files themselves, by official name, unpacked.
-        archive: what they were unpacked from, by its official name.
-        kind: of task: one whose targets are :class:`podline.kinds.contract.TextTargets`.
+        class_names: names by class number; empty if the kind has no classes.
+        files: every raw file of the records, with its checksum.
+        splits: the existing splits, in the order of :data:`podline.documents.manifest.SPLITS`.
+        quarantined: records that cannot be converted, with the reason.
+        extra_class_names: class names of further label features (``coarse_label`` of CIFAR-100).
+        raw: the unpacked files, by official name.
+        archive: the archive of these files, with its official name.
+        kind: kind of task, whose targets are :class:`podline.kinds.contract.TextTargets`.
     """
 
     dataset: str
@@ -194,7 +194,7 @@ class Source:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Records of each split to convert."""
+        """Number of records to convert, by split."""
         return {split.name: len(split) for split in self.splits}
 
     @property
@@ -204,7 +204,7 @@ class Source:
 
     @property
     def counted(self) -> dict[str, int]:
-        """Rules that were applied; raw pixels need none."""
+        """Return no rules, since raw pixels need none."""
         return {}
 
     @property
@@ -218,19 +218,19 @@ class Source:
 
     @property
     def bytes_of_a_file(self) -> int:
-        """Records hold pixels, and no file."""
+        """Return 0, since records store pixels and no file."""
         return 0
 
     @property
     def facts(self) -> JsonObject:
-        """There are none but the classes."""
+        """Return no facts besides the classes."""
         return {}
 
     def looked_at(self) -> tuple[Source, Remarks]:
-        """Return the source without images that a split has which is tested or validated on, and another one too.
+        """Return the source without images of a split that a held-out split has too.
 
         Raises:
-            SourceError: too many are, or have two targets.
+            SourceError: too many images are shared, or have contradicting targets.
         """
         found = without_repeated(self.dataset, text_targets(self.kind), self.class_names, self.splits)
         left_out = (*self.quarantined, *found.quarantined)
@@ -238,11 +238,11 @@ class Source:
         return apart, Remarks(check_official(self.dataset, self.raw, self.archive), found.contradicting)
 
     def publish_truths(self, _store: Store, _folder: str) -> dict[str, FileInfo]:
-        """Publish nothing: a record holds what a model is judged by."""
+        """Publish no file, since records contain the ground truth."""
         return {}
 
     def shard_tables(self, plans: ShardPlans, seed: int | None, folder: Path, elsewhere: bool) -> ShardTables:
-        """See :meth:`RawData.shard_tables`; to other machines pixels go in the tables."""
+        """See :meth:`RawData.shard_tables`; tables for other machines contain the pixels."""
         if elsewhere:
             return RowsInTables(), tables_of_rows(self.splits, plans, seed, folder)
         return RowsByPlace(without_targets(self.splits), seed), tables_of_places(self.splits, folder)

@@ -276,7 +276,7 @@ def test_class_names_that_are_no_line(name: str, told: str) -> None:
 def test_a_class_name_of_two_lines_is_shown_in_one(tmp_path: Path) -> None:
     folder = write_cifar10_pickles(tmp_path / "cifar")
     (folder / "batches.meta").write_bytes(python3({"label_names": ["a\nb", *"bcdefghij"]}, 2))
-    told = r"the class name 'a\nb' has the character U+000A, which ends a line or is none"
+    told = r"the class name 'a\nb' has the character U+000A, a line break or an invalid character"
     assert told in refused(folder)
 
 

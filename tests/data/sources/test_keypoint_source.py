@@ -86,7 +86,7 @@ def test_joints_limbs_pairs_and_constants_are_those_of_the_category(tmp_path: Pa
     assert skeleton.sigmas == (COCO.sigmas[0], COCO.sigmas[3], COCO.sigmas[4], OTHER_SIGMA, OTHER_SIGMA)
     assert sum(source.sizes.values()) == 20
     assert not source.quarantined
-    assert any("limbs that join what no limb" in note for note in source.notes)
+    assert any("limbs added between near joints" in note for note in source.notes)
 
 
 def test_what_is_given_goes_before_what_is_found(tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def _mixed(made: dict[str, Any]) -> None:
         *(
             (
                 lambda made, bad=bad: made["categories"][0].update(sigmas=[0.1] * 4 + bad),
-                "the skeleton of its category cannot be: .*sigma",
+                "the skeleton of its category is invalid: .*sigma",
             )
             for bad in ([], [math.nan], [math.inf], [-0.1], [0], ["x"], [0.1, 0.1])
         ),

@@ -41,7 +41,7 @@ def test_images_that_are_not_there_are_counted_by_reason(tmp_path: Path) -> None
         "coco: 5 of 40 records of person_keypoints_train2017.json are left out, 12.5% vs 10.0% at most: "
         "4 as train2017 has no such file, 1 as the file is not a JPEG"
     )
-    assert message.endswith("mend the source, or give --allow-left-out 0.13")
+    assert message.endswith("correct the source, or give --allow-left-out 0.13")
     assert refusal(tmp_path / "beyond", 0.13) == ""
 
 

@@ -126,7 +126,7 @@ def test_drawing_again_changes_nothing(drawn: Path) -> None:
 def test_another_data_set_is_not_overwritten(tmp_path: Path) -> None:
     write_sample(tmp_path, train=10, test=5)
     before = checksums(tmp_path)
-    with pytest.raises(SettingsError, match=f"{FOLDER} is there with other content; delete it"):
+    with pytest.raises(SettingsError, match=f"{FOLDER} exists with other content; delete it"):
         write_sample(tmp_path, train=10, test=5, seed=1)
     assert checksums(tmp_path) == before
 

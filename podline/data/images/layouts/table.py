@@ -356,7 +356,7 @@ def _objects(table: Found) -> Iterator[Row]:
         while line := stream.readline(bounds.ENTRY_LETTERS):
             number += 1
             if line.strip():
-                with parsing(f"{table.path}: line {number}", "JSON", "mend the line"):
+                with parsing(f"{table.path}: line {number}", "JSON", "correct the line"):
                     values = json.loads(line)
                 if not is_object(values):
                     raise SourceError(
