@@ -1,1 +1,1 @@
-"""Kinds of task: what differs between them is one class each, see :class:`podline.kinds.contract.Kind`."""
+"""Kinds of task: one class per kind defines all differences, see :class:`podline.kinds.contract.Kind`."""

@@ -1,11 +1,11 @@
-"""The contract of a kind of task: what its records hold, and all that is done with its models."""
+"""The contract of a kind of task: the targets in its records, and all operations on its models."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
-# The contract lies below the layers that call it, and names their types for the type checker alone.
+# The contract lies below the layers that call it, so it imports their types for the type checker only.
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -44,51 +44,51 @@ P = TypeVar("P", bound="Pair")
 
 
 class Targets:
-    """The targets of a kind: what its records hold beside the image.
+    """The targets of a kind: the content of its records beside the image.
 
-    ``records`` are fields of some records by name, (n, …) each, as the reader gives them; the image may be left out.
+    ``records`` are fields of some records by name, (n, …) each, as the reader returns them, with or without the image.
     """
 
     def census(self, records: Arrays, classes: int) -> npt.NDArray[np.int64]:  # noqa: ARG002 (without classes)
-        """Return how many records there are of each class, (classes,)."""
+        """Return the number of records of each class, (classes,)."""
         import numpy as np  # noqa: PLC0415
 
         return np.zeros(classes, np.int64)
 
-    def check(self, records: Arrays, manifest: Manifest) -> tuple[int, str] | None:  # noqa: ARG002 (any may be)
-        """Return the place of the first record whose targets cannot be, and a phrase that follows its name; or None."""
+    def check(self, records: Arrays, manifest: Manifest) -> tuple[int, str] | None:  # noqa: ARG002 (all are valid)
+        """Return the place of the first record with invalid targets, and a phrase for after its name; or None."""
         return None
 
     def contradict(self, records: Arrays) -> bool:
-        """Return whether records with one and the same image have targets that cannot all be right."""
+        """Return whether records with the same image have contradicting targets."""
         return any((values != values[:1]).any() for values in records.values())
 
 
 class TextTargets(Targets, ABC):
-    """The targets of a kind of which a text says an image's: sources of images give a text for each of them.
+    """The targets of a kind whose targets can be given as text; sources of images return a text per image.
 
-    One target has one text, however a source writes it.
+    Each target has exactly one text, however a source writes it.
 
     Attributes:
-        least_classes: that a data set needs.
+        least_classes: least number of classes of a data set.
     """
 
     least_classes: ClassVar[int] = 0
 
     @abstractmethod
     def text(self, value: Any, class_names: Sequence[str] = ()) -> str:
-        """Return the text for a value as a source holds it.
+        """Convert a source's value to the text of its target.
 
         Args:
-            value: of a table's column, of JSON, or what reads a data set's own files.
-            class_names: where these are known beforehand; a whole number then stands for one of them.
+            value: a value from a table, from JSON, or from the reader of a user's data set.
+            class_names: the class names if known beforehand; an integer is then an index of them.
 
         Raises:
-            ValueError: it is no target; a phrase that follows the image's name.
+            ValueError: the value is not a target; the message is a phrase after the image's name.
         """
 
     def class_names(self, texts: Iterable[str]) -> tuple[str, ...]:  # noqa: ARG002 (without classes)
-        """Return the names of the classes in the different texts of a data set, in the order of their numbers."""
+        """Return the class names in the distinct texts of a data set, in the order of their numbers."""
         return ()
 
     @abstractmethod
@@ -97,29 +97,29 @@ class TextTargets(Targets, ABC):
 
     @abstractmethod
     def arrays(self, texts: Sequence[str], class_names: Sequence[str]) -> dict[str, npt.NDArray[Any]]:
-        """Return the values of these features for some texts, (n, …) each; classes as any unsigned integers."""
+        """Convert texts to the values of these features, (n, …) each; classes as any unsigned integers."""
 
     @abstractmethod
     def words(self, records: Arrays, class_names: Sequence[str]) -> list[str]:
-        """Return records' targets in words, as in ``train[3] is cat``."""
+        """Return records' targets as text, as in ``train[3] is cat``."""
 
 
 class Kind(ABC, Generic[E, P]):
-    """A kind of task, by its evaluation and by what two runs are compared with.
+    """A kind of task, parametrised by its evaluation and by its pair of compared runs.
 
-    Its methods import their code when they are called: names, settings and measures need no TensorFlow.
+    Its methods import their code on the first call: names, settings and measures need no TensorFlow.
 
     Attributes:
-        name: as recipes and data sets say it.
+        name: name in recipes and data sets.
         settings: the model of a recipe's ``task``.
         document: the model of ``evaluation.json``.
-        examples: what a split counts, in words.
-        caption: of the main measure's chart.
-        lost: heading of examples that another run got right; ``shown`` and ``lost`` are filled in.
-        says: what a model does with such an example; its run is filled in.
-        lost_hint: what to see in their pictures.
-        large_pictures: whether pictures of a sheet are large.
-        own_measures: whether installed measures are computed for it.
+        examples: the plural noun for the examples of a split.
+        caption: caption of the main measure's chart.
+        lost: heading for examples that only the other run got right; ``shown`` and ``lost`` are filled in.
+        says: verb for a model's answer to such an example; the run is filled in.
+        lost_hint: explanation of the marks in their pictures.
+        large_pictures: whether a sheet shows large pictures.
+        own_measures: whether installed measures are computed for the kind.
     """
 
     name: ClassVar[str]
@@ -135,7 +135,7 @@ class Kind(ABC, Generic[E, P]):
 
     @property
     def measure(self) -> str:
-        """The measure that says how good a model is."""
+        """The measure that ranks models."""
         return self.document.measure
 
     @abstractmethod
@@ -148,11 +148,11 @@ class Kind(ABC, Generic[E, P]):
 
     @abstractmethod
     def objective(self, recipe: Recipe, manifest: Manifest) -> Objective:
-        """Return what a recipe trains for on a data set."""
+        """Build the objective of a recipe on a data set."""
 
     @abstractmethod
     def model(self, recipe: Recipe, manifest: Manifest) -> keras.Model:
-        """Return a recipe's Keras model with fresh weights."""
+        """Build a recipe's Keras model with fresh weights."""
 
     @abstractmethod
     def description(
@@ -161,15 +161,15 @@ class Kind(ABC, Generic[E, P]):
         """Return the layers and costs of a recipe's model.
 
         Args:
-            recipe: which.
+            recipe: the recipe.
             image_shape: (height, width, channels) of every image.
-            classes: how many the data set has.
-            facts: see :attr:`podline.documents.manifest.Manifest.facts`; none where there is no data set yet.
+            classes: number of classes of the data set.
+            facts: see :attr:`podline.documents.manifest.Manifest.facts`; empty without a data set.
         """
 
     @abstractmethod
     def judge(self, case: Case) -> Judgement:
-        """Judge a run's model on a split."""
+        """Evaluate a run's model on a split."""
 
     @abstractmethod
     def parts(self, document: E) -> dict[str, Metric]:
@@ -179,7 +179,7 @@ class Kind(ABC, Generic[E, P]):
     def reader(
         self, store: Store, training: TrainSpec, manifest: Manifest, threshold: float | None, reporter: Reporter
     ) -> PictureReader:
-        """Return what prepares pictures for a model and formats its answers."""
+        """Return the reader that prepares pictures for a model and formats its answers."""
 
     @abstractmethod
     def drawn(self, records: Arrays, manifest: Manifest) -> list[Picture]:
@@ -187,16 +187,16 @@ class Kind(ABC, Generic[E, P]):
 
         Args:
             records: the fields of the objective, (n, …).
-            manifest: of their data set.
+            manifest: the manifest of the data set.
         """
 
     @abstractmethod
     def asked(
         self, spec: ShowSpec, model: keras.Model, store: Store, manifest: Manifest, reporter: Reporter
     ) -> tuple[Block, int, int]:
-        """Return a model's answers to test examples, their number, and how many are right.
+        """Return a model's answers to test examples, the number of examples, and the number of correct answers.
 
-        Both counts are 0 where answers are not right or wrong.
+        Both numbers are 0 for a kind whose answers are not simply right or wrong.
         """
 
     @abstractmethod
@@ -205,31 +205,31 @@ class Kind(ABC, Generic[E, P]):
 
     @abstractmethod
     def sections(self) -> Iterable[Section]:
-        """Return its own sections of a report, in their order."""
+        """Return the kind's own sections of a report, in order."""
 
     @abstractmethod
     def rules(self) -> Sequence[Rule]:
-        """Return its own rules of promotion."""
+        """Return the kind's own promotion rules."""
 
     @abstractmethod
     def pair(self, store: Store, before: Judged, after: Judged) -> P:
-        """Return two runs on the same examples."""
+        """Pair two runs on the same examples."""
 
     @abstractmethod
     def lost_examples(self, pair: P, reader: SplitReader, before: E, after: E) -> LostExamples:
-        """Return examples that only the first of a pair got right.
+        """Return examples that only the first run of a pair got right.
 
         Args:
-            pair: from :meth:`pair`.
-            reader: of the split that both were judged on.
-            before: the evaluation of the first.
-            after: that of the second.
+            pair: the result of :meth:`pair`.
+            reader: the reader of the judged split.
+            before: the evaluation of the first run.
+            after: the evaluation of the second run.
         """
 
     def looked_at(self, store: Store, run: str, images: Sequence[Image]) -> Sequence[Image]:  # noqa: ARG002 (by default none)
-        """Return where a model looks, uint8 (height, width, 3) for each image, or nothing."""
+        """Return pictures that mark where a model looks, uint8 (height, width, 3) per image; empty by default."""
         return ()
 
     @abstractmethod
     def answers(self) -> Answers:
-        """Return how rules of promotion read answers and ask for them."""
+        """Return the provider of models' answers for promotion rules."""

@@ -1,4 +1,4 @@
-"""Methods of a kind whose code is imported when they are called: a kind's name and settings need no TensorFlow."""
+"""Imports a kind's code on the first call of its methods, so that names and settings need no TensorFlow."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class Deferred:
-    """A lazy module: the first call of one of its functions or classes imports it."""
+    """A lazy module, imported by the first call of one of its functions or classes."""
 
     def __init__(self, module: str) -> None:
         self._module = module
@@ -21,13 +21,13 @@ class Deferred:
 
 
 class Method(Protocol[Given, R_co]):
-    """A function with the parameters of another after the instance."""
+    """A method with the parameters of another function, after the instance."""
 
-    def __call__(_this, self: Any, *given: Given.args, **named: Given.kwargs) -> R_co:  # noqa: N805 (self is the method's)
-        """Return what the other function returns."""
+    def __call__(_this, self: Any, *given: Given.args, **named: Given.kwargs) -> R_co:  # noqa: N805 (self comes second)
+        """Return the result of the other function."""
         ...
 
 
 def method(function: Callable[Given, R_co]) -> Method[Given, R_co]:
-    """Make a method of a function, or of a class, that needs no instance."""
+    """Make a method from a function or class that needs no instance."""
     return lambda self, *given, **named: function(*given, **named)  # noqa: ARG005

@@ -1,7 +1,7 @@
-"""The parts that Podline ships for each kind of task, as ``module:name``, imported on demand."""
+"""Names the parts that Podline ships for each kind of task, as ``module:name``, imported on demand."""
 
 USUAL_KIND = "classification"
-"""The kind of data sets and recipes that name none."""
+"""The kind of data sets and recipes without an explicit kind."""
 KINDS = {
     "classification": "podline.kinds.classification.kind:Classification",
     "labels": "podline.kinds.labels.kind:Labels",
@@ -18,7 +18,7 @@ DATA_SETS = {
     "coco_sample": "podline.kinds.pose.data_sets:COCO_SAMPLE",
     "keypoints": "podline.kinds.pose.data_sets:KEYPOINTS",
 }
-# A recipe's docstring says the command and the result.
+# A recipe's docstring has the command and the expected result.
 RECIPES = {
     "cifar10": "podline.kinds.classification.recipes.cifar10:RECIPE",
     "cifar10-small": "podline.kinds.classification.recipes.cifar10_small:RECIPE",

@@ -1,4 +1,4 @@
-"""The kinds of task by name, Podline's own and those of installed packages; the kind of a recipe, of an evaluation."""
+"""Finds kinds of task by name, among Podline's own and installed packages, and the kind of a recipe or evaluation."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ AnyKind: TypeAlias = Kind[Any, Any]
 
 @functools.cache
 def kind_named(name: str) -> AnyKind:
-    """Return the kind of a name.
+    """Return the kind with this name.
 
     Raises:
-        SettingsError: there is none, its package cannot be imported, or it is no kind.
+        SettingsError: the kind does not exist, its package cannot be imported, or the object is not a kind.
     """
     found: type[object] = KINDS.load(name)
     if Kind not in found.__mro__:
@@ -46,10 +46,10 @@ def kind_of(judged: Recipe | AnyEvaluation) -> AnyKind:
 
 
 def text_targets(name: str) -> TextTargets:
-    """Return the targets of a kind whose records are made of texts.
+    """Return the targets of a kind that can be given as text.
 
     Raises:
-        SettingsError: there is no such kind, or a text cannot say such a target.
+        SettingsError: the kind does not exist, or its targets cannot be given as text.
     """
     targets = kind_named(name).targets()
     if isinstance(targets, TextTargets):
@@ -58,21 +58,21 @@ def text_targets(name: str) -> TextTargets:
 
 
 def code_of_targets(name: str) -> str:
-    """Return the digest of the code of an installed kind's targets, which records depend on; empty of Podline's own."""
+    """Return the code digest of an installed kind's targets, on which records depend; empty for Podline's own kinds."""
     return of_modules([type(kind_named(name).targets()).__module__])
 
 
 def kind_by_measure(measure: str) -> AnyKind:
-    """Return the kind whose models are judged by a measure."""
+    """Return the kind whose models are ranked by a measure."""
     return next(kind for kind in kinds() if kind.measure == measure)
 
 
 def read_evaluation(store: Store, folder: str) -> AnyEvaluation:
-    """Return the evaluation in a run's folder, of whichever kind the run is.
+    """Return the evaluation in a run's folder, of any kind.
 
     Raises:
-        StoreError: there is none, or it cannot be read.
-        ArtifactError: it is not an evaluation.
+        StoreError: there is no evaluation, or it cannot be read.
+        ArtifactError: the file is not an evaluation.
     """
     name = f"{folder}/{EVALUATION}"
     document = store.read_json(name)

@@ -72,8 +72,8 @@ def test_pictures_of_found_and_labelled_people_side_by_side(facts, page):
     )
     judged = [picture for pictures in found.values() for picture in pictures]
     assert len({picture.figures.image_id for picture in judged}) == len(judged) >= 2
-    assert page.count("with the instances that were found") == page.count("with the instances that are labelled")
-    assert page.count("with the instances that were found") == len(judged) + sum(map(len, seen.values()))
+    assert page.count("with the instances found") == page.count("with the labelled instances")
+    assert page.count("with the instances found") == len(judged) + sum(map(len, seen.values()))
     for picture in judged:
         height, width, _ = picture.image.shape
         assert max(height, width) == 128
@@ -81,7 +81,7 @@ def test_pictures_of_found_and_labelled_people_side_by_side(facts, page):
         labelled = picture.wanted[picture.wanted[..., 2] > 0]
         assert ((labelled[:, :2] > -1) & (labelled[:, :2] < (width, height))).all()
     assert len(found["best"][0].found) >= 1
-    for panel in ("Heatmaps as the network answers them", "left wrist", "right knee – right ankle"):
+    for panel in ("Heatmaps of the network", "left wrist", "right knee – right ankle"):
         assert panel in page
 
 
@@ -92,7 +92,7 @@ def test_another_split_has_a_report_of_its_own_which_says_that_nobody_was_found(
     assert result.html == f"runs/{spec.run}/on-train/report.html"
     page = open_store(spec.root).read_bytes(result.html).decode()
     assert "Images of the train split" in page
-    assert "Pictures that it was trained on" not in page
+    assert "Pictures from the training data" not in page
     assert "No score threshold could be chosen" in page
     assert 'class="warning"' in page
 

@@ -1,1 +1,1 @@
-"""The shared part of kinds whose models answer each image separately; kinds of installed packages build on it."""
+"""The shared base of kinds whose models answer each image separately; kinds of installed packages extend it."""

@@ -12,10 +12,10 @@ from podline.evaluation.per_example import PerExample
 
 @dataclass(frozen=True)
 class Answered(PerExample):
-    """One entry an example, in the order of the split; ``labels`` are the targets.
+    """One entry per example, in the order of the split; ``labels`` are the targets.
 
     Attributes:
-        answers: the model's, in the form of the targets, (n, …).
+        answers: the model's answers, in the form of the targets, (n, …).
     """
 
     file, holds, decides = "answers.npz", "answers", "answers"

@@ -1,4 +1,4 @@
-"""Answers for the rules of promotion: read from an evaluation, or asked for now."""
+"""Provides a model's answers for promotion rules: from an evaluation, or by running the model."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ Said = TypeVar("Said", bound=PerExample)
 
 
 class ExampleAnswers(Answers, Generic[Said]):
-    """Answers with an entry for each example."""
+    """Answers with one entry per example."""
 
     said: ClassVar[type[PerExample]]
 
     def left(self, store: Store, folder: str, evaluation: AnyEvaluation) -> Said:
-        """Read the answers in an evaluation's folder."""
+        """Read the answers from an evaluation's folder."""
         return cast(Said, self.said.read(store, folder))
 
     def part(self, examples: JudgedSplit, said: Said) -> Said:
-        """Return the answers of the examples that count."""
+        """Return the answers for the judged examples."""
         return said if examples.places is None else said.at(examples.places)
 
     def judged(self, examples: JudgedSplit, said: Said) -> Said:
-        """Return the answers."""
+        """Return the answers themselves, which need no further step."""
         return said
 
     def differing(self, one: Said, other: Said) -> int | None:
-        """Return how many examples two models answer differently."""
+        """Return the number of examples that two models answer differently."""
         return int((one.decided != other.decided).reshape(len(one.labels), -1).any(axis=1).sum())
 
 
@@ -53,11 +53,11 @@ class KindAnswers(ExampleAnswers[Answered]):
         self._kind = kind
 
     def again(self, examples: JudgedSplit, training: TrainSpec, model: keras.Model) -> Answered:
-        """Ask a model about the examples now."""
+        """Run a model on the examples."""
         reader = open_split(examples.store, examples.folder, examples.manifest, examples.split)
         manifest, reporter = examples.manifest, examples.reporter
         return answered(self._kind, training.recipe, model, reader, manifest, reporter, examples.places)
 
     def main(self, examples: JudgedSplit, said: Answered) -> Metric:
-        """Return the measure that counts."""
+        """Return the main measure."""
         return figure_of(measure_named(self._kind.measure), said)

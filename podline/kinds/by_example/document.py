@@ -1,4 +1,4 @@
-"""``evaluation.json`` of a model that answers each image by itself. Needs no TensorFlow."""
+"""``evaluation.json`` of a model that answers each image separately. Needs no TensorFlow."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ F = TypeVar("F", bound=ImageFigures)
 
 
 class ImageEvaluation(RunEvaluation, Generic[F]):
-    """The evaluation of a model that answers each image by itself.
+    """The evaluation of a model that answers each image separately.
 
     Attributes:
-        class_names: in the order of the logits.
+        class_names: names in the order of the logits.
         trained: the model's figures on the split.
-        untrained: the same network with the weights that training began with, on the same split.
-        seen: the trained model on examples it was trained on (without augmentation): the first ``seen.examples``
-            records that were trained on, as many as the split that is judged has at most.
-        guessing: what guessing gives, and the range that chance spreads it over.
-        better_than_guessing: the sanity check: the trained model lies beyond that range, on the good side.
+        untrained: the same network with its initial weights, on the same split.
+        seen: the trained model on training examples without augmentation: the first ``seen.examples`` training records,
+            at most as many as the judged split has.
+        guessing: the figure of guessing, with the range that chance gives it.
+        better_than_guessing: the sanity check: the trained model is better than this range.
     """
 
     class_names: tuple[str, ...]
@@ -47,13 +47,13 @@ class ImageEvaluation(RunEvaluation, Generic[F]):
 
 
 class ExampleFigures(ImageFigures):
-    """A model's figures on some examples: ``metrics`` are all measures of its kind, with their 95 % intervals."""
+    """A model's figures on some examples: ``metrics`` has all measures of its kind, with their 95 % intervals."""
 
     metrics: dict[str, Metric]
 
 
 class ExampleEvaluation(ImageEvaluation[ExampleFigures]):
-    """The evaluation of a kind that its measures judge; a kind's own is a subclass that says ``measure``."""
+    """The evaluation of a kind that uses measures; a kind's own subclass sets ``measure``."""
 
     measure: ClassVar[str]
 

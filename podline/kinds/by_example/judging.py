@@ -1,4 +1,4 @@
-"""A model judged on a split, every example once."""
+"""Evaluates a model on a split, every example once."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ from podline.training.plan import EVALUATION_SPLIT, TRAINING_SPLIT, plan_trainin
 if TYPE_CHECKING:
     from podline.kinds.by_example.kind import ExampleKind
 
-# One example alone goes through a kernel for matrix times vector, which adds up in another order than the one for
-# matrices that all larger batches share. In pairs, an output has the same bits whatever the batch size (seen on CPUs).
+# A single example uses a kernel for matrix times vector, which sums in another order than the kernel for matrices that
+# all larger batches share. In pairs, outputs have the same bits for every batch size (measured on CPUs).
 _SMALLEST_BATCH = 2
-# Where nothing was learned, this many times the steps are suggested, and at least the second number.
+# For a model that learned nothing, the message suggests this many times the steps, and at least the second number.
 _MORE, _LEAST_STEPS = 5, 400
 
 
 def judge(kind: ExampleKind, case: Case) -> Judgement:
-    """Judge a run's model; write its answers to each example beside the document.
+    """Evaluate a run's model; write its answers to each example beside the document.
 
     Raises:
-        ArtifactError: the data are not what they were, or were changed while they were read.
+        ArtifactError: the data have changed, before or during reading.
         DivergenceError: the model's outputs are not finite.
     """
     spec, plan, fields = case.spec, plan_training(case.recipe, case.manifest), (IMAGE, kind.target)
@@ -79,7 +79,7 @@ def judge(kind: ExampleKind, case: Case) -> Judgement:
 
 
 def reader_of(case: Case, split: str) -> SplitReader:
-    """Return what reads a split of a case's data."""
+    """Return the reader of a split of the run's data."""
     return open_split(case.store, case.spec.dataset_folder, case.manifest, split, case.reporter)
 
 
@@ -89,10 +89,10 @@ def batches_of(
     """Return batches in which an example's outputs do not depend on the batch size.
 
     Args:
-        case: what is judged.
-        reader: of a split.
-        fields: of its records.
-        ids: of which records; all by default.
+        case: the run to evaluate.
+        reader: the reader of a split.
+        fields: the record fields to read.
+        ids: positions of the records; all by default.
     """
     return EvaluationInput(
         reader,
@@ -117,10 +117,10 @@ def ask(
     target: str,
     news: Callable[[int], None],
 ) -> Asked:
-    """Return a model's outputs for examples; ``news`` is told how many each batch had.
+    """Return a model's outputs for examples; ``news`` is called with the size of each batch.
 
     Raises:
-        DivergenceError: they are not finite.
+        DivergenceError: the outputs are not finite.
     """
     outputs, targets = list[Array](), list[Array]()
     with batches.explained():
@@ -143,10 +143,10 @@ def answered(
     reporter: Reporter,
     ids: npt.NDArray[np.int64] | None = None,
 ) -> Answered:
-    """Return what a model answers to every example of a split now, or to some.
+    """Run a model on every example of a split, or on some, and return the answers.
 
     Raises:
-        ArtifactError: the data were changed while they were read.
+        ArtifactError: the data changed while they were read.
         DivergenceError: the model's outputs are not finite.
     """
     fields = (IMAGE, kind.target)
@@ -177,7 +177,7 @@ def asked(
     pictures = [Picture(image, f"{a}\nis {t}") for image, a, t in zip(images, answers, targets, strict=True)]
     figure = metric_text(kind.measure, figures_of(said, kind.name)[kind.measure])
     about = f"test examples with its answers; its {measure_named(kind.measure).label} on all of them is {figure}"
-    return Block(f"What {spec.run} makes of it", about, [PictureRow("the first", pictures)]), 0, 0
+    return Block(f"Answers of {spec.run}", about, [PictureRow("the first", pictures)]), 0, 0
 
 
 def not_better_than_guessing(case: Case, document: AnyEvaluation) -> str:
@@ -186,14 +186,14 @@ def not_better_than_guessing(case: Case, document: AnyEvaluation) -> str:
     limit = document.guessing.high if measure.higher_is_better else document.guessing.low
     steps = plan_training(case.recipe, case.manifest).total_steps
     images = plural(case.manifest.split(TRAINING_SPLIT).records, "training image")
-    helps = [f"more than {images}", "pretrained weights to begin with (--init FILE)"]
+    helps = [f"more than {images}", "pretrained weights (--init FILE)"]
     seen = document.seen.metrics[name].value
     found = f"on training images it is {value_text(name, seen)}"
     if measure.better(seen, limit):
         found += ", so more steps alone do not help"
     else:
         helps.insert(0, f"more than {plural(steps, 'step')} (--steps {max(_MORE * steps, _LEAST_STEPS)})")
-        helps.append("another learning rate, right labels")
+        helps.append("another learning rate, correct labels")
     value, most = (value_text(name, each) for each in (document.trained.metrics[name].value, limit))
     way = "up" if measure.higher_is_better else "down"
     return (

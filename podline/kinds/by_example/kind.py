@@ -1,4 +1,4 @@
-"""The base of kinds whose models answer each image by itself: one array for each image, of one output."""
+"""The base of kinds whose models answer each image separately: one output with one array per image."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ else:
 
 
 class ImageKind(Kind[E, P]):
-    """A kind whose models are the networks of recipes: from an image to a vector."""
+    """A kind whose models are the networks of recipes, from an image to a vector."""
 
     examples = "examples"
 
     require_fit = method(augmentation.require_room)
 
     def outputs(self, classes: int) -> int:
-        """Return how many outputs a model has: by default one for each class."""
+        """Return the number of outputs of a model: by default one per class."""
         return classes
 
     def model(self, recipe: Recipe, manifest: Manifest) -> keras.Model:
-        """Return a network of the recipe's kind."""
+        """Build the network of a recipe."""
         from podline.models.build import image_model
 
         return image_model(recipe, manifest, self.outputs(len(manifest.class_names)))
@@ -67,7 +67,7 @@ class ImageKind(Kind[E, P]):
         return describe(recipe.model, image_shape, self.outputs(classes))
 
     def looked_at(self, store: Store, run: str, images: Sequence[Image]) -> Sequence[Image]:
-        """Return the images with the places coloured that speak for the model's answer."""
+        """Return the images with colours on the places that support the model's answer."""
         return grad_cam.looked_at(forward.finished_model(store, run), images)
 
     @abstractmethod
@@ -75,7 +75,7 @@ class ImageKind(Kind[E, P]):
         """Return the targets of its records."""
 
     def drawn(self, records: Arrays, manifest: Manifest) -> list[Picture]:
-        """Return images with their targets in words; mixed ones with the share of each."""
+        """Return images with their targets as text; mixed images list the share of each."""
         from podline.drawing.picture_sheet import Picture
         from podline.input.mixing import captions
 
@@ -84,12 +84,12 @@ class ImageKind(Kind[E, P]):
 
 
 class ExampleKind(ImageKind["ExampleEvaluation", "AnsweredPair"]):
-    """A kind whose models answer each image with a value of the form of its target.
+    """A kind whose models answer each image with a value in the form of its target.
 
-    Its figures are the measures of installed packages that name the kind; one of them is ``document.measure``.
+    Its figures are the measures of installed packages for this kind; one of them is ``document.measure``.
 
     Attributes:
-        target: the field of a record that the answer is compared with.
+        target: the record field that the answer is compared with.
     """
 
     target: ClassVar[str]
@@ -102,39 +102,39 @@ class ExampleKind(ImageKind["ExampleEvaluation", "AnsweredPair"]):
 
     @abstractmethod
     def decoded(self, outputs: Array, recipe: Recipe) -> Array:
-        """Return a model's outputs in the form of the target.
+        """Convert a model's outputs to the form of the target.
 
         Args:
             outputs: float32, (n, outputs).
-            recipe: that it was trained by.
+            recipe: the model's recipe.
         """
 
     @abstractmethod
     def guesses(self, labels: Array) -> Array:
-        """Return the best answers that do not look at the images.
+        """Return the best answers that ignore the images.
 
         Args:
-            labels: their targets, (n, …).
+            labels: the targets, (n, …).
         """
 
     def words(self, values: Array, manifest: Manifest) -> list[str]:
-        """Return targets or answers in words."""
+        """Return targets or answers as text."""
         return self.targets().words({self.target: values}, manifest.class_names)
 
     def judge(self, case: Case) -> Judgement:
-        """Judge a model by the measures of the kind; its answers lie beside the document."""
+        """Evaluate a model by the measures of the kind; write its answers beside the document."""
         from podline.kinds.by_example.judging import judge
 
         return judge(self, case)
 
     def parts(self, document: ExampleEvaluation) -> dict[str, Metric]:
-        """Return none."""
+        """Return no parts."""
         return {}
 
     def reader(
         self, store: Store, training: TrainSpec, manifest: Manifest, threshold: float | None, reporter: Reporter
     ) -> PictureReader:
-        """Return what answers pictures."""
+        """Return the reader of pictures for a model."""
         from podline.kinds.by_example.predicting import AnswerReader
 
         return AnswerReader(manifest, kind=self, recipe=training.recipe)
@@ -148,13 +148,13 @@ class ExampleKind(ImageKind["ExampleEvaluation", "AnsweredPair"]):
         return asked(self, spec, model, store, manifest, reporter)
 
     def sections(self) -> Iterable[Section]:
-        """Return a table of all figures; a kind adds sections of its own."""
+        """Return a table of all figures; a kind adds its own sections."""
         from podline.kinds.by_example import sections
 
         return (sections.metrics,)
 
     def rules(self) -> Sequence[Rule]:
-        """Return the rules for the measure that counts, and for guarded ones."""
+        """Return the rules for the main measure and for guarded measures."""
         from podline.kinds.by_example import rules
 
         return (rules.main, rules.guards)
@@ -168,13 +168,13 @@ class ExampleKind(ImageKind["ExampleEvaluation", "AnsweredPair"]):
     def lost_examples(
         self, pair: AnsweredPair, reader: SplitReader, before: ExampleEvaluation, after: ExampleEvaluation
     ) -> LostExamples:
-        """Return examples that the first answered better."""
+        """Return examples that the first model answered better."""
         from podline.kinds.by_example.pairs import lost_examples
 
         return lost_examples(self, pair, reader)
 
     def answers(self) -> Answers:
-        """Return how answers are read and asked for."""
+        """Return the provider of answers."""
         from podline.kinds.by_example.answers import KindAnswers
 
         return KindAnswers(self)

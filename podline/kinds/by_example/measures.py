@@ -1,4 +1,4 @@
-"""Figures of a model by the measures of its kind, see :mod:`podline.measures`."""
+"""Computes figures of a model by the measures of its kind, see :mod:`podline.measures`."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _RESAMPLES = 1_000
 def figures_of(said: PerExample, kind: str, classes: int | None = None) -> dict[str, Metric]:
     """Return every measure of a kind with its 95 % interval.
 
-    A share has Wilson's interval, any other mean the normal one, a number the bootstrap's over examples.
+    A share gets Wilson's interval, any other mean the normal one, a single number the bootstrap's over examples.
 
     Raises:
-        SettingsError: a measure raises, or gives neither a finite number nor finite values.
+        SettingsError: a measure raises, or does not return a finite number or finite values.
     """
     measures = [measure for measure in of_kind(kind) if classes is None or classes >= measure.least_classes]
     return {measure.name: figure_of(measure, said) for measure in measures}
@@ -65,7 +65,7 @@ def values_of(measure: Measure, said: PerExample) -> Array:
     """
     compute, examples = measure.compute, len(said.labels)
     if compute is None:
-        raise SettingsError(f"the measure {measure.name} has no function: compute=None")
+        raise SettingsError(f"the measure {measure.name} has no function (compute=None); set compute")
     try:
         found = np.asarray(compute(said))
         finite = bool(np.isfinite(found).all())
@@ -80,7 +80,7 @@ def values_of(measure: Measure, said: PerExample) -> Array:
 
 
 def drawn_rows(examples: int, samples: int = _RESAMPLES) -> Iterator[npt.NDArray[np.int64]]:
-    """Yield samples of example indices, with replacement; the same ones each time."""
+    """Yield samples of example indices with replacement; the same samples in every call."""
     random = np.random.default_rng(0)
     for _ in range(samples):
         yield random.integers(0, examples, examples)

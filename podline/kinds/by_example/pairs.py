@@ -1,4 +1,4 @@
-"""Two models on the same examples, one by one."""
+"""Compares two models example by example."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from podline.reporting.pairs import Judged, LostExample, LostExamples
 from podline.store.contract import Store
 
 MOST_EXAMPLES = 24
-"""So many examples are named and shown."""
+"""The number of examples that are listed and shown."""
 _SAMPLES = 200
 
 Answers = TypeVar("Answers", bound=PerExample)
@@ -32,13 +32,13 @@ Answers = TypeVar("Answers", bound=PerExample)
 
 @dataclass(frozen=True)
 class AnsweredPair:
-    """Two models, in the order of the second's split.
+    """Two models' answers, in the order of the second model's split.
 
     Attributes:
-        before: what the first answers.
-        after: what the second answers.
-        measures: of their kind.
-        manifest: of the second's data.
+        before: the first model's answers.
+        after: the second model's answers.
+        measures: the measures of their kind.
+        manifest: the manifest of the second model's data.
     """
 
     before: Answered
@@ -51,7 +51,7 @@ class AnsweredPair:
         return {measure.name: self._difference(measure, seeds[measure.name]) for measure in self.measures}
 
     def moved(self, names: Sequence[str]) -> dict[str, ShareChange]:
-        """Return nothing: there are no classes."""
+        """Return no changes, since there are no classes."""
         return {}
 
     def _difference(self, measure: Measure, seeds: Seeds) -> Difference:
@@ -64,15 +64,15 @@ class AnsweredPair:
 
 
 def pair(kind: ExampleKind, store: Store, before: Judged, after: Judged) -> AnsweredPair:
-    """Return two judgements on the same examples; see :func:`podline.reporting.pairs.paired`."""
+    """Pair two evaluations on the same examples; see :func:`podline.reporting.pairs.paired`."""
     manifest = read_manifest(store, dataset_folder(after.dataset, after.fingerprint))
     return AnsweredPair(*aligned(store, before, after, Answered), of_kind(kind.name), manifest)
 
 
 def lost_examples(kind: ExampleKind, pair: AnsweredPair, reader: SplitReader) -> LostExamples:
-    """Return the examples that the first answered better, those first where the measure that counts fell most.
+    """Return the examples that the first model answered better, ordered by the loss in the main measure.
 
-    There are none of a measure that is no mean over examples.
+    The result is empty for a measure that is not a mean over examples.
     """
 
     def lost(record: int) -> LostExample:
@@ -85,7 +85,7 @@ def lost_examples(kind: ExampleKind, pair: AnsweredPair, reader: SplitReader) ->
 
 
 def _gains(measure: Measure, pair: AnsweredPair) -> Floats:
-    """Return by how much each example is answered better, (n,); nothing of a measure that is one number."""
+    """Return the improvement of each example's answer, (n,); empty for a measure that is a single number."""
     then, now = (np.atleast_1d(values_of(measure, each)).astype(float) for each in (pair.before, pair.after))
     gain = now - then if measure.higher_is_better else then - now
     return gain if len(gain) == len(pair.after.labels) else np.empty(0)
@@ -96,12 +96,12 @@ def aligned(store: Store, before: Judged, after: Judged, answers: type[Answers])
 
     Args:
         store: the store.
-        before: the first judgement.
-        after: the second one.
-        answers: what they left beside ``evaluation.json``.
+        before: the first evaluation.
+        after: the second evaluation.
+        answers: the class that reads the answers beside ``evaluation.json``.
 
     Raises:
-        StoreError: they are not of the same examples, or what was said of each of them is no longer there.
+        StoreError: the examples differ, or a file of answers is missing.
         ArtifactError: a file is damaged.
     """
     then, now = (answers.read(store, each.folder) for each in (before, after))
@@ -117,7 +117,7 @@ def aligned(store: Store, before: Judged, after: Judged, answers: type[Answers])
         )
     ordered = then.at(places)
     if not np.array_equal(ordered.labels, now.labels):
-        raise ArtifactError(f"{files} are not of the same examples; evaluate the runs again")
+        raise ArtifactError(f"{files} belong to different examples; evaluate the runs again")
     return ordered, now
 
 
@@ -137,14 +137,14 @@ def lost_images(
     order: Floats,
     example: Callable[[int], LostExample],
 ) -> LostExamples:
-    """Return examples that only the first of two models got right.
+    """Return examples that only the first of two models answered correctly.
 
     Args:
-        reader: of the split that both were judged on.
-        then: which the first got right, (n,).
-        now: which the second did.
-        order: a number for each example; those with the lowest are shown, (n,).
-        example: makes one of a record.
+        reader: the reader of the split.
+        then: which examples the first model answered correctly, (n,).
+        now: which examples the second model answered correctly.
+        order: a number per example; the lowest are shown first, (n,).
+        example: describes one record.
     """
     lost = np.flatnonzero(then & ~now)
     records = lost[np.argsort(order[lost], kind="stable")][:MOST_EXAMPLES]

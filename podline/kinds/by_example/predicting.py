@@ -1,4 +1,4 @@
-"""A model's answers for any pictures."""
+"""Answers any pictures with a model."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from podline.stages.tools import PicturePrediction
 
 @dataclass(frozen=True)
 class ImageFeeder:
-    """The conversion of pictures to a model's input; see :class:`podline.evaluation.predicting.PictureReader`."""
+    """Converts pictures to a model's input; see :class:`podline.evaluation.predicting.PictureReader`."""
 
     manifest: Manifest
     threshold: float | None = None
 
     def fed(self, pixels: Image) -> Image:
-        """Fit a picture as the data set's conversion fits pictures; make it grey if its images are."""
+        """Fit a picture like the data set's conversion does, and make it grey if the data set is."""
         fit: Any = self.manifest.converter.get("fit", SQUEEZE)
         return fitted(pixels, self.manifest.image_shape, fit)
 
@@ -37,13 +37,13 @@ class ImageFeeder:
 
 @dataclass(frozen=True)
 class AnswerReader(ImageFeeder):
-    """Formats the answers of a kind's model, as JSON and in words."""
+    """Formats the answers of a kind's model as JSON and text."""
 
     kind: ExampleKind = field(kw_only=True)
     recipe: Recipe = field(kw_only=True)
 
     def say(self, name: str, place: int, pixels: Image, answer: npt.NDArray[np.float32]) -> Predicted:
-        """Return the answer to a picture."""
+        """Return the answer for a picture."""
         decoded = self.kind.decoded(answer[None], self.recipe)
         height, width = pixels.shape[:2]
         [words] = self.kind.words(decoded, self.manifest)

@@ -1,4 +1,4 @@
-"""Rules of promotion that go by the measures of a kind."""
+"""Promotion rules that compare measures of a kind."""
 
 from __future__ import annotations
 
@@ -31,6 +31,6 @@ def guards(pair: Pair, settings: PromotionSettings) -> Iterator[Figure]:
 
 
 def measured(pair: Pair, measure: Measure, settings: PromotionSettings) -> Figure:
-    """Return a measure as a figure."""
+    """Return a measure as a figure of the rules."""
     sign = 1 if measure.higher_is_better else -1
     return drawn(measure.label, pair, lambda said: sign * value_of(measure, said), settings, measure.name)

@@ -20,19 +20,17 @@ from podline.reporting.sections import section
 
 
 def headline(run: RunFacts) -> verdict.Headline:
-    """Return what the top of the page says of the measure that counts."""
+    """Return the main measure for the top of the page."""
     found: ExampleEvaluation = run.evaluation
     guessing, untrained, seen = (
         figures.metric_text(found.measure, metric)
         for metric in (found.guessing, *(side.metrics[found.measure] for side in (found.untrained, found.seen)))
     )
-    judged = (
-        "" if found.better_than_guessing else " The result cannot be told from guessing: look for what is wrong first."
-    )
+    judged = "" if found.better_than_guessing else " The result cannot be told from guessing: find the cause first."
     return verdict.Headline(
         about=f"on the {found.split} split of {found.dataset}",
         guessing=(
-            f"The best answer that does not look at the image gives {guessing}, the network before training "
+            f"The best answer that ignores the image gives {guessing}, the network before training "
             f"{untrained}.{judged} On {figures.count(found.seen.examples)} examples that it was trained on the model "
             f"has {seen}."
         ),
@@ -41,14 +39,14 @@ def headline(run: RunFacts) -> verdict.Headline:
 
 
 def further_tiles(run: RunFacts) -> list[verdict.Tile]:
-    """Return a tile for each metric beside the one that counts."""
+    """Return a tile for each metric except the main one."""
     metrics, main = run.evaluation.trained.metrics, run.evaluation.measure
     return [verdict.metric_tile(run, measure.name) for measure in shown(metrics) if measure.name != main]
 
 
 @section("Figures")
 def metrics(run: RunFacts) -> Iterator[Block]:
-    """Show every measure of the trained model, of the untrained one, and on examples that it was trained on."""
+    """Show every measure of the trained and the untrained model, and on training examples."""
     yield figures_table(sides_of(run))
     yield Text(INTERVALS, "note")
 
@@ -60,7 +58,7 @@ INTERVALS = (
 
 
 def sides_of(run: RunFacts) -> dict[str, Any]:
-    """Return the figures that every evaluation has, by the titles of their columns."""
+    """Return the figures of every evaluation by column title."""
     found = run.evaluation
     return {
         f"trained, {found.split} split": found.trained,
@@ -70,7 +68,7 @@ def sides_of(run: RunFacts) -> dict[str, Any]:
 
 
 class JudgedSide(Scored, Protocol):
-    """A model's figures on some examples, and how many these are."""
+    """A model's figures on a number of examples."""
 
     @property
     def examples(self) -> int:
@@ -79,11 +77,11 @@ class JudgedSide(Scored, Protocol):
 
 
 def figures_table(sides: Mapping[str, JudgedSide], *further: dict[str, str]) -> Table:
-    """Return every measure of several models or splits, a column for each.
+    """Return every measure of several models or splits, one column each.
 
     Args:
-        sides: by the title of their columns.
-        further: rows before the last, which counts the examples.
+        sides: the figures by column title.
+        further: rows before the last one, which counts the examples.
     """
     rows = [
         {"": measure.label}
@@ -94,7 +92,7 @@ def figures_table(sides: Mapping[str, JudgedSide], *further: dict[str, str]) -> 
 
 
 class Wrong(NamedTuple):
-    """A wrong answer: its record, and the texts in its picture's place, below it, and below that."""
+    """A wrong answer: its record, and the three texts for its picture: in its place, below it, and below that."""
 
     record: int
     alt: str

@@ -1,1 +1,1 @@
-"""One class for each image."""
+"""The kind of task with one class per image."""

@@ -1,4 +1,4 @@
-"""Answers of classifiers for the rules of promotion: read from an evaluation, or asked for now."""
+"""Provides classifiers' answers for promotion rules: from an evaluation, or by running the model."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from podline.stages.specs import TrainSpec
 
 
 class ClassAnswers(ExampleAnswers[Guesses]):
-    """Guesses of classifiers."""
+    """Answers of classifiers."""
 
     said = Guesses
 
     def again(self, examples: JudgedSplit, training: TrainSpec, model: keras.Model) -> Guesses:
-        """Ask a classifier about the examples now."""
+        """Run a classifier on the examples."""
         manifest, size = examples.manifest, training.recipe.evaluation_batch_size
         reader = open_split(examples.store, examples.folder, manifest, examples.split)
         strategy, places = tf.distribute.get_strategy(), examples.places

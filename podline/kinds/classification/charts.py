@@ -1,4 +1,4 @@
-"""Charts of a classifier's report as SVG text; see :mod:`podline.drawing.drawing`."""
+"""Draws charts of a classifier's report as SVG text; see :mod:`podline.drawing.drawing`."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from podline.drawing.svg import Svg
 from podline.kinds.classification.document import CalibrationBin, Evaluation
 from podline.reporting.charts import DASHED, THOUSANDS, interval, percent_axis, words_on_the_left
 
-# More classes than this are drawn as a picture without numbers: 10,000 of them cannot be read.
+# Above this number of classes the matrix is drawn as an image without numbers.
 MANY_CLASSES = 20
 MATRIX_ROWS = 400
-"""Of a confusion matrix that is drawn."""
+"""Number of rows of a drawn confusion matrix."""
 
 
 def confusion(evaluation: Evaluation) -> Svg:
-    """Draw the confusion matrix: a row for each label; the stronger the colour, the larger the share of the row."""
+    """Draw the confusion matrix: one row per label; a stronger colour is a larger share of the row."""
     counts = np.asarray(evaluation.confusion) if evaluation.confusion else _summed(evaluation)
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     classes, names, worst = len(counts), evaluation.class_names, "No confusion at all."
@@ -46,7 +46,7 @@ def confusion(evaluation: Evaluation) -> Svg:
 
 
 def _summed(evaluation: Evaluation) -> np.ndarray:
-    """Return the matrix of many classes: neighbours are taken together, so that it has as many rows as can be seen."""
+    """Sum neighbouring classes of a large matrix, so that its number of rows is drawable."""
     rows = min(len(evaluation.class_names), MATRIX_ROWS)
     right = [(label, label, found.correct) for label, found in enumerate(evaluation.per_class)]
     labels, predictions, times = np.array([*right, *evaluation.confused]).T
@@ -56,9 +56,9 @@ def _summed(evaluation: Evaluation) -> np.ndarray:
 
 
 def per_class(classes: Mapping[str, Metric], overall: float, most: int, what: str) -> Svg:
-    """Each class's share with its interval, the best first; a line marks that of all classes.
+    """Draw each class's share with its interval, best first; a line marks the share of all classes.
 
-    Of many classes, those with the lowest share.
+    Of many classes, only those with the lowest shares are drawn.
     """
     ranked = sorted(classes.items(), key=lambda each: each[1].value)[:most]
     (lowest, worst), (highest, best) = ranked[0], ranked[-1]
@@ -80,7 +80,7 @@ def per_class(classes: Mapping[str, Metric], overall: float, most: int, what: st
 
 
 def calibration(bins: Sequence[CalibrationBin], error: float) -> Svg:
-    """Draw the reliability diagram: how often guesses of some confidence are right, and below it how many there are."""
+    """Draw the reliability diagram: the accuracy per confidence, and below it the number of guesses."""
     filled = [entry for entry in bins if entry.examples]
     alt = f"Reliability diagram: accuracy against confidence. Expected calibration error {100 * error:.1f} %."
     with chart("calibration", alt, height=3.9) as drawing:
@@ -114,7 +114,7 @@ def calibration(bins: Sequence[CalibrationBin], error: float) -> Svg:
 
 
 def _cells(axes: Axes, counts: np.ndarray, shares: np.ndarray) -> None:
-    """Draw a square with its count for each pair: what is right in one colour, mistakes in another, visible one."""
+    """Draw a square with its count for each pair; correct answers and mistakes have different colours."""
     for (label, prediction), share in np.ndenumerate(shares):
         colour = ACCENT if label == prediction else SECOND
         strength = share if label == prediction else min(1.0, 2.5 * share)
@@ -132,7 +132,7 @@ def _cells(axes: Axes, counts: np.ndarray, shares: np.ndarray) -> None:
 
 
 def _pixels(axes: Axes, _counts: np.ndarray, shares: np.ndarray) -> None:
-    """Draw one pixel for each pair; transparent where there is nothing, so that it fits a light and a dark page."""
+    """Draw one pixel per pair, transparent for 0, so that it fits a light and a dark page."""
     picture = np.empty((*shares.shape, 4))
     picture[..., :3] = (0.85, 0.47, 0.18)
     picture[np.arange(len(shares)), np.arange(len(shares)), :3] = (0.25, 0.5, 0.8)

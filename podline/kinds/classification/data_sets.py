@@ -1,4 +1,4 @@
-"""The data sets with a class for each image."""
+"""The data sets with one class per image."""
 
 from podline.recipes.datasets import DataSet
 

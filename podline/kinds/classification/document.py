@@ -1,7 +1,7 @@
 """``evaluation.json`` of a classifier: its figures. Needs no TensorFlow.
 
-The report shows it, the ledger quotes it, and its checksum is the evaluation's identity: the same weights judged on the
-same records give the same document.
+Report and ledger show these figures. The document's checksum identifies the evaluation: the same weights on the same
+records give the same document.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ class Figures(ImageFigures):
     """A model's figures on some examples.
 
     Attributes:
-        correct: how many of them the model's first guess got right.
-        metrics: ``top1`` and ``top5`` (shares, with Wilson's 95 % interval; ``top5`` of six classes or more), ``loss``
+        correct: number of examples whose first guess is correct.
+        metrics: ``top1`` and ``top5`` (shares, with Wilson's 95 % interval; ``top5`` for at least six classes),
+            ``loss``
             (mean cross-entropy in nats, with a normal 95 % interval of the mean), ``calibration_error`` (expected
-            calibration error, 0…1, without an interval), and those of installed packages.
+            calibration error, 0…1, without an interval), and the measures of installed packages.
     """
 
     correct: int = Field(ge=0)
@@ -31,10 +32,10 @@ class Figures(ImageFigures):
 
 
 class ClassFigures(Frozen):
-    """One class: ``accuracy`` is the share of its ``examples`` that were ``correct`` (recall), with Wilson's interval.
+    """A class's figures: ``accuracy`` is the ``correct`` share of its ``examples`` (recall), with Wilson's interval.
 
-    ``predicted`` is how many examples of any class the model took for this one. A class without examples has the
-    accuracy 0 within 0…1.
+    ``predicted`` is the number of examples that the model assigned to this class. A class without examples has the
+    accuracy 0 and the interval 0…1.
     """
 
     name: str
@@ -45,24 +46,24 @@ class ClassFigures(Frozen):
 
 
 class CalibrationBin(Frozen):
-    """The examples whose first guess had a probability in (``low``, ``high``]; means are 0 where there is none."""
+    """The examples whose first guess had a probability in (``low``, ``high``]; means are 0 for an empty bin."""
 
     low: float
     high: float
     examples: int
     confidence: float = Field(description="mean probability of the first guess")
-    accuracy: float = Field(description="share of them that were right")
+    accuracy: float = Field(description="share of correct first guesses")
 
 
 class Guess(Frozen):
-    """The model's answer for an example.
+    """The model's answer for one example.
 
     Attributes:
-        record: its position in the split, as ``SplitReader.gather`` takes it.
+        record: its position in the split, for ``SplitReader.gather``.
         label: its class.
-        prediction: the class that the model gave it.
-        confidence: the probability that the model gave its prediction.
-        label_probability: the probability that the model gave the label.
+        prediction: the predicted class.
+        confidence: the probability of the prediction.
+        label_probability: the probability of the label.
     """
 
     record: int
@@ -73,28 +74,29 @@ class Guess(Frozen):
 
 
 class Mistake(Guess):
-    """An example that the model got wrong."""
+    """A wrong answer for one example."""
 
 
 def most_frequent_first(confusions: Iterable[tuple[int, int, int]]) -> tuple[tuple[int, int, int], ...]:
-    """(label, prediction, times) in the order in which they are shown."""
+    """Sort (label, prediction, times) by frequency, for display."""
     return tuple(sorted(confusions, key=lambda confusion: (-confusion[2], confusion)))
 
 
 class Evaluation(ImageEvaluation[Figures]):
-    """One trained model on one split, every example once; see :class:`ImageEvaluation`.
+    """The evaluation of one model on one split, every example once; see :class:`ImageEvaluation`.
 
     Attributes:
-        guessing: the accuracy of always naming the split's most frequent class, and the range that chance spreads it
-            over, see :func:`podline.intervals.guessing_interval`.
-        per_class: one entry a class, by label.
-        confusion: counts; ``confusion[label][prediction]``; empty of more than
-            :data:`podline.documents.manifest.MANY_CLASSES`.
-        confused: of this many, in its place: (label, prediction, times) of every mistake, the most frequent first.
+        guessing: the accuracy of always predicting the split's most frequent class, with the range that chance gives
+            it;
+            see :func:`podline.intervals.guessing_interval`.
+        per_class: one entry per class, by label.
+        confusion: counts; ``confusion[label][prediction]``; empty above
+            :data:`podline.documents.manifest.MANY_CLASSES` classes.
+        confused: for so many classes: (label, prediction, times) of every mistake, most frequent first.
         calibration: bins of equal width over 0…1.
-        mistakes: the most confident mistakes, the most confident first, at most 25.
-        views: how many views of each image ``over_views`` is averaged over; see docs/how-to/train.md.
-        over_views: the trained model's figures on the split, averaged so; nothing else in this document is.
+        mistakes: at most 25 mistakes, most confident first.
+        views: number of views of each image that ``over_views`` averages; see docs/how-to/train.md.
+        over_views: the trained model's figures on the split with averaged views; other figures use one view.
     """
 
     measure: ClassVar[str] = "top1"
@@ -111,7 +113,7 @@ class Evaluation(ImageEvaluation[Figures]):
 
     @property
     def confusions(self) -> Sequence[tuple[int, int, int]]:
-        """(label, prediction, times) of every mistake, the most frequent first; of equals, the first label."""
+        """Return (label, prediction, times) of every mistake, most frequent first; ties by label."""
         return self.confused or most_frequent_first(
             (label, prediction, times)
             for label, row in enumerate(self.confusion)

@@ -1,4 +1,4 @@
-"""A classifier's answer to every example of a split: what its measures are computed of, and two models compared by."""
+"""A classifier's answers for every example of a split, from which measures and comparisons are computed."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ BINS = 15
 
 @dataclass(frozen=True)
 class Guesses(PerExample):
-    """One entry an example, in the order of the split, each of shape (n,) but for ``probabilities``.
+    """One entry per example, in the order of the split, each of shape (n,) except ``probabilities``.
 
     Attributes:
         labels: the true classes, int64.
-        predictions: the classes with the greatest logit, int64; of equals, the first.
-        ranks: how many classes the model preferred to the label, int64; of equal logits, the lower class is preferred.
+        predictions: the classes with the largest logit, int64; the first class of equal logits.
+        ranks: number of classes that the model preferred to the label, int64; of equal logits, the lower class is
+            preferred.
         losses: cross-entropies in nats, float64.
-        confidences: the probabilities that it gave its predictions, float64.
-        probabilities: those of all classes, float16 of shape (n, classes); of more than
-            :data:`podline.documents.manifest.MANY_CLASSES` none are kept, and the shape is (n, 0).
+        confidences: the probabilities of the predictions, float64.
+        probabilities: probabilities of all classes, float16 of shape (n, classes); of shape (n, 0) above
+            :data:`podline.documents.manifest.MANY_CLASSES` classes.
     """
 
     file, holds, decides = "guesses.npz", "guesses", "predictions"
@@ -40,13 +41,13 @@ class Guesses(PerExample):
 
     @classmethod
     def of_logits(cls, logits: npt.NDArray[np.float32], labels: npt.NDArray[np.int64]) -> Guesses:
-        """Return what logits of shape (n, classes) say of examples with labels of shape (n,)."""
+        """Compute the answers from logits (n, classes) and labels (n,)."""
         rows, classes = np.arange(len(labels)), np.arange(logits.shape[1])
         of_label = logits[rows, labels][:, None]
         preferred = (logits > of_label) | ((logits == of_label) & (classes < labels[:, None]))
         below_best = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)
         odds = np.exp(below_best)
-        # One class after the other: in what order NumPy's own sum takes its terms may depend on the shape of the batch.
+        # Adds one class after the other, since the order of NumPy's own sum may depend on the shape of the batch.
         total = odds.cumsum(axis=1)[:, -1]
         kept = len(classes) if len(classes) <= MANY_CLASSES else 0
         return cls(
@@ -60,12 +61,12 @@ class Guesses(PerExample):
 
     @property
     def right(self) -> npt.NDArray[np.bool_]:
-        """Return which examples the model got right, (n,)."""
+        """Return which examples the model answered correctly, (n,)."""
         return self.labels == self.predictions
 
     @property
     def label_probabilities(self) -> npt.NDArray[np.float64]:
-        """The probabilities that the model gave the labels, (n,)."""
+        """The probabilities of the labels, (n,)."""
         return np.exp(-self.losses)
 
     def calibration(self) -> tuple[CalibrationBin, ...]:
@@ -90,6 +91,6 @@ class Guesses(PerExample):
         return tuple(found)
 
     def calibration_error(self) -> float:
-        """Return how far confidence and accuracy lie apart, on average over the examples: the expected error."""
+        """Return the expected calibration error: the mean distance of confidence and accuracy over the examples."""
         gaps = [each.examples * abs(each.accuracy - each.confidence) for each in self.calibration()]
         return math.fsum(gaps) / len(self.labels)

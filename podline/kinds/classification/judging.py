@@ -1,4 +1,4 @@
-"""A classifier judged on a split, every example once."""
+"""Evaluates a classifier on a split, every example once."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from podline.training.objective import IMAGE, LABEL
 from podline.training.plan import TRAINING_SPLIT, plan_training
 
 FIELDS = (IMAGE, LABEL)
-"""What of a record is read to judge it."""
+"""The record fields that an evaluation reads."""
 
 
 def judge(case: Case) -> Judgement:
-    """Judges a run's classifier; beside the document lies what it says of each example.
+    """Evaluate a run's classifier; write its answer for each example beside the document.
 
     Raises:
-        ArtifactError: the data are not what they were, or were changed while they were read.
+        ArtifactError: the data have changed, before or during reading.
     """
     spec, manifest, views = case.spec, case.manifest, ClassificationSettings.of(case.recipe).views
     before, after = (logits_of(model, case.strategy) for model in (case.before, case.after))
@@ -82,18 +82,18 @@ Logits = Callable[[EvaluationInput], Iterator[tuple[npt.NDArray[np.float32], npt
 
 
 def logits_of(model: Callable[..., tf.Tensor], strategy: tf.distribute.Strategy) -> Logits:
-    """Return a model as a function: for each batch the logits, (n, classes), and labels, (n,), of its examples.
+    """Return a function from a batch to its examples' logits, (n, classes), and labels, (n,).
 
     Args:
-        model: takes uint8 images (n, height, width, channels).
-        strategy: what it was built under; each replica answers its part of a batch.
+        model: maps uint8 images (n, height, width, channels) to logits.
+        strategy: the strategy of the model; each replica computes its part of a batch.
     """
     answers = answers_of(model, strategy)
     return lambda batches: ((logits, fields["label"]) for logits, fields in answers(batches))
 
 
 def tally(logits: Logits, batches: EvaluationInput, classes: int, news: Callable[[int], None]) -> ClassificationTally:
-    """Every example's logits, judged; ``news`` is told how many examples each batch had."""
+    """Evaluate every example; ``news`` is called with the size of each batch."""
     judged = ClassificationTally(classes)
     with batches.explained():
         for answers, labels in logits(batches):
@@ -111,10 +111,10 @@ def ask(
     reporter: Reporter,
     ids: npt.NDArray[np.int64] | None = None,
 ) -> ClassificationTally:
-    """Judge every example of a split now, or some.
+    """Evaluate every example of a split, or some of them.
 
     Raises:
-        ArtifactError: the data were changed while they were read.
+        ArtifactError: the data changed while they were read.
     """
     batches = EvaluationInput(reader, manifest, FIELDS, batch_size=batch_size, ids=ids)
     news = News(reporter, batches.count)
@@ -124,12 +124,13 @@ def ask(
 
 
 def over_views(model: Callable[..., tf.Tensor], views: int) -> Callable[..., tf.Tensor]:
-    """Return a classifier that averages its answers over views of each image; it calls the model once per view.
+    """Return a classifier that averages its answers over views of each image, one model call per view.
 
     Args:
-        model: from uint8 images (n, height, width, channels) to logits (n, classes).
-        views: 2 for an image and its mirror image; 6 for these two, which count half, and for the image moved by a
-            pixel down and right, and up and left, with a reflected border, each with its mirror image. Jordan, K.:
+        model: maps uint8 images (n, height, width, channels) to logits (n, classes).
+        views: 2 averages an image and its mirror image. 6 adds the image moved by a pixel down and right, and up and
+            left,
+            with a reflected border, each also mirrored; the first two weigh as much as the other four. Jordan, K.:
             "94% on CIFAR-10 in 3.29 Seconds on a Single A100 GPU", 2024.
     """
 

@@ -1,4 +1,4 @@
-"""The kind of task that tells one class for each image."""
+"""The kind of task that predicts one class per image."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ else:
 
 
 class Classification(ImageKind["Evaluation", "pairs.GuessedPair"]):
-    """One class for each image."""
+    """One class per image."""
 
     name = "classification"
     settings = ClassificationSettings
     document = Evaluation
     caption = "Accuracy; bars are 95 % intervals (Wilson)."
-    lost = "Right before, wrong now: {shown} of {lost}"
+    lost = "Correct before, wrong now: {shown} of {lost}"
     says = "what {} says"
     own_measures = True
 
@@ -66,7 +66,7 @@ class Classification(ImageKind["Evaluation", "pairs.GuessedPair"]):
     answers = method(answers.ClassAnswers)
 
     def parts(self, document: Evaluation) -> dict[str, Metric]:
-        """Return each class's share of right answers."""
+        """Return each class's accuracy."""
         return {found.name: found.accuracy for found in document.per_class}
 
     def sections(self) -> Iterable[Section]:

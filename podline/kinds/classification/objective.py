@@ -26,12 +26,12 @@ Loss = Callable[[Any, Any], Any]
 
 
 class ImageObjective(Objective):
-    """An image answered with a logit for each class.
+    """The objective of a model with one logit per class.
 
     Attributes:
-        target: the field of a record that the answer is compared with.
-        settings: which loss.
-        smoothing: of ``cross_entropy`` in training.
+        target: the record field that the logits are compared with.
+        settings: the loss settings.
+        smoothing: label smoothing of ``cross_entropy`` in training.
     """
 
     target: ClassVar[str]
@@ -50,27 +50,28 @@ class ImageObjective(Objective):
         """Return the cross-entropy of each example, in nats, float32, (n,).
 
         Args:
-            labels: the target, (n, …).
+            labels: the targets, (n, …).
             logits: float32, (n, classes).
             smoothing: share of the target that is spread evenly over all answers.
-            gamma: of the focal loss, see :func:`focal`; 0 is cross-entropy.
+            gamma: exponent of the focal loss, see :func:`focal`; 0 gives cross-entropy.
         """
 
     @property
     def evaluated(self) -> Self:
-        """Return the same without smoothing and weights."""
+        """Return the objective without smoothing and weights."""
         return type(self)(settings=self.settings)
 
     def terms(self, batch: Batch, outputs: tf.Tensor) -> Batch:
         """Return the loss by its name; ``cross_entropy`` is in nats.
 
         Args:
-            batch: with the target, any integer type, (n, …); of a mixed one (:mod:`podline.input.mixing`), it is the
-                loss of both targets by their shares.
+            batch: a batch with the target, any integer type, (n, …); for mixed images (:mod:`podline.input.mixing`),
+                the
+                loss is the sum over both targets, weighted by their shares.
             outputs: logits, float32, (n, classes).
 
         Raises:
-            SettingsError: an installed loss fails, or gives no number for each example.
+            SettingsError: an installed loss fails, or does not return one number per example.
         """
         losses = self.losses(batch[self.target], outputs)
         if SHARE in batch:
@@ -88,15 +89,15 @@ class ImageObjective(Objective):
         except Exception as error:
             raise SettingsError(f"loss {name}: {entry_points.reason(error)}") from error
         if losses.shape.rank != 1:
-            raise SettingsError(f"loss {name} gives shape {losses.shape} vs (n,): give a number for each example")
+            raise SettingsError(f"loss {name} gives shape {losses.shape} vs (n,): return one number per example")
         return losses
 
     @abstractmethod
     def measures(self, batch: Batch, outputs: tf.Tensor) -> Batch:
-        """Return ``correct``, the share of an example's answers that are right: float32, (n,)."""
+        """Return ``correct``, the share of an example's correct answers: float32, (n,)."""
 
     def figures(self, sums: Mapping[str, float], examples: int) -> JsonObject:
-        """``accuracy``."""
+        """Return ``accuracy``."""
         return {"accuracy": sums["correct"] / examples}
 
     def headline(self, sums: Mapping[str, float], examples: int) -> dict[str, float]:
@@ -105,10 +106,10 @@ class ImageObjective(Objective):
 
 
 class Classification(ImageObjective):
-    """One class for each image.
+    """The objective of one class per image.
 
     Attributes:
-        weights: what the loss of each class's examples is multiplied by, float32, (classes,); None is by 1.
+        weights: factors for the loss of each class's examples, float32, (classes,); None for a factor of 1.
     """
 
     target = LABEL
@@ -132,39 +133,39 @@ class Classification(ImageObjective):
         losses = super().losses(targets, outputs)
         if self.weights is None:
             return losses
-        # A label that is no class has the weight 0, and keeps the loss NaN; looking it up would fail on some devices.
+        # An invalid label has the weight 0 and keeps the loss NaN; a lookup would fail on some devices.
         return losses * tf.linalg.matvec(tf.one_hot(targets, len(self.weights)), tf.constant(self.weights))
 
     def measures(self, batch: Batch, outputs: tf.Tensor) -> Batch:
-        """``correct``: 1 where the largest logit is the label's, else 0."""
+        """Return ``correct``: 1 if the largest logit is the label's, else 0."""
         guesses = tf.argmax(outputs, axis=-1, output_type=tf.int32)
         return {"correct": tf.cast(guesses == tf.cast(batch[LABEL], tf.int32), tf.float32)}
 
 
 def class_objective(recipe: Recipe, manifest: Manifest) -> Classification:
-    """Return what a recipe for classes trains for."""
+    """Build the objective of a recipe for classes."""
     smoothing = ClassificationSettings.of(recipe).label_smoothing
     return Classification(smoothing, recipe.loss, class_weights(recipe, manifest))
 
 
 def focal(entropies: tf.Tensor, gamma: float) -> tf.Tensor:
-    """Return cross-entropies times (1 - probability of the right answer) to the power ``gamma``.
+    """Multiply cross-entropies by (1 - probability of the correct answer) to the power ``gamma``.
 
-    Lin et al.: "Focal Loss for Dense Object Detection", ICCV 2017, without its weights of classes.
-    ``keras.losses.CategoricalFocalCrossentropy`` clips probabilities, so an answer that is far off has no gradient.
+    Lin et al.: "Focal Loss for Dense Object Detection", ICCV 2017, without its class weights.
+    ``keras.losses.CategoricalFocalCrossentropy`` clips probabilities, so very wrong answers have no gradient.
 
     Args:
-        entropies: in nats, float32, of any shape.
-        gamma: 0 returns them as they are.
+        entropies: cross-entropies in nats, float32, of any shape.
+        gamma: exponent; 0 returns ``entropies`` unchanged.
     """
     if not gamma:
         return entropies
-    # The power of 0 has no finite gradient below gamma = 1.
+    # pow(0, gamma) has no finite gradient for gamma below 1.
     return tf.maximum(-tf.math.expm1(-entropies), 1e-7) ** gamma * entropies
 
 
 def cross_entropy(labels: tf.Tensor, logits: tf.Tensor, smoothing: float = 0.0) -> tf.Tensor:
-    """Cross-entropy of each example, in nats.
+    """Compute the cross-entropy of each example, in nats.
 
     Args:
         labels: class indices, any integer type, shape (n,).
@@ -173,9 +174,9 @@ def cross_entropy(labels: tf.Tensor, logits: tf.Tensor, smoothing: float = 0.0) 
             Architecture", CVPR 2016, section 7.
 
     Returns:
-        float32, shape (n,); NaN for a label that no logit stands for, on every kind of device and with any smoothing.
-        TensorFlow itself would raise an error, or give NaN, or take a label that does not exist for one that is not
-        known.
+        float32, shape (n,); NaN for a label outside the logits, on every device and with any smoothing. TensorFlow
+        itself
+        would raise an error, return NaN, or treat the label as missing.
     """
     classes = int(logits.shape[-1] or 0)
     known = (labels >= 0) & (labels < classes)

@@ -1,4 +1,4 @@
-"""Two classifiers on the same examples, one by one."""
+"""Compares two classifiers example by example."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from podline.store.contract import Store
 
 @dataclass(frozen=True)
 class GuessedPair:
-    """Two classifiers, in the order of the second's split.
+    """Two classifiers' answers, in the order of the second classifier's split.
 
     Attributes:
-        before: what the first said.
-        after: what the second said.
+        before: the first classifier's answers.
+        after: the second classifier's answers.
     """
 
     before: Guesses
     after: Guesses
 
     def differences(self, seeds: Mapping[str, Seeds]) -> dict[str, Difference]:
-        """Return the difference of the accuracy on the same examples; see :class:`podline.reporting.pairs.Pair`."""
+        """Return the difference of the accuracies on the same examples; see :class:`podline.reporting.pairs.Pair`."""
         return {"top1": differences.accuracies(self.before.right, self.after.right, seeds["top1"])}
 
     def moved(self, names: Sequence[str]) -> dict[str, ShareChange]:
@@ -40,7 +40,7 @@ class GuessedPair:
 
 
 def moved_classes(before: Guesses, after: Guesses, class_names: Sequence[str]) -> dict[str, ShareChange]:
-    """Every class of which there are examples, by its name."""
+    """Return the change of each class with examples, by name."""
     order = np.argsort(after.labels, kind="stable")
     labels, firsts = np.unique(after.labels[order], return_index=True)
     found = {}
@@ -51,12 +51,12 @@ def moved_classes(before: Guesses, after: Guesses, class_names: Sequence[str]) -
 
 
 def pair(store: Store, before: Judged, after: Judged) -> GuessedPair:
-    """Two judgements on the same examples; see :func:`podline.reporting.pairs.paired`."""
+    """Pair two evaluations on the same examples; see :func:`podline.reporting.pairs.paired`."""
     return GuessedPair(*aligned(store, before, after, Guesses))
 
 
 def lost_examples(pair: GuessedPair, reader: SplitReader, before: Evaluation, after: Evaluation) -> LostExamples:
-    """Return examples that only the first named rightly, those first of which it was surest."""
+    """Return examples that only the first classifier got right, most confident first."""
     then, now, names = pair.before, pair.after, before.class_names
 
     def lost(record: int) -> LostExample:

@@ -1,4 +1,4 @@
-"""A classifier's answers for pictures: classes with their probabilities."""
+"""Answers pictures with a classifier: classes with their probabilities."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from podline.store.contract import Store
 
 
 class Classes(ImageFeeder):
-    """See :class:`podline.evaluation.predicting.PictureReader`."""
+    """A reader for classifiers; see :class:`podline.evaluation.predicting.PictureReader`."""
 
     def say(self, name: str, place: int, pixels: Image, answer: npt.NDArray[np.float32]) -> Predicted:
-        """Each class with its probability, the likeliest first."""
+        """Return each class with its probability, most probable first."""
         odds = np.exp(answer.astype(np.float64) - answer.max())
         return predicted(name, pixels, self.manifest.class_names, odds / odds.sum())
 
@@ -28,14 +28,14 @@ class Classes(ImageFeeder):
 def predicted(
     name: str, pixels: Image, class_names: tuple[str, ...], shares: Floats, named: npt.NDArray[np.bool_] | None = None
 ) -> Predicted:
-    """Return what a model says of a picture.
+    """Format a model's answer for a picture.
 
     Args:
-        name: the picture's.
+        name: name of the picture.
         pixels: uint8 (height, width, 3).
-        class_names: of all classes.
+        class_names: names of all classes.
         shares: their probabilities, (classes,).
-        named: which of them are told, (classes,); all by default.
+        named: mask of the classes to list, (classes,); all by default.
     """
     ranked = np.argsort(-shares, kind="stable")
     labels: list[int] = (ranked if named is None else ranked[named[ranked]]).tolist()

@@ -1,4 +1,4 @@
-"""The target of an image with a class: the class's number; its text is the class's name."""
+"""The target of an image with one class: the class number; its text is the class name."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from podline.plurals import plural
 
 
 class ClassTargets(TextTargets):
-    """One class for each image: the field ``label``."""
+    """One class per image: the field ``label``."""
 
     least_classes = 2
 
@@ -36,24 +36,24 @@ class ClassTargets(TextTargets):
         return text
 
     def class_names(self, texts: Iterable[str]) -> tuple[str, ...]:
-        """Return the names in order: numbers by size, others by their letters."""
+        """Sort the names: numbers by value, others alphabetically."""
         names = set(texts)
         if all(name.isascii() and name.isdecimal() for name in names):
             return tuple(sorted(names, key=lambda name: (int(name), name)))
         return tuple(sorted(names))
 
     def fields(self, class_names: Sequence[str]) -> tuple[Feature, ...]:
-        """Return the label."""
+        """Return the feature of the label."""
         return (label_feature(LABEL, class_names),)
 
     def arrays(self, texts: Sequence[str], class_names: Sequence[str]) -> dict[str, Array]:
-        """Return the labels, in as few bytes as can be."""
+        """Return the labels with the smallest integer type."""
         numbers = {name: number for number, name in enumerate(class_names)}
         dtype = np.min_scalar_type(len(class_names) - 1)
         return {LABEL: np.fromiter((numbers[text] for text in texts), dtype, len(texts))}
 
     def words(self, records: Arrays, class_names: Sequence[str]) -> list[str]:
-        """Return the classes' names."""
+        """Return the names of the classes."""
         labels: list[int] = records[LABEL].tolist()
         return [class_names[label] for label in labels]
 
@@ -62,11 +62,11 @@ class ClassTargets(TextTargets):
         return np.bincount(records[LABEL], minlength=classes)
 
     def contradict(self, records: Arrays) -> bool:
-        """Compare classes, and no label beside them; see :meth:`Targets.contradict`."""
+        """Compare the classes and ignore other labels; see :meth:`Targets.contradict`."""
         return super().contradict({LABEL: records[LABEL]})
 
     def check(self, records: Arrays, manifest: Manifest) -> tuple[int, str] | None:
-        """Return the first label that is no class; see :meth:`Targets.check`."""
+        """Return the first invalid label; see :meth:`Targets.check`."""
         labels, classes = records[LABEL], len(manifest.class_names)
         wrong = np.flatnonzero((labels < 0) | (labels >= classes))
         return (int(wrong[0]), f"has label={labels[wrong[0]]} vs 0 to {classes - 1}") if wrong.size else None

@@ -1,4 +1,4 @@
-"""Rules of promotion for classifiers: accuracy, classes, calibration error."""
+"""Promotion rules for classifiers: accuracy, classes, calibration error."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from podline.noise import Floats, scale
 from podline.promotion.figure import LEAST_EXAMPLES, Figure, Pair, rule, shares
 from podline.recipes.promotion_settings import PromotionSettings
 
-# Classes do not vary quite independently, so the whole varies more than their mean would.
+# Classes do not vary independently, so the total accuracy varies more than the mean of independent classes would.
 _DEPENDENT = 1.5
 
 
@@ -26,7 +26,7 @@ def accuracy(pair: Pair, settings: PromotionSettings) -> Iterator[Figure]:
     now = {"accuracy": _right([pair.candidate])[0]}
     parts = [each.noise for each in _of_classes(pair, settings)]
     of_part = [each.seeds / float(scale(each.share, each.examples)) for each in parts] or [0.0]
-    # Classes that move by themselves move the whole as well, and more so if they do not do it quite independently.
+    # Changes of single classes also change the total accuracy, and more so if classes are not independent.
     spread = math.sqrt(settings.spread**2 + _DEPENDENT * fmean(of_part) / len(of_part))
     yield from shares({"accuracy": _right(pair.known)}, now, spread, settings.margin)
 
@@ -54,7 +54,7 @@ def _right(said: Sequence[Guesses]) -> Floats:
 
 
 def _by_class(pair: Pair, said: Sequence[Guesses]) -> dict[str, Floats]:
-    """Return what models got right of the examples of each class that has enough of them, by name."""
+    """Return the models' correct answers for each class with enough examples, by name."""
     right = _right(said)
     rows = {name: np.flatnonzero(pair.candidate.labels == label) for label, name in enumerate(pair.class_names)}
     return {name: right[:, places] for name, places in rows.items() if len(places) >= LEAST_EXAMPLES}

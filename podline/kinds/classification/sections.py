@@ -15,17 +15,17 @@ from podline.reporting.facts import RunFacts
 from podline.reporting.run_sections import MOST_CLASSES
 from podline.reporting.sections import section
 
-# Pairs of classes that are listed as the most frequent confusions, and classes that are listed as the weakest.
+# Number of class pairs in the list of frequent confusions, and of classes in the list of weakest classes.
 _CONFUSIONS = _WEAKEST = 10
 
 
 def headline(run: RunFacts) -> verdict.Headline:
-    """Return what the top of the page says of the accuracy."""
+    """Return the accuracy for the top of the page."""
     evaluation: Evaluation = run.evaluation
     judged = (
         ""
         if evaluation.better_than_guessing
-        else " The result cannot be told from guessing: look for what is wrong before anything else."
+        else " The result cannot be told from guessing: find the cause before anything else."
     )
     return verdict.Headline(
         about=f"of the {evaluation.split} split of {evaluation.dataset} labelled correctly",
@@ -45,7 +45,7 @@ def _accuracy(metric: Metric) -> str:
 
 @section("Figures")
 def metrics(run: RunFacts) -> Iterator[Block]:
-    """Show every measure of the trained model, of the untrained one, and on examples that it was trained on."""
+    """Show every measure of the trained and the untrained model, and on training examples."""
     evaluation: Evaluation = run.evaluation
     sides = sides_of(run)
     if evaluation.over_views:
@@ -57,7 +57,7 @@ def metrics(run: RunFacts) -> Iterator[Block]:
 
 @section("Classes")
 def classes(run: RunFacts) -> Iterator[Block]:
-    """Show the confusion matrix and each class's accuracy; of many classes the weakest."""
+    """Show the confusion matrix and each class's accuracy; of many classes only the weakest."""
     evaluation: Evaluation = run.evaluation
     count = len(evaluation.class_names)
     many = count > charts.MANY_CLASSES
@@ -93,14 +93,14 @@ def classes(run: RunFacts) -> Iterator[Block]:
 
 
 def _weakest(evaluation: Evaluation) -> list[int]:
-    """Return the classes that have examples, the one with the lowest accuracy first."""
+    """Return the classes with examples, lowest accuracy first."""
     found = evaluation.per_class
     judged = [label for label, scored in enumerate(found) if scored.examples]
     return sorted(judged, key=lambda label: found[label].accuracy.value)
 
 
 def _classes(evaluation: Evaluation, labels: Iterable[int]) -> Table:
-    """Return how many examples classes have, how many are right, how often each was named, its accuracy."""
+    """Return the number of examples, correct answers and predictions of each class, and its accuracy."""
     return Table.of(
         {
             "class": found.name,
@@ -137,7 +137,7 @@ def _confusions(evaluation: Evaluation) -> Table:
 
 @section("Calibration")
 def calibration(run: RunFacts) -> Iterator[Block]:
-    """Show how often guesses of some confidence are right."""
+    """Show the accuracy per confidence."""
     evaluation: Evaluation = run.evaluation
     bins = Table.of(
         {
@@ -154,9 +154,9 @@ def calibration(run: RunFacts) -> Iterator[Block]:
         Chart(charts.calibration(evaluation.calibration, error)),
         Column(
             Text(
-                "Of the guesses made with some confidence, how many are right? On the dashed line confidence is what "
-                "it says; below it the model is too sure of itself, above it too modest. A dot’s area is its share of "
-                "the examples."
+                "How many of the guesses with a given confidence are correct? On the dashed line accuracy equals "
+                "confidence; below it the model is too confident, above it too cautious. A dot’s area is its share "
+                "of the examples."
             ),
             Fold("The bins as a table", bins),
         ),
@@ -165,7 +165,7 @@ def calibration(run: RunFacts) -> Iterator[Block]:
 
 @section("The most confident mistakes")
 def mistakes(run: RunFacts) -> Iterator[Block]:
-    """Show the images that the model was most confident about and wrong."""
+    """Show the most confident mistakes as images."""
     evaluation: Evaluation = run.evaluation
     names = evaluation.class_names
     wrong = [

@@ -1,4 +1,4 @@
-"""The section of a classifier's recipe."""
+"""The settings of a classifier's recipe."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from podline.recipes.task import TaskSettings
 
 
 class ImageSettings(TaskSettings):
-    """Settings of every kind whose models give a logit for each class of an image.
+    """The settings of every kind whose models give one logit per class of an image.
 
     Attributes:
-        label_smoothing: the share of the target that ``cross_entropy`` spreads evenly over all answers.
+        label_smoothing: the share of the target that ``cross_entropy`` spreads evenly over all classes.
     """
 
     may_change = ("task.label_smoothing",)
@@ -25,22 +25,22 @@ class ImageSettings(TaskSettings):
     label_smoothing: float = Field(default=0.0, ge=0, lt=1)
 
     def require_fit(self, recipe: Recipe) -> None:
-        """Refuse to smooth the targets of another loss."""
+        """Refuse label smoothing with another loss."""
         if self.label_smoothing and recipe.loss.kind != "cross_entropy":
             raise ValueError(
-                f"task.label_smoothing={self.label_smoothing} vs loss.kind={recipe.loss.kind}: it is for "
+                f"task.label_smoothing={self.label_smoothing} vs loss.kind={recipe.loss.kind}: it needs "
                 "cross_entropy; give task.label_smoothing=0"
             )
 
 
 class ClassificationSettings(ImageSettings):
-    """Settings of classifiers.
+    """The settings of classifiers.
 
     Attributes:
-        views: views of each test image for further, averaged figures (docs/how-to/train.md); 1 is none.
-        class_weights: factors on the loss of a class's examples: ``balanced`` (all classes weigh the same), or class →
-            factor, by default 1.
-        sampling: ``shuffled`` (each example once in an epoch), or ``balanced`` (equally many of each class).
+        views: number of views of each test image for additional, averaged figures (docs/how-to/train.md); 1 for none.
+        class_weights: factors for the loss of each class's examples: ``balanced`` (all classes weigh the same), or
+            class → factor, by default 1.
+        sampling: ``shuffled`` (each example once per epoch), or ``balanced`` (equally many of each class).
     """
 
     may_change = (*ImageSettings.may_change, "task.class_weights")
@@ -57,5 +57,5 @@ class ClassificationSettings(ImageSettings):
 
     @property
     def balanced_by(self) -> str | None:
-        """Return the label with ``sampling=balanced``."""
+        """Return the label field with ``sampling=balanced``, else None."""
         return LABEL if self.sampling == "balanced" else None

@@ -1,4 +1,4 @@
-"""Pictures for the sheet of a classifier: stored examples, and a run's answers for test images."""
+"""Pictures for a classifier's sheet: stored examples, and a run's answers for test images."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MISTAKE_ROWS = 2
 def asked(
     spec: ShowSpec, model: keras.Model, store: Store, manifest: Manifest, reporter: Reporter
 ) -> tuple[Block, int, int]:
-    """Return the first test examples with a run's guesses, then its most confident mistakes; the number right."""
+    """Return the first test examples with a run's answers, then its most confident mistakes; the number correct."""
     reader = open_split(store, spec.dataset_folder, manifest, EVALUATION_SPLIT)
     judged = ask(model, tf.distribute.get_strategy(), reader, manifest, spec.recipe.evaluation_batch_size, reporter)
     figures = judged.figures()
@@ -38,10 +38,10 @@ def asked(
         rows.append(PictureRow(label, _guesses(mistakes[start : start + spec.examples], reader, manifest)))
     right = f"{count(figures.correct)} of {count(figures.examples)}"
     about = (
-        f"test examples with its first guess and the probability that it gives it; it gets {right} right, "
+        f"test examples with its first guess and the probability of that guess; {right} are correct, "
         f"{percent(figures.correct / figures.examples)}"
     )
-    return Block(f"What {spec.run} makes of it", about, rows), figures.examples, figures.correct
+    return Block(f"Answers of {spec.run}", about, rows), figures.examples, figures.correct
 
 
 def _guesses(guesses: Sequence[Guess], reader: SplitReader, manifest: Manifest) -> list[Picture]:
@@ -54,7 +54,7 @@ def _guesses(guesses: Sequence[Guess], reader: SplitReader, manifest: Manifest) 
 def pictures_of(
     reader: SplitReader, records: Sequence[int], captions: Sequence[str], right: Sequence[bool]
 ) -> list[Picture]:
-    """Return records as pictures, with captions in the colour of right or wrong answers."""
+    """Return records as pictures; captions have the colour of correct or wrong answers."""
     images = reader.gather(np.array(records, np.int64), ("image",))["image"]
     colours = [RIGHT if each else WRONG for each in right]
     return [Picture(*each) for each in zip(images, captions, colours, strict=True)]

@@ -1,7 +1,7 @@
-"""A classifier's figures from its logits, the same to the last bit however the examples were cut into batches.
+"""Computes a classifier's figures from its logits, to the last bit independent of the division into batches.
 
-Each example is reduced to a few numbers of its own; sums over examples are taken once, at the end, and exactly
-(``math.fsum``). Everything is float64 and NumPy.
+Each example is reduced to a few numbers of its own. Sums over examples are computed once, at the end, and exactly
+(``math.fsum``). All values are float64 in NumPy.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ MOST_MISTAKES = 25
 
 
 class ClassificationTally:
-    """Takes logits and labels, batch by batch and in the order of the split, and gives the figures.
+    """Collects logits and labels batch by batch, in the order of the split, and computes the figures.
 
     Attributes:
-        classes: how many there are.
+        classes: number of classes.
     """
 
     def __init__(self, classes: int) -> None:
@@ -33,15 +33,15 @@ class ClassificationTally:
         self._judged: list[Guesses] = []
 
     def add(self, logits: npt.NDArray[np.float32], labels: npt.NDArray[np.integer]) -> None:
-        """Judge some examples; padding must have been cut off.
+        """Add some examples; padding must have been removed.
 
         Args:
             logits: float32, shape (n, classes).
             labels: integers from 0 to classes - 1, shape (n,).
 
         Raises:
-            ArtifactError: a label that is no class.
-            DivergenceError: logits that are not finite: the weights are not.
+            ArtifactError: a label is invalid.
+            DivergenceError: logits are not finite, so the weights are not.
         """
         if logits.shape != (len(labels), self.classes):
             raise ValueError(f"logits of shape {logits.shape} vs {len(labels)} labels of {self.classes} classes")
@@ -53,13 +53,13 @@ class ClassificationTally:
         self._judged.append(Guesses.of_logits(logits, labels.astype(np.int64)))
 
     def guesses(self) -> Guesses:
-        """Return what the model says of every example so far, in the order of the split."""
+        """Return the model's answer for every example so far, in the order of the split."""
         if not self._judged:
             raise ValueError("no examples were judged")
         return Guesses.joined(self._judged)
 
     def figures(self) -> Figures:
-        """Return how many are right, and every measure."""
+        """Return the number of correct examples, and every measure."""
         judged = self.guesses()
         return Figures(
             examples=len(judged.labels),
@@ -76,7 +76,7 @@ class ClassificationTally:
         return tuple(tuple(row) for row in counts.reshape(self.classes, self.classes).tolist())
 
     def confused(self) -> tuple[tuple[int, int, int], ...]:
-        """(label, prediction, times) of every mistake, of more than :data:`MANY_CLASSES`; of fewer, none."""
+        """Return (label, prediction, times) of every mistake above :data:`MANY_CLASSES` classes; empty below."""
         if self.classes <= MANY_CLASSES:
             return ()
         judged = self.guesses()
@@ -86,7 +86,7 @@ class ClassificationTally:
         return most_frequent_first(zip(*found.tolist(), times.tolist(), strict=True))
 
     def per_class(self, names: Sequence[str]) -> tuple[ClassFigures, ...]:
-        """One entry a class, in the order of the labels."""
+        """Return one entry per class, in the order of the labels."""
         judged = self.guesses()
         examples, predicted, correct = (
             np.bincount(labels, minlength=self.classes)
@@ -104,7 +104,7 @@ class ClassificationTally:
         )
 
     def mistakes(self, most: int = MOST_MISTAKES) -> tuple[Mistake, ...]:
-        """Return the mistakes with the highest confidence, the worst first; ties keep the order of the split."""
+        """Return the mistakes with the highest confidence, in descending order; ties keep the order of the split."""
         judged = self.guesses()
         wrong = np.flatnonzero(~judged.right)
         worst = wrong[np.argsort(-judged.confidences[wrong], kind="stable")][:most]

@@ -1,4 +1,4 @@
-"""The weight of each class in a classifier's training."""
+"""Computes the weight of each class in a classifier's loss."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from podline.settings import nearest
 
 
 def class_weights(recipe: Recipe, manifest: Manifest) -> npt.NDArray[np.float32] | None:
-    """Return what the loss of each class's examples is multiplied by, (classes,); None is by 1.
+    """Return the factors for the loss of each class's examples, (classes,); None for a factor of 1.
 
-    ``balanced`` is n / (classes × count), as scikit-learn's: of n training examples, those of each class weigh the
-    same, and the mean weight is 1. Classes without examples are not counted.
+    ``balanced`` is n / (classes × count), as in scikit-learn: among n training examples all classes have the same total
+    weight, and the mean weight is 1. Classes without examples do not count.
 
     Raises:
-        SettingsError: a weight is for a class that the data set lacks.
+        SettingsError: a weight names a class that the data set lacks.
     """
     asked, names = ClassificationSettings.of(recipe).class_weights, manifest.class_names
     if asked is None:
@@ -37,7 +37,7 @@ def class_weights(recipe: Recipe, manifest: Manifest) -> npt.NDArray[np.float32]
 
 
 def require_fit(recipe: Recipe, manifest: Manifest) -> None:
-    """Check class weights, and that augmentation can do what is asked with images of this shape.
+    """Check the class weights, and that the augmentation fits images of this shape.
 
     Raises:
         SettingsError: see :func:`class_weights` and :func:`podline.input.augmentation.require_room`.

@@ -1,1 +1,1 @@
-"""Any number of labels for each image."""
+"""The kind of task with any number of labels per image."""

@@ -1,4 +1,4 @@
-"""Scores for the rules of promotion: read from an evaluation, or asked for now."""
+"""Provides scores for promotion rules: from an evaluation, or by running the model."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from podline.stages.specs import TrainSpec
 
 
 class LabelAnswers(ExampleAnswers[Scores]):
-    """Scores of models of several labels."""
+    """Scores of models with several labels."""
 
     said = Scores
 
     def again(self, examples: JudgedSplit, training: TrainSpec, model: keras.Model) -> Scores:
-        """Ask a model about the examples now."""
+        """Run a model on the examples."""
         reader = open_split(examples.store, examples.folder, examples.manifest, examples.split)
         manifest, reporter = examples.manifest, examples.reporter
         return scores_of(model, examples.store, training, reader, manifest, reporter, examples.places)

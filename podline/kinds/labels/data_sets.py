@@ -1,4 +1,4 @@
-"""The data set with any number of labels for each image."""
+"""The data set with any number of labels per image."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ LABELS = DataSet(
 
 
 class LabelledImages(ImagesSettings):
-    """The settings of the data set ``labels``: any number of labels for each image."""
+    """The settings of the data set ``labels``: any number of labels per image."""
 
     kind = "labels"
     several = True
 
     joined_by: Literal["auto", "|", ";", ",", " ", "nothing"] = Field(
         default=AUTO,
-        description="what joins labels in a text; auto is the first of |, ; and , that a column has, a blank in one "
-        "of tags or numbers",
+        description="the separator of labels in a text; auto uses the first of |, ; and , in a column, or a blank in a "
+        "column of tags or numbers",
         exclude_if=lambda value: value == AUTO,
     )
 
     @property
     def joining(self) -> str | None:
-        """Return the separator of labels in a text, "" for none; None if each column decides."""
+        """Return the separator of labels in a text, "" for none; None to detect it for each column."""
         return {AUTO: None, "nothing": ""}.get(self.joined_by, self.joined_by)

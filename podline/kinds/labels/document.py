@@ -1,4 +1,4 @@
-"""``evaluation.json`` of a model that names any number of labels. Needs no TensorFlow."""
+"""``evaluation.json`` of a model with any number of labels per image. Needs no TensorFlow."""
 
 from __future__ import annotations
 
@@ -14,25 +14,26 @@ class LabelsFigures(ImageFigures):
 
     Attributes:
         metrics: ``map`` (mean of the labels' average precision), ``f1_micro`` and ``f1_macro`` (at the thresholds),
-            ``exact`` (share of examples whose labels are all named and no other) and ``loss`` (mean over the examples
-            of the labels' cross-entropies, added up, in nats), each with its 95 % interval.
+            ``exact`` (share of examples with exactly the right labels) and ``loss`` (mean over the examples of the
+        summed
+            cross-entropies of their labels, in nats), each with its 95 % interval.
     """
 
     metrics: dict[str, Metric]
 
 
 class LabelFigures(Frozen):
-    """One label.
+    """The figures of one label.
 
     Attributes:
-        name: its name.
-        positives: examples that have it.
-        named: examples that the model says have it.
-        right: examples of both.
-        threshold: the probability from which on it is named.
-        own_threshold: whether the threshold was chosen for it alone; one with few examples takes that of all.
-        ap: average precision; None of a label that no example has.
-        f1: at the threshold; None likewise.
+        name: name of the label.
+        positives: number of examples with the label.
+        named: number of examples for which the model predicts it.
+        right: number of correct predictions.
+        threshold: least probability at which it is predicted.
+        own_threshold: whether the threshold was chosen for this label; a label with few examples uses the common one.
+        ap: average precision; None without examples.
+        f1: F1 at the threshold; None without examples.
     """
 
     name: str
@@ -46,13 +47,13 @@ class LabelFigures(Frozen):
 
 
 class LabelMistake(Frozen):
-    """An answer that is wrong.
+    """A wrong answer for one label.
 
     Attributes:
         record: the example's position in the split.
-        label: which label.
-        named: whether the model names it; else it misses it.
-        probability: what the model gives it.
+        label: number of the label.
+        named: whether the model predicts the label; if not, it misses it.
+        probability: the predicted probability.
     """
 
     record: int
@@ -62,17 +63,18 @@ class LabelMistake(Frozen):
 
 
 class LabelsEvaluation(ImageEvaluation[LabelsFigures]):
-    """One trained model on one split, every example once; see :class:`ImageEvaluation`.
+    """The evaluation of one model on one split, every example once; see :class:`ImageEvaluation`.
 
     Attributes:
         guessing: see :meth:`podline.kinds.labels.scores.Scores.guessing`.
-        thresholds_on: what the thresholds were chosen on: ``validation``, images held out of the training split, or
-            ``train``, images trained on, where none were held out. Never the split that is judged.
-        threshold_examples: how many these are.
-        labels: one entry a label, in the order of the logits.
-        wrongly_beside: (label, other, times): examples with a label for which the model names another that they lack,
-            the most frequent first, at most 25.
-        mistakes: the most confident ones, at most one an example, the most confident first, at most 25.
+        thresholds_on: the examples that chose the thresholds: ``validation``, the images held out of the training
+            split,
+            or ``train``, training images, if none were held out. It is never the judged split.
+        threshold_examples: number of these examples.
+        labels: one entry per label, in the order of the logits.
+        wrongly_beside: (label, other, times): number of examples with a label for which the model predicts another,
+            missing label; at most 25, most frequent first.
+        mistakes: at most 25 mistakes, at most one per example, most confident first.
     """
 
     measure: ClassVar[str] = "map"
@@ -87,5 +89,5 @@ class LabelsEvaluation(ImageEvaluation[LabelsFigures]):
 
     @property
     def unjudged(self) -> tuple[str, ...]:
-        """The labels that no example has; they are no part of mAP."""
+        """The labels without examples, which mAP ignores."""
         return tuple(found.name for found in self.labels if found.ap is None)

@@ -1,4 +1,4 @@
-"""A model of several labels judged on a split, every example once."""
+"""Evaluates a model of several labels on a split, every example once."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from podline.training.objective import IMAGE
 from podline.training.plan import TRAINING_SPLIT, plan_training
 
 FIELDS = (IMAGE, LABELS)
-"""What of a record is read to judge it."""
+"""The record fields that an evaluation reads."""
 MOST_MISTAKES = MOST_PAIRS = 25
 
 
 def judge(case: Case) -> Judgement:
-    """Judge a run's model; beside the document lies what it says of each example.
+    """Evaluate a run's model; write its scores for each example beside the document.
 
     Raises:
-        ArtifactError: the data are not what they were, were changed while they were read, or no example has a label.
+        ArtifactError: the data have changed, before or during reading, or no example has a label.
         DivergenceError: the model's logits are not finite.
     """
     spec, manifest, plan = case.spec, case.manifest, plan_training(case.recipe, case.manifest)
@@ -47,7 +47,7 @@ def judge(case: Case) -> Judgement:
     for reader in readers.values():
         reader.require_unchanged()
     if not after.targets.any():
-        raise ArtifactError(f"no {spec.split} example of {manifest.dataset} has a label: there is nothing to judge")
+        raise ArtifactError(f"no {spec.split} example of {manifest.dataset} has a label: there is nothing to evaluate")
     thresholds = Thresholds.chosen(*trained_on[-1])
     untrained, trained, remembered = (
         Scores.of_logits(*each, thresholds.values) for each in (before, after, trained_on[0])
@@ -80,11 +80,11 @@ def scores_of(
     reporter: Reporter,
     ids: npt.NDArray[np.int64] | None = None,
 ) -> Scores:
-    """Return what a run's model says of every example of a split now, or of some, at its evaluation's thresholds.
+    """Run a model on every example of a split, or on some, and apply its evaluation's thresholds.
 
     Raises:
-        StoreError: the evaluation is gone.
-        ArtifactError: the data were changed while they were read.
+        StoreError: the evaluation is missing.
+        ArtifactError: the data changed while they were read.
     """
     batches = EvaluationInput(reader, manifest, FIELDS, batch_size=training.recipe.evaluation_batch_size, ids=ids)
     answered = ask(model, tf.distribute.get_strategy(), batches, LABELS, News(reporter, batches.count).done)
@@ -125,7 +125,7 @@ def _wrongly_beside(scores: Scores) -> tuple[tuple[int, int, int], ...]:
 
 
 def mistakes_of(scores: Scores, most: int = MOST_MISTAKES) -> tuple[LabelMistake, ...]:
-    """Return the most confident mistakes, at most one an example, the most confident first."""
+    """Return the most confident mistakes, at most one per example, in descending order."""
     return tuple(
         LabelMistake(
             record=record,

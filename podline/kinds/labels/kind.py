@@ -1,4 +1,4 @@
-"""The kind of task that tells any number of labels for each image."""
+"""The kind of task that predicts any number of labels per image."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ else:
 
 
 class Labels(ImageKind["LabelsEvaluation", "pairs.ScoredPair"]):
-    """Any number of labels for each image."""
+    """Any number of labels per image."""
 
     name = "labels"
     settings = LabelsSettings
     document = LabelsEvaluation
     caption = "mAP; bars are 95 % intervals (infinitesimal jackknife over images)."
-    lost = "All labels right before, not now: {shown} of {lost}"
+    lost = "All labels correct before, not now: {shown} of {lost}"
     says = "what {} names"
 
     targets = method(records.LabelTargets)
@@ -44,7 +44,7 @@ class Labels(ImageKind["LabelsEvaluation", "pairs.ScoredPair"]):
     answers = method(answers.LabelAnswers)
 
     def parts(self, document: LabelsEvaluation) -> dict[str, Metric]:
-        """Return each judged label's average precision."""
+        """Return the average precision of each judged label."""
         return {found.name: found.ap for found in document.labels if found.ap}
 
     def sections(self) -> Iterable[Section]:

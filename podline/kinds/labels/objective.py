@@ -13,24 +13,24 @@ from podline.training.objective import Batch
 
 
 class LabelsObjective(ImageObjective):
-    """Any number of labels for each image; see :class:`ImageObjective`.
+    """The objective of any number of labels per image; see :class:`ImageObjective`.
 
-    ``accuracy`` is the share of right answers over all labels, at a probability of one half.
+    ``accuracy`` is the share of correct answers over all labels, at a probability of one half.
     """
 
     target = LABELS
 
     @staticmethod
     def cross_entropy(labels: tf.Tensor, logits: tf.Tensor, smoothing: float = 0.0, gamma: float = 0.0) -> tf.Tensor:
-        """Return the cross-entropies of an example's labels, added up, in nats.
+        """Return the sum of the cross-entropies of an example's labels, in nats.
 
-        The gradient of a logit is then as large as that of softmax cross-entropy, so the same learning rates suit.
+        With a sum, a logit's gradient is as large as that of softmax cross-entropy, so the same learning rates suit.
 
         Args:
             labels: 0 or 1, any integer type, (n, labels).
             logits: float32, (n, labels).
             smoothing: share of the target that is spread evenly over yes and no.
-            gamma: of the focal loss, which is each label's own.
+            gamma: exponent of the focal loss of each label.
 
         Returns:
             float32, (n,).
@@ -40,11 +40,11 @@ class LabelsObjective(ImageObjective):
         return tf.reduce_sum(focal(entropies, gamma), axis=-1)
 
     def measures(self, batch: Batch, outputs: tf.Tensor) -> Batch:
-        """``correct``: the share of an example's labels that are told rightly."""
+        """Return ``correct``: the share of an example's labels with a correct answer."""
         right = (outputs > 0) == (batch[LABELS] > 0)
         return {"correct": tf.reduce_mean(tf.cast(right, tf.float32), axis=-1)}
 
 
 def labels_objective(recipe: Recipe, manifest: Manifest) -> LabelsObjective:
-    """Return what a recipe for several labels trains for."""
+    """Build the objective of a recipe for several labels."""
     return LabelsObjective(LabelsSettings.of(recipe).label_smoothing, recipe.loss)

@@ -1,4 +1,4 @@
-"""Two models of several labels on the same examples, one by one."""
+"""Compares two models of several labels example by example."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from podline.store.contract import Store
 
 @dataclass(frozen=True)
 class ScoredPair:
-    """Two models, in the order of the second's split.
+    """Two models' scores, in the order of the second model's split.
 
     Attributes:
-        before: what the first said.
-        after: what the second said.
+        before: the first model's scores.
+        after: the second model's scores.
     """
 
     before: Scores
@@ -38,7 +38,7 @@ class ScoredPair:
         return {"map": found.changed(gained=int((right & ~was).sum()), lost=int((was & ~right).sum()))}
 
     def moved(self, names: Sequence[str]) -> dict[str, ShareChange]:
-        """Return how the AP of each judged label moved, by name."""
+        """Return the change of each judged label's AP, by name."""
         return {
             names[label]: ShareChange(then.value, now.value, sampled_change(then, now))
             for (label, then), (_, now) in zip(self.before.precisions(), self.after.precisions(), strict=True)
@@ -46,19 +46,19 @@ class ScoredPair:
 
 
 def sampled_change(before: Estimate, after: Estimate) -> float:
-    """Return the variance that the examples, the same for both, give to the change of a figure."""
+    """Return the variance of a figure's change over samples of examples, which both models share."""
     return float(((after.influence - before.influence) ** 2).sum())
 
 
 def pair(store: Store, before: Judged, after: Judged) -> ScoredPair:
-    """Return two judgements on the same examples; see :func:`podline.reporting.pairs.paired`."""
+    """Pair two evaluations on the same examples; see :func:`podline.reporting.pairs.paired`."""
     return ScoredPair(*aligned(store, before, after, Scores))
 
 
 def lost_examples(
     pair: ScoredPair, reader: SplitReader, before: LabelsEvaluation, after: LabelsEvaluation
 ) -> LostExamples:
-    """Return examples of which only the first named all labels and no other, those first that lost most certainty."""
+    """Return examples for which only the first model got all labels right, largest loss of certainty first."""
     then, now, names = pair.before, pair.after, before.class_names
 
     def lost(record: int) -> LostExample:

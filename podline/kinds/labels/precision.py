@@ -1,10 +1,10 @@
-"""Average precision and F1 of yes-or-no answers, each with what every image does to it. Pure functions.
+"""Computes average precision and F1 of yes-or-no answers, with the influence of every image. Pure functions.
 
-How far a figure can be trusted comes from its *influence*: how much the figure moves as an image's weight grows from
-1 on. Their squares add up to the figure's variance (Efron: "The Jackknife, the Bootstrap and Other Resampling Plans",
-1982, chapter 6: the infinitesimal jackknife, which the bootstrap over images comes to where there are many). In
-simulations of 100 to 5,000 images with 10 to 200 positives, the intervals hold the true AP in 88 to 96 % of the cases,
-those of the percentile bootstrap in 79 to 93 %.
+A figure's uncertainty comes from its *influence*: the derivative of the figure by an image's weight at weight 1. The
+squared influences sum to the figure's variance (Efron: "The Jackknife, the Bootstrap and Other Resampling Plans", 1982,
+chapter 6: the infinitesimal jackknife, the limit of the bootstrap over many images). In simulations of 100 to 5,000
+images with 10 to 200 positives, the intervals contain the true AP in 88 to 96 % of the cases, those of the percentile
+bootstrap in 79 to 93 %.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from podline.noise import Floats
 
 
 class Estimate(NamedTuple):
-    """A share of several images.
+    """A share estimated from several images.
 
     Attributes:
         value: 0…1.
-        influence: of each image, (n,); their sum is 0.
-        positives: how many answers should be yes.
+        influence: influence of each image, (n,); the sum is 0.
+        positives: number of answers that should be yes.
     """
 
     value: float
@@ -37,11 +37,11 @@ class Estimate(NamedTuple):
 
     @property
     def variance(self) -> float:
-        """The variance that the images give to the value."""
+        """The variance of the value over samples of images."""
         return float((self.influence**2).sum())
 
     def metric(self) -> Metric:
-        """Return the value with its 95 % interval, symmetric in log-odds; at 0 and 1 with Wilson's of the positives."""
+        """Return the value with its 95 % interval, symmetric in log-odds; 0 and 1 have Wilson's of the positives."""
         value = self.value
         room = value * (1 - value)
         if room <= 0 or self.variance <= 0:
@@ -55,27 +55,27 @@ def _share(odds: float) -> float:
 
 
 def mean_of(estimates: Sequence[Estimate]) -> Estimate:
-    """Return the mean of several estimates of the same images; 0 of none, of which nothing is known."""
+    """Return the mean of several estimates from the same images; 0 with the widest interval for none."""
     influence = np.sum([each.influence for each in estimates], axis=0) / max(1, len(estimates))
     value = math.fsum(each.value for each in estimates) / max(1, len(estimates))
     return Estimate(value, influence, sum(each.positives for each in estimates))
 
 
 def average_precision(labels: Array, scores: Array) -> Estimate:
-    """Return the average precision, as scikit-learn's ``average_precision_score``.
+    """Return the average precision, equal to scikit-learn's ``average_precision_score``.
 
-    The sum over thresholds of the precision times the rise in recall; equal scores share a threshold.
+    It is the sum over thresholds of the precision times the rise in recall; equal scores share a threshold.
 
     Args:
-        labels: whether each image has the label, (n,), at least one.
-        scores: the higher, the likelier, (n,).
+        labels: whether each image has the label, (n,); at least one has it.
+        scores: the scores, higher for yes, (n,).
     """
     ranked = _ranked(labels, scores)
     named, right = ranked.named, ranked.right
     gained = np.diff(right, prepend=0.0)
     positives, precision = right[-1], right / named
     value = float((gained * precision).sum() / positives)
-    # Of thresholds down from each one: what a further positive adds to their precision, and what any image takes.
+    # Sums over the thresholds from each one down: the gain of precision by a positive, and the loss by any image.
     adds, takes = (np.cumsum(each[::-1])[::-1] for each in (gained / named, gained * precision / named))
     at = ranked.at
     influence = (labels * (precision[at] + adds[at] - value) - takes[at]) / positives
@@ -87,7 +87,7 @@ def f1(labels: Array, named: Array) -> Estimate:
 
     Args:
         labels: whether each image has a label, (n,), or several, (n, labels); with none, F1 is 0.
-        named: whether the model says so, likewise.
+        named: whether the model answers yes, of the same shape.
     """
     right, said = ((each.reshape(len(labels), -1).sum(axis=1)) for each in (labels & named, labels * 1 + named))
     total = max(1, int(said.sum()))
@@ -96,11 +96,11 @@ def f1(labels: Array, named: Array) -> Estimate:
 
 
 def best_threshold(labels: Array, scores: Array) -> float:
-    """Return the threshold with the highest F1, midway between two scores; of equal ones the highest.
+    """Return the threshold with the highest F1, midway between two scores; the highest one of equals.
 
     Args:
-        labels: whether each answer should be yes, (n,), at least one.
-        scores: (n,); yes is said from the threshold on.
+        labels: whether each answer should be yes, (n,); at least one is.
+        scores: scores, (n,); the answer is yes at or above the threshold.
     """
     ranked = _ranked(labels, scores)
     best = int(np.argmax(2 * ranked.right / (ranked.right[-1] + ranked.named)))
@@ -109,13 +109,13 @@ def best_threshold(labels: Array, scores: Array) -> float:
 
 
 class _Ranked(NamedTuple):
-    """Answers by their scores, the highest first.
+    """Answers sorted by score, highest first.
 
     Attributes:
-        scores: each that there is, (k,).
-        named: how many answers have at least this score, (k,).
-        right: how many of these should be yes, (k,).
-        at: the place of each answer's score, (n,).
+        scores: the distinct scores, (k,).
+        named: number of answers with at least this score, (k,).
+        right: number of these that should be yes, (k,).
+        at: the index of each answer's score, (n,).
     """
 
     scores: Floats

@@ -1,4 +1,4 @@
-"""A model's answers for pictures: the labels whose probability reaches their threshold."""
+"""Answers pictures with the labels whose probability reaches their threshold."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from podline.store.contract import Store
 
 @dataclass(frozen=True)
 class LabelReader(ImageFeeder):
-    """See :class:`podline.evaluation.predicting.PictureReader`.
+    """A reader for several labels; see :class:`podline.evaluation.predicting.PictureReader`.
 
     Attributes:
-        thresholds: of each label, (labels,); ``threshold`` is that of all, None where each has its own.
+        thresholds: threshold of each label, (labels,); ``threshold`` is the common one, or None.
     """
 
     thresholds: Floats = field(kw_only=True)
 
     def say(self, name: str, place: int, pixels: Image, answer: npt.NDArray[np.float32]) -> Predicted:
-        """Return each named label with its probability, the likeliest first."""
+        """Return each predicted label with its probability, most probable first."""
         shares = probabilities(answer)
         return predicted(name, pixels, self.manifest.class_names, shares, shares >= self.thresholds)
 
@@ -47,5 +47,5 @@ def reader(
     if threshold is None and store.exists(f"{training.folder}/{EVALUATION}"):
         thresholds = thresholds_of(store, training.folder)
     elif threshold is None:
-        reporter.warn("a label is named from 50 % on: no evaluation chose thresholds; give --threshold")
+        reporter.warn("labels are predicted from 50 % on, since no evaluation chose thresholds; give --threshold")
     return LabelReader(manifest, threshold, thresholds=thresholds)

@@ -21,13 +21,13 @@ from podline.kinds.classification.records import ClassTargets
 from podline.kinds.contract import TextTargets
 
 LABELS = "labels"
-"""The field: uint8 (labels,), 1 for each label that the image has."""
+"""The field: uint8 (labels,), 1 for each label of the image."""
 
 _CLASSES = ClassTargets()
 
 
 class LabelTargets(TextTargets):
-    """Any number of labels for each image: the field ``labels``."""
+    """Any number of labels per image: the field ``labels``."""
 
     least_classes = 1
 
@@ -35,12 +35,13 @@ class LabelTargets(TextTargets):
         """Return the names as a JSON list; see :meth:`TextTargets.text`.
 
         Args:
-            value: a list of names, empty for none; a text that joins them, or is such a list in JSON or Python; or an
+            value: a list of names, empty for none; a text with a separator; a list of names as text in JSON or Python;
+                or an
                 object of zeros and ones by name.
-            class_names: where these are known beforehand.
+            class_names: the label names if known beforehand.
 
         Raises:
-            ValueError: it is no target; a phrase that follows the image's name.
+            ValueError: the value is not a target; the message is a phrase after the image's name.
         """
         names = sorted({_CLASSES.text(each, class_names).strip() for each in _parts(value)})
         for name in names:
@@ -49,15 +50,15 @@ class LabelTargets(TextTargets):
         return json.dumps(names, ensure_ascii=False)
 
     def class_names(self, texts: Iterable[str]) -> tuple[str, ...]:
-        """Return the names in order: numbers by size, others by their letters."""
+        """Sort the names: numbers by value, others alphabetically."""
         return _CLASSES.class_names({name for text in texts for name in json.loads(text)})
 
     def fields(self, class_names: Sequence[str]) -> tuple[Feature, ...]:
-        """Return the labels."""
+        """Return the feature of the labels."""
         return (Feature(LABELS, "uint8", (len(class_names),)),)
 
     def arrays(self, texts: Sequence[str], class_names: Sequence[str]) -> dict[str, Array]:
-        """Return a one for each label that an image has."""
+        """Return an array with a one for each label of an image."""
         numbers = {name: number for number, name in enumerate(class_names)}
         different = {text: place for place, text in enumerate(dict.fromkeys(texts))}
         rows = np.zeros((len(different), len(class_names)), np.uint8)
@@ -66,7 +67,7 @@ class LabelTargets(TextTargets):
         return {LABELS: rows[[different[text] for text in texts]]}
 
     def words(self, records: Arrays, class_names: Sequence[str]) -> list[str]:
-        """Return the labels' names, by comma."""
+        """Return the names of the labels, separated by commas."""
         return [words_of(labels, class_names) for labels in records[LABELS]]
 
     def census(self, records: Arrays, classes: int) -> npt.NDArray[np.int64]:
@@ -82,15 +83,15 @@ class LabelTargets(TextTargets):
 
 
 def words_of(labels: Array, names: Sequence[str]) -> str:
-    """Return the names of an image's labels, by comma; ``none`` of no label."""
+    """Return the names of an image's labels, separated by commas; ``none`` without labels."""
     return ", ".join(name for name, has in zip(names, labels, strict=True) if has) or "none"
 
 
 def _parts(value: Any) -> Iterable[Any]:
-    """Return what a value names.
+    """Return the names in a value.
 
     Raises:
-        ValueError: it is no list, no text and no object of zeros and ones.
+        ValueError: the value is not a list, a text or an object of zeros and ones.
     """
     if isinstance(value, str):
         if value.startswith("[") and value.endswith("]"):

@@ -1,4 +1,4 @@
-"""Rules of promotion for several labels: mAP, the AP of each label, guarded measures."""
+"""Promotion rules for several labels: mAP, the AP of each label, guarded measures."""
 
 from __future__ import annotations
 
@@ -52,11 +52,12 @@ def guards(pair: Pair, settings: PromotionSettings) -> Iterator[Figure]:
 
 
 def _figure(name: str, pair: Pair, of: Callable[[Scores], Estimate], spread: float, margin: Margin) -> Figure:
-    """Return a figure as :func:`podline.promotion.figure.shares` does, of influences in place of right answers."""
+    """Return a figure like :func:`podline.promotion.figure.shares`, from influences instead of correct answers."""
     known, now = [of(each) for each in pair.known], of(pair.candidate)
     values, influences = np.array([[each.value] for each in known]), np.stack([each.influence for each in known])
     trainings, images = influences.shape
-    # An image's value is the figure plus its influence times the number of images: the mean of these is the figure.
+    # An image's value is the figure plus its influence times the number of images, so the mean of the values is the
+    # figure.
     within = images**2 * influences.var(axis=0, ddof=1).mean() if trainings > 1 else 0.0
     luck = float(luck_within(images * known[0].variance, images, within, trainings))
     [seeds] = seeds_of(values, math.inf, luck, spread)

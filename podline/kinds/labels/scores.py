@@ -1,6 +1,6 @@
-"""A model's scores for each label of every example, for figures and comparisons.
+"""A model's scores for each label of every example, from which figures and comparisons are computed.
 
-The figures are the same to the last bit however the examples were cut into batches: they are computed at the end.
+The figures do not depend on the division into batches, to the last bit, since they are computed at the end.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from podline.noise import Floats
 from podline.store.contract import Store
 
 LEAST_POSITIVES = 5
-"""A label with fewer examples has no threshold of its own: it takes the one that is best for all labels together."""
+"""A label with fewer examples uses the best common threshold of all labels instead of its own."""
 _DEALS, _DEALT_ANSWERS, _LEAST_DEALS = 200, 2e8, 20
 
 
 @dataclass(frozen=True)
 class Scores(PerExample):
-    """Every label of every example, each array of shape (n, labels).
+    """The scores for every label of every example, each array of shape (n, labels).
 
     Attributes:
         labels: whether the example has the label, bool.
-        logits: the log-odds that the model gives it, float32.
-        named: whether the model names it: its probability reaches the label's threshold, bool.
+        logits: the predicted log-odds, float32.
+        named: whether the model predicts the label, since the probability reaches the threshold, bool.
     """
 
     file, holds, decides = "scores.npz", "scores", "named"
@@ -45,22 +45,22 @@ class Scores(PerExample):
 
     @classmethod
     def of_logits(cls, logits: npt.NDArray[np.float32], labels: Array, thresholds: Floats) -> Scores:
-        """Return the scores of examples, given each label's threshold, a probability, (labels,)."""
+        """Compute the scores of examples with each label's threshold, a probability, (labels,)."""
         return cls(labels.astype(bool), logits, probabilities(logits) >= thresholds)
 
     @property
     def right(self) -> npt.NDArray[np.bool_]:
-        """Return of which examples the model names all labels and no other, (n,)."""
+        """Return the examples for which the model predicts exactly the right labels, (n,)."""
         return (self.labels == self.named).all(axis=1)
 
     @property
     def judged(self) -> npt.NDArray[np.int64]:
-        """The labels that some example has, (k,); of others there is no AP."""
+        """The labels with examples, (k,); other labels have no AP."""
         return np.flatnonzero(self.labels.any(axis=0))
 
     @property
     def losses(self) -> Floats:
-        """Return each example's sum of its labels' cross-entropies in nats, (n,)."""
+        """Return each example's sum of cross-entropies over its labels, in nats, (n,)."""
         return _surprise(self.logits, self.labels).sum(axis=1)
 
     def precisions(self) -> Iterator[tuple[int, Estimate]]:
@@ -93,9 +93,9 @@ class Scores(PerExample):
         }
 
     def surest_mistakes(self) -> npt.NDArray[np.int64]:
-        """Return (example, label) of each example's most confident mistake, the worst first, (m, 2).
+        """Return (example, label) of each example's most confident mistake, in descending order, (m, 2).
 
-        The most confident is the one whose truth the model gave the lowest probability.
+        The most confident mistake is the label whose truth has the lowest predicted probability.
         """
         wrong = np.where(self.labels == self.named, 0.0, _surprise(self.logits, self.labels))
         examples = np.flatnonzero(~self.right)
@@ -104,9 +104,9 @@ class Scores(PerExample):
         return np.stack([examples[worst], labels[worst]], axis=1)
 
     def guessing(self) -> Metric:
-        """Return the mAP of these logits dealt to the images at random, and the range of 95 % of the deals.
+        """Return the mAP of these logits assigned to the images at random, and the range of 95 % of such assignments.
 
-        It is near the mean share of images that have a label; of few images chance gives more.
+        It is near the mean share of images that have a label; with few images it is higher by chance.
         """
         random, count = np.random.default_rng(0), len(self.labels)
         deals = int(np.clip(_DEALT_ANSWERS / self.logits.size, _LEAST_DEALS, _DEALS))
@@ -117,7 +117,7 @@ class Scores(PerExample):
 
 
 def probabilities(logits: npt.NDArray[np.float32]) -> Floats:
-    """Return the probabilities of log-odds, float64."""
+    """Convert log-odds to probabilities, float64."""
     return 0.5 * (1 + np.tanh(logits.astype(np.float64) / 2))
 
 
@@ -130,8 +130,8 @@ def thresholds_of(store: Store, folder: str) -> Floats:
     """Return the thresholds in an evaluation's folder, (labels,).
 
     Raises:
-        StoreError: there is no evaluation.
-        ArtifactError: it cannot be read, or is of another kind.
+        StoreError: the evaluation is missing.
+        ArtifactError: the evaluation cannot be read, or belongs to another kind.
     """
     document = read_evaluation(store, folder)
     if not isinstance(document, LabelsEvaluation):
@@ -141,11 +141,11 @@ def thresholds_of(store: Store, folder: str) -> Floats:
 
 @dataclass(frozen=True)
 class Thresholds:
-    """From which probability on each label is named.
+    """The least probability at which each label is predicted.
 
     Attributes:
-        values: of each label, (labels,).
-        own: of which label it was chosen alone, (labels,).
+        values: the threshold of each label, (labels,).
+        own: whether the threshold was chosen for this label alone, (labels,).
     """
 
     values: Floats
@@ -153,7 +153,7 @@ class Thresholds:
 
     @classmethod
     def chosen(cls, logits: npt.NDArray[np.float32], labels: npt.NDArray[np.bool_]) -> Thresholds:
-        """Return those with the highest F1 on some examples, which must not be what is judged."""
+        """Choose the thresholds with the highest F1 on some examples, which must not be the judged ones."""
         said, positives = probabilities(logits), labels.sum(axis=0)
         shared = best_threshold(labels.ravel(), said.ravel()) if positives.any() else 0.5
         own = positives >= LEAST_POSITIVES

@@ -19,16 +19,14 @@ _PAIRS = 10
 
 
 def headline(run: RunFacts) -> verdict.Headline:
-    """Return what the top of the page says of mAP."""
+    """Return the mAP for the top of the page."""
     found: LabelsEvaluation = run.evaluation
-    judged = (
-        "" if found.better_than_guessing else " The result cannot be told from guessing: look for what is wrong first."
-    )
+    judged = "" if found.better_than_guessing else " The result cannot be told from guessing: find the cause first."
     untrained, seen = (figures.metric_text("map", side.metrics["map"]) for side in (found.untrained, found.seen))
     return verdict.Headline(
         about=f"over the labels of the {found.split} split of {found.dataset}",
         guessing=(
-            f"Guessing gives {figures.metric_text('map', found.guessing)}: the same scores dealt to the images at "
+            f"Guessing gives {figures.metric_text('map', found.guessing)}: the same scores assigned to the images at "
             f"random, about the mean share of images with a label. The network before training has {untrained}."
             f"{judged} On {figures.count(found.seen.examples)} examples that it was trained on the model has {seen}."
         ),
@@ -38,7 +36,7 @@ def headline(run: RunFacts) -> verdict.Headline:
 
 @section("Figures")
 def metrics(run: RunFacts) -> Iterator[Block]:
-    """Show every measure of the trained model, of the untrained one, and on examples that it was trained on."""
+    """Show every measure of the trained and the untrained model, and on training examples."""
     found: LabelsEvaluation = run.evaluation
     yield figures_table(sides_of(run))
     where = (
@@ -57,7 +55,7 @@ def metrics(run: RunFacts) -> Iterator[Block]:
 
 @section("Labels")
 def labels(run: RunFacts) -> Iterator[Block]:
-    """Show each label's average precision and F1; of many labels the weakest."""
+    """Show each label's average precision and F1; of many labels only the weakest."""
     found: LabelsEvaluation = run.evaluation
     judged = {label.name: label.ap for label in found.labels if label.ap is not None}
     weakest = sorted(
@@ -113,7 +111,7 @@ def _beside(found: LabelsEvaluation) -> Table:
 
 @section("The most confident mistakes")
 def mistakes(run: RunFacts) -> Iterator[Block]:
-    """Show the images with the answers that the model was most confident about and wrong."""
+    """Show the images with the most confident mistakes."""
     found: LabelsEvaluation = run.evaluation
     names = found.class_names
     wrong = [
@@ -125,4 +123,4 @@ def mistakes(run: RunFacts) -> Iterator[Block]:
         )
         for mistake in found.mistakes
     ]
-    yield pictures_of(run, wrong) if wrong else Text("None: every label of every example is right.")
+    yield pictures_of(run, wrong) if wrong else Text("None: every label of every example is correct.")

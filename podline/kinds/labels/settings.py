@@ -1,4 +1,4 @@
-"""The section of a recipe for any number of labels for each image."""
+"""The settings of a recipe for any number of labels per image."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ from podline.kinds.classification.settings import ImageSettings
 
 
 class LabelsSettings(ImageSettings):
-    """Settings of recipes with several labels."""
+    """The settings of recipes with several labels."""
 
     kind: str = "labels"

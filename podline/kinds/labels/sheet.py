@@ -1,4 +1,4 @@
-"""Pictures with their labels for the sheet: stored examples, and a run's answers for test images."""
+"""Pictures for the sheet with their labels: stored examples, and a run's answers for test images."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from podline.training.plan import EVALUATION_SPLIT
 def asked(
     spec: ShowSpec, model: keras.Model, store: Store, manifest: Manifest, reporter: Reporter
 ) -> tuple[Block, int, int]:
-    """Return the first test examples with the labels that a run names, then its most confident mistakes."""
+    """Return the first test examples with the labels that a run predicts, then its most confident mistakes."""
     reader = open_split(store, spec.dataset_folder, manifest, EVALUATION_SPLIT)
     scores = scores_of(model, store, training_of(store, spec.run), reader, manifest, reporter)
     worst = scores.surest_mistakes()[: spec.examples, 0]
@@ -36,10 +36,10 @@ def asked(
     ]
     examples, right = len(scores.right), int(scores.right.sum())
     about = (
-        f"test examples with the labels that it names; of {count(right)} of {count(examples)} all are named and no "
-        f"other, {percent(right / examples)}"
+        f"test examples with the predicted labels; {count(right)} of {count(examples)} have exactly the right "
+        f"labels, {percent(right / examples)}"
     )
-    return Block(f"What {spec.run} makes of it", about, rows), examples, right
+    return Block(f"Answers of {spec.run}", about, rows), examples, right
 
 
 def _pictures(

@@ -1,1 +1,1 @@
-"""People and their joints."""
+"""The kind of task that finds people and their joints."""

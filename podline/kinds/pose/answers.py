@@ -1,4 +1,4 @@
-"""People that pose networks find, for the rules of promotion: read from an evaluation, or asked for now."""
+"""Provides the people found by pose networks for promotion rules: from an evaluation, or by running the network."""
 
 from __future__ import annotations
 
@@ -26,40 +26,40 @@ from podline.store.contract import Store
 
 
 class PoseAnswers(Answers):
-    """People that pose networks find, as COCO results."""
+    """The people found by pose networks, as COCO results."""
 
     def left(self, store: Store, folder: str, evaluation: PoseEvaluation) -> Results:
-        """Read the people in an evaluation's folder."""
+        """Read the people from an evaluation's folder."""
         return read_people(store, folder, evaluation.split)
 
     def again(self, examples: JudgedSplit, training: TrainSpec, model: keras.Model) -> Results:
-        """Ask a network about the examples now."""
+        """Run a network on the examples."""
         poses, size = PoseSettings.of(training.recipe), training.recipe.evaluation_batch_size
         reader = open_split(examples.store, examples.folder, examples.manifest, examples.split)
         batches = EvaluationInput(reader, examples.manifest, FIELDS, batch_size=size, ids=examples.places)
         news = News(examples.reporter, batches.count)
         people = find_people(pose_answers(model, tf.distribute.get_strategy(), poses), batches, poses, news.done)
         reader.require_unchanged()
-        # As it would come back from a file.
+        # Rounds the values as a file would.
         return json.loads(json.dumps(people))
 
     def part(self, examples: JudgedSplit, said: Results) -> Results:
-        """Return the people in the images that count."""
+        """Return the people in the judged images."""
         images = {image["id"] for image in _truth(examples)["images"]}
         return [person for person in said if person["image_id"] in images]
 
     def judged(self, examples: JudgedSplit, said: Results) -> COCOeval:
-        """Return the people, judged by pycocotools."""
+        """Evaluate the people with pycocotools."""
         return oks.judged(_truth(examples), said)
 
     def main(self, examples: JudgedSplit, said: Results) -> Metric:
-        """Return AP."""
+        """Return the AP."""
         found = figures_within(self.judged(examples, said))
         return found.get("ap", Metric(value=0.0, low=0.0, high=0.0))
 
 
 def _truth(examples: JudgedSplit) -> Truth:
-    """Return the annotations of the images that count."""
+    """Return the annotations of the judged images."""
     store, folder, manifest, split = examples.store, examples.folder, examples.manifest, examples.split
     truth = read_truth(store, folder, manifest, split)
     if examples.places is None:

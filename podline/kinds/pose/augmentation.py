@@ -1,10 +1,10 @@
-"""Augments images together with their people: mirror, turn, scale, shift, recolour.
+"""Augments images together with their people: mirrors, rotates, scales, shifts and recolours them.
 
-All geometry of an example is one affine map, so that its image is resampled once, and joints, boxes and masks follow by
-the same map. All its colours are one matrix. Maps are in pixels, an integer being a pixel's centre. An example's draws
-are a function of the seed, the epoch and its id (:mod:`podline.data.order`), not of the batch it is in.
+The whole geometry of an example is one affine map, so its image is resampled once, and the same map moves joints, boxes
+and masks. All colour changes are one matrix. Maps are in pixels; an integer is a pixel's centre. An example's random
+draws depend on the seed, the epoch and its id (:mod:`podline.data.order`), but not on its batch.
 
-NumPy and OpenCV, on the host; images stay uint8.
+The code uses NumPy and OpenCV on the host; images stay uint8.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def augmented(
     """Augment a batch without changing the given arrays; pixels from outside an image get the mean colour.
 
     The arrays are ``image`` uint8 (n, side, side, 3), RGB; ``keypoints`` float32 (n, people, joints, 3); ``ignored``
-    uint8 (n, m, m); if there, ``boxes`` float32 (n, people, 4); whatever else there is stays as it is.
+    uint8 (n, m, m); optionally, ``boxes`` float32 (n, people, 4). Other arrays stay unchanged.
     """
     changed, chance = dict(arrays), Chance(seed, epoch, ids)
     colours = draw_colours(chance.named("pose "), **settings.colours) if settings.colours else None
@@ -59,7 +59,7 @@ def augmented(
 
 
 def scaled(arrays: Arrays, side: int) -> dict[str, Array]:
-    """Scale images to another side, and people and masks with them; a mask keeps its values per pixel."""
+    """Scale images, their people and masks to another side; a mask keeps its values per pixel."""
     factor = side / arrays["image"].shape[1]
     cells = round(factor * arrays["ignored"].shape[1])
     keypoints = arrays["keypoints"].copy()
@@ -78,8 +78,9 @@ def scaled(arrays: Arrays, side: int) -> dict[str, Array]:
 def draw_maps(chance: Chance, settings: PoseAugmentationSettings, side: int) -> tuple[Doubles, npt.NDArray[np.bool_]]:
     """Draw each example's affine map, (n, 2, 3), and whether it mirrors, (n,).
 
-    A map leads from places in the given image to places in the new one: mirrored, scaled and turned about the image's
-    centre, then shifted.
+    A map leads from places in the given image to places in the new one: it mirrors, scales and rotates about the
+    image's
+    centre, and then shifts.
     """
     flips = chance.between("pose flip", 0, 1) < (0.5 if settings.flip else 0)
     angles = np.radians(chance.between("pose rotation", -settings.rotation, settings.rotation))
@@ -91,8 +92,8 @@ def draw_maps(chance: Chance, settings: PoseAugmentationSettings, side: int) -> 
 def affine_maps(flips: npt.NDArray[np.bool_], angles: Doubles, scales: Doubles, shifts: Doubles, side: int) -> Doubles:
     """Compute affine maps about an image's centre, (n, 2, 3).
 
-    Flips mirror left and right; angles are in radians, clockwise as one looks at the image; shifts, (n, 2), are in
-    pixels, right and down.
+    Flips exchange left and right. Angles are in radians, clockwise for the viewer. Shifts, (n, 2), are in pixels, right
+    and down.
     """
     cosines, sines = np.cos(angles) * scales, np.sin(angles) * scales
     mirror = np.where(flips, -1.0, 1.0)
@@ -103,12 +104,13 @@ def affine_maps(flips: npt.NDArray[np.bool_], angles: Doubles, scales: Doubles, 
 
 
 def moved_images(images: Pixels, maps: Doubles, fill: npt.ArrayLike, colours: Doubles | None = None) -> Pixels:
-    """Resample images, uint8 (n, side, side, 3), linearly, and recolour them; what comes in is ``fill``."""
+    """Resample and recolour images, uint8 (n, side, side, 3), linearly; ``fill`` is the colour outside of images."""
     moved = np.empty_like(images)
     border = [*(float(value) for value in np.broadcast_to(fill, 3)), 0.0]
     size = images.shape[2], images.shape[1]
-    # With a fourth channel OpenCV moves an image in half the time. The steps follow one another image by image, while
-    # it is in the processor's cache.
+    # With a fourth channel OpenCV moves an image in half the time. All steps run image by image, while the image is in
+    # the
+    # processor's cache.
     given, turned = (np.empty((*images.shape[1:3], 4), np.uint8) for _ in range(2))
     narrow = np.empty(images.shape[1:], np.uint8)
     for number, (image, affine, target) in enumerate(zip(images, maps, moved, strict=True)):
@@ -125,11 +127,11 @@ def moved_joints(
 ) -> npt.NDArray[np.float32]:
     """Move joints (n, people, joints, 3) by maps; right and left change places in a mirrored image.
 
-    Joints that leave the image are no longer labelled: all zeros.
+    Joints that leave the image become unlabelled, with zeros.
     """
     swapped = np.where(flips[:, None, None, None], keypoints[:, :, skeleton.mirror], keypoints)
     places = _mapped(swapped[..., :2], maps)
-    # A pixel reaches half a pixel around its centre.
+    # A pixel extends half a pixel around its centre.
     inside = ((places >= -0.5) & (places < side - 0.5)).all(axis=-1) & (swapped[..., 2] > 0)
     moved = np.concatenate([places, swapped[..., 2:]], axis=-1) * inside[..., None]
     return moved.astype(np.float32)
@@ -138,8 +140,8 @@ def moved_joints(
 def moved_boxes(boxes: npt.NDArray[np.float32], maps: Doubles, side: int) -> npt.NDArray[np.float32]:
     """Return the upright boxes (n, people, 4), left, top, width, height, around moved boxes, cut at the border.
 
-    An empty box (a place without a person), and one that leaves the image, is all zeros. Unlike joints, boxes are
-    measured from the image's corner: an integer is the border between two pixels.
+    An empty box (a place without a person) and one outside the image become zeros. Boxes, but not joints, are measured
+    from the image's corner: an integer is the border between two pixels.
     """
     corners = boxes[..., None, :2] + boxes[..., None, 2:] * _CORNERS - 0.5  # (n, people, 4 corners, 2)
     cut = np.clip(_mapped(corners, maps) + 0.5, 0, side)
@@ -149,7 +151,7 @@ def moved_boxes(boxes: npt.NDArray[np.float32], maps: Doubles, side: int) -> npt
 
 
 def moved_masks(masks: Pixels, maps: Doubles, side: int) -> Pixels:
-    """Move masks (n, m, m), each value of which stands for a square of pixels; 0 comes in from outside the image."""
+    """Move masks (n, m, m), each value of which covers a square of pixels; the outside of an image is 0."""
     cell = side / masks.shape[1]
     centre = (cell - 1) / 2  # of the first square, in pixels
     in_cells = maps.copy()
@@ -161,7 +163,7 @@ def moved_masks(masks: Pixels, maps: Doubles, side: int) -> Pixels:
 
 
 def _mapped(places: npt.NDArray[np.floating], maps: Doubles) -> Doubles:
-    """Move places (n, …, 2) by maps; exact for mirror images of multiples of 1/64."""
+    """Apply maps to places (n, …, 2); exact for mirror images of multiples of 1/64."""
     between = (1,) * (places.ndim - 2)
     linear, offset = maps[..., :2], maps[..., 2].reshape(-1, *between, 2)
     x, y = places[..., :1].astype(np.float64), places[..., 1:].astype(np.float64)
@@ -169,22 +171,22 @@ def _mapped(places: npt.NDArray[np.floating], maps: Doubles) -> Doubles:
 
 
 def require_fit(recipe: Recipe, manifest: Manifest) -> None:
-    """Check that a network's input has the images' size, and that mirrored joints have names in the mirror.
+    """Check that the input has the images' size, and that joints have mirror names if images are flipped.
 
     Raises:
-        SettingsError: it has not.
+        SettingsError: the recipe does not fit the data set.
     """
     poses = PoseSettings.of(recipe)
     if poses.augmentation.flip and manifest.skeleton.mirrored is None:
         raise SettingsError(
             f"task.augmentation.flip=true vs joints of {manifest.dataset}/{manifest.fingerprint} whose names do not "
             "say left and right: train with `--set task.augmentation.flip=false`, or convert with "
-            '`--set \'conversion.mirrored=[["A","B"]]\'`, [] if a mirror image needs no other names'
+            '`--set \'conversion.mirrored=[["A","B"]]\'`, [] if a mirror image exchanges no names'
         )
     size, stride = poses.augmentation.image_size, poses.targets.stride
     if size % stride:
         raise SettingsError(
-            f"task.augmentation.image_size={size} vs task.targets.stride={stride}: images must be whole cells"
+            f"task.augmentation.image_size={size} vs task.targets.stride={stride}: the size must be a multiple of it"
         )
     side, found = poses.side, manifest.image_shape[0]
     if found != side:

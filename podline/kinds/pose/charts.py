@@ -1,4 +1,4 @@
-"""Charts of a pose network's report as SVG text; see :mod:`podline.drawing.drawing`."""
+"""Draws charts of a pose network's report as SVG text; see :mod:`podline.drawing.drawing`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from podline.reporting.charts import words_on_the_left
 
 
 def joints(entries: Sequence[JointFigures]) -> Svg:
-    """Draw the share of each joint's labelled places that is found, and that is close."""
+    """Draw the share of each joint's labelled places that is found, and the share that is close."""
     shares = [joint.close / joint.labelled if joint.labelled else 0.0 for joint in entries]
     found = [joint.in_found / joint.labelled if joint.labelled else 0.0 for joint in entries]
     names = [joint.joint.replace("_", " ") for joint in entries]

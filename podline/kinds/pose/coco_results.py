@@ -1,4 +1,4 @@
-"""Makes and checks COCO keypoint results, reads annotations (https://cocodataset.org/#format-results)."""
+"""Writes and checks COCO keypoint results, and reads annotations (https://cocodataset.org/#format-results)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Truth = dict[str, Any]
 PERSON = 1
 """COCO's ``category_id`` of people."""
 
-# A result's coordinates are given to a thousandth of a pixel of the image.
+# A result's coordinates are rounded to a thousandth of a pixel of the image.
 _DECIMALS = 3
 _LARGEST = sys.float_info.max
 _LARGEST_ID = 1 << 63
@@ -34,8 +34,7 @@ _LARGEST_ID = 1 << 63
 def people_to_results(people: People, image_id: int, letterbox: LetterBox, skeleton: Skeleton) -> Results:
     """Return the people of one image as COCO results, in the image's own pixels, by falling score.
 
-    A joint that was not found is 0, 0, 0. The third number of a joint is its score, which COCO's measure does not look
-    at.
+    A missing joint is 0, 0, 0. The third number of a joint is its score, which COCO's measure ignores.
     """
     poses = to_annotated(people.poses, skeleton).astype(np.float64)
     found = poses[..., 2:] > 0
@@ -55,7 +54,7 @@ def read_truth(path: Path) -> Truth:
     """Read a COCO annotation file, ``person_keypoints_*.json``.
 
     Raises:
-        SourceError: the file cannot be read, or what is in it cannot be evaluated against.
+        SourceError: the file cannot be read, or cannot be used for an evaluation.
     """
     truth = _read_json(path)
     check_truth(truth, str(path))
@@ -63,10 +62,10 @@ def read_truth(path: Path) -> Truth:
 
 
 def check_truth(truth: object, name: str) -> None:
-    """Whether annotations hold all that the measure needs.
+    """Check that annotations contain everything that the measure needs.
 
     Raises:
-        SourceError: naming the annotation and what is wrong with it.
+        SourceError: the message names the annotation and its problem.
     """
     if not isinstance(truth, dict) or not all(
         isinstance(truth.get(key), list) for key in ("images", "annotations", "categories")
@@ -82,10 +81,10 @@ def check_truth(truth: object, name: str) -> None:
 
 
 def check_results(results: object, name: str, joints: int) -> None:
-    """Whether results can be evaluated.
+    """Check that results can be evaluated.
 
     Raises:
-        SourceError: naming the result and what is wrong with it.
+        SourceError: the message names the result and its problem.
     """
     if not isinstance(results, list):
         raise SourceError(f"{name}: not COCO results: a list is needed, found {type(results).__name__}")
@@ -94,16 +93,16 @@ def check_results(results: object, name: str, joints: int) -> None:
         _check_keypoints(result, joints, f"{name}: result {place}")
         _check_numbers([result.get("score")], 1, f"{name}: result {place}: score")
     if results and results[0].get("bbox"):
-        # pycocotools takes areas from boxes where the first result has one, and then needs them all.
+        # If the first result has a box, pycocotools computes areas from boxes and needs one in every result.
         for place, result in enumerate(results):
             _check_numbers(result.get("bbox"), 4, f"{name}: result {place}: bbox (the first result has one)")
 
 
 def judged_joints(truth: Truth) -> tuple[tuple[str, ...], tuple[float, ...]]:
-    """Return the joints that poses are judged by, and each one's OKS constant, as the category gives them.
+    """Return the joints of the category and their OKS constants.
 
-    One that names no joints has COCO's; where it gives no ``sigmas``, which are no part of COCO's format, they follow
-    from the names (:func:`podline.documents.skeleton.sigmas_by_name`).
+    A category without joint names has COCO's joints. Without ``sigmas``, which COCO's format does not contain, the
+    constants follow from the names (:func:`podline.documents.skeleton.sigmas_by_name`).
     """
     named = [found for found in truth["categories"] if isinstance(found, dict) and found.get("keypoints")]
     joints = tuple(map(str, named[0]["keypoints"])) if named else COCO.annotated

@@ -1,4 +1,4 @@
-"""The data sets of people with joints, and of other things with keypoints."""
+"""The data sets of people with joints, and of other objects with keypoints."""
 
 from dataclasses import replace
 

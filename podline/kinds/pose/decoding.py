@@ -1,9 +1,10 @@
 """Decodes heatmaps and part affinity fields into people.
 
 Cao et al.: "Realtime Multi-Person 2D Pose Estimation using Part Affinity Fields", CVPR 2017: peaks are joints, the
-field along the line between two peaks says whether a limb joins them, and the surest limbs are taken first. Here all
-kinds of limbs compete in one list, so that a limb of which the network is sure can overrule one of another kind, and
-groups of joints grow together until nothing fits.
+field along the line between two peaks shows whether a limb connects them, and the strongest limbs are used first. In
+this
+module all kinds of limbs compete in one list, so that a strong limb can overrule a weak one of another kind. Groups of
+joints are merged until no limb is left.
 """
 
 from __future__ import annotations
@@ -22,17 +23,18 @@ Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 
 _NO_LIMB = -1
-# Logarithms of heatmaps are taken of at least this: a network's answers may be negative.
+# Lower bound of heatmaps before the logarithm, since a network's outputs may be negative.
 _LOWEST = 1e-4
 
 
 class People(NamedTuple):
-    """The people of an image, the surest first.
+    """The people of an image, best score first.
 
     Attributes:
         poses: float32 (people, joints, 3): x and y in pixels of the network's input, and the height of the joint's
-            peak, 0…1; joints that were not found are all zeros.
-        scores: float32 (people,): the heights' sum over the number of joints, 0…1.
+            peak,
+            0…1; missing joints are zeros.
+        scores: float32 (people,): the sum of the heights divided by the number of joints, 0…1.
     """
 
     poses: Floats
@@ -40,11 +42,11 @@ class People(NamedTuple):
 
 
 class Peaks(NamedTuple):
-    """Peaks of the heatmaps of a batch, by image, then by joint, then the highest first.
+    """Peaks in the heatmaps of a batch, ordered by image, joint and falling height.
 
     Attributes:
-        images: (k,), which image of the batch.
-        joints: (k,), which of the joints.
+        images: (k,), number of the image in the batch.
+        joints: (k,), number of the joint.
         places: float64 (k, 2), x and y in cells; an integer is the centre of a cell.
         heights: float32 (k,), 0…1.
     """
@@ -56,7 +58,7 @@ class Peaks(NamedTuple):
 
 
 class Links(NamedTuple):
-    """Pairs of an image's peaks that may be the ends of a limb: indices of peaks, and the mean field along them."""
+    """Pairs of an image's peaks that may be a limb's ends: indices of peaks, and the mean field along the limb."""
 
     starts: Ints
     ends: Ints
@@ -69,8 +71,8 @@ def decode_people(
     """Return the people in each image of a batch.
 
     Args:
-        heatmaps: (n, height, width, joints), as :func:`podline.kinds.pose.targets.pose_targets` draws them.
-        pafs: (n, height, width, 2 × limbs), likewise.
+        heatmaps: (n, height, width, joints), in the form of :func:`podline.kinds.pose.targets.pose_targets`.
+        pafs: (n, height, width, 2 × limbs), in the same form.
         stride: pixels of the network's input to a cell.
         settings: thresholds.
         skeleton: the joints and limbs.
@@ -88,9 +90,9 @@ def _part(peaks: Peaks, part: slice) -> Peaks:
 
 
 def find_peaks(heatmaps: Floats, settings: DecodingSettings) -> Peaks:
-    """Return the local maxima of heatmaps, refined to a part of a cell.
+    """Return the local maxima of heatmaps, refined to fractions of a cell.
 
-    Of equal neighbours the first, row by row, is the peak: a plateau is one peak, not many or none.
+    Among equal neighbours the first, row by row, is the peak, so a plateau has exactly one peak.
 
     Args:
         heatmaps: (n, height, width, joints), height and width from 3.
@@ -116,10 +118,10 @@ def find_peaks(heatmaps: Floats, settings: DecodingSettings) -> Peaks:
 def _refined(
     heatmaps: Floats, images: Ints, rows: Ints, columns: Ints, kinds: Ints
 ) -> tuple[npt.NDArray[np.float64], Floats]:
-    """Places and heights of the tops of parabolas through the logarithms of three cells along each axis.
+    """Return places and heights of the tops of parabolas through the logarithms of three cells along each axis.
 
-    The logarithm of a Gaussian is a parabola, so the top of a Gaussian is found exactly, whatever its width. At the
-    border the three cells are the border's and the two beside it.
+    The logarithm of a Gaussian is a parabola, so the top of a Gaussian of any width is exact. At the border the three
+    cells are the border cell and its two neighbours on one side.
     """
 
     def logs(at_rows: Ints, at_columns: Ints) -> Floats:
@@ -138,8 +140,8 @@ def _top(cells: Ints, middles: Ints, logs: list[Floats]) -> tuple[npt.NDArray[np
 
     Args:
         cells: the peaks' cells along one axis.
-        middles: the middle ones of the three cells that a parabola goes through.
-        logs: its values before, at and after the middle.
+        middles: the middle ones of the three cells that define a parabola.
+        logs: logarithms before, at and after the middle.
     """
     before, at, after = (values.astype(np.float64) for values in logs)
     slope, curvature = (after - before) / 2, 2 * at - before - after
@@ -167,11 +169,11 @@ def _people_of_image(peaks: Peaks, paf: Floats, stride: int, settings: DecodingS
 
 
 def find_links(peaks: Peaks, paf: Floats, settings: DecodingSettings, skeleton: Skeleton) -> Links:
-    """Return the pairs of peaks with enough of their limb's field between them.
+    """Return the pairs of peaks with a sufficient field of their limb between them.
 
     Args:
-        peaks: of one image.
-        paf: its fields, (height, width, 2 × limbs).
+        peaks: the peaks of one image.
+        paf: the fields of the image, (height, width, 2 × limbs).
         settings: ``samples`` and the thresholds of limbs.
         skeleton: the limbs.
     """
@@ -195,7 +197,7 @@ def find_links(peaks: Peaks, paf: Floats, settings: DecodingSettings, skeleton: 
 
 
 def _sampled(paf: Floats, points: npt.NDArray[np.float64], limbs: Ints) -> npt.NDArray[np.complexfloating]:
-    """Sample a limb's field at points (…, 2) by bilinear interpolation, x + iy; outside, take the border cells."""
+    """Sample a limb's field at points (…, 2) by bilinear interpolation, as x + iy; outside, use the border cells."""
     height, width = paf.shape[:2]
     vectors = np.ascontiguousarray(paf).view(np.complex64).reshape(height * width, -1)
     x, y = np.clip(points[..., 0], 0, width - 1), np.clip(points[..., 1], 0, height - 1)
@@ -209,9 +211,10 @@ def _sampled(paf: Floats, points: npt.NDArray[np.float64], limbs: Ints) -> npt.N
 
 
 def assemble(peaks: Peaks, links: Links) -> list[list[int]]:
-    """Group peaks into people: at most one peak for each joint.
+    """Group peaks into people with at most one peak per joint.
 
-    The strongest link first, two groups become one unless both have the same joint; of equal links the first.
+    In the order of falling strength, each link merges two groups unless both have the same joint; ties keep their
+    order.
     """
     groups = [[peak] for peak in range(len(peaks.joints))]
     joints = [1 << joint for joint in peaks.joints.tolist()]
@@ -230,15 +233,15 @@ def assemble(peaks: Peaks, links: Links) -> list[list[int]]:
 
 
 def with_fragments(peaks: Peaks, people: list[list[int]], fragments: list[list[int]], reach: float) -> list[list[int]]:
-    """Add fragments to nearby people who lack their joints.
+    """Merge fragments into nearby people who lack their joints.
 
-    A wrist whose elbow was not seen is joined to nothing, but it is somebody's. The largest and highest fragments
-    choose first.
+    A wrist without a visible elbow has no limb, but it belongs to a person. The largest and highest fragments choose
+    first.
 
     Args:
-        peaks: of one image.
+        peaks: the peaks of one image.
         people: groups of peaks.
-        fragments: groups that are too small to be people.
+        fragments: groups that are too small for a person.
         reach: largest distance between a fragment and the nearest joint of a person, as a share of the diagonal of the
             box around the person's joints.
     """
@@ -261,7 +264,7 @@ def with_fragments(peaks: Peaks, people: list[list[int]], fragments: list[list[i
 
 
 def _joint_set(peaks: Peaks, members: list[int]) -> int:
-    """Return a group's joints as bits of an integer."""
+    """Return the set of a group's joints as bits of an integer."""
     return sum(1 << joint for joint in peaks.joints[members].tolist())
 
 
@@ -274,10 +277,10 @@ def _distances(peaks: Peaks, fragments: list[list[int]], people: list[list[int]]
 
 
 def _firsts(groups: list[list[int]]) -> Ints:
-    """Return the offset of each group in the concatenation of all."""
+    """Return the offset of each group in the concatenation of all groups."""
     return np.cumsum([0, *(len(group) for group in groups[:-1])])
 
 
 def _diagonals(peaks: Peaks, people: list[list[int]]) -> npt.NDArray[np.float64]:
-    """Diagonals of the boxes around people's joints, in cells, at least 1."""
+    """Return the diagonals of the boxes around people's joints, in cells, at least 1."""
     return np.array([max(1.0, np.linalg.norm(np.ptp(peaks.places[members], axis=0))) for members in people])

@@ -16,15 +16,15 @@ from podline.kinds.pose.ranked_images import Ranked
 from podline.store.contract import Store
 
 MAPS = "maps.npz"
-"""Heatmaps and fields of one image, beside the document; see :class:`podline.kinds.pose.maps.PoseMaps`."""
+"""The file with heatmaps and fields of one image; see :class:`podline.kinds.pose.maps.PoseMaps`."""
 
 
 SEEN = "seen"
-"""In place of a split's name: the images that the network was trained on and that it is judged on as well."""
+"""The name, instead of a split's, of the training images that are evaluated as well."""
 
 
 def people_name(which: str) -> str:
-    """Return the file name of a split's detected people (COCO results), beside the document; or of :data:`SEEN`."""
+    """Return the file name of a split's detected people, or of :data:`SEEN`'s: COCO results beside the document."""
     return f"people-{which}.json"
 
 
@@ -32,22 +32,22 @@ def read_people(store: Store, folder: str, which: str) -> list[JsonObject]:
     """Return the people that an evaluation found, as COCO results.
 
     Raises:
-        StoreError: they are not there, or cannot be read.
-        ArtifactError: the file is not what the evaluation wrote.
+        StoreError: the file is missing, or cannot be read.
+        ArtifactError: the file has changed since the evaluation.
     """
     return json.loads(read_artifact(store, folder, "evaluate", f"{folder}/{people_name(which)}"))
 
 
 class PoseFigures(Frozen):
-    """The quality of detected people.
+    """The figures for detected people.
 
     Attributes:
-        images: each judged once.
-        people: those to be found: with a labelled joint, crowds left out.
-        results: how many were thought to be found.
+        images: number of images, each evaluated once.
+        people: number of people to find: those with a labelled joint, without crowds.
+        results: number of results.
         metrics: the figures of pycocotools by their names in :class:`podline.kinds.pose.oks.OksFigures`, each with its
-            95 % interval by the bootstrap over images. Those of which there is nobody are left out, but ``ap`` and
-            ``ar``: of these nothing is known then, 0 within 0…1.
+            95 % interval by the bootstrap over images. Figures without people are left out, except ``ap`` and ``ar``,
+            which are then 0 within 0…1.
     """
 
     images: int = Field(ge=0)
@@ -57,16 +57,16 @@ class PoseFigures(Frozen):
 
 
 class ChosenThreshold(Frozen):
-    """The score from which on a result is taken for a person: in pictures, and where people are counted.
+    """The least score at which a result counts as a person, in pictures and in counts.
 
-    AP needs no threshold. It is the one with the best F1 measure at OKS 0.5 on images that the model was trained on:
-    what is judged has no part in it.
+    AP needs no threshold. The threshold has the best F1 measure at OKS 0.5 on training images, so the judged images do
+    not influence it.
 
     Attributes:
-        chosen_on: the split of these images.
-        images: how many they are.
-        seen: what it gives on them.
-        judged: what it gives on the split that is judged.
+        chosen_on: the split of the images that chose the threshold.
+        images: number of these images.
+        seen: counts on these images.
+        judged: counts on the judged split.
     """
 
     chosen_on: str
@@ -76,26 +76,27 @@ class ChosenThreshold(Frozen):
 
 
 class PoseEvaluation(RunEvaluation):
-    """One trained pose network on one split, every image once.
+    """The evaluation of one pose network on one split, every image once.
 
     Attributes:
         trained: the model's figures on the split.
-        untrained: the same network with the weights that training began with, on the same split.
-        seen: the trained model on images it was trained on (without augmentation): the first ``seen.images`` records
-            that were trained on, as many as the split that is judged has, or 200 if that is more.
-        guessing: the AP of one and the same person in every image: the mean of those that were trained on, in the
-            middle of nowhere in particular.
-        better_than_guessing: the sanity check: the trained network's AP on the split lies above the intervals of both,
-            guessing and the untrained network.
-        learned: the same on the images that it was trained on. A network that fits those and no others has seen too
-            little; one that does not even fit those has learned nothing.
-        threshold: None where nobody was found among the images that were trained on.
-        joints: a table by joint, COCO's 17 in COCO's order.
+        untrained: the same network with its initial weights, on the same split.
+        seen: the trained model on training images without augmentation: the first ``seen.images`` training records, as
+            many
+            as the judged split has, and at least 200.
+        guessing: the AP of one fixed person in every image: the mean training person, in the middle of the image.
+        better_than_guessing: the sanity check: the trained network's AP on the split is above the intervals of guessing
+            and of the untrained network.
+        learned: the same check on the training images. A network that passes only this check needs more training
+            images;
+            one that fails it has learned nothing.
+        threshold: None if no person was found in the training images.
+        joints: a table by joint, in COCO's order for COCO's 17.
         sizes: a table by size.
-        pictures: the images of the split that went best, middling and worst.
-        seen_pictures: the same of those that the model was trained on.
-        maps_of: the image whose heatmaps and fields are in :data:`MAPS`: the first of the median ones; None where
-            nobody is labelled.
+        pictures: the best, median and worst images of the split.
+        seen_pictures: the same for training images.
+        maps_of: the image whose heatmaps and fields are in :data:`MAPS`: the first median image; None without labelled
+            people.
     """
 
     measure: ClassVar[str] = "ap"
@@ -122,11 +123,11 @@ class PoseEvaluation(RunEvaluation):
 
     @property
     def score_threshold(self) -> float:
-        """The score from which on a result is taken for a person; 0 where none was chosen."""
+        """The least score at which a result counts as a person; 0 if none was chosen."""
         return self.threshold.judged.score if self.threshold else 0.0
 
     def verdict(self) -> str:
-        """Return the sanity check in words."""
+        """Return the sanity check as text."""
         ap, untrained = self.trained.metrics["ap"], self.untrained.metrics["ap"]
         against = (
             f"AP {ap.value:.3f} vs {untrained.value:.3f} of the untrained network and {self.guessing.value:.3f} of "
@@ -139,10 +140,10 @@ class PoseEvaluation(RunEvaluation):
         if self.learned:
             seen = self.seen.metrics["ap"].value
             return (
-                f"On the {self.split} split the result cannot be told from guessing ({against}); on images that it was "
-                f"trained on its AP is {seen:.3f}: it has seen too few."
+                f"On the {self.split} split the result cannot be told from guessing ({against}); on training images "
+                f"its AP is {seen:.3f}: more training images are needed."
             )
         return (
-            f"The result cannot be told from guessing ({against}), not even on images that it was trained on: look at "
+            f"The result cannot be told from guessing ({against}), not even on training images: look at "
             "the loss curves, the learning rate and the pictures before anything else."
         )

@@ -1,4 +1,4 @@
-"""Figures about people and joints, as evaluations of pose networks record them."""
+"""Figures about people and joints, for evaluations of pose networks."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from podline.frozen import Frozen
 
 
 class JointFigures(Frozen):
-    """One joint over all people in truth.
+    """The figures of one joint over all annotated people.
 
     Attributes:
         joint: its name.
-        labelled: how often it is labelled.
-        in_found: how often it is labelled in a person that was found.
-        close: how often its similarity is at least 0.5, nothing counted for people that were not found.
-        similarity: mean over ``in_found``; 0 if there is none.
+        labelled: number of labels.
+        in_found: number of labels in people that were found.
+        close: number of labels with a similarity of at least 0.5; people that were not found do not count.
+        similarity: mean over ``in_found``; 0 without any.
         distance: median over ``in_found``, as a share of the root of the person's area; joints that the found person
-            lacks are left out; None if there is none.
+            lacks are left out; None without any.
     """
 
     joint: str
@@ -27,9 +27,9 @@ class JointFigures(Frozen):
 
 
 class SizeFigures(Frozen):
-    """People of one size: ``low`` to ``high`` is the root of their area in pixels; ``found`` of ``people`` were found.
+    """The figures of one size: ``low`` to ``high`` is the root of the area in pixels; ``found`` of ``people``.
 
-    ``ap`` and ``ar`` are as in :class:`OksFigures`.
+    See :class:`OksFigures` for ``ap`` and ``ar``.
     """
 
     low: float
@@ -41,13 +41,13 @@ class SizeFigures(Frozen):
 
 
 class ThresholdFigures(Frozen):
-    """Counts at OKS 0.5 without results below a score.
+    """Counts at OKS 0.5, without results below a score.
 
     Attributes:
         score: the threshold.
-        kept: results with at least this score.
-        right: how many of them are people of the truth, each counted once.
-        people: in truth, see :class:`OksEvaluation`.
+        kept: number of results with at least this score.
+        right: number of these that match an annotated person, each person once.
+        people: number of annotated people, see :class:`OksEvaluation`.
     """
 
     score: float
@@ -57,10 +57,10 @@ class ThresholdFigures(Frozen):
 
     @property
     def precision(self) -> float:
-        """The share of the results kept that is right; 0 where none is kept."""
+        """The share of kept results that is right; 0 without results."""
         return self.right / self.kept if self.kept else 0.0
 
     @property
     def recall(self) -> float:
-        """The share of people found; 0 if there are none."""
+        """The share of people that is found; 0 without people."""
         return self.right / self.people if self.people else 0.0

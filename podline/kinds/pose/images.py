@@ -10,11 +10,11 @@ from pycocotools.cocoeval import COCOeval
 from podline.kinds.pose.ranked_images import ImageFigures, Ranked
 
 SHOWN = 3
-"""Images of each kind that are singled out."""
+"""The number of images that are selected as best, median and worst."""
 
 
 def by_image(evaluation: COCOeval, threshold: float) -> list[ImageFigures]:
-    """Each image with labelled people, in the order of their ids."""
+    """Return the figures of each image with labelled people, in the order of their ids."""
     all_sizes = evaluation.params.areaRng[0]
     found: dict[int, ImageFigures] = {}
     for image in evaluation.evalImgs:
@@ -27,7 +27,7 @@ def by_image(evaluation: COCOeval, threshold: float) -> list[ImageFigures]:
 
 
 def ranked(images: list[ImageFigures], shown: int = SHOWN) -> Ranked:
-    """Return the best, the median and the worst images, up to a number of each."""
+    """Return the best, the median and the worst images, at most ``shown`` of each."""
     order = sorted(images, key=lambda image: (-image.quality, -image.people, image.image_id))
     shown = min(shown, len(order) // 3) or min(1, len(order))
     best, rest = order[:shown], order[shown:]
@@ -38,7 +38,7 @@ def ranked(images: list[ImageFigures], shown: int = SHOWN) -> Ranked:
 
 
 def _image(evaluation: Any, image: Any, threshold: float) -> ImageFigures:
-    # OKS of results, the best score first, with people in the order of the annotations.
+    # OKS of results, highest score first, with people in the order of the annotations.
     place = image["image_id"], image["category_id"]
     similarity, annotations = evaluation.ious[place], [person["id"] for person in evaluation._gts[place]]
     counted = [person for person, ignored in zip(image["gtIds"], image["gtIgnore"], strict=True) if not ignored]

@@ -1,4 +1,4 @@
-"""Images of a pose evaluation, with the people found and the people annotated."""
+"""Prepares images of a pose evaluation with the people found and the people annotated."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ Poses = npt.NDArray[np.float32]
 
 
 class JudgedPicture(NamedTuple):
-    """An image without the black around it, and its people in its pixels.
+    """An image without black borders, and its people in its pixels.
 
     Attributes:
-        figures: how it went.
-        image: uint8 (height, width, 3), as large as the network saw it.
-        found: of the network, those from the score threshold on, the surest first: (n, joints, 3).
-        wanted: of the truth: (n, joints, 3).
+        figures: the figures of the image.
+        image: uint8 (height, width, 3), at the network's resolution.
+        found: people found with at least the score threshold, best first: (n, joints, 3).
+        wanted: annotated people: (n, joints, 3).
     """
 
     figures: ImageFigures
@@ -44,12 +44,12 @@ class JudgedPicture(NamedTuple):
 
 
 class Scene(NamedTuple):
-    """An image of a split without the black around it, and where in it things are.
+    """An image of a split without black borders, with maps from the original image to it.
 
     Attributes:
-        image: uint8 (height, width, 3), as large as the network saw it.
-        letterbox: from the original image to the square that it lies in.
-        skeleton: of the people in it.
+        image: uint8 (height, width, 3), at the network's resolution.
+        letterbox: the place of the original image in the network's square.
+        skeleton: the skeleton of its people.
     """
 
     image: Image
@@ -57,23 +57,23 @@ class Scene(NamedTuple):
     skeleton: Skeleton
 
     def poses(self, people: Results) -> Poses:
-        """COCO annotations or results, in the original image's pixels, as poses in this one's: (n, joints, 3)."""
+        """Convert COCO annotations or results in the original image's pixels to poses in this image: (n, joints, 3)."""
         poses = poses_of(people, self.skeleton)
         poses[..., :2] = np.where(poses[..., 2:] > 0, self.joints(poses[..., :2]), 0)
         return poses
 
     def joints(self, joints: npt.ArrayLike) -> npt.NDArray[np.floating]:
-        """Joints (…, 2) of the original image as joints of this one."""
+        """Map joints (…, 2) of the original image to this image."""
         return self.letterbox.joints_to_network(joints) - self.letterbox.offset
 
     def boxes(self, boxes: Sequence[Sequence[float]]) -> npt.NDArray[np.floating]:
-        """Boxes of the original image, left, top, width, height, as boxes of this one: (n, 4)."""
+        """Map boxes of the original image, left, top, width, height, to this image: (n, 4)."""
         moved = self.letterbox.boxes_to_network(np.asarray(boxes, np.float64).reshape(-1, 4))
         return moved - (*self.letterbox.offset, 0, 0)
 
 
 class MapsOfImage(NamedTuple):
-    """An image, uint8 (side, side, 3), and the network's answer for it."""
+    """An image, uint8 (side, side, 3), and the network's maps for it."""
 
     image_id: int
     image: Image
@@ -83,18 +83,18 @@ class MapsOfImage(NamedTuple):
 def judged_pictures(
     store: Store, spec: ReportSpec, manifest: Manifest, evaluation: PoseEvaluation, *, seen: bool
 ) -> dict[str, list[JudgedPicture]]:
-    """Return the best, the median and the worst images by name.
+    """Return the best, the median and the worst images by title.
 
     Args:
         store: the store.
-        spec: the run.
-        manifest: of its data set.
-        evaluation: of the run.
-        seen: of the images that it was trained on, in place of the split that was judged.
+        spec: the spec of the report.
+        manifest: the manifest of the data set.
+        evaluation: the evaluation of the run.
+        seen: use training images instead of the judged split.
 
     Raises:
-        StoreError: a file is not there.
-        ArtifactError: one is not what it was.
+        StoreError: a file is missing.
+        ArtifactError: a file has changed.
     """
     folder, split = spec.dataset_folder, TRAINING_SPLIT if seen else evaluation.split
     ranked = evaluation.seen_pictures if seen else evaluation.pictures
@@ -121,11 +121,11 @@ def judged_pictures(
 
 
 def maps_of_image(store: Store, spec: ReportSpec, manifest: Manifest, evaluation: PoseEvaluation) -> MapsOfImage | None:
-    """Return the network's outputs that the evaluation kept, with their image.
+    """Return the network's maps that the evaluation kept, with their image.
 
     Raises:
-        StoreError: a file is not there.
-        ArtifactError: one is not what it was.
+        StoreError: a file is missing.
+        ArtifactError: a file has changed.
     """
     if evaluation.maps_of is None:
         return None
@@ -140,7 +140,7 @@ def maps_of_image(store: Store, spec: ReportSpec, manifest: Manifest, evaluation
 
 
 def records_of(reader: SplitReader) -> dict[int, int]:
-    """Return the index in its split of each image, by COCO's id."""
+    """Return the position of each image in its split, by COCO's id."""
     ids = reader.gather(np.arange(len(reader)), ["image_id"])["image_id"][:, 0]
     return {image_id: place for place, image_id in enumerate(ids.tolist())}
 
@@ -153,7 +153,7 @@ def _by_image(people: Results) -> dict[int, Results]:
 
 
 def scene(reader: SplitReader, record: int, skeleton: Skeleton) -> Scene:
-    """Return a record's image."""
+    """Return the image of a record."""
     fields = reader.gather(np.array([record]), ["image", "size"])
     square, (width, height) = fields["image"][0], fields["size"][0].tolist()
     letterbox = LetterBox(width, height, square.shape[0])

@@ -1,4 +1,4 @@
-"""A pose network judged on a split: network, decoder, COCO's measure; every image once."""
+"""Evaluates a pose network on a split, with decoder and COCO's measure, every image once."""
 
 from __future__ import annotations
 
@@ -41,21 +41,21 @@ from podline.training.plan import TRAINING_SPLIT, plan_training
 
 ID, SIZE = "image_id", "size"
 FIELDS = (IMAGE, ID, SIZE)
-"""What of a record is read to find people in it."""
+"""The record fields that are read to find people."""
 
 _SEEN_AT_LEAST = 200
 _UNKNOWN = Metric(value=0.0, low=0.0, high=1.0)
 
 
 class _Split(NamedTuple):
-    """Records of a split, and the truth about them.
+    """Some records of a split, and their annotations.
 
     Attributes:
-        batches: their images.
-        truth: a COCO document of these images.
-        reader: of the whole split.
-        ids: the records, by their positions in it.
-        image_ids: of each of them, COCO's.
+        batches: batches of their images.
+        truth: a COCO document about these images.
+        reader: reader of the whole split.
+        ids: positions of the records in the split.
+        image_ids: COCO's id of each record.
     """
 
     batches: EvaluationInput
@@ -66,20 +66,20 @@ class _Split(NamedTuple):
 
 
 def judge(case: Case) -> Judgement:
-    """Find the people of a split with a run's network, before and after training, and judge both.
+    """Find the people of a split with a run's network, before and after training, and evaluate both.
 
-    Beside the document lie the people found, as COCO results, and what the network answers for one image.
+    The people, as COCO results, and the network's maps of one image are written beside the document.
 
     Raises:
-        ArtifactError: the data set has no truth, or is not what it was.
-        DivergenceError: a network's answers are not finite.
+        ArtifactError: the data set has no truth, or has changed.
+        DivergenceError: a network's outputs are not finite.
     """
     poses = PoseSettings.of(case.recipe)
     return judge_answers(case, *(pose_answers(model, case.strategy, poses) for model in (case.before, case.after)))
 
 
 def judge_answers(case: Case, before: Answers, after: Answers) -> Judgement:
-    """Judge the outputs of two networks; see :func:`pose_answers`."""
+    """Evaluate the outputs of two networks; see :func:`pose_answers`."""
     spec, recipe = case.spec, case.recipe
     poses = PoseSettings.of(recipe)
     split = _split(case, spec.split, None)
@@ -112,7 +112,7 @@ def _files(split: str, people: Results, seen_people: Results, maps: PoseMaps | N
 def chosen_threshold(store: Store, folder: str) -> float | None:
     """Return the score threshold that the evaluation in a run's folder chose.
 
-    None where there is no evaluation, or where it found nobody to choose by.
+    It returns None without an evaluation, or if the evaluation found no person to choose by.
     """
     evaluation = read_evaluation(store, folder) if store.exists(f"{folder}/{EVALUATION}") else None
     chosen = evaluation.threshold if isinstance(evaluation, PoseEvaluation) else None
@@ -120,12 +120,12 @@ def chosen_threshold(store: Store, folder: str) -> float | None:
 
 
 def pose_answers(model: keras.Model, strategy: tf.distribute.Strategy, poses: PoseSettings) -> Answers:
-    """Return a network as a function from an input to its last heatmaps and fields."""
+    """Return a function from a batch to the last heatmaps and fields of a network."""
     return answers_of(model, strategy, last_stages(poses))
 
 
 def last_stages(poses: PoseSettings) -> Callable[[Mapping[str, tf.Tensor]], tuple[tf.Tensor, tf.Tensor]]:
-    """From all that a network answers to what is decoded: heatmaps and fields."""
+    """Return a function that selects the heatmaps and fields to decode from a network's outputs."""
     names = stage_names(poses.model)
     heatmaps, pafs = (next(name for name in reversed(names) if name.endswith(kind)) for kind in ("heatmap", "paf"))
     return lambda answer: (answer[heatmaps], answer[pafs])
@@ -137,7 +137,7 @@ def find_people(
     """Return the people in each image, as COCO results in the images' own pixels.
 
     Raises:
-        DivergenceError: an answer is not finite.
+        DivergenceError: an output is not finite.
     """
     with batches.explained():
         skeleton = batches.manifest.skeleton

@@ -49,7 +49,7 @@ else:
 
 
 class Pose(Kind["PoseEvaluation", "pairs.FoundPair"]):
-    """People and their joints."""
+    """The kind of people and their joints."""
 
     name = "pose"
     settings = PoseSettings
@@ -59,7 +59,7 @@ class Pose(Kind["PoseEvaluation", "pairs.FoundPair"]):
     lost = "Found before, not now: the {shown} images that lost the most joints"
     says = "what {} finds"
     large_pictures = True
-    lost_hint = "; instances that only the first finds are framed, joints are ringed"
+    lost_hint = "; instances that only the first model finds have a frame, joints a ring"
 
     targets = method(records.PeopleTargets)
     require_fit = method(augmentation.require_fit)
@@ -77,7 +77,7 @@ class Pose(Kind["PoseEvaluation", "pairs.FoundPair"]):
     def description(
         self, recipe: Recipe, image_shape: tuple[int, int, int], classes: int, facts: JsonObject
     ) -> ModelDescription:
-        """Return a pose network's layers and costs; COCO's people where no skeleton is known yet."""
+        """Return a pose network's layers and costs; without a data set, for COCO's skeleton."""
         from podline.documents.skeleton import COCO, SKELETON, Skeleton
         from podline.kinds.pose.network import build_pose_model
         from podline.models.counts import described
@@ -87,7 +87,7 @@ class Pose(Kind["PoseEvaluation", "pairs.FoundPair"]):
         return described(build_pose_model(poses.model, poses.side, poses.targets.stride, skeleton, *no_change))
 
     def parts(self, document: PoseEvaluation) -> dict[str, Metric]:
-        """Return each joint's share of labelled places where it is close."""
+        """Return the share of close joints among each joint's labelled places."""
         from podline.intervals import wilson_interval
 
         return {joint.joint: wilson_interval(joint.close, joint.labelled) for joint in document.joints}

@@ -1,4 +1,4 @@
-"""The loss of a pose network: every stage against its targets, where people are labelled."""
+"""Computes the loss of a pose network: every stage against its targets, in places with labelled people."""
 
 from __future__ import annotations
 
@@ -10,22 +10,24 @@ from podline.kinds.pose.targets import PoseTargets
 
 
 def stage_losses(answers: Mapping[str, tf.Tensor], targets: PoseTargets, emphasis: float = 0.0) -> dict[str, tf.Tensor]:
-    """Each stage's loss of each example.
+    """Return each stage's loss for each example.
 
-    The squared error, summed over the channels and averaged over the cells that count; an example in which no cell
-    counts has the loss 0. Every stage has its own, so that gradients reach the first stages undiminished (Wei et al.:
-    "Convolutional Pose Machines", CVPR 2016).
+    The loss is the squared error, summed over the channels and averaged over the cells that count; an example without
+    such cells has the loss 0. Every stage has its own loss, so that gradients reach the first stages undiminished (Wei
+    et
+    al.: "Convolutional Pose Machines", CVPR 2016).
 
-    Nearly all of a target is empty, so a network is first taught to answer nothing anywhere. With an emphasis ``e`` the
-    square of a channel where its target has the strength ``s`` (0…1, see :func:`strength_of`) counts ``1 + e s`` times.
+    Nearly all of a target is empty, so a network first learns to output zero everywhere. With an emphasis ``e``, the
+    squared error of a channel is multiplied by ``1 + e s``, where ``s`` is the strength of its target (0…1, see
+    :func:`strength_of`).
 
     Args:
-        answers: by stage, float32 (n, height, width, channels); names end in ``paf`` or ``heatmap``.
-        targets: of the same batch.
-        emphasis: see above; not negative.
+        answers: outputs by stage, float32 (n, height, width, channels); names end in ``paf`` or ``heatmap``.
+        targets: targets of the same batch.
+        emphasis: the ``e`` above; 0 or more.
 
     Returns:
-        By stage, sorted by name, float32 (n,).
+        Losses by stage, sorted by name, float32 (n,).
     """
     weights: tf.Tensor = targets.weights
     counted = tf.reduce_sum(weights, axis=(1, 2, 3))
@@ -44,7 +46,7 @@ def target_of(stage: str, targets: PoseTargets) -> tf.Tensor:
 
 
 def strength_of(stage: str, targets: PoseTargets) -> tf.Tensor:
-    """Return each cell's closeness to a joint or a limb: a heatmap's value, the length of a field's vector.
+    """Return each cell's closeness to a joint or limb: a heatmap's value, or the length of a field's vector.
 
     Returns:
         float32 (n, height, width, joints or limbs), 0…1.
@@ -59,6 +61,6 @@ def vectors(paf: tf.Tensor) -> tf.Tensor:
 
 
 def _channel_strength(stage: str, targets: PoseTargets) -> tf.Tensor:
-    """Return the magnitude for each output channel; both channels of a vector get the vector's length."""
+    """Return the strength for each output channel; both channels of a vector get the vector's length."""
     strength = strength_of(stage, targets)
     return tf.repeat(strength, 2, axis=-1) if stage.endswith("paf") else strength

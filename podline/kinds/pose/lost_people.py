@@ -1,4 +1,4 @@
-"""People that one pose network finds and another one misses, by image, with pictures of both."""
+"""Finds people that one pose network detects and another one misses, and draws them."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from podline.kinds.pose.oks_intervals import DRAWS, drawn_figures, figures_of
 from podline.kinds.pose.skeletons import Image, with_skeletons
 from podline.noise import Seeds
 
-# Pictures are shown at about this size; frames and rings around what was lost, in their pixels.
+# Size of pictures, and of the frames and rings around losses, in pixels.
 _LONGER_SIDE, _LINE, _RADIUS = 480, 2, 11
 _LOST = (224, 62, 45)
 
 
 @dataclass(frozen=True)
 class FoundPair:
-    """Two pose networks.
+    """The people found by two pose networks on the same images.
 
     Attributes:
-        before: the people that the first found, judged.
-        after: those of the second.
-        skeleton: of the people.
+        before: the evaluated people of the first network.
+        after: those of the second network.
+        skeleton: the skeleton of the people.
     """
 
     before: COCOeval
@@ -47,24 +47,24 @@ class FoundPair:
 
     @cached_property
     def people(self) -> tuple[dict[int, CloseJoints], dict[int, CloseJoints]]:
-        """Those in truth, by the annotation's id, as the first network found them, and as the second did."""
+        """Annotated people by annotation id, with the joints that the first and the second network found close."""
         return close_joints(self.before), close_joints(self.after)
 
     def moved(self, names: Sequence[str] = ()) -> dict[str, ShareChange]:
         """Return the change of each joint, by name."""
-        del names  # joints have theirs in the results
+        del names  # joint names come from the results
         return moved_joints(*self.people, joint_names(self.after))
 
 
 def average_precisions(
     before: COCOeval, after: COCOeval, seeds: Mapping[str, Seeds], draws: int = DRAWS
 ) -> dict[str, Difference]:
-    """Return how each of pycocotools' figures of two pose networks on the same images differs, by its name.
+    """Return the difference of each of pycocotools' figures between two pose networks on the same images, by name.
 
-    Images are drawn with replacement, the same ones for both.
+    Both networks use the same images drawn with replacement.
 
     Raises:
-        ValueError: they are not of the same images.
+        ValueError: the networks have different images.
     """
     if list(before.params.imgIds) != list(after.params.imgIds):
         raise ValueError("the two networks were not judged on the same images")
@@ -86,7 +86,7 @@ def average_precisions(
 def moved_joints(
     before: Mapping[int, CloseJoints], after: Mapping[int, CloseJoints], joints: Sequence[str]
 ) -> dict[str, ShareChange]:
-    """Every joint that anybody has, by its name."""
+    """Return the change of each labelled joint, by name."""
     people = [(before[person], now) for person, now in after.items()]
     found = {}
     for place, name in enumerate(joints):
@@ -99,28 +99,28 @@ def moved_joints(
 
 
 def _nets_by_image(images: Iterable[int], nets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return the net of each image, (images,)."""
+    """Return the net change of each image, (images,)."""
     _, places = np.unique([*images], return_inverse=True)
     return np.bincount(places, nets).astype(np.int64)
 
 
 class Found(NamedTuple):
-    """Count the people of an image found at OKS 0.5, and their close joints."""
+    """The number of people of an image found at OKS 0.5, and of their close joints."""
 
     people: int
     joints: int
 
 
 class LostImage(NamedTuple):
-    """An image in which people or joints were lost.
+    """An image with lost people or joints.
 
     Attributes:
-        image_id: COCO's.
+        image_id: COCO's id.
         record: its place in the split.
-        there: all of its people, and their labelled joints.
-        before: what the first network finds.
-        after: what the second finds.
-        lost: the annotations of the people whom only the first finds.
+        there: number of its people, and of their labelled joints.
+        before: those that the first network finds.
+        after: those that the second network finds.
+        lost: ids of the annotations of people that only the first network finds.
     """
 
     image_id: int
@@ -132,12 +132,12 @@ class LostImage(NamedTuple):
 
 
 class LostPeople(NamedTuple):
-    """The people and joints that the second network lost and gained.
+    """The people and joints that the second network lost or gained.
 
     Attributes:
-        lost: how many people only the first network finds, at OKS 0.5.
-        gained: how many only the second finds.
-        images: those in which fewer joints are close than before, the most lost first.
+        lost: number of people that only the first network finds, at OKS 0.5.
+        gained: number of people that only the second network finds.
+        images: images with fewer close joints than before, largest loss first.
     """
 
     lost: int
@@ -146,7 +146,7 @@ class LostPeople(NamedTuple):
 
 
 def lost_people(pair: FoundPair, reader: SplitReader) -> LostPeople:
-    """Return the joints and people that the second network lost, and their images."""
+    """Return the people and joints that the second network lost, with their images."""
     before, after = pair.people
     records, images = records_of(reader), {}
     for person, now in after.items():
@@ -161,7 +161,7 @@ def lost_people(pair: FoundPair, reader: SplitReader) -> LostPeople:
 
 
 def _told(record: int, people: Sequence[tuple[int, CloseJoints, CloseJoints]]) -> LostImage:
-    """Return an image of people: the annotations, the first network's results and the second's."""
+    """Describe an image from its people: annotation id, the first network's joints and the second's."""
 
     def found(sides: Sequence[CloseJoints]) -> Found:
         return Found(sum(side.result is not None for side in sides), sum(int(side.close.sum()) for side in sides))
@@ -178,16 +178,16 @@ def _told(record: int, people: Sequence[tuple[int, CloseJoints, CloseJoints]]) -
 
 
 def drawn(image: LostImage, pair: FoundPair, reader: SplitReader, thresholds: Sequence[float]) -> tuple[Image, Image]:
-    """Draw an image with the people that each network found; mark those that were lost.
+    """Draw an image with the people that each network found, and mark the losses.
 
-    People whom only the first finds are framed; of the others, joints that only the first puts in their place have a
-    ring around that place.
+    People that only the first network finds have a frame. Joints that only the first network finds close, in other
+    people, have a ring around the labelled place.
 
     Args:
-        image: which one.
+        image: the image.
         pair: the two networks.
-        reader: of the split.
-        thresholds: of each network, the score from which on a result is drawn; those who found somebody always are.
+        reader: the reader of the split.
+        thresholds: least score of drawn results for each network; results that match a person are always drawn.
     """
     there, truth = scene(reader, image.record, pair.skeleton), people_in(pair.after)
     scale = _LONGER_SIDE / max(there.image.shape[:2])
@@ -202,7 +202,7 @@ def drawn(image: LostImage, pair: FoundPair, reader: SplitReader, thresholds: Se
 
 
 def _shown(judged: COCOeval, image_id: int, people: dict[int, CloseJoints], threshold: float) -> Results:
-    """Return an image's results above the threshold, by falling score."""
+    """Return an image's results above the threshold, and those that match people, by falling score."""
     right = {person.result for person in people.values()}
     found: Any = judged.cocoDt.imgToAnns[image_id]
     results = sorted(found, key=lambda result: -result["score"])
@@ -210,7 +210,7 @@ def _shown(judged: COCOeval, image_id: int, people: dict[int, CloseJoints], thre
 
 
 def _lost_joints(image: LostImage, pair: FoundPair, there: Scene) -> npt.NDArray[np.floating]:
-    """Return the lost joints of people who were found again: (n, 2), in pixels of the picture."""
+    """Return the lost joints of people whom both networks found: (n, 2), in pixels of the picture."""
     (before, after), truth = pair.people, people_in(pair.after)
     found: list[npt.NDArray[np.floating]] = [np.empty((0, 2))]
     for person, now in after.items():

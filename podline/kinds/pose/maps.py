@@ -1,4 +1,4 @@
-"""Draws heatmaps and part affinity fields of one image."""
+"""Draws the heatmaps and part affinity fields of one image."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from podline.kinds.pose.skeletons import colour_of
 Image = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]
 
-# How bright the image stays below the maps.
+# Brightness of the image below the maps.
 _DIMMED = 0.35
 _HUES = np.array([colorsys.hsv_to_rgb(hue / 360, 0.85, 1) for hue in range(360)], np.float32)
 
 
 class PoseMaps(NamedTuple):
-    """A network's last answers for one image, (height, width, joints) and (height, width, 2 × limbs), and targets."""
+    """A network's last maps of one image, (height, width, joints) and (height, width, 2 × limbs), and their targets."""
 
     heatmaps: Floats
     pafs: Floats
@@ -32,18 +32,18 @@ class PoseMaps(NamedTuple):
 
 
 def maps_to_bytes(maps: PoseMaps) -> bytes:
-    """Write maps as the bytes of an ``npz`` file, float16, which is enough for a picture."""
+    """Encode maps as an ``npz`` file in float16, which is precise enough for pictures."""
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **{name: values.astype(np.float16) for name, values in maps._asdict().items()})
     return buffer.getvalue()
 
 
 def maps_from_bytes(data: bytes) -> PoseMaps:
-    """Read what :func:`maps_to_bytes` wrote.
+    """Decode the bytes of :func:`maps_to_bytes`.
 
     Raises:
-        ValueError: it is something else.
-        KeyError: likewise.
+        ValueError: the bytes are not such a file.
+        KeyError: a map is missing.
     """
     with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
         return PoseMaps(**{name: arrays[name].astype(np.float32) for name in PoseMaps._fields})
@@ -56,7 +56,7 @@ def heatmap_picture(image: Image, heatmaps: Floats, skeleton: Skeleton) -> Image
 
 
 def paf_picture(image: Image, pafs: Floats) -> Image:
-    """Draw the strongest of fields, (cells, cells, 2 × limbs), over the dimmed image: direction as hue."""
+    """Draw the strongest field of each cell, (cells, cells, 2 × limbs), over the dimmed image: direction as hue."""
     vectors = pafs.reshape(*pafs.shape[:2], -1, 2)
     lengths = np.linalg.norm(vectors, axis=-1)
     strongest = lengths.argmax(axis=-1)[..., None]
@@ -87,7 +87,7 @@ def _panels(image: Image, maps: Iterable[tuple[str, Floats]]) -> Iterable[tuple[
 
 
 def _over(image: Image, light: npt.NDArray[np.floating]) -> Image:
-    """Add light to the dimmed image; the light's cells are spread over the pixels that they stand for."""
+    """Add light to the dimmed image; each cell covers its square of pixels."""
     height, width = image.shape[:2]
     spread = cv2.resize(light.astype(np.float32), (width, height), interpolation=cv2.INTER_LINEAR)
     strength = spread.max(axis=-1, keepdims=True) / 255

@@ -1,11 +1,12 @@
-"""The pose network: from an image to part affinity fields and heatmaps, stage by stage.
+"""Builds the pose network: from an image to part affinity fields and heatmaps, stage by stage.
 
-Backbone and neck: MobileNetV2's last map of each resolution from the maps' own down to a 32nd of the image, each
-projected to the same number of channels, enlarged and added up, after Lin et al.: "Feature Pyramid Networks for Object
-Detection", CVPR 2017. So a cell knows its surroundings without large kernels at full resolution.
+Backbone and neck: MobileNetV2's last feature map of each resolution, from the output's resolution down to 1/32 of the
+image. Each map is projected to the same number of channels, enlarged and added, after Lin et al.: "Feature Pyramid
+Networks for Object Detection", CVPR 2017. So a cell sees its surroundings without large kernels at full resolution.
 
-Stages: after Cao et al.: "OpenPose: Realtime Multi-Person 2D Pose Estimation using Part Affinity Fields", TPAMI 2019:
-first the fields are found and refined, then the heatmaps with the fields' help. A stage here is a few residual blocks.
+Stages: after Cao et al.: "OpenPose: Realtime Multi-Person 2D Pose Estimation using Part Affinity Fields", TPAMI 2019.
+The first stages compute and refine the fields, later ones the heatmaps from the fields. A stage is a few residual
+blocks.
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ from podline.recipes.settings import Precision, Recipe
 
 
 def stage_names(settings: PoseModelSettings) -> tuple[str, ...]:
-    """Names of the stages and of the layers with their answers, in the order in which they are computed.
+    """Return the names of the stages, which are those of their output layers, in the order of computation.
 
-    ``stage1_paf``, ``stage2_paf``, ``stage3_heatmap`` …: sorted by name they are in that order too, up to nine.
+    The names are ``stage1_paf``, ``stage2_paf``, ``stage3_heatmap`` …; up to nine stages, sorting keeps this order.
     """
     kinds = ["paf"] * settings.paf_stages + ["heatmap"] * settings.heatmap_stages
     return tuple(f"stage{number}_{kind}" for number, kind in enumerate(kinds, start=1))
 
 
 def pose_model(recipe: Recipe, manifest: Manifest) -> keras.Model:
-    """Return a pose recipe's model for a data set, with fresh weights; it normalises by the training split.
+    """Build a pose recipe's model for a data set, with fresh weights; it normalises by the training split.
 
     Raises:
         SettingsError: see :func:`build_pose_model`.
@@ -55,29 +56,30 @@ def build_pose_model(
     seed: int = 0,
     precision: Precision = "float32",
 ) -> keras.Model:
-    """Return the model, with fresh weights.
+    """Build the model with fresh weights.
 
     Returns:
-        A model from uint8 (n, side, side, 3) to a dictionary of float32 answers (n, side / stride, side / stride,
-        two for each limb or one for each joint), by the names of :func:`stage_names`, in their order. Its ``losses``
-        hold the L2 terms.
+        A model from uint8 (n, side, side, 3) to a dictionary of float32 outputs (n, side / stride, side / stride, two
+        per
+        limb or one per joint), with the names of :func:`stage_names`, in their order. Its ``losses`` contain the L2
+        terms.
 
     Raises:
-        SettingsError: a side that is no multiple of the stride, a stride that the backbone does not have, a prefix in
-            ``l2_layers`` that fits no layer.
+        SettingsError: the side is not a multiple of the stride, the backbone has no map of this stride, or a prefix in
+            ``l2_layers`` matches no layer.
     """
     network = pose_network(settings, side, stride, skeleton)
     return trainable_model(network, "pose", mean, std, seed, settings.l2, settings.l2_layers, precision)
 
 
 def pose_network(settings: PoseModelSettings, side: int, stride: int, skeleton: Skeleton) -> keras.Model:
-    """Return the network in plain Keras, from normalised images (n, side, side, 3); see :func:`build_pose_model`.
+    """Build the network in plain Keras, from normalised images (n, side, side, 3); see :func:`build_pose_model`.
 
     Raises:
-        SettingsError: a side that is no multiple of the stride, a stride that the backbone does not have.
+        SettingsError: the side is not a multiple of the stride, or the backbone has no map of this stride.
     """
     if side % stride:
-        raise SettingsError(f"side={side} vs stride={stride}: the network's input must be whole cells")
+        raise SettingsError(f"side={side} vs stride={stride}: side must be a multiple of stride")
     make = Blocks(limit=RELU_LIMIT)
     image, maps = make.begin((side, side, 3))
     last_maps = backbone(make, maps, settings.width, side)
@@ -88,13 +90,13 @@ def pose_network(settings: PoseModelSettings, side: int, stride: int, skeleton: 
 
 
 def _taps(network: keras.Model, cells: int) -> list[keras.KerasTensor]:
-    """Return the last map of each resolution, from the output's on; the finest first."""
+    """Return the last map of each resolution up to the output's, finest first."""
     last: dict[int, keras.KerasTensor] = {layer.output.shape[1]: layer.output for layer in network.layers}
     return [last[height] for height in sorted(last, reverse=True) if height <= cells]
 
 
 def _neck(settings: PoseModelSettings, taps: list[keras.KerasTensor]) -> keras.KerasTensor:
-    """Return the sum of all resolutions at the finest, each after a batch norm: the features of all stages."""
+    """Return the sum of all resolutions at the finest, each after a batch norm, as features for all stages."""
     make, cells = Blocks(), taps[0].shape[1]
     sums = []
     for number, tap in enumerate(taps):
@@ -103,7 +105,7 @@ def _neck(settings: PoseModelSettings, taps: list[keras.KerasTensor]) -> keras.K
         if number:
             enlarge = keras.layers.UpSampling2D(2**number, interpolation="bilinear", name=f"{name}_upsample")
             maps = enlarge(maps)
-            # An odd map was rounded up when it was halved.
+            # Halving an odd map rounds up.
             surplus = maps.shape[1] - cells
             if surplus:
                 maps = keras.layers.Cropping2D(((0, surplus), (0, surplus)), name=f"{name}_crop")(maps)
@@ -115,7 +117,7 @@ def _neck(settings: PoseModelSettings, taps: list[keras.KerasTensor]) -> keras.K
 def _stages(
     settings: PoseModelSettings, features: keras.KerasTensor, skeleton: Skeleton
 ) -> dict[str, keras.KerasTensor]:
-    """Each PAF stage reads the features and the PAFs before it; each heatmap stage the heatmaps before it as well."""
+    """Build the stages: PAF stages read the features and previous PAFs; heatmap stages also read previous heatmaps."""
     answers: dict[str, keras.KerasTensor] = {}
     last: dict[str, keras.KerasTensor] = {}
     channels = {"paf": 2 * len(skeleton.limbs), "heatmap": len(skeleton.joints)}

@@ -1,4 +1,4 @@
-"""The objective of a pose network: every stage's maps, drawn from the keypoints on the device."""
+"""The objective of a pose network: the loss of every stage's maps, whose targets are drawn on the device."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ IGNORED = "ignored"
 
 
 class Pose(Objective):
-    """Part affinity fields and heatmaps of all people in an image, from each stage of a network.
+    """The objective of part affinity fields and heatmaps of all people in an image, from each stage of a network.
 
     Attributes:
-        settings: the recipe's.
-        skeleton: the data set's.
+        settings: the recipe's settings.
+        skeleton: the data set's skeleton.
         stages: names of the network's stages.
-        measured: each stage's loss, and what :func:`podline.kinds.pose.stage_measures.stage_sums` counts.
+        measured: each stage's loss, and the sums of :func:`podline.kinds.pose.stage_measures.stage_sums`.
     """
 
     fields = (IMAGE, KEYPOINTS, IGNORED)
@@ -45,25 +45,25 @@ class Pose(Objective):
         return batch | pose_targets(batch[KEYPOINTS], batch[IGNORED], side, settings, skeleton)._asdict()
 
     def terms(self, batch: Batch, outputs: Batch) -> Batch:
-        """Each stage's loss, by the stage's name, sorted."""
+        """Return each stage's loss by name, sorted."""
         return stage_losses(outputs, _targets(batch), self.settings.emphasis)
 
     def measures(self, batch: Batch, outputs: Batch) -> Batch:
-        """See ``measured``."""
+        """Return the values of ``measured``."""
         losses = {_loss_of(stage): loss for stage, loss in self.terms(batch, outputs).items()}
         return losses | stage_sums(outputs, _targets(batch))
 
     def figures(self, sums: Mapping[str, float], examples: int) -> JsonObject:
-        """``measures``: each stage's loss and figures by ``<stage>/<name>``, sorted."""
+        """Return ``measures``: each stage's loss and figures by ``<stage>/<name>``, sorted."""
         losses = {_loss_of(stage): sums[_loss_of(stage)] / examples for stage in self.stages}
         return {"measures": dict(sorted((losses | self._stage_figures(sums)).items()))}
 
     def faults(self, measures: Mapping[str, float]) -> Iterable[Finding]:
-        """Return what is wrong with stages."""
+        """Return the problems of stages."""
         return stage_faults(measures)
 
     def headline(self, sums: Mapping[str, float], examples: int) -> dict[str, float]:
-        """Return the share of the joints where the last stage has a peak."""
+        """Return the share of the joints at which the last stage has a peak."""
         return {"joints found": self._stage_figures(sums)[f"{self.stages[-1]}/island_recall"]}
 
     def _stage_figures(self, sums: Mapping[str, float]) -> dict[str, float]:
@@ -75,7 +75,7 @@ def _loss_of(stage: str) -> str:
 
 
 def pose_objective(recipe: Recipe, manifest: Manifest) -> Pose:
-    """Return the objective of a pose recipe on a data set."""
+    """Build the objective of a pose recipe on a data set."""
     return Pose(PoseSettings.of(recipe), manifest.skeleton)
 
 

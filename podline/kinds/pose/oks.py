@@ -1,10 +1,12 @@
-"""The measure of COCO's keypoint challenge: average precision by object keypoint similarity (OKS).
+"""Computes COCO's keypoint measure: average precision by object keypoint similarity (OKS).
 
-https://cocodataset.org/#keypoints-eval. The figures are pycocotools' own, to the last digit; added are what it does not
-give: tables by joint and by size, and answers where it gives up (no results at all).
+See https://cocodataset.org/#keypoints-eval. The figures are exactly pycocotools'. This module adds tables by joint and
+by
+size, and figures for cases that pycocotools does not handle (no results at all).
 
-OKS of a person found and a person in truth: the mean over labelled joints of ``exp(-d² / 2 s² k²)``, where ``d`` is the
-distance, ``s²`` the person's area and ``k`` a constant of the joint: 1 is perfect, 0.5 a rough fit.
+The OKS of a found and an annotated person is the mean over labelled joints of ``exp(-d² / 2 s² k²)``, where ``d`` is
+the
+distance, ``s²`` the person's area and ``k`` a constant of the joint. 1 is perfect, 0.5 a rough fit.
 """
 
 from __future__ import annotations
@@ -25,18 +27,19 @@ from podline.kinds.pose.coco_results import Person, Results, Truth, check_result
 from podline.kinds.pose.figures import JointFigures, SizeFigures, ThresholdFigures
 
 SIZES = ((0, 32), (32, 64), (64, 96), (96, 128), (128, 192), (192, 100_000))
-"""The table's classes: from and to, roots of areas in pixels of the image."""
+"""The size classes of the table: from and to, as roots of areas in pixels of the image."""
 
 
 MATCH = 0.5
-"""The OKS from which a person counts as found in the tables, and the similarity from which a joint counts as close."""
+"""The least OKS of a person found, and the least similarity of a close joint, in the tables."""
 
 
 class OksFigures(Frozen):
-    """pycocotools' ten figures, 0…1; -1 where there are no people of that size.
+    """pycocotools' ten figures, 0…1; -1 if there are no people of that size.
 
-    Average precision (AP) and average recall (AR) over the OKS thresholds 0.5, 0.55 … 0.95, at single thresholds, and
-    for people of medium (32² to 96² pixels) and large area.
+    They are average precision (AP) and average recall (AR) over the OKS thresholds 0.5, 0.55 … 0.95, at single
+    thresholds,
+    and for people of medium (32² to 96² pixels) and large area.
     """
 
     ap: float
@@ -52,17 +55,17 @@ class OksFigures(Frozen):
 
 
 class OksEvaluation(Frozen):
-    """Results held against truth.
+    """The evaluation of results against annotations.
 
     Attributes:
-        images: in truth; each counts once.
-        people: in truth, with a labelled joint, crowds left out.
-        results: how many people were found or thought to be found.
+        images: number of annotated images; each counts once.
+        people: number of annotated people with a labelled joint, without crowds.
+        results: number of results.
         figures: pycocotools' figures.
-        joints: those of the truth's category, in its order.
+        joints: one entry per joint of the category, in its order.
         sizes: one entry for each of :data:`SIZES`.
-        score_threshold: the score from which on results have the best F1 measure at OKS 0.5; None without a result
-            that is right. To be used on other data than these.
+        score_threshold: the score threshold with the best F1 measure at OKS 0.5, for use on other data; None without a
+            correct result.
     """
 
     images: int
@@ -78,15 +81,15 @@ def evaluate_results(truth: Truth, results: Results) -> OksEvaluation:
     """Evaluate COCO results.
 
     Raises:
-        SourceError: one of them is not what it should be, or a result belongs to an image that is not in truth.
+        SourceError: annotations or results are invalid, or a result belongs to an image without annotations.
     """
     return tables(judged(truth, results))
 
 
 def judged(truth: Truth, results: Results) -> COCOeval:
-    """Results held against truth by pycocotools, with the table's sizes after its own three.
+    """Evaluate results against annotations with pycocotools, adding the table's sizes after its own three.
 
-    No size's figures depend on another's, so its ten figures are what they would be without.
+    The figures of different sizes are independent, so its ten figures do not change.
 
     Raises:
         SourceError: see :func:`evaluate_results`.
@@ -96,15 +99,15 @@ def judged(truth: Truth, results: Results) -> COCOeval:
     strange = sorted({result["image_id"] for result in results} - {image["id"] for image in truth["images"]})
     if strange:
         raise SourceError(
-            f"results: {len(strange)} images are not in truth, the first is image_id={strange[0]}; "
-            "give the annotations that the results were made for"
+            f"results: {len(strange)} images have no annotations, the first is image_id={strange[0]}; "
+            "give the annotations of the images in the results"
         )
-    with contextlib.redirect_stdout(io.StringIO()):  # pycocotools talks
+    with contextlib.redirect_stdout(io.StringIO()):  # pycocotools prints
         return _evaluated(truth, results)
 
 
 def tables(evaluation: COCOeval) -> OksEvaluation:
-    """All figures of what :func:`judged` gave."""
+    """Return all figures of a :func:`judged` evaluation."""
     matches = _Matches(evaluation)
     return OksEvaluation(
         images=len(evaluation.cocoGt.imgs),
@@ -118,32 +121,32 @@ def tables(evaluation: COCOeval) -> OksEvaluation:
 
 
 def at_threshold(evaluation: COCOeval, score: float) -> ThresholdFigures:
-    """Return :func:`judged`'s result without detections below a score."""
+    """Return the counts of a :func:`judged` evaluation without results below a score."""
     matches = _Matches(evaluation)
     kept = [right for found, right in matches.scores if found >= score]
     return ThresholdFigures(score=score, kept=len(kept), right=sum(kept), people=len(matches.people))
 
 
 def people_in(evaluation: COCOeval) -> Mapping[int, Person]:
-    """Truth's annotations, by id, of what :func:`judged` gave."""
+    """Return the annotations of a :func:`judged` evaluation by id."""
     annotations: Any = evaluation.cocoGt.anns
     return annotations
 
 
 def joint_names(evaluation: COCOeval) -> tuple[str, ...]:
-    """Return the joints that :func:`judged` used, in the order of annotations."""
+    """Return the joints of a :func:`judged` evaluation, in the order of annotations."""
     truth: Any = evaluation.cocoGt.dataset
     return judged_joints(truth)[0]
 
 
 class CloseJoints(NamedTuple):
-    """A person in truth.
+    """The joints of an annotated person that a network found.
 
     Attributes:
-        image_id: the image.
+        image_id: id of the image.
         labelled: which joints are labelled, (joints,).
-        close: which of these were found close, (joints,); none of a person that was not found.
-        result: the id of the result that found this person at OKS 0.5; None if nobody did.
+        close: which of these were found close, (joints,); none if the person was not found.
+        result: id of the result that matches this person at OKS 0.5, or None.
     """
 
     image_id: int
@@ -153,7 +156,7 @@ class CloseJoints(NamedTuple):
 
 
 def close_joints(evaluation: COCOeval) -> dict[int, CloseJoints]:
-    """Every person that counts, by the annotation's id: which joints are close, and who found them."""
+    """Return the close joints, and the matching result, of every person that counts, by annotation id."""
     matches, found = _Matches(evaluation), {}
     for person, annotation in matches.people.items():
         labelled, result = np.reshape(annotation["keypoints"], (-1, 3))[:, 2] > 0, matches.results.get(person)
@@ -187,12 +190,12 @@ def _coco(truth: Truth, annotations: Results) -> COCO:
 
 
 class _Matches:
-    """Match people with results at OKS 0.5, in any size range.
+    """The matches of people and results at OKS 0.5, for all sizes.
 
     Attributes:
         people: annotations that count, by id.
-        results: the result that found a person, by the annotation's id.
-        scores: of the results that count, with whether they are right: (score, right).
+        results: the matching result, by annotation id.
+        scores: (score, right) of the results that count; ``right`` tells whether the result matches a person.
     """
 
     def __init__(self, evaluation: COCOeval) -> None:
@@ -216,7 +219,7 @@ class _Matches:
                         self.results[int(person)] = dict(evaluation.cocoDt.anns[result])
 
     def closeness(self, annotation: Person, result: Person) -> npt.NDArray[np.float64]:
-        """Return the similarity of each joint, 1 for a perfect one; meaningful for labelled joints only."""
+        """Return the similarity of each joint, 1 for a perfect one; only defined for labelled joints."""
         return np.exp(-_squares(annotation, result) / (2 * self.sigmas) ** 2 / 2)
 
 
@@ -272,7 +275,7 @@ def _size_table(evaluation: COCOeval, matches: _Matches) -> tuple[SizeFigures, .
 
 
 def _mean(values: npt.NDArray[np.float64]) -> float:
-    """Return the mean of the defined values; -1, as in pycocotools, if there is none."""
+    """Return the mean of the defined values; -1, as in pycocotools, without any."""
     present = values[values > -1]
     return float(present.mean()) if present.size else -1.0
 

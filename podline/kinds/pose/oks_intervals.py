@@ -1,8 +1,9 @@
-"""95 % intervals of pycocotools' figures, by the bootstrap over images.
+"""Computes 95 % intervals of pycocotools' figures by the bootstrap over images.
 
-Efron and Tibshirani: "An Introduction to the Bootstrap", 1993, the percentile interval: as many images as there are,
-drawn with replacement a thousand times, and the figures of each draw. Images are drawn, not people: the people of an
-image are found or missed together.
+The percentile interval of Efron and Tibshirani: "An Introduction to the Bootstrap", 1993: draw the number of images
+with
+replacement a thousand times, and compute the figures of each draw. Images are drawn instead of people, because the
+people of an image are found or missed together.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from podline.kinds.pose.oks import OksFigures
 
 DRAWS = 1000
 _PERCENTILES = (2.5, 97.5)
-# Of pycocotools' ten figures: whether it is a precision or a recall, at which OKS threshold (None is the mean over all)
-# and for which range of areas, all, medium or large.
+# Of pycocotools' ten figures: whether it is a precision or a recall, its OKS threshold (None for the mean over all),
+# and
+# its range of areas: all, medium or large.
 _FIGURES: dict[str, tuple[bool, float | None, int]] = {
     "ap": (True, None, 0),
     "ap50": (True, 0.5, 0),
@@ -37,13 +39,13 @@ _AREAS = 3
 
 
 class _Results(NamedTuple):
-    """The results of one category for people of one range of areas, the best score first.
+    """The results of one category for people in one range of areas, highest score first.
 
     Attributes:
-        images: of each result, its image's place, (d,).
-        right: at each OKS threshold, (t, d): 1 where a result is a person's, else 0.
-        wrong: likewise, where it is nobody's.
-        people: how many count in each image, (images,).
+        images: place of each result's image, (d,).
+        right: at each OKS threshold, (t, d): 1 for a result that matches a person, else 0.
+        wrong: at each OKS threshold, (t, d): 1 for a false alarm, else 0.
+        people: number of people that count in each image, (images,).
     """
 
     images: npt.NDArray[np.int64]
@@ -53,13 +55,13 @@ class _Results(NamedTuple):
 
 
 def figures_within(evaluation: COCOeval, draws: int = DRAWS, seed: int = 0) -> dict[str, Metric]:
-    """Return the figures of pycocotools by name, each with its interval; omit those without people."""
+    """Return the figures of pycocotools by name, each with its interval, without figures that have no people."""
     drawn = drawn_figures(evaluation, draws, seed)
     return {name: _metric(value, drawn[name]) for name, value in figures_of(evaluation).items()}
 
 
 def figures_of(evaluation: COCOeval) -> dict[str, float]:
-    """Return the figures of pycocotools by name; omit those without people."""
+    """Return the figures of pycocotools by name, without figures that have no people."""
     values = zip(OksFigures.model_fields, evaluation.stats.tolist(), strict=True)
     return {name: value for name, value in values if value >= 0}
 
@@ -67,8 +69,8 @@ def figures_of(evaluation: COCOeval) -> dict[str, float]:
 def drawn_figures(evaluation: COCOeval, draws: int = DRAWS, seed: int = 0) -> dict[str, npt.NDArray[np.float64]]:
     """Return the figures of pycocotools for images drawn with replacement, by name, (draws,).
 
-    Two evaluations of the same images give, draw by draw, the figures of the same drawn images. A draw that has nobody
-    of a figure's size has NaN; without images there are no draws.
+    Two evaluations of the same images use the same draws. A draw without people of a figure's size gives NaN; without
+    images there are no draws.
     """
     images, thresholds = len(evaluation.params.imgIds), evaluation.params.iouThrs
     parts = [list(_by_category(evaluation, area)) for area in range(_AREAS)]
@@ -106,7 +108,7 @@ def _by_category(evaluation: COCOeval, area: int) -> Iterator[_Results]:
 
 def _results(by_image: dict[int, Any], people: npt.NDArray[np.int64]) -> _Results:
     scores = np.concatenate([found["dtScores"] for found in by_image.values()])
-    order = np.argsort(-scores, kind="mergesort")  # as pycocotools does: of equal scores, the first image's
+    order = np.argsort(-scores, kind="mergesort")  # as in pycocotools: equal scores keep the order of images
     matched, ignored = (
         np.concatenate([found[name] for found in by_image.values()], axis=1)[:, order].astype(bool)
         for name in ("dtMatches", "dtIgnore")
@@ -122,7 +124,7 @@ def _measured(
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]] | tuple[None, None]:
     """Return average precision and recall at each OKS threshold, over categories, for images with these multiplicities.
 
-    ``COCOeval.accumulate``, with images' weights in place of copies of them; None where there is nobody.
+    It equals ``COCOeval.accumulate``, with image weights instead of copies of images; None without people.
     """
     found = [_precision_and_recall(part, times, recalls) for part in parts if times @ part.people]
     if not found:
@@ -138,7 +140,7 @@ def _precision_and_recall(
     right, wrong = np.cumsum(part.right * weights, axis=1), np.cumsum(part.wrong * weights, axis=1)
     recall = right / (times @ part.people)
     precision = right / (right + wrong + np.spacing(1))
-    # The highest precision at this recall or a higher one; 0 at a recall that is never reached.
+    # The highest precision at this or a higher recall; 0 at a recall that is never reached.
     precision = np.maximum.accumulate(precision[:, ::-1], axis=1)[:, ::-1]
     padded = np.pad(precision, ((0, 0), (0, 1)))
     places = [np.searchsorted(reached, recalls, side="left") for reached in recall]

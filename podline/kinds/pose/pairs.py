@@ -1,4 +1,4 @@
-"""Two pose networks on the same images, one by one."""
+"""Compares two pose networks image by image."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from podline.reporting.pairs import Judged, LostExample, LostExamples
 from podline.store.contract import Store
 
 MOST_IMAGES = 8
-"""So many images are named and shown."""
+"""The number of images that are listed and shown."""
 
 
 def pair(store: Store, before: Judged, after: Judged) -> FoundPair:
-    """Two judgements on the same examples; see :func:`podline.reporting.pairs.paired`."""
+    """Pair two evaluations on the same examples; see :func:`podline.reporting.pairs.paired`."""
     manifests = [read_manifest(store, dataset_folder(each.dataset, each.fingerprint)) for each in (before, after)]
     truths = [
         read_truth(store, manifest.folder, manifest, each.split)
@@ -32,7 +32,7 @@ def pair(store: Store, before: Judged, after: Judged) -> FoundPair:
 
 
 def lost_examples(pair: FoundPair, reader: SplitReader, before: PoseEvaluation, after: PoseEvaluation) -> LostExamples:
-    """Images in which the second finds fewer joints, those first that lost the most."""
+    """Return images in which the second network finds fewer joints, largest loss first."""
     people = lost_people(pair, reader)
     shown = people.images[:MOST_IMAGES]
     thresholds = [each.score_threshold for each in (before, after)]

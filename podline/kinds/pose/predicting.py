@@ -1,4 +1,4 @@
-"""A pose network's answers for pictures: people with their joints, drawn as skeletons."""
+"""Answers pictures with a pose network: people with their joints, drawn as skeletons."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from podline.stages.specs import TrainSpec
 from podline.stages.tools import PicturePrediction
 from podline.store.contract import Store
 
-# A smaller picture is enlarged before skeletons are drawn on it, so that they can be seen.
+# A smaller picture is enlarged before skeletons are drawn on it, so that they are visible.
 _LEAST_SIDE = 640
 
 
 @dataclass(frozen=True)
 class PeopleReader:
-    """See :class:`podline.evaluation.predicting.PictureReader`."""
+    """A reader for pose networks; see :class:`podline.evaluation.predicting.PictureReader`."""
 
     poses: PoseSettings
     threshold: float
     skeleton: Skeleton
 
     def fed(self, pixels: Image) -> Image:
-        """Return the picture, letter-boxed."""
+        """Letter-box the picture."""
         return LetterBox(pixels.shape[1], pixels.shape[0], self.poses.side).place(pixels)
 
     def answers(self, outputs: Mapping[str, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
@@ -45,7 +45,7 @@ class PeopleReader:
         return last_stages(self.poses)(outputs)
 
     def say(self, name: str, place: int, pixels: Image, answer: tuple[Array, Array]) -> Predicted:
-        """Return the people with a score from the threshold on."""
+        """Return the people with at least the threshold's score."""
         heatmaps, pafs = answer
         stride, decoding = self.poses.targets.stride, self.poses.decoding
         [people] = decode_people(heatmaps[None], pafs[None], stride, decoding, self.skeleton)
@@ -77,6 +77,6 @@ def _threshold(store: Store, folder: str, reporter: Reporter) -> float:
 
 
 def _image_id(name: str, place: int) -> int:
-    """COCO's id where the file is called as COCO's are, else the picture's place, from 1."""
+    """Return COCO's id if the file has a name like COCO's, else the picture's number, from 1."""
     numbered = re.fullmatch(r"(?:COCO_\w+_)?(\d{12})", Path(name).stem)
     return int(numbered[1]) if numbered else place

@@ -1,4 +1,4 @@
-"""Ranking of single images by how well their people were found."""
+"""Ranks single images by how well their people were found."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from podline.frozen import Frozen
 
 
 class ImageFigures(Frozen):
-    """One image with labelled people.
+    """The figures of one image with labelled people.
 
     Attributes:
-        image_id: COCO's.
-        people: labelled people.
-        found: how many of them were found, at OKS 0.5.
-        false_alarms: results from the score threshold on that are nobody.
-        quality: the OKS of those found, added up, as a share of ``people + false_alarms``: 1 is perfect.
+        image_id: COCO's id.
+        people: number of labelled people.
+        found: number of people found, at OKS 0.5.
+        false_alarms: number of results above the score threshold that match no person.
+        quality: the sum of the OKS of found people, divided by ``people + false_alarms``: 1 is perfect.
     """
 
     image_id: int
@@ -24,9 +24,9 @@ class ImageFigures(Frozen):
 
 
 class Ranked(Frozen):
-    """The images that went best, middling and worst; none is in two of them.
+    """The best, median and worst images; no image is in two of these groups.
 
-    Of equally good ones those with more people come first; so of equally bad ones.
+    Among equally good or equally bad images, those with more people come first.
     """
 
     best: tuple[ImageFigures, ...]

@@ -1,4 +1,4 @@
-"""The targets of an image of people: their joints, and the masks and areas for training and evaluation."""
+"""The targets of an image with people: joints, and the masks and areas for training and evaluation."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ KEYPOINTS = "keypoints"
 
 
 class PeopleTargets(Targets):
-    """People: what :class:`podline.data.sources.coco.CocoSource` writes."""
+    """People in the form that :class:`podline.data.sources.coco.CocoSource` writes."""
 
     def check(self, records: Arrays, manifest: Manifest) -> tuple[int, str] | None:
-        """Return the first record with a joint that is no place, or outside of the image; see :meth:`Targets.check`."""
+        """Return the first record with a joint outside the image, or no valid place; see :meth:`Targets.check`."""
         joints, side = records[KEYPOINTS], manifest.image_shape[0]
-        inside = (joints[..., :2] >= -0.5) & (joints[..., :2] <= side - 0.5)  # not where it is no number
+        inside = (joints[..., :2] >= -0.5) & (joints[..., :2] <= side - 0.5)  # False for NaN
         wrong = ~inside.all(axis=-1) | ~np.isin(joints[..., 2], (0, 1, 2))
         if not wrong.any():
             return None

@@ -1,4 +1,4 @@
-"""Rules of promotion for pose networks: AP, and each joint's share of close ones."""
+"""Promotion rules for pose networks: AP, and each joint's share of close ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from podline.recipes.promotion_settings import PromotionSettings
 
 @rule("main")
 def average_precision(pair: Pair, settings: PromotionSettings) -> Iterator[Figure]:
-    """AP must not fall."""
+    """Require that the AP does not fall."""
     values = [figures_of(each).get("ap", 0.0) for each in (*pair.known, pair.candidate)]
     before, after = (drawn_figures(each).get("ap", np.zeros(2)) for each in (pair.known[0], pair.candidate))
     variances = float(np.nanvar(after - before, ddof=1)), float(np.nanvar(before, ddof=1))
@@ -38,25 +38,25 @@ def joints(pair: Pair, settings: PromotionSettings) -> Iterator[Figure]:
 
 @rule("guard")
 def guards(_pair: Pair, settings: PromotionSettings) -> Sequence[Figure]:
-    """Installed measures are of classes."""
+    """Refuse guards, since installed measures apply to classes."""
     if settings.guards:
         raise SettingsError(
-            f"promotion.guards: got {settings.guards[0]}, expected none: installed measures are of classes"
+            f"promotion.guards: got {settings.guards[0]}, expected none: installed measures apply to classes"
         )
     return ()
 
 
 def _judged_joints(evaluation: COCOeval, people: Mapping[int, CloseJoints]) -> dict[str, int]:
-    """Return the places of the joints with enough test examples, by name."""
+    """Return the numbers of the joints with enough test examples, by name."""
     counts = np.sum([person.labelled for person in people.values()], axis=0) if people else np.zeros(0)
     names = zip(joint_names(evaluation), counts, strict=False)
     return {name: place for place, (name, count) in enumerate(names) if count >= LEAST_EXAMPLES}
 
 
 def _by_image(joint: int, truth: Mapping[int, CloseJoints], people: Mapping[int, CloseJoints]) -> Floats:
-    """Return the close joints of each image, scaled so that their mean is the share of close ones, (images,).
+    """Return the close joints of each image, scaled so that their mean is the share of close joints, (images,).
 
-    People of one image are found or missed together.
+    The unit is an image, since the people of one image are found or missed together.
     """
     having = [person for person, joints in truth.items() if joints.labelled[joint]]
     images, places = np.unique([people[person].image_id for person in having], return_inverse=True)

@@ -20,14 +20,14 @@ from podline.reporting.facts import RunFacts
 from podline.reporting.pictures import SMALL_PHOTO, photo_uri
 from podline.reporting.sections import section
 
-# Pictures are shown at about this size; twice as many pixels are sharp on a screen of high resolution as well.
+# Size of pictures; they have twice as many pixels, for screens of high resolution.
 _LONGER_SIDE = 560
 _KEY = Key({"its own left": LEFT, "right": RIGHT, "between": CENTER})
 _RANKS = {"best": "The best", "median": "In the middle", "worst": "The worst"}
 
 
 def headline(run: RunFacts) -> verdict.Headline:
-    """Return what the top of the page says of the AP."""
+    """Return the AP for the top of the page."""
     evaluation: PoseEvaluation = run.evaluation
     known = evaluation.trained.metrics
     return verdict.Headline(
@@ -47,11 +47,11 @@ def _keypoints(run: RunFacts) -> str:
 
 @section("Pictures")
 def pictures(run: RunFacts) -> Iterator[Block]:
-    """Show the images that went best, middling and worst, as found and as labelled."""
+    """Show the best, median and worst images, as found and as labelled."""
     yield _KEY
     yield Text(
-        f"Images of the {run.evaluation.split} split. An image’s quality is the OKS of the instances that "
-        "were found, added up, as a share of all labelled instances and false alarms.",
+        f"Images of the {run.evaluation.split} split. An image’s quality is the sum of the OKS of the "
+        "instances found, divided by the number of labelled instances and false alarms.",
         "note",
     )
     gallery = list(_gallery(run, seen=False))
@@ -59,9 +59,9 @@ def pictures(run: RunFacts) -> Iterator[Block]:
     yield from gallery or [Text(nothing)]
 
 
-@section("Pictures that it was trained on")
+@section("Pictures from the training data")
 def seen_pictures(run: RunFacts) -> Iterator[Block]:
-    """Show the fit on training images beside the result on test images."""
+    """Show the results on training images, beside those on test images."""
     gallery = list(_gallery(run, seen=True))
     if run.evaluation.split != TRAINING_SPLIT and gallery:
         yield _KEY
@@ -86,33 +86,32 @@ def _pair(picture: JudgedPicture, skeleton: Skeleton) -> Picture:
     )
     return Picture(
         [
-            (found, f"Image {of.image_id} with the instances that were found: {about}"),
-            (wanted, f"Image {of.image_id} with the instances that are labelled"),
+            (found, f"Image {of.image_id} with the instances found: {about}"),
+            (wanted, f"Image {of.image_id} with the labelled instances"),
         ],
         about,
         [f"image {of.image_id}; left: found, right: labelled"],
     )
 
 
-@section("What the network answers")
+@section("Maps of the network")
 def maps(run: RunFacts) -> Iterator[Block]:
-    """Show heatmaps and fields of one image, beside what they should be."""
+    """Show the heatmaps and fields of one image, beside their targets."""
     of_image = maps_of_image(run.store, run.spec, run.manifest, run.evaluation)
     if of_image is None:
         return
     image, found, skeleton = of_image.image, of_image.maps, run.manifest.skeleton
     yield Text(
-        f"For image {of_image.image_id}: all heatmaps at once, each joint in its skeleton’s colour; of the part "
-        "affinity fields the strongest in each cell, its direction as a hue. On the right what the answers should have "
-        "been."
+        f"For image {of_image.image_id}: all heatmaps at once, each joint in its skeleton’s colour; and the strongest "
+        "part affinity field of each cell, with its direction as hue. The right side shows the targets."
     )
     heatmaps = [heatmap_picture(image, each, skeleton) for each in (found.heatmaps, found.wanted_heatmaps)]
     fields = [paf_picture(image, each) for each in (found.pafs, found.wanted_pafs)]
     for name, (answered, wanted) in {"Heatmaps": heatmaps, "Part affinity fields": fields}.items():
         yield Heading(name)
         sides = [
-            (photo_uri(answered), f"{name} as the network answers them"),
-            (photo_uri(wanted), f"{name} as they should be"),
+            (photo_uri(answered), f"{name} of the network"),
+            (photo_uri(wanted), f"{name} of the target"),
         ]
         yield Pictures([Picture(sides)], "pairs")
     panels = {
@@ -126,7 +125,7 @@ def maps(run: RunFacts) -> Iterator[Block]:
 
 @section("Figures")
 def metrics(run: RunFacts) -> Iterator[Block]:
-    """Show every metric, of the trained network, the untrained one, and on images that it was trained on."""
+    """Show every metric of the trained and the untrained network, and on training images."""
     evaluation: PoseEvaluation = run.evaluation
     sides = {
         f"trained, {evaluation.split} split": evaluation.trained,
@@ -164,15 +163,15 @@ def _metric(side: Scored, name: str) -> str:
 
 
 def _threshold(evaluation: PoseEvaluation) -> str:
-    """Return the choice of the score threshold in words."""
+    """Describe the choice of the score threshold."""
     chosen = evaluation.threshold
     if chosen is None:
-        return "No score threshold could be chosen: no instance was found on images that the network was trained on."
+        return "No score threshold could be chosen: no instance was found on training images."
     judged = chosen.judged
     return (
         f"Instances are drawn and counted from a score of {judged.score:.3f} on. This threshold has the "
-        f"best F1 measure on {count(chosen.images)} images of the {chosen.chosen_on} split; what is judged had "
-        f"no part in choosing it. With it, on the {evaluation.split} split {count(judged.right)} of "
+        f"best F1 measure on {count(chosen.images)} images of the {chosen.chosen_on} split; the judged images did "
+        f"not influence it. With it, on the {evaluation.split} split {count(judged.right)} of "
         f"{count(judged.people)} instances are found at OKS 0.5 (recall {percent(judged.recall)}), "
         f"and {count(judged.kept - judged.right)} of {count(judged.kept)} results are false alarms "
         f"(precision {percent(judged.precision)}). AP itself needs no threshold."
@@ -197,7 +196,7 @@ def _sizes(evaluation: PoseEvaluation) -> Table:
 
 
 def _joints(evaluation: PoseEvaluation) -> Table:
-    """Return each joint: how often it is labelled, in people that were found, and how near it is then."""
+    """Return each joint's number of labels, of labels in found people, and of close ones."""
     rows = [
         {
             "joint": joint.joint.replace("_", " "),

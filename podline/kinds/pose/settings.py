@@ -1,4 +1,4 @@
-"""Settings of a pose recipe: targets, augmentation, network, decoding."""
+"""The settings of a pose recipe: targets, augmentation, network, decoding."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from podline.recipes.task import TaskSettings
 
 
 class PoseTargetSettings(Frozen):
-    """Heatmaps and part affinity fields (PAFs).
+    """Settings of the targets: heatmaps and part affinity fields (PAFs).
 
     Attributes:
-        stride: pixels of the input to a cell of the maps.
+        stride: pixels of the input per cell of the maps.
         joint_sigma: standard deviation of a joint's Gaussian, in pixels of the input.
-        limb_sigma: the same across a limb, and of its soft ends.
+        limb_sigma: standard deviation across a limb and at its ends, in pixels of the input.
     """
 
     stride: int = Field(default=8, ge=1, le=32)
@@ -28,19 +28,19 @@ class PoseTargetSettings(Frozen):
 
 
 class PoseModelSettings(Frozen):
-    """The pose network: MobileNetV2, then stages that answer with PAFs, then stages that answer with heatmaps.
+    """The pose network: MobileNetV2, then stages that output PAFs, then stages that output heatmaps.
 
     Attributes:
-        width: multiplies the channels of every layer of the backbone.
-        features: channels of the map that all stages read.
-        paf_stages: stages that answer with PAFs; each but the first corrects the one before it.
-        heatmap_stages: stages that answer with heatmaps; each reads the last PAFs and the heatmaps before it.
-        stage_width: channels inside a stage.
-        stage_depth: residual blocks in a stage.
-        dropout: share of the values before a stage's answer that is set to zero in training.
-        batch_norm: whether the stages have batch norm; the backbone always has.
-        l2: L2 penalty: the loss gets this times the sum of squares of each kernel in ``l2_layers``.
-        l2_layers: beginnings of the layers' names; ``podline models describe`` lists them.
+        width: factor for the channels of every layer of the backbone.
+        features: number of channels of the map that all stages read.
+        paf_stages: number of stages that output PAFs; each one refines the PAFs of the previous one.
+        heatmap_stages: number of stages that output heatmaps; each reads the last PAFs and the previous heatmaps.
+        stage_width: number of channels inside a stage.
+        stage_depth: number of residual blocks in a stage.
+        dropout: share of the values before a stage's output that training sets to zero.
+        batch_norm: whether the stages have batch norm; the backbone always has it.
+        l2: L2 penalty: the loss includes this factor times the sum of squares of each kernel in ``l2_layers``.
+        l2_layers: prefixes of layer names; ``podline models describe`` lists the names.
     """
 
     width: float = Field(default=1.0, gt=0, le=8)
@@ -58,18 +58,18 @@ class PoseModelSettings(Frozen):
 
 
 class PoseAugmentationSettings(Augmentation):
-    """Random augmentation of an image and its people; each example has its own draws. All is off by default.
+    """Random augmentation of an image and its people; each example has its own draws. By default all are off.
 
     Attributes:
         flip: mirror left and right with probability one half.
-        rotation: turn by up to this many degrees.
-        smallest: scale by a factor from here …
-        largest: … to here, evenly in its logarithm.
+        rotation: rotate by up to this number of degrees.
+        smallest: scale by a factor from this value …
+        largest: … to this one, with uniform logarithm.
         shift: move by up to this share of the side, along each axis.
         brightness: add or subtract up to this share of the full range.
-        contrast: multiply differences from middle grey by 1 ± up to this.
-        saturation: multiply differences from a pixel's grey by 1 ± up to this.
-        image_size: side of the images that are trained on, in pixels; 0 keeps that of the records.
+        contrast: multiply differences from middle grey by a factor of 1 ± up to this value.
+        saturation: multiply differences from a pixel's grey by a factor of 1 ± up to this value.
+        image_size: side of training images, in pixels; 0 keeps the side of the records.
     """
 
     applied_by: ClassVar[str] = "podline.kinds.pose.augmentation:augmented"
@@ -87,30 +87,28 @@ class PoseAugmentationSettings(Augmentation):
     @model_validator(mode="after")
     def _ordered(self) -> PoseAugmentationSettings:
         if self.smallest > self.largest:
-            raise ValueError(
-                f"smallest={self.smallest} vs largest={self.largest}: the smallest scale is the larger one"
-            )
+            raise ValueError(f"smallest={self.smallest} vs largest={self.largest}: smallest must not be above largest")
         return self
 
     @property
     def moves(self) -> bool:
-        """Whether anything changes where people are."""
+        """Whether any setting moves people in the image."""
         return self.flip or bool(self.rotation or self.shift) or not self.smallest == self.largest == 1
 
 
 class DecodingSettings(Frozen):
-    """From maps to people.
+    """Settings for decoding maps into people.
 
     Attributes:
         peak_threshold: least height of a joint's peak in its heatmap.
-        peaks_per_joint: how many of a joint's highest peaks are used.
-        samples: points along a limb where its PAF is read.
+        peaks_per_joint: number of a joint's highest peaks to use.
+        samples: number of points along a limb at which its PAF is read.
         limb_threshold: least mean strength of the field along a limb, in its direction …
         sample_threshold: … and least strength at ``sample_share`` of the points.
         sample_share: see ``sample_threshold``.
-        min_joints: least joints of a person, linked by limbs; fewer are a fragment.
-        reach: a fragment joins the nearest person that lacks its joints, within this share of the person's diagonal;
-            otherwise it is left out.
+        min_joints: least number of joints of a person, linked by limbs; a smaller group is a fragment.
+        reach: largest distance, as a share of the person's diagonal, at which a fragment joins the nearest person that
+            lacks its joints; other fragments are dropped.
     """
 
     peak_threshold: float = Field(default=0.1, gt=0, lt=1)
@@ -124,16 +122,16 @@ class DecodingSettings(Frozen):
 
 
 class PoseSettings(TaskSettings):
-    """Settings of recipes of poses.
+    """The settings of pose recipes.
 
     Attributes:
-        side: of the network's input, a square, in pixels.
-        max_people: places for people in a record.
+        side: side of the network's square input, in pixels.
+        max_people: number of people that a record can hold.
         model: the network.
-        targets: what it is to answer.
-        emphasis: in the loss, a map counts 1 + emphasis × s times where its target has strength s (0 … 1).
-        augmentation: what chance does to training images.
-        decoding: from answers to people.
+        targets: its targets.
+        emphasis: factor in the loss: a map counts 1 + emphasis × s times if its target has strength s (0 … 1).
+        augmentation: random changes of training images.
+        decoding: settings for decoding outputs into people.
     """
 
     common = ()
@@ -152,7 +150,7 @@ class PoseSettings(TaskSettings):
     def _whole_cells(self) -> PoseSettings:
         if self.side % self.targets.stride:
             raise ValueError(
-                f"side={self.side} vs targets.stride={self.targets.stride}: the network's input must be whole cells"
+                f"side={self.side} vs targets.stride={self.targets.stride}: side must be a multiple of targets.stride"
             )
         return self
 
@@ -162,5 +160,5 @@ class PoseSettings(TaskSettings):
         return self.side
 
     def conversion(self) -> JsonObject:
-        """Return the size of images and the places for people."""
+        """Return the settings of the conversion: the image size and the number of people per record."""
         return {"side": self.side, "max_people": self.max_people}

@@ -36,19 +36,19 @@ def drawn(records: Arrays, manifest: Manifest) -> list[Picture]:
 
 
 def _picture(image: Image, poses: npt.NDArray[np.float32], skeleton: Skeleton) -> Picture:
-    # Drawn on at twice its size, skeletons are thin enough for what is below them to be seen.
+    # At twice the size, skeletons are thin enough to show the image below them.
     return Picture(with_skeletons(image, poses, skeleton, 2.0), plural(len(poses), "instance"))
 
 
 def asked(
     spec: ShowSpec, model: keras.Model, store: Store, manifest: Manifest, reporter: Reporter
 ) -> tuple[Block, int, int]:
-    """Return the first test images with people: whom the run finds, and who is labelled; nothing is right or wrong."""
+    """Return the first test images with people, as found by the run and as labelled; nothing counts as correct."""
     poses = PoseSettings.of(spec.recipe)
     answers = pose_answers(model, tf.distribute.get_strategy(), poses)
     reader = open_split(store, spec.dataset_folder, manifest, EVALUATION_SPLIT)
     people = reader.gather(np.arange(len(reader)), [_PEOPLE])[_PEOPLE]
-    ids = np.flatnonzero(people)[: spec.examples]  # in others there is nothing to see
+    ids = np.flatnonzero(people)[: spec.examples]  # others have no people to show
     batches = EvaluationInput(reader, manifest, FIELDS, batch_size=spec.recipe.evaluation_batch_size, ids=ids)
     threshold = chosen_threshold(store, f"runs/{spec.run}") or 0.0
     found = find_people(answers, batches, poses, News(reporter, batches.count).done)

@@ -1,4 +1,4 @@
-"""Draws skeletons onto pictures; colours tell a person's left from the right."""
+"""Draws skeletons onto pictures; colours distinguish a person's left and right."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Colour = tuple[int, int, int]
 LEFT: Colour = (54, 150, 255)
 RIGHT: Colour = (255, 132, 38)
 CENTER: Colour = (118, 224, 110)
-"""Red, green, blue of what is on the person's own left, on the right, and on the body's axis."""
+"""RGB colours for the person's left side, right side and body axis."""
 
 _OUTLINE: Colour = (20, 20, 20)
-# OpenCV takes coordinates as integers in units of 1/16 of a pixel.
+# OpenCV's coordinates are integers in units of 1/16 of a pixel.
 _FRACTION_BITS = 4
-# A limb's width as a share of the diagonal of the box around the person, and its bounds in pixels of the picture.
+# A limb's width as a share of the diagonal of the person's box, and its limits in pixels of the picture.
 _WIDTH, _THINNEST, _THICKEST = 1 / 90, 1.5, 9.0
 
 
@@ -33,13 +33,13 @@ def colour_of(name: str) -> Colour:
 
 
 def limb_colour(start: str, end: str) -> Colour:
-    """Return a limb's colour: that of its side; from one side to the other it is on neither."""
+    """Return a limb's colour: that of its side, or of the body axis if it connects both sides."""
     sides = {colour_of(name) for name in (start, end)} - {CENTER}
     return sides.pop() if len(sides) == 1 else CENTER
 
 
 def poses_of(results: Results, skeleton: Skeleton) -> npt.NDArray[np.float32]:
-    """Return COCO results or annotations as poses, (n, joints, 3), in pixels of their image."""
+    """Convert COCO results or annotations to poses, (n, joints, 3), in pixels of their image."""
     given = np.array([person["keypoints"] for person in results], np.float64)
     return from_annotated(given.reshape(-1, len(skeleton.annotated), 3), skeleton)
 
@@ -47,8 +47,8 @@ def poses_of(results: Results, skeleton: Skeleton) -> npt.NDArray[np.float32]:
 def with_skeletons(image: Image, poses: npt.NDArray[np.float32], skeleton: Skeleton, scale: float = 1.0) -> Image:
     """Draw people's skeletons onto a copy of a picture.
 
-    Poses are (n, joints, 3) in pixels of the image, where an integer is a pixel's centre. Joints with a third number
-    above zero are drawn, and each limb between two of them; the first person is on top. The picture is first scaled.
+    Poses are (n, joints, 3) in pixels of the image; an integer is a pixel's centre. The picture is first scaled. Then
+    joints with a third number above zero, and limbs between them, are drawn; the first person is on top.
     """
     size = tuple(max(1, round(length * scale)) for length in image.shape[1::-1])
     drawn: Any = cv2.resize(image, size, interpolation=cv2.INTER_AREA if scale < 1 else cv2.INTER_CUBIC)
@@ -58,13 +58,13 @@ def with_skeletons(image: Image, poses: npt.NDArray[np.float32], skeleton: Skele
 
 
 def _draw(picture: Image, places: npt.NDArray[np.float32], found: npt.NDArray[np.bool_], skeleton: Skeleton) -> None:
-    """Draw one person, on the picture itself: limbs first, joints on top, both with a dark outline."""
+    """Draw one person into the picture: limbs first, joints on top, both with a dark outline."""
     if not found.any():
         return
     joints = skeleton.joints
     diagonal = float(np.linalg.norm(np.ptp(places[found], axis=0)))
     width = min(max(diagonal * _WIDTH, _THINNEST), _THICKEST)
-    # Beyond a picture's border OpenCV takes any place, but not any number.
+    # OpenCV accepts places outside the picture, but not arbitrarily large numbers.
     fixed = np.rint(np.clip(places, -(2**14), 2**14) * 2**_FRACTION_BITS).astype(int).tolist()
     for outlined in (True, False):
         for first, last in zip(skeleton.starts, skeleton.ends, strict=True):

@@ -1,7 +1,7 @@
-"""Measures of a pose network's stages during training.
+"""Measures a pose network's stages during training.
 
-Nearly all of a target is zero, so a stage that answers zero everywhere has a small loss, and a stage that hands on the
-answer of the one before it has as small a one. Both have happened unseen; here they are findings.
+Nearly all of a target is zero, so a stage that outputs zero everywhere has a small loss, and so has a stage that copies
+the previous one. Both faults have gone unnoticed in practice, so these measures reveal them.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from podline.documents.skeleton import Skeleton
 from podline.kinds.pose.losses import strength_of, target_of, vectors
 from podline.kinds.pose.targets import PoseTargets
 
-# A cell of a target is part of a joint or a limb from here on.
+# Least strength of a target's cell that counts as a part of a joint or limb.
 _ISLAND = 0.5
 _HEATMAP, _PAF = _KINDS = ("heatmap", "paf")
 
-# What is summed of each kind of target, and of each stage.
+# The names of the sums for each kind of target, and for each stage.
 _OF_TARGETS = ("target", "islands", "peaks", "varied")
 _OF_STAGES = ("answer", "error", "recalled", "found", "varied")
 _CHANGE, _CELLS = "change", "cells"
 
 
 class _Wanted(NamedTuple):
-    """The target of stages of one kind.
+    """The target of the stages of one kind.
 
     Attributes:
         kind: ``heatmap`` or ``paf``.
-        target: as it is drawn.
-        strength: its length, (n, height, width, joints or limbs).
-        islands: the weight of each cell where it is strong, of the strength's shape.
-        peaks: the same where it is strongest.
+        target: the target maps.
+        strength: their strength, (n, height, width, joints or limbs).
+        islands: weight of each cell with a strong target, in the shape of ``strength``.
+        peaks: weight of each cell with a peak of the target.
     """
 
     kind: str
@@ -53,14 +53,14 @@ class _Wanted(NamedTuple):
 def stage_sums(answers: Mapping[str, tf.Tensor], targets: PoseTargets) -> dict[str, tf.Tensor]:
     """Return the sums behind :func:`stage_figures`, over the cells of each example.
 
-    All is counted like the loss: a cell by its weight. Sums of any examples may be added up.
+    Each cell counts by its weight, as in the loss. Sums of several examples may be added.
 
     Args:
-        answers: by stage, float32 (n, height, width, channels).
-        targets: of the same batch.
+        answers: outputs by stage, float32 (n, height, width, channels).
+        targets: targets of the same batch.
 
     Returns:
-        The names of :func:`sum_names` to float32 (n,).
+        A dictionary from the names of :func:`sum_names` to float32 (n,).
     """
     weights: tf.Tensor = targets.weights
     wanted = {kind: _Wanted.of(kind, targets) for kind in _KINDS}
@@ -81,7 +81,7 @@ def stage_sums(answers: Mapping[str, tf.Tensor], targets: PoseTargets) -> dict[s
 
 
 def _of_stage(answer: tf.Tensor, wanted: _Wanted, weights: tf.Tensor) -> tuple[tf.Tensor, ...]:
-    """Return the values of :data:`_OF_STAGES` of each cell."""
+    """Return the values of :data:`_OF_STAGES` for each cell."""
     half = wanted.strength / 2
     along, highest = _along(answer, wanted), _peaks(answer, wanted)
     return (
@@ -94,7 +94,7 @@ def _of_stage(answer: tf.Tensor, wanted: _Wanted, weights: tf.Tensor) -> tuple[t
 
 
 def _deviations(maps: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
-    """Return each cell's distance from its map's mean over the image, by its weight."""
+    """Return each cell's distance from its map's mean over the image, times the cell's weight."""
     mean = tf.math.divide_no_nan(
         tf.reduce_sum(weights * maps, (1, 2), keepdims=True), tf.reduce_sum(weights, (1, 2), keepdims=True)
     )
@@ -111,23 +111,23 @@ def sum_names(stages: Sequence[str]) -> tuple[str, ...]:
 
 
 def stage_figures(sums: Mapping[str, float], stages: Sequence[str], skeleton: Skeleton) -> dict[str, float]:
-    """Measures of every stage over all examples that were summed up.
+    """Return the measures of every stage over all summed examples.
 
-    - ``magnitude``: the answer's mean strength as a share of the target's; 1 is right.
-    - ``variation``: how much the answer differs from its mean over the image, as a share of what the target does; 1 is
-      right, 0 is an answer that is the same everywhere, be it zero.
+    - ``magnitude``: the output's mean strength relative to the target's; 1 is right.
+    - ``variation``: the output's deviation from its mean over the image, relative to the target's; 1 is right, 0 is a
+      constant output.
     - ``error``: mean absolute error of a channel.
-    - ``recall``: share of the target's cells of at least 0.5 where the answer is at least half the target (for a PAF:
+    - ``recall``: share of the target's cells of at least 0.5 where the output is at least half the target (for a PAF:
       along the target's direction).
-    - ``island_recall``: share of the target's peaks with a peak of the answer of at least half the target's height in
-      the same or a neighbouring cell (for a PAF: an answer of at least half the strength along the peak's direction).
-    - ``change``: mean difference to the answer of the stage of the same kind before it, as a share of its strength;
-      0 is a copy. Only from a kind's second stage on.
+    - ``island_recall``: share of the target's peaks with an output peak of at least half the height in the same or a
+      neighbouring cell (for a PAF: an output of at least half the strength along the peak's direction).
+    - ``change``: mean difference from the previous stage of the same kind, relative to its strength; 0 is a copy. The
+      first stage of a kind has no ``change``.
 
-    A share of nothing is 0.
+    The share of an empty set is 0.
 
     Returns:
-        ``<stage>/<measure>`` to a number, sorted by name.
+        A dictionary from ``<stage>/<measure>`` to a number, sorted by name.
     """
     figures: dict[str, float] = {}
     channels = {_HEATMAP: len(skeleton.joints), _PAF: 2 * len(skeleton.limbs)}
@@ -164,7 +164,7 @@ def _along(answer: tf.Tensor, wanted: _Wanted) -> tf.Tensor:
 def _peaks(answer: tf.Tensor, wanted: _Wanted) -> tf.Tensor:
     """Return the highest output peak in a cell and its neighbours.
 
-    Of a field, the largest of its parts along the target: a limb is a ridge, without a peak.
+    For a field it is the largest component along the target, since a limb is a ridge without a peak.
     """
     if wanted.kind == _PAF:
         return _highest_around(_along(answer, wanted))

@@ -1,11 +1,12 @@
 """Draws heatmaps, part affinity fields and loss weights on the device, from padded keypoints.
 
-Cao et al.: "Realtime Multi-Person 2D Pose Estimation using Part Affinity Fields", CVPR 2017, with two differences. A
-limb's field has no hard edge: its length falls off as a Gaussian of the distance to the limb, across it and past its
-ends. Where limbs of two people meet, the nearer one has the cell; an average would cancel out where they cross.
+The method is that of Cao et al.: "Realtime Multi-Person 2D Pose Estimation using Part Affinity Fields", CVPR 2017, with
+two differences. A limb's field has soft edges: its length is a Gaussian of the distance to the limb, sideways and
+beyond
+its ends. Where limbs of two people meet, the nearer limb defines the cell, because an average would cancel at
+crossings.
 
-Everything is arithmetic on arrays of fixed shape but for one loop over people, which ends at the last labelled one of
-the batch.
+All operations use arrays of fixed shape, except one loop over people, which ends at the batch's last labelled person.
 """
 
 from __future__ import annotations
@@ -20,18 +21,19 @@ from podline.kinds.pose.settings import PoseTargetSettings
 
 # A limb shorter than this, in pixels, has no direction.
 _SHORTEST_LIMB = 1 / 128
-# A distance, in standard deviations, at which a Gaussian is exactly zero in float32 and its exponent still finite.
+# Distance, in standard deviations, at which a float32 Gaussian is exactly zero but its exponent still finite.
 _FAR_AWAY = 1e6
 
 
 class PoseTargets(NamedTuple):
-    """The targets of a network.
+    """The target maps of a network.
 
     Attributes:
-        heatmaps: float32 (n, height, width, joints), 0…1: how near the next joint of each kind is.
+        heatmaps: float32 (n, height, width, joints), 0…1: closeness of the nearest joint of each kind.
         pafs: float32 (n, height, width, 2 × limbs): channels ``2 l`` and ``2 l + 1`` are x and y of a vector in the
-            direction of limb ``l``, at most 1 long.
-        weights: float32 (n, height, width, 1), 0…1: what a cell counts in the loss; 0 where people are not labelled.
+            direction
+            of limb ``l``, of length 1 or less.
+        weights: float32 (n, height, width, 1), 0…1: weight of a cell in the loss; 0 where people are not labelled.
     """
 
     heatmaps: tf.Tensor
@@ -45,11 +47,11 @@ def pose_targets(
     """Draw the targets of a batch; a pure TensorFlow function with finite gradients everywhere.
 
     Args:
-        keypoints: float32 (n, people, joints, 3): x and y in pixels of the network's input, and visibility; joints
-            that are not labelled and places without a person are all zeros.
-        ignored: uint8 (n, m, m), a whole number of values to each cell of the maps: 255 where crowds and unlabelled
-            people are, 0 elsewhere.
-        side: of the network's input, in pixels; a multiple of the stride.
+        keypoints: float32 (n, people, joints, 3): x and y in pixels of the network's input, and visibility; unlabelled
+            joints and places without a person are zeros.
+        ignored: uint8 (n, m, m), where each cell of the maps covers an integer number of values: 255 for crowds and
+            unlabelled people, else 0.
+        side: side of the network's input, in pixels; a multiple of the stride.
         settings: stride and widths.
         skeleton: the joints and limbs.
     """
@@ -65,13 +67,13 @@ def pose_targets(
 
 
 def _people(labelled: Tensor) -> tf.Tensor:
-    """One more than the last place that holds a labelled person in any image of the batch; int32."""
+    """Return the number of places up to the last labelled person in any image of the batch; int32."""
     occupied = tf.reduce_any(labelled, axis=(0, 2))
     return tf.reduce_max(tf.where(occupied, tf.range(1, tf.shape(occupied)[0] + 1), 0))
 
 
 def _heatmaps(places: Tensor, labelled: Tensor, people: Tensor, cells: int, sigma: float) -> tf.Tensor:
-    """Draw the highest of all people's Gaussians in each cell; each is a product of one along x and one along y."""
+    """Draw the maximum of all people's Gaussians in each cell; each is a product of one along x and one along y."""
     offsets = (tf.range(cells, dtype=tf.float32)[:, None, None] - places[:, :, None]) / sigma
     # offsets: (n, people, cells, joints, 2), from each joint to the cells' centres along each axis
     along_x, along_y = tf.unstack(tf.exp(-0.5 * tf.square(offsets)), axis=-1)
@@ -87,14 +89,14 @@ def _heatmaps(places: Tensor, labelled: Tensor, people: Tensor, cells: int, sigm
 def _pafs(
     places: Tensor, labelled: Tensor, people: Tensor, cells: int, settings: PoseTargetSettings, skeleton: Skeleton
 ) -> tf.Tensor:
-    """Each cell has the direction of the nearest person's limb, times a Gaussian of the distance to it."""
+    """Draw fields: each cell has the direction of the nearest person's limb, times a Gaussian of the distance."""
     sigma = settings.limb_sigma / settings.stride
     starts, ends = tf.gather(places, skeleton.starts, axis=2), tf.gather(places, skeleton.ends, axis=2)
     vectors = ends - starts
     squares = tf.reduce_sum(tf.square(vectors), axis=-1)
     drawn: Tensor = tf.gather(labelled, skeleton.starts, axis=2) & tf.gather(labelled, skeleton.ends, axis=2)
     drawn &= squares >= (_SHORTEST_LIMB / settings.stride) ** 2
-    # The root of a harmless 1 where there is no limb: neither 0/0 nor the root's infinite slope at 0 can arise.
+    # Without a limb the root is taken of 1, which avoids 0/0 and the root's infinite slope at 0.
     lengths: Tensor = tf.sqrt(tf.where(drawn, squares, 1.0))
     directions = tf.where(drawn[..., None], vectors / lengths[..., None], 0.0)
 

@@ -112,7 +112,7 @@ def test_focal_loss_of_several_labels_is_each_label_s_own() -> None:
         ({"loss": {"gamma": 3}}, r"got gamma=3\.0 with kind=cross_entropy, expected kind=focal; leave gamma out"),
         (
             {"loss": {"kind": "focal"}, "task": {"label_smoothing": 0.1}},
-            r"task\.label_smoothing=0\.1 vs loss\.kind=focal: it is for cross_entropy",
+            r"task\.label_smoothing=0\.1 vs loss\.kind=focal: it needs cross_entropy",
         ),
     ],
 )

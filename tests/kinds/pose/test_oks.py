@@ -168,7 +168,7 @@ def test_the_threshold_keeps_the_right_and_drops_the_wrong():
 
 
 def test_a_result_for_an_unknown_image_is_named():
-    with pytest.raises(SourceError, match="1 images are not in truth, the first is image_id=7"):
+    with pytest.raises(SourceError, match="1 images have no annotations, the first is image_id=7"):
         evaluate_results(truth_of(annotation(1, 1, a_person())), [result(a_person(), image=7)])
 
 

@@ -1,1 +1,1 @@
-"""The recipes that Podline ships for classes."""
+"""Podline's recipes for classes."""

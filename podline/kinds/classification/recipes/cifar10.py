@@ -2,8 +2,8 @@
 
 podline run cifar10 --source DIR --root ROOT
 
-Expect, on two CPU cores: 81 % of 1,017 test images right after 60 epochs of 8,068 training images, in 7 to 15 minutes.
-The 50,000 images of the official archive take six times as long an epoch.
+Expect, on two CPU cores: an accuracy of 81 % on 1,017 test images after 60 epochs of 8,068 training images, in 7 to 15
+minutes. With the 50,000 images of the official archive an epoch takes six times as long.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The network of cifar10-small for 28 passes over CIFAR-10, 19 of them at 24 × 24: 0.51 PFLOP.
+"""Trains the network of cifar10-small for 28 epochs of CIFAR-10, 19 of them at 24 × 24: 0.51 PFLOP.
 
 podline run cifar10-medium --source DIR --root ROOT
 
-Expect 90.3 % of the test images for training on CIFAR-10 as JPEG files; benchmarks/RESULTS.md says how that was
-measured.
+Expect an accuracy of 90.3 % on the test images, for CIFAR-10 as JPEG files; benchmarks/RESULTS.md describes the
+measurement.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""A residual network, twice as wide as that of cifar10, for eight passes over CIFAR-10: 0.15 PFLOP.
+"""A residual network, twice as wide as that of cifar10, for eight epochs of CIFAR-10: 0.15 PFLOP.
 
 podline run cifar10-small --source DIR --root ROOT
 
-Five of the passes see images of 24 × 24, which cost 0.56 of a whole one. Expect 88.8 % of the test images for training
-on CIFAR-10 as JPEG files; benchmarks/RESULTS.md says how that was measured.
+Five of the epochs use images of 24 × 24, which cost 0.56 of full images. Expect an accuracy of 88.8 % on the test
+images, for CIFAR-10 as JPEG files; benchmarks/RESULTS.md describes the measurement.
 """
 
 from __future__ import annotations

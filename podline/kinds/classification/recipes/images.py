@@ -1,9 +1,8 @@
-"""A small residual network on images of one's own.
+"""A small residual network for the user's own images.
 
 podline run images --source DIR --root ROOT
 
-Expect nothing in particular: it depends on the images. docs/how-to/images.md tells what DIR may be, and what few images
-change.
+The accuracy depends on the images. docs/how-to/images.md describes DIR, and the settings for few images.
 """
 
 from __future__ import annotations
@@ -23,4 +22,4 @@ RECIPE = Recipe(
     schedule=SCHEDULE.changed(learning_rate=0.05),
     augmentation=AugmentationSettings(pad=4, flip=True),
 )
-"""Flips images: not for letters and digits."""
+"""Augmentation that flips images: unsuitable for letters and digits."""

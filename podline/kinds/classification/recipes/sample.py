@@ -1,8 +1,8 @@
-"""A small residual network, half as wide, on the drawn sample: the whole chain with no download.
+"""A small residual network, half as wide, on the drawn sample: the whole pipeline without a download.
 
 podline run sample --root ROOT
 
-Expect, on two CPU cores: 98 % of the 1,000 test images right after 10 epochs, in about a minute.
+Expect, on two CPU cores: an accuracy of 98 % on the 1,000 test images after 10 epochs, in about a minute.
 """
 
 from __future__ import annotations

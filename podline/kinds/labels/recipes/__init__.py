@@ -1,1 +1,1 @@
-"""The recipe that Podline ships for several labels per image."""
+"""Podline's recipe for several labels per image."""

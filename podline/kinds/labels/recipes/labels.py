@@ -1,8 +1,8 @@
-"""A small residual network that names any number of labels on images of one's own.
+"""A small residual network that predicts any number of labels for the user's own images.
 
 podline run labels --source DIR --root ROOT
 
-Expect nothing in particular: it depends on the images. docs/how-to/labels.md tells what DIR may be.
+The quality depends on the images. docs/how-to/labels.md describes DIR.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from podline.kinds.classification.recipes.small_images import OPTIMIZER, SCHEDUL
 from podline.kinds.labels.settings import LabelsSettings
 from podline.recipes.settings import AugmentationSettings, FitSettings
 
-# Thresholds are chosen on the images that are held out. Muon was measured with classes alone.
+# The held-out images choose the thresholds. Muon was only measured with classes.
 RECIPE = IMAGES.changed(
     name="labels",
     dataset="labels",
@@ -23,4 +23,4 @@ RECIPE = IMAGES.changed(
     augmentation=AugmentationSettings(pad=8, flip=True),
     validation_share=0.1,
 )
-"""Flips images: not for letters and digits."""
+"""Augmentation that flips images: unsuitable for letters and digits."""

@@ -1,1 +1,1 @@
-"""The recipes that Podline ships for people."""
+"""Podline's recipes for people and keypoints."""

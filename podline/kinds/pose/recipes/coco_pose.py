@@ -3,7 +3,7 @@
 podline run coco_pose --root ROOT
 podline run coco_pose --source DIR --root ROOT
 
-Without a source it is the drawn sample of stick people; with one, images and annotations in COCO's layout.
+Without a source it uses the drawn sample of stick people, else images and annotations in COCO's layout.
 """
 
 from __future__ import annotations

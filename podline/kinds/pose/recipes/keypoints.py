@@ -1,8 +1,8 @@
-"""A pose network on keypoints of one's own: any annotations in COCO's format, whatever their joints.
+"""A pose network for the user's own keypoints: any annotations in COCO's format, with any joints.
 
 podline run keypoints --source DIR --root ROOT
 
-Joints, limbs and mirrored pairs are those of the annotations; docs/how-to/keypoints.md tells what is expected of them.
+The annotations define joints, limbs and mirrored pairs; docs/how-to/keypoints.md lists the requirements.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ RECIPE = COCO.changed(
     dataset="keypoints",
     task=PoseSettings.of(COCO).changed(
         max_people=10,
-        # Whether a mirror image needs other names is known by the data set alone: flip is off.
+        # Flipping is off, since only the data set knows whether a mirror image exchanges names.
         augmentation=PoseAugmentationSettings(
             rotation=15,
             smallest=0.85,
