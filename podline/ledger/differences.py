@@ -1,7 +1,7 @@
-"""The differences between runs of the ledger: settings, data, code, environment.
+"""Finds the differences between runs of the ledger: settings, data, code, environment.
 
-A difference is named once, where it comes from: another image is told as that record, not as another fingerprint, file
-and split as well. Moments, names and durations are no differences.
+A difference is listed once, at its origin: a changed image is listed as a record, and not as a fingerprint, file and
+split as well. Times, names and durations are ignored.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from podline.settings import flat
 Area = Literal["settings", "data", "code", "environment"]
 AREAS: tuple[Area, ...] = ("settings", "data", "code", "environment")
 NONE = "–"
-"""In place of a value that a run does not have."""
+"""The text for a value that a run does not have."""
 
 _COMMIT_DIGITS = 12
-# Of a recipe: chance, which checkpoints stay, and what a model is promoted by.
+# Fields of a recipe that do not change training: seed, kept checkpoints, promotion rules.
 _NO_PART_OF_TRAINING = frozenset({"seed", "keep", "promotion"})
 
 
 class NamedDifference(Frozen):
-    """One thing that differs.
+    """A single difference between runs.
 
     Attributes:
-        area: what it belongs to.
-        name: dotted: ``schedule.learning_rate``, ``packages.numpy``, ``train``, a file.
-        values: each run's, in words.
+        area: the area of the difference.
+        name: a dotted name: ``schedule.learning_rate``, ``packages.numpy``, ``train``, or a file.
+        values: the value of each run, as text.
     """
 
     area: Area
@@ -39,11 +39,11 @@ class NamedDifference(Frozen):
 
 
 def differing(origins: Sequence[Origin], changes: Callable[[Data, Data], Change]) -> list[NamedDifference]:
-    """Return everything that differs in what produced some runs, in the order of :data:`AREAS`.
+    """Return all differences between the inputs of some runs, in the order of :data:`AREAS`.
 
     Args:
-        origins: at least one; an entry of the ledger is one too.
-        changes: what became of the splits, from the first data set to the second, which has the same name.
+        origins: at least one; an entry of the ledger is an origin too.
+        changes: compares the splits of two data sets of the same name.
     """
     settings = [_settings(origin) for origin in origins]
     return [
@@ -55,20 +55,20 @@ def differing(origins: Sequence[Origin], changes: Callable[[Data, Data], Change]
 
 
 def same_but_for_seed(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
-    """Return whether two runs train with the same values of the recipe, but for the seed.
+    """Return whether two runs have the same recipe values, except the seed.
 
-    A value that only one of them has is one that the other's Podline did not know yet.
+    A value that only one run has belongs to a newer version of Podline, and is ignored.
 
     Args:
-        before: ``settings["recipe"]`` of one.
-        after: that of the other.
+        before: ``settings["recipe"]`` of the first run.
+        after: ``settings["recipe"]`` of the second run.
     """
     compared = (before.keys() & after.keys()) - _NO_PART_OF_TRAINING
     return bool(compared) and all(_same(before[name], after[name]) for name in compared)
 
 
 def trained_alike(one: Origin, other: Origin) -> bool:
-    """Return whether two models had the same recipe, data, code and packages, but for the seed."""
+    """Return whether two models had the same recipe, data, code and packages, except the seed."""
     data = [origin.data and origin.data.fingerprint for origin in (one, other)]
     return (
         data[0] == data[1] is not None
@@ -85,7 +85,7 @@ def _same(before: Any, after: Any) -> bool:
 
 
 def rows(area: Area, runs: Sequence[Mapping[str, Any]]) -> Iterator[NamedDifference]:
-    """Yield rows of the names whose values are not all the same."""
+    """Yield rows of the names whose values are not all equal."""
     for name in dict.fromkeys(name for run in runs for name in run):
         values = [_text(run[name]) if name in run else NONE for run in runs]
         if len(set(values)) > 1:
@@ -107,7 +107,7 @@ def _settings(origin: Origin) -> dict[str, Any]:
 
 
 def _code(codes: Sequence[CodeVersion]) -> list[dict[str, Any]]:
-    """Return the code by name; its version only where a commit is not known."""
+    """Return each code's values by name; the version is included only if a commit is unknown."""
     known = all(code.commit for code in codes)
     told: list[dict[str, Any]] = []
     for code in codes:
@@ -139,7 +139,7 @@ def _data_rows(data: Sequence[Data | None], changes: Callable[[Data, Data], Chan
     moved = [changes(first, each) if each.fingerprint != first.fingerprint else {} for each in known]
     moved_rows = list(_moved_rows(known, moved))
     if converter and all(_all_are_new(each, change) for each, change in zip(known, moved, strict=True) if change):
-        return  # other pixels everywhere are what other settings of the converter make of the same images
+        return  # with other converter settings the same images have other pixels
     yield from moved_rows
     if not moved_rows and not converter:
         yield NamedDifference(

@@ -1,7 +1,8 @@
-"""Runs whose process was killed: each leaves what it noted on its machine, from which the next one writes an entry.
+"""Writes entries for killed runs: the next run on the machine makes them from the notes of the killed run.
 
-While a run goes on, its notes so far are in the store's scratch folder, in a file that is touched every few seconds:
-the last sign of life. A lock beside it says whether the process lives, however it ended.
+A running process keeps its notes in a file of the store's scratch folder, and touches the file every few seconds. A
+lock
+beside the file shows whether the process lives, however it ended.
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ _CHECKPOINT = re.compile(r"step-(\d+)\.json$")
 
 
 class Unfinished(Frozen):
-    """A run that goes on.
+    """The notes of a run in progress.
 
     Attributes:
-        entry: as far as it is known.
-        attempts: that have ended; Unix times.
-        stage: what it is at; empty between stages.
-        since: when that began, Unix time.
-        around: what its process has measured; see :func:`podline.ledger.time_spent.time_spent`.
+        entry: the entry, as far as it is known.
+        attempts: finished attempts, in Unix times.
+        stage: the current stage; empty between stages.
+        since: Unix time at which the stage began.
+        around: measurements of the run's process; see :func:`podline.ledger.time_spent.time_spent`.
     """
 
     entry: Entry
@@ -53,11 +54,11 @@ class Unfinished(Frozen):
 
 @contextlib.contextmanager
 def noted(store: Store) -> Generator[Callable[[Unfinished], None], None, None]:
-    """Yield what keeps the notes of a run until the body ends."""
+    """Yield a function that saves the notes of a run until the body ends."""
     path, over = store.own_folder(_FOLDER) / f"{uuid.uuid4().hex}.json", threading.Event()
 
     def keep(notes: Unfinished) -> None:
-        # A run is done without them as well.
+        # A run works without notes, too.
         with contextlib.suppress(OSError):
             beside = path.with_suffix(".new")
             beside.write_text(notes.model_dump_json())
@@ -82,7 +83,7 @@ def noted(store: Store) -> Generator[Callable[[Unfinished], None], None, None]:
 
 
 def training_lines(store: Store, run: str) -> tuple[list[MetricsLine], list[EventLine]]:
-    """Return what a run's training wrote; nothing of a file that is not there, or damaged."""
+    """Return a training's metrics and events; empty for a missing or damaged file."""
     lines, events = list[MetricsLine](), list[EventLine]()
     if run:
         with contextlib.suppress(PodlineError):
@@ -92,11 +93,11 @@ def training_lines(store: Store, run: str) -> tuple[list[MetricsLine], list[Even
 
 
 def write_killed(store: Store, flow_run: str = "") -> None:
-    """Write the entries of runs that were killed on this machine; what cannot be written is tried the next time.
+    """Write entries for runs that were killed on this machine; failures are tried again by the next run.
 
     Args:
         store: the store.
-        flow_run: of the run that begins, if one does: what it goes on with was lost until now.
+        flow_run: id of the flow run that begins; an earlier killed attempt of it gets lost time.
     """
     for path, notes in _left(store):
         with contextlib.suppress(PodlineError, OSError):
@@ -107,7 +108,7 @@ def write_killed(store: Store, flow_run: str = "") -> None:
 
 
 def _entry(store: Store, notes: Unfinished, ended: float, sign: float) -> Entry:
-    """Return the entry of a killed run; after the last checkpoint, its training's steps are lost."""
+    """Return the entry of a killed run; the training's steps after the last checkpoint are lost."""
     entry, attempts = notes.entry, list(notes.attempts)
     if notes.stage:
         attempts.append(Attempt(notes.stage, min(notes.since, ended), ended, 0.0, kept=False))
@@ -131,7 +132,7 @@ def _entry(store: Store, notes: Unfinished, ended: float, sign: float) -> Entry:
 
 
 def _left(store: Store) -> Iterator[tuple[Path, Unfinished]]:
-    """Yield the notes of runs whose process is gone, each locked meanwhile."""
+    """Yield the notes of runs whose process is gone, each locked in the body."""
     folder = store.scratch / _FOLDER
     for lock in sorted(folder.glob(f"*{_LOCK}")) if folder.is_dir() else ():
         with contextlib.suppress(OSError), locks.locked(lock, wait=False) as free:
@@ -140,7 +141,7 @@ def _left(store: Store) -> Iterator[tuple[Path, Unfinished]]:
                 continue
             try:
                 yield path, Unfinished.model_validate_json(path.read_bytes())
-            except (OSError, ValueError):  # killed before it noted anything
+            except (OSError, ValueError):  # killed before the first note
                 _remove(path)
 
 

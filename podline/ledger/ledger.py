@@ -1,10 +1,10 @@
-"""The ledger: one small JSON for every run that finished, failed or was cancelled, written once.
+"""The ledger: one small JSON file for every run that finished, failed or was cancelled, written once.
 
-An entry holds what produced the result (code, settings, data, environment), what the run took, and the result itself,
-with intervals. Its name begins with the moment at which the run ended, so that a listing is in the order of time and
-tells recipe and state before any entry is read.
+An entry has the inputs of the result (code, settings, data, environment), the run's costs, and the result itself with
+intervals. Its name begins with the end time of the run, so listings are in order of time; the name also contains recipe
+and state.
 
-Needs neither TensorFlow nor pandas; :func:`podline.reporting.ledger.load` makes one table of all entries.
+This module needs neither TensorFlow nor pandas; :func:`podline.reporting.ledger.load` loads all entries as a table.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from podline.store.contract import Listed, Store
 
 FOLDER = "ledger"
 REMEDY = "put it back; if it is lost, delete it, and see docs/reference/store.md"
-# In names, and so without a colon; to the second, the rest is the entry's own.
+# Time format in names, without colons and in seconds; the rest of a name makes it unique.
 _MOMENT = "%Y%m%dT%H%M%SZ"
 _NAME = re.compile(r"(?P<ended>\d{8}T\d{6}Z)-(?P<recipe>[a-z0-9_.-]+)-(?P<state>finished|failed|cancelled)-[0-9a-f]{8}")
-# Entries that are read ahead of the one that is looked at: enough to hide a bucket's answer times, few to hold.
+# Entries that are read ahead: enough to hide a bucket's latency, few enough for memory.
 _AHEAD = 32
 _LEAST_THREADS = 4
 
@@ -42,7 +42,7 @@ class Named(NamedTuple):
 
 
 def name_of(ended: float, recipe: str, state: State) -> str:
-    """Return a new entry's name: when the run ended, its recipe, how it ended, and eight random digits."""
+    """Return a new entry's name: end time, recipe, state and eight random digits."""
     return f"{datetime.fromtimestamp(ended, UTC):{_MOMENT}}-{recipe}-{state}-{uuid.uuid4().hex[:8]}"
 
 
@@ -52,11 +52,11 @@ def file_of(name: str) -> str:
 
 
 def publish(store: Store, entry: Entry) -> None:
-    """Write an entry, once.
+    """Write an entry once.
 
     Raises:
-        ArtifactError: there is another one of that name.
-        StoreError: it cannot be written.
+        ArtifactError: another entry has this name.
+        StoreError: the entry cannot be written.
     """
     store.publish_json(file_of(entry.name), entry.model_dump(mode="json"))
 
@@ -65,8 +65,8 @@ def read(store: Store, name: str) -> Entry:
     """Read an entry by name.
 
     Raises:
-        StoreError: there is none, or it cannot be read.
-        ArtifactError: it is damaged.
+        StoreError: the entry does not exist, or cannot be read.
+        ArtifactError: the entry is damaged.
     """
     try:
         return Entry.model_validate(store.read_json(file_of(name), REMEDY))
@@ -85,14 +85,14 @@ def names(
     since: datetime | None = None,
     until: datetime | None = None,
 ) -> list[Named]:
-    """List the entries by their names alone, the newest first; read none.
+    """List the names of entries, newest first, without reading them.
 
     Args:
         store: the store.
-        recipe: only those of this recipe.
-        state: only those that ended so.
-        since: only those that ended at this moment or later.
-        until: only those that ended before this moment.
+        recipe: only entries of this recipe.
+        state: only entries that ended in this state.
+        since: only entries that ended at this time or later.
+        until: only entries that ended before this time.
     """
     found = filter(None, map(_named, files(store.listing(FOLDER))))
     fitting = (
@@ -107,17 +107,17 @@ def names(
 
 
 def is_entry(name: str) -> bool:
-    """Whether a name in the store is that of an entry."""
+    """Return whether a name in the store is that of an entry."""
     return name.startswith(f"{FOLDER}/") and _named(name) is not None
 
 
 def files(listing: Iterable[Listed]) -> dict[str, Listed]:
-    """Return the files of entries among those of the ledger's folder, by name."""
+    """Return the entries' files in a listing of the ledger's folder, by name."""
     return {found.name: found for found in listing if _named(found.name)}
 
 
 def foreign(store: Store) -> list[str]:
-    """Return what lies in the ledger's folder and is no entry by its name."""
+    """Return the names of other files in the ledger's folder."""
     found = store.list(FOLDER)
     return [name for name in found if name.count("/") == 1 and _named(name) is None]
 
@@ -130,20 +130,20 @@ def entries(
     commit: str | None = None,
     damaged: Callable[[ArtifactError], None] | None = None,
 ) -> Iterator[Entry]:
-    """Yield entries in the order asked for; several are read ahead.
+    """Yield entries in the requested order, reading several ahead.
 
-    A few are held at any time, however many there are.
+    Memory holds only a few entries at a time.
 
     Args:
         store: the store.
-        wanted: which, as :func:`names` gave them.
-        dataset: only those of this data set: its name, or how its fingerprint begins.
-        commit: only those of the code whose commit begins so.
-        damaged: told of each entry that is not what was written, which is then left out.
+        wanted: names from :func:`names`.
+        dataset: only entries on this data set: its name, or the start of its fingerprint.
+        commit: only entries of the code with this start of a commit.
+        damaged: called with each damaged entry, which is then left out.
 
     Raises:
-        StoreError: one cannot be read.
-        ArtifactError: one is not what was written, and ``damaged`` is not given.
+        StoreError: an entry cannot be read.
+        ArtifactError: an entry is damaged, and ``damaged`` is not given.
     """
     with ThreadPoolExecutor(max(store.parallel, _LEAST_THREADS)) as threads:
         waiting = iter(wanted)
@@ -162,10 +162,10 @@ def entries(
 
 
 def entry_of(store: Store, name: str) -> Entry:
-    """Return the entry of a name, or the newest one of a run; either name may be shortened.
+    """Return the entry with a name, or the newest entry of a run; either name may be abbreviated.
 
     Raises:
-        StoreError: there is none.
+        StoreError: no entry or run has this name.
         ArtifactError: the entry is damaged.
     """
     there = names(store)
@@ -174,7 +174,7 @@ def entry_of(store: Store, name: str) -> Entry:
     by_name = [named for named in there if named.name.startswith(name)]
     if len(by_name) == 1:
         return read(store, by_name[0].name)
-    # A run's name begins with its recipe's.
+    # A run's name begins with the recipe's name.
     likely = (named for named in there if name.startswith(named.recipe) or named.recipe.startswith(name))
     for entry in entries(store, likely):
         if entry.run.startswith(name):
@@ -198,7 +198,7 @@ def _named(file: str) -> Named | None:
         return None
     try:
         ended = datetime.strptime(match["ended"], _MOMENT).replace(tzinfo=UTC).timestamp()
-    except ValueError:  # digits that are no moment
+    except ValueError:  # digits that are not a time
         return None
     state: Any = match["state"]
     return Named(name, ended, match["recipe"], state)

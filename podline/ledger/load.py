@@ -1,4 +1,4 @@
-"""Measures what keeps a process from the processor: other processes, the quota of its control group, the hypervisor."""
+"""Measures the CPU time that a process loses to other processes, its control group's quota and the hypervisor."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from podline.cores import GROUPS, OWN, control_groups
 from podline.documents.ledger_entry import Load
 
 _STAT = Path("/proc/stat")
-# Fields of a line of /proc/stat, see proc(5); time of guests is in that of users.
+# Fields of a line of /proc/stat, see proc(5); the time of guests is included in that of users.
 _BUSY, _STOLEN = (1, 2, 3, 6, 7), 8
 
 
 class _Counters(NamedTuple):
-    """The counters at a moment; all but the periods in seconds."""
+    """The counters at one time, in seconds except for the periods."""
 
     at: float
     own: float
@@ -28,21 +28,21 @@ class _Counters(NamedTuple):
 
 
 class LoadMeter:
-    """Measures the load from its making on."""
+    """Measures the load from its creation on."""
 
     def __init__(self, stat: Path = _STAT, groups: Path = GROUPS, own: Path = OWN) -> None:
-        """Begin to measure.
+        """Start to measure.
 
         Args:
             stat: the kernel's counters.
-            groups: where control groups are mounted.
-            own: the file that names this process's groups.
+            groups: mount point of control groups.
+            own: the file with the names of this process's groups.
         """
         self._stat, self._groups = stat, list(control_groups(groups, own))
         self._before = self._read()
 
     def load(self) -> Load | None:
-        """Return the load so far; None where the kernel does not count it."""
+        """Return the load so far; None if the kernel does not count it."""
         before, now = self._before, self._read()
         if before is None or now is None or now.at <= before.at:
             return None
@@ -63,13 +63,13 @@ class LoadMeter:
         except (OSError, ValueError, IndexError):
             return None
         tick = 1 / os.sysconf("SC_CLK_TCK")
-        # The group that is stopped most is the one that slows this process down.
+        # The most throttled group is the one that slows this process down.
         periods, throttled = max(map(_periods, self._groups), key=lambda counted: counted[1], default=(0, 0))
         return _Counters(time.monotonic(), sum(os.times()[:4]), tick * busy, tick * stolen, periods, throttled)
 
 
 def _periods(group: Path) -> tuple[int, int]:
-    """Return how many periods a group's quota had, and in how many of them the group was stopped."""
+    """Return the number of a group's quota periods, and of throttled ones."""
     with contextlib.suppress(OSError, ValueError, KeyError):
         counted = dict(line.split() for line in (group / "cpu.stat").read_text().splitlines())
         return int(counted["nr_periods"]), int(counted["nr_throttled"])

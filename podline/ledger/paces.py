@@ -1,4 +1,4 @@
-"""The speed of each stage in the ledger's runs."""
+"""Returns the speed of each stage in earlier runs of the ledger."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from podline.store.contract import Store
 
 TRAIN = "train"
 _LONG_AGO = 60 * 86_400.0
-# So many entries of a recipe are read at most: in a bucket a second or two.
+# Largest number of a recipe's entries to read: a second or two in a bucket.
 _READ = 5 * MOST
 
 
 def paces_of(entry: Entry) -> dict[str, Pace]:
-    """Return the pace of each stage that did its work in a run, by the stage's name."""
+    """Return the pace of each stage that did its work in a run, by stage name."""
     found, where = {}, entry.environment
     if entry.training is not None and entry.training.examples_per_second > 0:
         told = entry.training
@@ -55,15 +55,15 @@ def trained_at(training: Training | TrainResult, where: Environment) -> Pace:
 def slow_training(
     store: Store, recipe: str, settings: JsonObject, now: Pace, *, until: float | None = None, factor: float = FACTOR
 ) -> Slowness | None:
-    """Return whether a training is slower than the latest ones of its recipe, or those than the ones two months before.
+    """Compare a training with the latest ones of its recipe, and these with those of two months ago.
 
     Args:
         store: the store.
-        recipe: the recipe's name.
-        settings: its values, as the ledger has them.
+        recipe: name of the recipe.
+        settings: its values, in the ledger's form.
         now: the training's pace.
-        until: when the training ended, as a Unix time; None for one that goes on.
-        factor: of the usual time that is allowed in any case.
+        until: Unix time at which the training ended; None while it runs.
+        factor: largest factor to the usual time that is always allowed.
 
     Raises:
         StoreError: the ledger cannot be read.
@@ -79,17 +79,17 @@ def slow_training(
 def earlier(
     store: Store, recipe: str, settings: JsonObject, stage: str, until: float | None = None, but: Pace | None = None
 ) -> list[Pace]:
-    """Return a stage's paces in the latest runs of a recipe with equal settings but for the seed, the oldest first.
+    """Return a stage's paces in the latest runs of a recipe with equal settings except the seed, oldest first.
 
-    A stage that came to its end counts, whatever became of the run after it. Entries that are damaged are passed over.
+    Finished stages count even if the run failed later. Damaged entries are skipped.
 
     Args:
         store: the store.
-        recipe: the recipe's name.
-        settings: its values, as the ledger has them.
-        stage: which.
-        until: runs that ended from this Unix time on are not looked at.
-        but: a pace that is left out: that of the run which is looked at.
+        recipe: name of the recipe.
+        settings: its values, in the ledger's form.
+        stage: name of the stage.
+        until: Unix time; later runs are ignored.
+        but: the pace of the current run, which is left out.
 
     Raises:
         StoreError: the ledger cannot be read.
@@ -98,7 +98,7 @@ def earlier(
     wanted = itertools.islice(ledger.names(store, recipe=recipe, until=moment), _READ)
     found: list[Pace] = []
     for pace in _paces(store, wanted, settings, stage):
-        # A run that found its training done tells of the same one again.
+        # A run that reused a finished training repeats its pace.
         if pace not in (*found, but):
             found.append(pace)
         if len(found) == MOST:

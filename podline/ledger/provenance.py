@@ -1,4 +1,4 @@
-"""The provenance of a result: code (git, installed version) and machine."""
+"""Describes the origin of a result: code (git, installed version) and machine."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from podline.store import digests
 
 PACKAGE = "podline"
 MOST_CHANGES = 50
-"""Of the files that differ from the commit, this many are named."""
+"""Largest number of listed files that differ from the commit."""
 
 _HERE = Path(__file__).resolve().parent.parent
-# All that runs, as git knows it; what else lies in a checkout (data, notes) is no code unless git knows it.
+# Paths with code. Other files of a checkout (data, notes) count only if git tracks them.
 _PACKAGES = ("podline", "beam_jobs", "tasks", "flows")
 _FIELD = re.compile(r"^(Name|Version): *(.*?) *$", re.MULTILINE)
 _DIGITS = 12
@@ -28,10 +28,10 @@ _GIT_SECONDS = 20.0
 
 
 def code(top: Path = _HERE.parent) -> CodeVersion:
-    """Return the code that runs: a git checkout's commit and changed files, or the installed package's version.
+    """Return the running code's version: a git checkout's commit and changed files, or the installed package's version.
 
     Args:
-        top: the folder that the packages lie in.
+        top: the folder with the packages.
     """
     version = importlib.metadata.version(PACKAGE)
     status = _status(top)
@@ -44,11 +44,11 @@ def code(top: Path = _HERE.parent) -> CodeVersion:
 
 
 def environment(strategy: str = "", devices: str = "") -> Environment:
-    """Return what this process runs on.
+    """Return the environment of this process.
 
     Args:
-        strategy: where models were asked to run.
-        devices: where training ran.
+        strategy: the requested strategy.
+        devices: the devices of the training.
     """
     return Environment(
         python=f"{platform.python_version()} ({platform.python_implementation()})",
@@ -63,25 +63,25 @@ def environment(strategy: str = "", devices: str = "") -> Environment:
 
 
 def _packages() -> dict[str, str]:
-    """Return name → version of every other installed package, sorted by name."""
+    """Return name → version of all other installed packages, sorted by name."""
     found = {}
     for distribution in importlib.metadata.distributions():
         text = distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or ""
-        # importlib's own parser reads the descriptions as well: 0.26 s of CPU for 270 packages, here 0.02 s.
+        # importlib's own parser also reads descriptions, which takes 0.26 s of CPU for 270 packages; this takes 0.02 s.
         fields = dict(_FIELD.findall(text.partition("\n\n")[0]))
         name = fields.get("Name", "").lower().replace("_", "-")
-        # Of two of one name, Python imports the first.
+        # Of two packages with one name, Python imports the first.
         found.setdefault(name, fields.get("Version", ""))
     return {name: version for name, version in sorted(found.items()) if name and name != PACKAGE}
 
 
 def _status(top: Path) -> tuple[str, list[str]] | None:
-    """Return the commit and the files that differ from it; None if the code is no checkout of Podline."""
-    # A package that is installed below somebody's checkout is not that checkout's.
+    """Return the commit and the files that differ from it; None if the code is not a checkout of Podline."""
+    # A package that is installed inside another checkout does not belong to it.
     if _git(top, "ls-files", "--error-unmatch", f"{PACKAGE}/__init__.py") is None:
         return None
     commit = _git(top, "rev-parse", "HEAD")
-    # Modules that git does not know yet run as well.
+    # Untracked modules run as well.
     modules = [f"{package}/*.py" for package in _PACKAGES]
     parts = (
         _git(top, "diff", "--name-only", "--no-renames", "--relative", "-z", "HEAD"),
@@ -93,8 +93,8 @@ def _status(top: Path) -> tuple[str, list[str]] | None:
 
 
 def _git(top: Path, *arguments: str) -> str | None:
-    """Return git's output; None if there is no git, or it fails."""
-    # Without a lock: it must not get in the way of other work in the checkout.
+    """Return the output of git; None without git, or if it fails."""
+    # Takes no lock, so that other work in the checkout is not blocked.
     command = ["git", "--no-optional-locks", "-C", str(top), *arguments]
     try:
         done = subprocess.run(command, capture_output=True, check=False, text=True, timeout=_GIT_SECONDS)  # noqa: S603
@@ -108,7 +108,7 @@ def _beginning(path: Path) -> str:
 
 
 def _installed_commit() -> str:
-    """Return the commit that an installed package was built from; empty if it is not known."""
+    """Return the commit that an installed package was built from; empty if unknown."""
     text = importlib.metadata.distribution(PACKAGE).read_text("direct_url.json")
     with contextlib.suppress(ValueError):
         return json.loads(text or "{}").get("vcs_info", {}).get("commit_id", "")
@@ -116,7 +116,7 @@ def _installed_commit() -> str:
 
 
 def _sources(top: Path) -> str:
-    """Hash every module, through the links that some packages in ``podline`` are in a checkout."""
+    """Hash every module; follow the links to packages that a checkout has in ``podline``."""
     folders = os.walk(top / PACKAGE, followlinks=True)
     files = sorted(Path(folder, name) for folder, _, names in folders for name in names if name.endswith(".py"))
     return digests.of_json([(path.relative_to(top).as_posix(), digests.of_file(path)) for path in files])

@@ -1,8 +1,8 @@
-"""Records a run in the ledger: notes during the run, one entry when it ends.
+"""Records a run in the ledger: keeps notes during the run, and writes one entry at its end.
 
-Whatever a run is started by, its body is that of :func:`recorded`: so one entry is left, however the body ends, and
-none where nothing was begun. Of a process that is killed outright the next one on its machine writes it, see
-:mod:`podline.ledger.killed`.
+Every way to start a run uses :func:`recorded` around its work. So a run leaves one entry, however it ends, or none if
+it
+did nothing. If the process is killed, the next run on the machine writes the entry, see :mod:`podline.ledger.killed`.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ from podline.store import digests
 from podline.store.contract import Store
 from podline.tpu.tpu_log import REPAIRS, TURN, Event, read_tpu_log
 
-# Where things lie on this machine, another one in every copy of a store; and what the environment tells.
+# Settings that name places on this machine, and differ between copies of a store.
 _NOT_TOLD = ("root", "store.cache", "strategy", "tracking")
 
 
@@ -83,21 +83,21 @@ def recorded(
     started: Started = "hand",
     schedule: str = "",
 ) -> Iterator[Notes]:
-    """Record a run, which is the body: what it notes and how it ends becomes an entry of the ledger.
+    """Record the run in the body: its notes and its end become an entry of the ledger.
 
     Args:
         store: the store.
-        recipe: the recipe's name.
-        way: what was started.
-        reporter: told of what could not be written beside an error that matters more.
+        recipe: name of the recipe.
+        way: the command or flow that was started.
+        reporter: reports what could not be written while another error is raised.
         flow_run: Prefect's id of the flow run.
-        attempt: of the flow run, from 1.
-        late: seconds from the moment at which the run was due.
-        started: what began it.
+        attempt: attempt of the flow run, from 1.
+        late: seconds since the time at which the run was due.
+        started: what started the run.
         schedule: the deployment whose schedule made the flow run.
 
     Raises:
-        StoreError: a run that finished cannot be written down.
+        StoreError: the entry of a finished run cannot be written.
     """
     write_killed(store, flow_run)
     begun = _begun(recipe, way, late).model_copy(
@@ -111,7 +111,7 @@ def recorded(
             try:
                 ledger.publish(notes.store, notes.ended(error))
                 notes.track()
-            except Exception as problem:  # why the run ended matters more
+            except Exception as problem:  # the error of the body matters more
                 reporter.warn(f"the ledger has no entry of this run: {one_line(problem)}")
             raise
         if not notes.dropped:
@@ -139,9 +139,9 @@ class Notes:
     """The record of a run in progress.
 
     Attributes:
-        store: where it goes.
+        store: the store of the ledger.
         entry: the entry, as far as it is known.
-        dropped: there is nothing to tell if the run ends well: more is to come, or nothing was done.
+        dropped: write no entry if the run ends well, since more stages follow or nothing was done.
     """
 
     def __init__(self, store: Store, entry: Entry, reporter: Reporter, keep: Callable[[Unfinished], None]) -> None:
@@ -158,10 +158,10 @@ class Notes:
 
     @measured("between")
     def planned(self, recipe: Recipe, machine: Settings, strategy: str) -> None:
-        """Note the settings.
+        """Record the settings.
 
         Raises:
-            SettingsError: the library of the tracker that they name is missing.
+            SettingsError: the library of the tracker in the settings is not installed.
         """
         self._tracking = machine.tracking
         require_tracker(machine.tracking)
@@ -174,7 +174,7 @@ class Notes:
 
     @measured("between")
     def asked(self, spec: Spec) -> None:
-        """Note that a stage begins."""
+        """Record that a stage begins."""
         self._asked = _Asked(stage_of(spec).name, time.monotonic(), stopwatch.spans())
         if isinstance(spec, ConvertSpec):
             self._update(seeds={**self.entry.seeds, "data": spec.seed})
@@ -183,18 +183,18 @@ class Notes:
         elif isinstance(spec, TrainSpec):
             self._recipe = spec.recipe
             self._update(run=spec.run)
-            # Not before they were validated: what is found then is kept.
+            # Only once they are validated, since the data found then are kept.
             self._told_of_data(spec.dataset_folder, changed=True)
         self._kept()
 
     @measured("between")
     def answered(self, spec: Spec, result: Result, seconds: float) -> None:
-        """Note a stage's result.
+        """Record a stage's result.
 
         Args:
-            spec: what it was given.
-            result: what it answered.
-            seconds: that it took this time.
+            spec: the stage's spec.
+            result: the stage's result.
+            seconds: duration of the stage in this run.
         """
         took = StageTime(seconds=round(seconds, 3), seconds_when_made=round(result.seconds, 3), reused=result.reused)
         self._update(stages={**self.entry.stages, stage_of(spec).name: took})
@@ -219,11 +219,11 @@ class Notes:
         self._kept()
 
     def retried(self, stage: str, error: BaseException, delay: float) -> None:
-        """Note that a stage failed and is tried again after ``delay`` seconds."""
+        """Record that a stage failed and is tried again after ``delay`` seconds."""
         retry = RetrySummary(stage=stage, error=type(error).__name__, cause=one_line(error), delay=delay)
         self._update(retries=(*self.entry.retries, retry))
         self._attempted(0.0, kept=isinstance(error, PreemptedError))
-        # The delay is no time of Prefect's.
+        # The delay does not count as time of Prefect.
         spans = stopwatch.spans()
         spans["between"] = spans.get("between", 0.0) + delay
         self._asked = _Asked(stage, time.monotonic() + delay, spans)
@@ -233,14 +233,14 @@ class Notes:
         """Return the whole entry.
 
         Args:
-            error: what ended the run before its time.
+            error: the error that ended the run, or None.
         """
         state, ended, self._around = _state(error), time.time(), _around(self._spans)
         self._attempted(0.0, kept=isinstance(error, PreemptedError))
         self._update(
             name=ledger.name_of(ended, self.entry.recipe, state),
             state=state,
-            # The clock may have been set since; what the run took is what it took.
+            # Uses the monotonic duration, since the clock may have been set.
             began=ended - (time.monotonic() - self._started),
             ended=ended,
             waiting=self._waiting(),
@@ -252,13 +252,13 @@ class Notes:
         return self.entry
 
     def track(self) -> None:
-        """Log the run where the setting ``tracking`` says."""
+        """Log the run to the tracker in the setting ``tracking``."""
         if self._tracking and self._recipe is not None:
             entry = self.ended(None) if self.dropped else self.entry
             track(self._tracking, self.store, entry, self._recipe, self._reporter)
 
     def _produced_by(self, result: TrainResult) -> None:
-        """Take a re-used model's inputs from its origin instead of the current run."""
+        """Take a reused model's inputs from its origin instead of the current run."""
         origin = read_origin(self.store, result.folder) if result.reused else None
         if origin is None:
             keep_origin(self.store, result.folder, self.entry)
@@ -272,7 +272,7 @@ class Notes:
         try:
             manifest = read_manifest(self.store, folder)
         except PodlineError as error:
-            # The stage itself says so, if it is in its way.
+            # If the stage needs the data, it raises the error itself.
             self._reporter.warn(f"the ledger entry does not describe the data: {one_line(error)}")
             return
         data = data_of(manifest)
@@ -289,7 +289,7 @@ class Notes:
             return change
         splits = change_between(self.store, before.data, data)
         if isinstance(splits, str):
-            # The data of long ago may be gone, which is no reason not to train on today's.
+            # Old data may be gone, which must not stop today's training.
             return change.model_copy(update={"unknown": splits})
         told = [f"{split}: {in_words(moved)}" for split, moved in splits.items()]
         self._reporter.log(f"data since {before.name}: {', '.join(told) or 'the same records'}")
@@ -331,7 +331,7 @@ class Notes:
         return waiting.model_copy(update={"turn": turn, "tpu": waits - turn, "repairs": repairs})
 
     def _kept(self) -> None:
-        """Leave word of the run so far, should this process be killed."""
+        """Save the notes of the run so far, in case this process is killed."""
         now, asked = time.time() - time.monotonic(), self._asked
         entry = self.entry.model_copy(update={"began": self._started + now, "waiting": self._retry_delays()})
         since = asked.began + now if asked else 0.0
@@ -340,13 +340,13 @@ class Notes:
         self._keep(Unfinished(entry=entry, attempts=tuple(self._tried(now)), stage=stage, since=since, around=around))
 
     def _tried(self, offset: float) -> list[Attempt]:
-        """Return the attempts so far in Unix time, which is that of this process plus ``offset``."""
+        """Return the attempts so far in Unix time, which is this process's time plus ``offset``."""
         return [
             attempt._replace(began=attempt.began + offset, ended=attempt.ended + offset) for attempt in self._attempts
         ]
 
     def _attempted(self, work: float, *, kept: bool, spans: Mapping[str, float] = {}) -> None:
-        """Note that the attempt that is going on has ended, if one is."""
+        """Record the end of the current attempt, if there is one."""
         if self._asked is not None:
             stage, began, before = self._asked
             around = _around(before)
@@ -354,15 +354,15 @@ class Notes:
             self._asked = None
 
     def _spent(self) -> dict[str, float]:
-        """Return where the time went; what a training's damaged files would say is then lost work."""
+        """Return the use of the time; time that a damaged log would explain counts as lost work."""
         entry = self.entry
         lines, events = training_lines(self.store, entry.run)
-        # Unix times, as the training's lines have; the clock may have been set since.
+        # Unix times, as in the training's lines; the clock may have been set since.
         attempts = self._tried(entry.ended - time.monotonic())
         return time_spent(entry.seconds, entry.waiting, attempts, lines, events, self._around)
 
     def _outcome(self) -> Outcome | None:
-        """Return how good the model is, if it was evaluated; also if it has learned nothing."""
+        """Return the result of the evaluation, if there is one, even for a model that learned nothing."""
         if self._trained is None:
             return None
         folder = self._trained.folder
@@ -372,12 +372,12 @@ class Notes:
             return None
         document = read_evaluation(self.store, folder)
         if document.weights_sha256 != self._trained.weights_sha256:
-            return None  # of an earlier training, which was not whole
+            return None  # from an earlier, incomplete training
         return outcome_of(document, self._trained.parameters, weights.bytes, self.store.sha256(name))
 
 
 class _Asked(NamedTuple):
-    """A stage that goes on: its name, when it began by the clock of this process, what was measured up to then."""
+    """A stage in progress: its name, its start by this process's clock, and earlier measurements."""
 
     stage: str
     began: float
@@ -385,13 +385,13 @@ class _Asked(NamedTuple):
 
 
 def _around(before: Mapping[str, float]) -> dict[str, float]:
-    """Return what this process has measured since, without what its stages took."""
+    """Return this process's measurements since ``before``, without those of its stages."""
     now = stopwatch.since(before, stopwatch.spans())
     return {kind: max(0.0, now.get(kind, 0.0)) for kind in ("between", "store")}
 
 
 def data_of(manifest: Manifest) -> Data:
-    """Return a data set as the ledger has it."""
+    """Return a data set in the ledger's form."""
     return Data(
         dataset=manifest.dataset,
         fingerprint=manifest.fingerprint,
@@ -404,13 +404,13 @@ def data_of(manifest: Manifest) -> Data:
 
 
 def outcome_of(document: AnyEvaluation, parameters: int, model_bytes: int, evaluation_sha256: str) -> Outcome:
-    """Return an evaluation as the ledger has it.
+    """Return an evaluation in the ledger's form.
 
     Args:
         document: the evaluation.
-        parameters: of the model.
-        model_bytes: of its weights.
-        evaluation_sha256: of the document's file.
+        parameters: number of the model's parameters.
+        model_bytes: size of its weights.
+        evaluation_sha256: checksum of the document's file.
     """
     return Outcome(
         split=document.split,
@@ -427,7 +427,7 @@ def outcome_of(document: AnyEvaluation, parameters: int, model_bytes: int, evalu
 
 
 def plain(value: Any) -> Any:
-    """Return a model as JSON with every field, also those that its own JSON leaves out as usual."""
+    """Return a model as JSON with every field, including those that its own JSON omits as defaults."""
     if isinstance(value, BaseModel):
         return {name: plain(inner) for name, inner in value}
     if isinstance(value, Mapping):
@@ -436,7 +436,7 @@ def plain(value: Any) -> Any:
 
 
 def overridden(recipe: Recipe) -> dict[str, Any]:
-    """Return dotted path → value of the settings that differ from the recipe of that name."""
+    """Return dotted path → value of the settings that differ from the named recipe."""
     if not registry.has(recipe.name):
         return {}
     written, given = (flat(plain(each)) for each in (registry.get(recipe.name), recipe.model_copy(update={"code": {}})))
@@ -450,7 +450,7 @@ def overridden(recipe: Recipe) -> dict[str, Any]:
 def _state(error: BaseException | None) -> State:
     if error is None:
         return "finished"
-    # What is no Exception asks a process to end: an interrupt, Prefect's signal of a cancelled run, an exit.
+    # Exceptions outside Exception end a process: an interrupt, Prefect's cancellation, an exit.
     return "failed" if isinstance(error, Exception) and not isinstance(error, PrunedError) else "cancelled"
 
 

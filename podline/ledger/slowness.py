@@ -1,14 +1,13 @@
-"""The rule by which a stage counts as slower than it should be, and the cause, from what differs. Pure.
+"""Decides whether a stage is slower than usual, and names the likely cause. Pure functions.
 
-A stage is slow if an example takes it more than :data:`FACTOR` times the median of the latest :data:`MOST` runs of the
-same recipe, and more than chance explains: the logarithm lies more than :data:`SPREADS` (of fewer than
-:data:`ENOUGH` runs :data:`FEW_SPREADS`) robust standard deviations, 1.4826 times the median absolute deviation, above
-their median. Half as many are enough where something differs that explains it, as a busy neighbour does. A standard
-deviation counts as :data:`LEAST_SPREAD` at least. Fewer than :data:`LEAST` runs say nothing.
+A stage is slow if its time per example exceeds :data:`FACTOR` times the median of the latest :data:`MOST` runs of the
+same recipe, and if chance does not explain it: its logarithm exceeds the median of logarithms by more than
+:data:`SPREADS` robust standard deviations (:data:`FEW_SPREADS` below :data:`ENOUGH` runs). Half of these suffice if a
+known difference, like a busy neighbour, explains it. The robust standard deviation is 1.4826 times the median absolute
+deviation, and at least :data:`LEAST_SPREAD`. At least :data:`LEAST` runs are needed.
 
-Runs on the same devices are compared with where there are enough of them, else all. Where there are too few runs, what
-the machine could do decides: see :func:`_crowded`. A machine that becomes slower over months is the usual one each
-night: see :func:`growth`.
+If enough runs used the same devices, only these are compared, else all. With too few runs, the load of the machine
+decides: see :func:`_crowded`. :func:`growth` detects a machine that becomes slower over months.
 """
 
 from __future__ import annotations
@@ -25,18 +24,18 @@ from podline.plurals import plural
 MOST, LEAST, ENOUGH = 10, 3, 5
 FACTOR, SPREADS, FEW_SPREADS, LEAST_SPREAD = 1.5, 6.0, 10.0, 0.05
 EARLY_FACTOR = 3.0
-"""In place of :data:`FACTOR` for the first seconds of a training: they vary more than whole runs do."""
+"""Replaces :data:`FACTOR` in the first seconds of a training, which vary more than whole runs."""
 
 GROWTH, ERRORS = 1.2, 4.0
-"""Of :func:`growth`: the least factor, and how many standard errors of the difference of two medians it must exceed."""
+"""For :func:`growth`: least factor, and least number of standard errors of the difference of two medians."""
 LEAST_LOSS = 0.05
 _SATURATED = 0.9
-# What is lost to others counts as a cause from this share of the machine's cores, or of the periods, on.
+# Least share of the machine's cores, or of the periods, for losses to others to count as a cause.
 _LOST = 0.2
 
-# Of a median absolute deviation, to be a standard deviation where values are normal.
+# Factor from the median absolute deviation to the standard deviation of normal values.
 _TO_SIGMA = 1.4826
-# Waiting for input is a cause if it explains so much of what an example takes longer.
+# Waiting for input is a cause if it explains at least this share of the extra time.
 _EXPLAINED = 0.5
 
 
@@ -44,14 +43,14 @@ class Pace(NamedTuple):
     """The speed of a stage, with its machine.
 
     Attributes:
-        seconds: for an example, or a record.
+        seconds: seconds per example or record.
         waiting: share of the time, 0…1, that training waited for input; 0 for other stages.
-        devices: ``cpu``, ``gpu``, ``8 × tpu``; empty for stages that no model runs in.
-        strategy: where the model was asked to run.
-        cores: that the process might use.
-        machine: the host's name.
-        traces: how often the training step was turned into a graph; 0 where that is not known.
-        load: of the processor meanwhile; None where it is not known.
+        devices: ``cpu``, ``gpu``, ``8 × tpu``; empty for stages without a model.
+        strategy: the requested strategy.
+        cores: number of cores that the process may use.
+        machine: name of the host.
+        traces: number of tracings of the training step; 0 if unknown.
+        load: load of the CPU during the stage; None if unknown.
     """
 
     seconds: float
@@ -65,25 +64,25 @@ class Pace(NamedTuple):
 
 
 class Slowness(NamedTuple):
-    """A stage that is slower than it should be: how many times, than what, and why."""
+    """A stage that is slower than usual: by which factor, compared with what, and why."""
 
     factor: float
     usual: str
     cause: str
 
     def __str__(self) -> str:
-        """All this in a line."""
+        """Describe the slowdown in one line."""
         factor = f"{self.factor:.1f}" if self.factor < 10 else f"{self.factor:.0f}"
         return f"{factor} × slower than {self.usual}: {self.cause}"
 
 
 def slowness(now: Pace, before: Sequence[Pace], factor: float = FACTOR) -> Slowness | None:
-    """Return by how much a stage is slower than it should be; None if it is not, or if too little is known.
+    """Return the slowdown of a stage; None if it is not slow, or too little is known.
 
     Args:
-        now: its pace.
-        before: that of earlier runs, the oldest first.
-        factor: of the usual time that is allowed in any case.
+        now: the pace of the stage.
+        before: the paces of earlier runs, oldest first.
+        factor: largest factor to the usual time that is always allowed.
     """
     latest = [pace for pace in before if pace.seconds > 0][-MOST:]
     alike = [pace for pace in latest if pace.devices == now.devices]
@@ -101,11 +100,11 @@ def slowness(now: Pace, before: Sequence[Pace], factor: float = FACTOR) -> Slown
 
 
 def growth(recent: Sequence[Pace], past: Sequence[Pace]) -> Slowness | None:
-    """Return by how much a stage has become slower since a time long ago; None if it has not, or too little is known.
+    """Return the slowdown of a stage since long ago; None without one, or if too little is known.
 
     Args:
-        recent: paces of the latest runs, the oldest first.
-        past: those of runs long before them.
+        recent: paces of the latest runs, oldest first.
+        past: paces of runs long before.
     """
     if not recent:
         return None
@@ -122,13 +121,13 @@ def growth(recent: Sequence[Pace], past: Sequence[Pace]) -> Slowness | None:
 
 
 class Loss(NamedTuple):
-    """A class of time that took more than it usually does.
+    """A class of time that took more than usual.
 
     Attributes:
         kind: see :data:`podline.ledger.time_spent.CLASSES`.
-        seconds: how long it took.
+        seconds: its duration.
         usual: the median of earlier nights, in seconds.
-        nights: the number of earlier nights.
+        nights: number of earlier nights.
     """
 
     kind: str
@@ -138,15 +137,16 @@ class Loss(NamedTuple):
 
 
 def losses(now: Mapping[str, float], before: Sequence[Mapping[str, float]], kinds: Iterable[str]) -> list[Loss]:
-    """Return the classes of time that took more than in earlier nights, and more than chance explains.
+    """Return the classes of time that exceed earlier nights by more than chance explains.
 
-    The excess must be above :data:`LEAST_LOSS` of a usual night, and above as many robust standard deviations as for a
-    pace.
+    The excess must be above :data:`LEAST_LOSS` of a usual night, and above the same number of robust standard
+    deviations
+    as for a pace.
 
     Args:
         now: class → seconds of a night.
-        before: the same of earlier ones, the oldest first.
-        kinds: the classes that are looked at.
+        before: class → seconds of earlier nights, oldest first.
+        kinds: the classes to check.
     """
     latest = before[-MOST:]
     if len(latest) < LEAST:
@@ -170,7 +170,7 @@ def _logarithms(paces: Sequence[Pace]) -> tuple[float, float]:
 
 
 def _crowded(now: Pace) -> Slowness | None:
-    """Return by how much others slowed a stage down, if the machine was busy: what they took was not to be had."""
+    """Return the slowdown by other processes if they left too few cores for this one."""
     load = now.load
     if (
         load is None
@@ -178,7 +178,7 @@ def _crowded(now: Pace) -> Slowness | None:
         or load.own + load.others + load.stolen < _SATURATED * load.cores
     ):
         return None
-    # Of what others use, a training that wants all cores would have got its part.
+    # Without the others, a training that uses all cores would also have had their cores.
     factor = load.cores / max(load.own, load.cores - load.others - load.stolen)
     if factor <= FACTOR:
         return None
@@ -186,7 +186,7 @@ def _crowded(now: Pace) -> Slowness | None:
 
 
 def _causes(now: Pace, before: Sequence[Pace]) -> list[str]:
-    """Return what differs, the likeliest cause first."""
+    """Return the differences between the runs, the most likely cause first."""
     found = []
     if now.devices != _most(pace.devices for pace in before):
         found.append(f"{now.devices} instead of {_most(pace.devices for pace in before)}")
@@ -213,7 +213,7 @@ def _in_words(causes: Sequence[str]) -> str:
 
 
 def _lost(load: Load, before: Sequence[Load]) -> list[str]:
-    """Return what was lost to others, where it is more than before; no runs before lost nothing."""
+    """Return the losses to other processes that are larger than in earlier runs."""
 
     def usual(what: str) -> float:
         return median([getattr(each, what) for each in before] or [0.0])

@@ -1,9 +1,8 @@
-"""Attributes every second of a run, from the moment at which it was due until its end, to one class of work or loss.
+"""Assigns every second of a run, from its due time to its end, to one class of work or loss.
 
-The names follow Google's ML Goodput library where that has one. What happened inside a training is read from its
-``metrics.jsonl`` and ``events.jsonl``: steps after the last checkpoint before a kill are not in there any more, so that
-time is what was lost. What processes measured between the steps (:mod:`podline.stopwatch`) is in the same lines; what
-no clock measured is a class of its own.
+The names follow Google's ML Goodput library if it has one. The time inside a training comes from its ``metrics.jsonl``
+and ``events.jsonl``. Steps between the last checkpoint and a kill are missing there, so this time is lost. The same
+lines contain the measurements of processes between steps (:mod:`podline.stopwatch`). Unmeasured time has its own class.
 """
 
 from __future__ import annotations
@@ -29,20 +28,20 @@ CLASSES: Mapping[str, str] = {
     "lost": "work that a failure or a kill lost",
     "hosts": "waiting for other hosts",
     "store": "waiting for the store",
-    "starting": "processes that start and end, and work that is found done",
+    "starting": "starting and ending processes, and checking finished work",
     "converting": "conversion",
     "validating": "validation",
     "report": "promotion and report",
     "other": "stages of packages",
-    "due": "from the moment at which it was due to its beginning",
+    "due": "from the due time to the start",
     "tpu": "the TPU: its turn, its start, its repairs",
     "retries": "delays before retries",
     "between": "between stages: Prefect and the ledger",
-    "unattributed": "what no clock measured",
+    "unattributed": "unmeasured time",
 }
-"""Class of time → in words, the productive one first."""
+"""Class of time → its description, productive time first."""
 LOSSES = ("lost", "input", "store", "hosts", "due", "tpu", "retries")
-"""The classes in which nothing is done that a run is for."""
+"""The classes without progress of the run."""
 _OF_STAGES = {
     "convert": "converting",
     "validate": "validating",
@@ -52,7 +51,7 @@ _OF_STAGES = {
 }
 _TRAIN = "train"
 _LEAST = 0.005
-"""A share of less is not in the sentence."""
+"""Smallest share that the sentence mentions."""
 
 
 class Attempt(NamedTuple):
@@ -62,10 +61,10 @@ class Attempt(NamedTuple):
         stage: its name.
         began: Unix time.
         ended: Unix time.
-        work: seconds of work, as the stage counted them; 0 where it was found done, or did not end well.
-        kept: whether nothing of it was lost: it is done, or what it had done was saved.
-        spans: class → seconds that the process of the stage measured, see :mod:`podline.stopwatch`.
-        around: the same of the process that waited for it; not in the time of the stage.
+        work: seconds of work as counted by the stage; 0 if the work was already done, or the attempt failed.
+        kept: whether the attempt's work was kept: finished or saved.
+        spans: class → seconds measured by the process of the stage, see :mod:`podline.stopwatch`.
+        around: class → seconds measured by the process that waited for it, outside the stage's time.
     """
 
     stage: str
@@ -78,7 +77,7 @@ class Attempt(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """From its beginning to its end."""
+        """Seconds from its start to its end."""
         return self.ended - self.began
 
 
@@ -90,18 +89,18 @@ def time_spent(
     events: Sequence[EventLine],
     around: Mapping[str, float],
 ) -> dict[str, float]:
-    """Return class → seconds, of :data:`CLASSES`; the sum is all of the time.
+    """Return class → seconds, for :data:`CLASSES`; the sum is the run's duration.
 
     Args:
-        seconds: from the run's beginning to its end.
-        waiting: of the run.
-        attempts: of its stages, in order.
-        lines: of the run's training.
-        events: of the run's training.
-        around: class → seconds that the run's own process measured, its stages' processes aside.
+        seconds: duration of the run.
+        waiting: waiting times of the run.
+        attempts: attempts of its stages, in order.
+        lines: metrics of the run's training.
+        events: events of the run's training.
+        around: class → seconds measured by the run's own process, without those of its stages.
     """
     spent = defaultdict[str, float](float, around)
-    # Prefect is also what a delay is waited for in.
+    # Prefect's time includes the delays before retries.
     spent["between"] = max(0.0, spent["between"] - waiting.retries)
     for attempt in attempts:
         spent["starting" if attempt.kept else "lost"] -= sum(attempt.around.values())
@@ -124,7 +123,7 @@ def time_spent(
 def time_of_training(lines: Sequence[MetricsLine], events: Sequence[EventLine]) -> dict[str, float]:
     """Return class → seconds of a training over all its starts.
 
-    After a kill, what was lost has no line any more: it counts together with the time until training went on.
+    Steps lost by a kill have no lines; their time counts as lost, with the time until training resumed.
     """
     begins = [place for place, event in enumerate(events) if event.event in ("started", "restored")]
     spent = defaultdict[str, float](float)
@@ -141,7 +140,7 @@ def time_of_training(lines: Sequence[MetricsLine], events: Sequence[EventLine]) 
 def _of_training(
     attempt: Attempt, lines: Sequence[MetricsLine], events: Sequence[EventLine]
 ) -> Iterator[tuple[str, float]]:
-    """Yield what an attempt of the training took, part by part from its beginning to its end."""
+    """Yield the parts of a training attempt in order, with their class and seconds."""
     first = next(event for event in events if _begins(event, attempt))
     yield from _parts(first.time - attempt.began, first.spans, "starting")
     now, spans, before = first.time, first.spans, 0.0
@@ -158,7 +157,7 @@ def _of_training(
             yield "input", took * line.waiting
             yield "steps", took * (1 - line.waiting)
         between = since(spans, line.spans)
-        if isinstance(line, EvaluationLine) and not line.spans:  # before Podline measured more
+        if isinstance(line, EvaluationLine) and not line.spans:  # written by an older version without spans
             between = {"evaluation": line.seconds}
         yield from _parts(line.time - now - took, between, "unattributed")
         now, spans = line.time, line.spans
@@ -173,7 +172,7 @@ def _of_training(
 
 
 def _parts(seconds: float, spans: Mapping[str, float], rest: str) -> Iterator[tuple[str, float]]:
-    """Yield what was measured of a time, and the class of the rest."""
+    """Yield the measured parts of a duration, and the rest with its class."""
     for kind, took in spans.items():
         part = min(took, seconds)
         yield kind, part
@@ -190,13 +189,13 @@ def _rounded(spent: Mapping[str, float]) -> dict[str, float]:
 
 
 def loss_in_words(loss: Loss) -> str:
-    """Return what took more time than usual, in a line."""
+    """Describe a class of time that took longer than usual, in one line."""
     usual = f"usually {duration(loss.usual)}" if loss.usual else "none"
     return f"{CLASSES[loss.kind]}: {duration(loss.seconds)}, {usual} in the last {plural(loss.nights, 'night')}"
 
 
 def in_words(spent: Mapping[str, float]) -> str:
-    """Return where the time went, in a line; the largest parts first."""
+    """Describe the use of the time in one line, largest parts first."""
     total = sum(spent.values())
     parts = sorted(spent.items(), key=lambda part: -part[1])
     told = [f"{percent(took / total)} {CLASSES[kind]}" for kind, took in parts if took >= _LEAST * total]

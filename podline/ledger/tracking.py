@@ -1,7 +1,8 @@
-"""Logs runs at a tracking server of MLflow as well: the setting ``tracking``, as ``mlflow:URI``.
+"""Logs runs to an MLflow tracking server as well: the setting ``tracking``, as ``mlflow:URI``.
 
-One run of MLflow for each run of the store, found by the tag ``podline.run``: one that ends again updates it. What
-MLflow has of ``metrics.jsonl`` is counted by a tag, so no line is logged twice.
+Each run of the store has one MLflow run, found by the tag ``podline.run``; a run that ends again updates it. A tag
+counts
+the lines of ``metrics.jsonl`` that are logged, so that none is logged twice.
 """
 
 from __future__ import annotations
@@ -25,17 +26,17 @@ from podline.store.page_links import PageLinks
 
 RUN = "podline.run"
 _LINES = "podline.lines"
-# Of one request, and of one value.
+# Limits of a request, and of a value.
 _MOST_METRICS, _MOST_PARAMETERS, _LONGEST = 1000, 100, 6000
-# All others are refused in names.
+# MLflow refuses all other characters in names.
 _REFUSED = re.compile(r"[^\w\-./ :]")
 
 
 def require_tracker(tracking: str) -> None:
-    """Check that the library of a tracker is installed.
+    """Check that the library of the tracker is installed.
 
     Raises:
-        SettingsError: it is not.
+        SettingsError: the library is missing.
     """
     if tracking and importlib.util.find_spec("mlflow") is None:
         raise SettingsError(
@@ -44,25 +45,25 @@ def require_tracker(tracking: str) -> None:
 
 
 def track(tracking: str, store: Store, entry: Entry, recipe: Recipe, reporter: Reporter) -> None:
-    """Log a run that was trained; a tracker that fails is a warning.
+    """Log a trained run; a failing tracker only causes a warning.
 
     Args:
         tracking: the setting.
-        store: where the run lies.
+        store: the store of the run.
         entry: the run's entry of the ledger.
-        recipe: that it was trained with.
-        reporter: told of a failure.
+        recipe: the recipe of the run.
+        reporter: reports a failure.
     """
     if entry.training is None:
         return
     try:
         _Tracked(tracking.removeprefix(MLFLOW), store, entry).log(recipe)
-    except Exception as error:  # whatever a library or a server of others does, the run is done
+    except Exception as error:  # the run is done, whatever the tracker does
         reporter.warn(f"the run is not logged at {tracking}: {one_line(error)}; it is when the run ends again")
 
 
 class _Tracked:
-    """The run of MLflow that stands for a run of the store."""
+    """The MLflow run of a run of the store."""
 
     def __init__(self, uri: str, store: Store, entry: Entry) -> None:
         export_mlflow_defaults()
@@ -72,7 +73,7 @@ class _Tracked:
         self._run = self._found()
 
     def log(self, recipe: Recipe) -> None:
-        """Log what MLflow does not have yet: parameters, series, figures, places."""
+        """Log everything that MLflow lacks: parameters, series, figures, locations."""
         self._log_parameters(recipe)
         self._log_series()
         self._log_evaluation()
@@ -81,7 +82,7 @@ class _Tracked:
         self._client.set_terminated(self._run.info.run_id)
 
     def _found(self) -> Any:
-        """Return the run with the tag, or a new one; the experiment has the recipe's name."""
+        """Return the run with the tag, or create one; the experiment has the recipe's name."""
         name, run = f"podline/{self._entry.recipe}", self._entry.run
         experiment = self._client.get_experiment_by_name(name)
         identity = experiment.experiment_id if experiment else self._client.create_experiment(name)
@@ -90,7 +91,7 @@ class _Tracked:
         return found[0] if found else self._client.create_run(identity, began, {RUN: run}, run_name=run)
 
     def _log_parameters(self, recipe: Recipe) -> None:
-        """Log the recipe; MLflow changes no parameter, and those that a run's name does not depend on may differ."""
+        """Log the parameters of the recipe that MLflow lacks, since MLflow cannot change a parameter."""
         parameters = {_REFUSED.sub("_", key): value for key, value in flat(recipe.model_dump(mode="json")).items()}
         new = [key for key in parameters if key not in self._run.data.params]
         for first in range(0, len(new), _MOST_PARAMETERS):
@@ -110,7 +111,7 @@ class _Tracked:
         self._client.set_tag(self._run.info.run_id, _LINES, str(len(series)))
 
     def _log_evaluation(self) -> None:
-        """Log the figures of the evaluation, with the ends of their intervals, unless MLflow has them."""
+        """Log the evaluation's figures with the ends of their intervals, unless MLflow already has them."""
         entry, known = self._entry, self._run.data.metrics
         if entry.outcome is None or entry.training is None:
             return

@@ -1,1 +1,1 @@
-"""The report: charts, tables, one page."""
+"""The report of a run: charts and tables on one page."""

@@ -1,6 +1,6 @@
-"""The blocks of a report's section: each has a form in HTML and one in Markdown.
+"""The blocks of a report's section; each block renders as HTML and as Markdown.
 
-A text is shown as it is, whatever it holds: names of classes and files may be anybody's.
+Texts are escaped, since names of classes and files may contain markup.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from podline.drawing.svg import Svg
 from podline.ledger.differences import NONE
 from podline.reporting.escaping import Markdown, code, markdown, unbroken
 
-# Characters of what a table is called for those who hear it.
+# Length of a table's label for screen readers, in characters.
 _LABEL = 120
 _HEADER = Markup('<th scope="col">{}</th>')
 
@@ -39,7 +39,7 @@ class Text:
     """A paragraph.
 
     Attributes:
-        text: of it.
+        text: the text of the paragraph.
         style: ``note`` is small, ``warning`` stands out.
     """
 
@@ -76,10 +76,10 @@ class Table:
     """A table.
 
     Attributes:
-        columns: their names.
-        rows: the first of a row says what the row is about.
-        words: how many columns, from the left, hold words; the others hold figures, which are aligned right.
-        header: whether the columns' names are shown.
+        columns: the names of the columns.
+        rows: the rows; the first cell names the subject of its row.
+        words: number of columns, from the left, with words; the others have figures, which are aligned right.
+        header: whether the names of the columns are shown.
     """
 
     columns: Sequence[str]
@@ -89,18 +89,18 @@ class Table:
 
     @classmethod
     def of(cls, rows: Iterable[Mapping[str, str]], words: int = 1) -> Table:
-        """Return rows, column → text, as a table; a dash is where a row lacks a column that another one has."""
+        """Make a table from rows, column → text; a dash stands for a missing column."""
         found = [*rows]
         columns = [*dict.fromkeys(column for row in found for column in row)]
         return cls(columns, [[row.get(column, NONE) for column in columns] for row in found], words)
 
     @classmethod
     def of_facts(cls, pairs: Iterable[tuple[str, str]]) -> Table:
-        """Return facts, each with its name before it."""
+        """Make a table of facts from (name, value) pairs."""
         return cls(["", ""], [*pairs], words=2, header=False)
 
     def html(self) -> Markup:
-        """Return the table in a frame that scrolls where the page is too narrow for it."""
+        """Return the table in a frame that scrolls on narrow pages."""
         style = "facts" if self.words == len(self.columns) else f"figures words-{self.words}"
         names = filter(None, self.columns if self.header else (row[0] for row in self.rows))
         head = [_HEADER.format(name) if name else Markup("<td></td>") for name in self.columns]
@@ -127,13 +127,13 @@ class Table:
         return Markdown("\n".join("| " + " | ".join(map(markdown, row)) + " |" for row in rows))
 
     def __len__(self) -> int:
-        """Rows."""
+        """Return the number of rows."""
         return len(self.rows)
 
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart of :mod:`podline.drawing.drawing`, on the page alone; its figures are in a table."""
+    """A chart of :mod:`podline.drawing.drawing`; HTML only, as its figures are in a table."""
 
     svg: Svg
     title: str = ""
@@ -150,16 +150,16 @@ class Chart:
         return Markup("<figure>{}{}{}</figure>").format(title, svg, caption)
 
     def markdown(self) -> str:
-        """Return nothing."""
+        """Return an empty text."""
         return ""
 
 
 class Picture(NamedTuple):
-    """One image, or two beside each other.
+    """One image, or two images side by side.
 
     Attributes:
-        images: the ``data:`` address and the alternative text of each.
-        caption: below them.
+        images: the ``data:`` address and the alternative text of each image.
+        caption: the caption below.
         details: lines below the caption.
     """
 
@@ -170,10 +170,10 @@ class Picture(NamedTuple):
 
 @dataclass(frozen=True)
 class Pictures:
-    """Images with captions; in Markdown the captions alone.
+    """Images with captions; Markdown has only the captions.
 
     Attributes:
-        pictures: at least one.
+        pictures: one picture or more.
         style: ``small`` for images of a few pixels, ``pairs`` for two photographs each, ``panels`` for many maps.
     """
 
@@ -181,7 +181,7 @@ class Pictures:
     style: Literal["small", "pairs", "panels"] = "small"
 
     def html(self) -> Markup:
-        """Return a list of the page."""
+        """Return a list for the page."""
         entries = [self._entry(picture) for picture in self.pictures]
         return Markup('<ul class="pictures {}">\n{}\n</ul>').format(self.style, Markup("\n").join(entries))
 
@@ -194,7 +194,7 @@ class Pictures:
         return Markup("<li><div>{}</div>{}</li>").format(images, words)
 
     def markdown(self) -> str:
-        """Return a list of those with details."""
+        """Return a list of the captions with details."""
         told = [", ".join((picture.caption, *picture.details)) for picture in self.pictures if picture.details]
         return Items(told).markdown()
 
@@ -206,7 +206,7 @@ class Items:
     texts: Sequence[str]
 
     def html(self) -> Markup:
-        """Return a list of the page."""
+        """Return a list for the page."""
         entries = [Markup("<li>{}</li>").format(unbroken(text)) for text in self.texts]
         return Markup("<ul>\n{}\n</ul>").format(Markup("\n").join(entries))
 
@@ -217,7 +217,7 @@ class Items:
 
 @dataclass(frozen=True)
 class Code:
-    """A command, to be copied."""
+    """A command to copy."""
 
     text: str
 
@@ -232,42 +232,42 @@ class Code:
 
 @dataclass(frozen=True)
 class Key:
-    """The meaning of colours in pictures: name → red, green, blue; on the page alone."""
+    """The meaning of colours in pictures: name → red, green, blue; HTML only."""
 
     colours: Mapping[str, tuple[int, int, int]]
 
     def html(self) -> Markup:
-        """Return a line with a dot of each colour."""
+        """Return a line with a dot in each colour."""
         dot = Markup('<i style="background: #{}"></i>{}')
         dots = [dot.format(bytes(colour).hex(), name) for name, colour in self.colours.items()]
         return Markup('<p class="note key">{}</p>').format(Markup(" ").join(dots))
 
     def markdown(self) -> str:
-        """Return nothing."""
+        """Return an empty text."""
         return ""
 
 
 @dataclass(frozen=True)
 class Kicker:
-    """The line above a page's headline: what the page is about, and the way to the index of nights.
+    """The line above a page's headline: the subject of the page, and a link to the index of nights.
 
     Attributes:
-        about: texts.
-        index: the index's address; empty for none.
+        about: texts of the line.
+        index: the address of the index; empty for none.
     """
 
     about: Sequence[str]
     index: str = ""
 
     def html(self) -> Markup:
-        """Return a line of the page."""
+        """Return a line for the page."""
         parts = [Markup("Podline"), *(Markup("<b>{}</b>").format(unbroken(text)) for text in self.about)]
         if self.index:
             parts.append(Markup('<a href="{}">all nights</a>').format(self.index))
         return Markup('<p class="kicker">{}</p>').format(Markup(" · ").join(parts))
 
     def markdown(self) -> str:
-        """Return the texts in a line."""
+        """Return the texts as one line."""
         return " · ".join(map(markdown, self.about))
 
 
@@ -276,9 +276,9 @@ class Title:
     """A page's headline.
 
     Attributes:
-        figure: in large letters.
-        text: what goes on from it.
-        small: beside the figure, in small letters.
+        figure: the figure, in large letters.
+        text: the text after the figure.
+        small: small text beside the figure.
     """
 
     figure: str
@@ -297,14 +297,14 @@ class Title:
 
 @dataclass(frozen=True)
 class Standing:
-    """A result that stands out: a comparison, a decision.
+    """A highlighted result: a comparison or a decision.
 
     Attributes:
         strong: its first words.
-        text: what goes on from them.
-        lines: below it.
-        style: what to think of it: ``better``, ``worse`` or ``noise``.
-        sign: before the first words, on the page alone.
+        text: the text after them.
+        lines: texts below.
+        style: the verdict: ``better``, ``worse`` or ``noise``.
+        sign: a sign before the first words, HTML only.
     """
 
     strong: str
@@ -321,19 +321,19 @@ class Standing:
         )
 
     def markdown(self) -> str:
-        """Return all of it in a paragraph."""
+        """Return all texts as one paragraph."""
         return markdown("; ".join((f"{self.strong}{self.text}".removesuffix("." if self.lines else ""), *self.lines)))
 
 
 class Tile(NamedTuple):
-    """A figure by itself.
+    """A single figure.
 
     Attributes:
-        name: what it is.
-        figure: with its interval.
-        change: since the run that it is held against, with its sign; empty where there is none.
-        word: what to think of the change: ``better``, ``worse``, ``noise``; empty where nothing can be thought.
-        line: of the last nights.
+        name: name of the figure.
+        figure: its value with interval.
+        change: the signed difference from the compared run; empty without one.
+        word: the verdict on the change: ``better``, ``worse``, ``noise``; empty without one.
+        line: a line of the last nights.
     """
 
     name: str
@@ -353,7 +353,7 @@ class Tile(NamedTuple):
 
 @dataclass(frozen=True)
 class Tiles:
-    """Figures beside each other, on the page alone: tables have them too."""
+    """Figures side by side; HTML only, as tables have them too."""
 
     tiles: Sequence[Tile]
     note: str = ""
@@ -365,18 +365,18 @@ class Tiles:
         return Markup('<dl class="tiles">\n{}\n</dl>\n{}').format(tiles, note)
 
     def markdown(self) -> str:
-        """Return nothing."""
+        """Return an empty text."""
         return ""
 
 
 class Fold:
-    """Blocks that are folded away on the page; in Markdown they are below a heading."""
+    """Blocks that are folded on the page; in Markdown they follow a heading."""
 
     def __init__(self, summary: str, *blocks: Block) -> None:
         self.summary, self.blocks = summary, blocks
 
     def html(self) -> Markup:
-        """Return an element that opens; print shows it open."""
+        """Return an element that opens on a click; in print it is open."""
         return Markup("<details><summary>{}</summary>{}</details>").format(self.summary, html_of(self.blocks))
 
     def markdown(self) -> str:
@@ -386,40 +386,40 @@ class Fold:
 
 
 class Column:
-    """Blocks below each other in a :class:`Grid`."""
+    """Blocks one below the other in a :class:`Grid`."""
 
     def __init__(self, *blocks: Block) -> None:
         self.blocks = blocks
 
     def html(self) -> Markup:
-        """Return one element."""
+        """Return one element with the blocks."""
         return Markup("<div>{}</div>").format(html_of(self.blocks))
 
     def markdown(self) -> str:
-        """Return the blocks, one after the other."""
+        """Return the blocks one after the other."""
         return markdown_of(self.blocks)
 
 
 class Grid(Column):
-    """Blocks beside each other, where the page is wide enough."""
+    """Blocks side by side if the page is wide enough."""
 
     def html(self) -> Markup:
-        """Return one element."""
+        """Return one element with the blocks."""
         return Markup('<div class="grid">\n{}\n</div>').format(html_of(self.blocks))
 
 
 def html_of(blocks: Iterable[Block]) -> Markup:
-    """Return blocks as elements of the page."""
+    """Render blocks as elements of the page."""
     return Markup("\n").join(escape(block.html()) for block in blocks)
 
 
 def markdown_of(blocks: Iterable[Block]) -> str:
-    """Return blocks in Markdown."""
+    """Render blocks as Markdown."""
     return "\n\n".join(filter(None, (block.markdown() for block in blocks)))
 
 
 def charts_of(blocks: Iterable[Block]) -> Iterator[Svg]:
-    """Yield the charts among blocks, also those in other blocks."""
+    """Yield the charts among blocks, including nested ones."""
     for block in blocks:
         if isinstance(block, Chart):
             yield block.svg

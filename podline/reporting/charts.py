@@ -1,4 +1,4 @@
-"""The report's charts as SVG text; see :mod:`podline.drawing.drawing`."""
+"""Draws the report's charts as SVG text; see :mod:`podline.drawing.drawing`."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from podline.measures import measure_named
 
 DASHED: dict[str, Any] = {"linewidth": 0.9, "linestyle": (0, (4, 3))}
 COLOURS = ("#3b7dd8", "#d9772b", "#3a9d5d", "#b05bc4", "#cf4f6d", "#8a7a3c", "#2f9aa0", "#8b8f94")
-"""Of several curves in a chart; seen on white and on black."""
-# Measures of a pose network's stages, with their titles; heatmap stages are dashed.
+"""Colours of several curves in a chart, visible on white and on black."""
+# Titles for the measures of a pose network's stages; heatmap stages are dashed.
 _STAGE_MEASURES = {
     "loss": "Loss of each stage",
-    "magnitude": "Strength of each stage’s answers, as a share of the target’s",
+    "magnitude": "Strength of each stage’s outputs, as a share of the target’s",
     "recall": "Share of the target’s strong cells with half the strength",
-    "island_recall": "Share of joints, and of limbs’ middles, that are met",
+    "island_recall": "Share of joints, and of limbs’ middles, that are found",
     "error": "Mean absolute error of a channel",
-    "change": "Change from the stage before, as a share of the answer",
+    "change": "Change from the previous stage, as a share of the output",
 }
 _STAGE_COLOURS = (ACCENT, SECOND, *COLOURS[2:])
 
 
 def verdict(evaluation: AnyEvaluation) -> Svg:
-    """Draw the results on one axis: guessing, the untrained network, the trained one on both splits."""
+    """Draw the results on one axis: guessing, the untrained network, the trained network on both splits."""
     measure = evaluation.measure
     rows = [
         ("guessing", evaluation.guessing, MUTED),
@@ -74,14 +74,14 @@ def curve(
     evaluations: Sequence[EvaluationLine] = (),
     rejected: Set[int] = frozenset(),
 ) -> Svg:
-    """Draw a figure over the training steps: in training, and of what is held out.
+    """Draw a figure over the training steps: in training, and on the held-out examples.
 
     Args:
-        title: what the figure is called.
-        figure: its name in the lines.
-        steps: of the training.
-        evaluations: of what is held out.
-        rejected: steps that get a cross.
+        title: title of the figure.
+        figure: name of the figure in the lines.
+        steps: the lines of training.
+        evaluations: the lines of evaluations.
+        rejected: steps to mark with a cross.
     """
     ends = {"in training": steps[-1:], "on the held-out split": evaluations[-1:]}
     last = ", ".join(f"{getattr(line, figure):.3g} {where}" for where, lines in ends.items() for line in lines)
@@ -100,7 +100,7 @@ def curve(
 
 
 def throughput(steps: Sequence[StepsLine]) -> Svg:
-    """Examples per second, and below it the share of the time that was spent waiting for input, over the steps."""
+    """Draw examples per second over the steps, and below it the share of time spent waiting for input."""
     typical = float(np.median([line.examples_per_second for line in steps])) if steps else 0.0
     alt = f"Examples per second over training steps (median {typical:,.0f}), and the share of time waiting for input."
     with chart("throughput", alt) as drawing:
@@ -119,13 +119,13 @@ def throughput(steps: Sequence[StepsLine]) -> Svg:
 
 
 def stage_measures(steps: Sequence[StepsLine]) -> dict[str, Svg]:
-    """Return a chart of each measure of a pose network's stages that was logged, by its title."""
+    """Draw a chart for each logged measure of a pose network's stages; return them by title."""
     logged = {name.partition("/")[2] for line in steps for name in line.measures}
     return {title: _stage_measure(steps, name) for name, title in _STAGE_MEASURES.items() if name in logged}
 
 
 def _stage_measure(steps: Sequence[StepsLine], measure: str) -> Svg:
-    """One measure of every stage over the training steps."""
+    """Draw one measure of every stage over the training steps."""
     names = sorted({name for line in steps for name in line.measures if name.partition("/")[2] == measure})
     last = {name: next(line.measures[name] for line in reversed(steps) if name in line.measures) for name in names}
     ends = ", ".join(f"{name.partition('/')[0].replace('_', ' ')} {value:.3g}" for name, value in last.items())
@@ -160,21 +160,21 @@ def steps_axis(axes: Axes) -> None:
 
 
 def words_on_the_left(axes: Axes) -> None:
-    """Draw the axis beside named rows: no line, no ticks."""
+    """Draw the axis beside named rows, without line and ticks."""
     axes.tick_params(axis="y", length=0, labelcolor=INK)
     axes.grid(visible=False, axis="y")
     axes.spines["left"].set_visible(False)
 
 
 def percent_axis(axes: Axes, which: str, most: int = 6) -> None:
-    """Draw an axis of shares, ``x`` or ``y``, with a limit of ticks."""
+    """Draw an axis of shares, ``x`` or ``y``, with at most ``most`` ticks."""
     axis = axes.xaxis if which == "x" else axes.yaxis
     axis.set_major_locator(MaxNLocator(most, steps=[1, 2, 5, 10]))
     axis.set_major_formatter(_PERCENT)
 
 
 def _evaluations(axes: Axes, lines: Sequence[EvaluationLine], values: Sequence[float], rejected: Set[int]) -> None:
-    """Draw the held-out split's curve and, if it is present, a legend."""
+    """Draw the held-out split's curve and, if present, a legend for rejected states."""
     if lines:
         marker = "o" if len(lines) <= 40 else None
         at = [line.step for line in lines]
@@ -192,7 +192,7 @@ def interval(axes: Axes, metric: Metric, place: float, colour: str) -> None:
 
 
 def times(name: str, what: str, seconds: Sequence[tuple[str, float]]) -> Svg:
-    """Draw durations as bars: ``what`` says of what."""
+    """Draw durations as bars; ``what`` is the chart's title."""
     alt = f"{what}: " + ", ".join(f"{stage} {figures.duration(took)}" for stage, took in seconds) + "."
     with chart(name, alt, height=0.4 + 0.27 * len(seconds)) as drawing:
         (axes,) = drawing.axes()
@@ -210,20 +210,20 @@ def times(name: str, what: str, seconds: Sequence[tuple[str, float]]) -> Svg:
 
 
 class Night(NamedTuple):
-    """A night: what it is called in the chart, and its figure."""
+    """A night: its label in the chart, and its figure."""
 
     label: str
     metric: Metric
 
 
 def nights(earlier: Sequence[Night], this: Night, measure: str, champion: Metric | None) -> Svg:
-    """Draw the main metric with its interval over recent nights; a line marks the champion's.
+    """Draw the main metric with its interval over recent nights; a line marks the champion's value.
 
     Args:
-        earlier: the nights before, the oldest first.
-        this: the night that the report is about.
-        measure: which metric it is.
-        champion: its figure.
+        earlier: the earlier nights, oldest first.
+        this: the night of the report.
+        measure: name of the metric.
+        champion: the champion's value.
     """
     points = [*earlier, this]
     told = "; ".join(f"{night.label}: {figures.metric_text(measure, night.metric)}" for night in points)
@@ -249,7 +249,7 @@ def nights(earlier: Sequence[Night], this: Night, measure: str, champion: Metric
             colour = ACCENT if place == len(points) - 1 else MUTED
             axes.plot([place, place], [night.metric.low, night.metric.high], color=colour, linewidth=2.2, alpha=0.55)
             axes.plot([place], [night.metric.value], color=colour, marker="o", markersize=5.5)
-        # In two lines: dates beside each other leave no room.
+        # Two lines, because dates beside each other leave no space.
         axes.set_xticks(range(len(points)), [night.label.replace(" ", "\n", 1) for night in points])
         axes.tick_params(axis="x", length=0)
         axes.get_xticklabels()[-1].set_color(INK)

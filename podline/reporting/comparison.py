@@ -1,8 +1,7 @@
-"""Compares runs of the ledger: what differs between them, then their results, with noise.
+"""Compares runs of the ledger: their differences in settings and data, then their results with noise.
 
-The first run is what the others are held against. Where two were judged on the same examples, or their data
-share some, the difference of the metric that counts is tested on these; where not, that is said, and their intervals
-are all there is to go by.
+All runs are compared with the first one. If two runs were evaluated on the same examples, or share some, the difference
+of the main metric is tested on these examples. Otherwise the comparison says so, and only shows their intervals.
 """
 
 from __future__ import annotations
@@ -31,19 +30,19 @@ from podline.reporting.seed_spread import SeedSpread, recent, spread_among
 from podline.reporting.shared_examples import SharedExamples, shared_examples
 from podline.store.contract import Store
 
-_CELL = 44  # characters of a cell, so that rows of two runs fit a terminal
+_CELL = 44  # width of a cell in characters: rows of two runs fit a terminal
 
 
 class AgainstFirst(Frozen):
-    """A run held against the first.
+    """The comparison of a run with the first one.
 
     Attributes:
-        run: its entry's name.
-        difference: of the metric that counts; None where one of the two was not judged, or by another metric.
-        why_unpaired: why it was not tested on the same examples; empty where it was.
-        examples: on which examples, where the data differ; empty where on all.
-        parts: that moved beyond noise, the largest first; only where it was tested on the same examples.
-        words: all of it in a sentence.
+        run: name of its entry.
+        difference: of the main metric; None if a run has no evaluation, or another metric.
+        why_unpaired: reason for no test on the same examples; empty if it was tested.
+        examples: the shared examples if the data differ; empty for all.
+        parts: classes or joints that changed beyond noise, largest first; only with a test on the same examples.
+        words: a summary in one sentence.
     """
 
     run: str
@@ -55,14 +54,14 @@ class AgainstFirst(Frozen):
 
 
 class RunsComparison(Frozen):
-    """Runs side by side.
+    """A comparison of several runs.
 
     Attributes:
-        names: the entries'.
-        runs: the names of their runs.
-        differences: what differs, by area.
-        results: figure → each run's, in words.
-        verdicts: of each run but the first.
+        names: names of the entries.
+        runs: names of the runs.
+        differences: differences between the runs, by area.
+        results: figure → the value of each run, as text.
+        verdicts: the comparison of each run but the first.
     """
 
     names: tuple[str, ...]
@@ -73,11 +72,11 @@ class RunsComparison(Frozen):
 
 
 def compare(store: Store, entries: Sequence[Entry]) -> RunsComparison:
-    """Two runs, or more, side by side.
+    """Compare two or more runs.
 
     Args:
-        store: with their folders, as far as they are still there.
-        entries: at least two.
+        store: the store with their folders, if they still exist.
+        entries: at least two entries.
 
     Raises:
         ArtifactError: a file of a run is damaged.
@@ -93,7 +92,7 @@ def compare(store: Store, entries: Sequence[Entry]) -> RunsComparison:
 
 
 def lines(comparison: RunsComparison) -> list[str]:
-    """Return a comparison as lines of text; a long cause of failure is cut off."""
+    """Return a comparison as lines of text; a long cause of failure is shortened."""
     parts = []
     for area in AREAS:
         rows = [row for row in comparison.differences if row.area == area]
@@ -114,7 +113,7 @@ def lines(comparison: RunsComparison) -> list[str]:
 
 
 def _results(entries: Sequence[Entry]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Rows of figures: by what they are, each run's."""
+    """Yield rows of figures: the name, and each run's value."""
     yield "run", tuple(entry.run or NONE for entry in entries)
     yield "ended", tuple(figures.moment(entry.ended) for entry in entries)
     yield "state", tuple(f"{entry.state}{f': {entry.cause}' if entry.cause else ''}" for entry in entries)
@@ -151,7 +150,7 @@ def _verdict(store: Store, first: Entry, entry: Entry) -> AgainstFirst:
         difference = differences.unpaired(before.main, after.main, min(before.examples, after.examples), seeds)
         parts, why = (), one_line(error)
     words = "; ".join(filter(None, (f"{name}: {in_words(after.measure, difference)}", examples, why)))
-    for chance, what in (("beyond", "Beyond noise by themselves"), ("seed", "Perhaps moved by the seed")):
+    for chance, what in (("beyond", "Beyond noise each"), ("seed", "Perhaps moved by the seed")):
         moved = ", ".join(f"{part.name} {change_text('top1', part.change)}" for part in parts if part.chance == chance)
         words += f". {what}: {moved}" if moved else ""
     return AgainstFirst(
@@ -175,7 +174,7 @@ def _why_not(before: Outcome | None, after: Outcome | None) -> str:
         which = " and ".join(
             words for words, outcome in (("the first run", before), ("this run", after)) if outcome is None
         )
-        return f"there is no result to compare: {which} was not judged"
+        return f"there is no result to compare: {which} has no evaluation"
     return f"there is no result to compare: {before.measure} vs {after.measure}"
 
 
@@ -188,10 +187,10 @@ def _spread(store: Store, first: Entry, entry: Entry) -> SeedSpread:
 
 
 def _pair(store: Store, first: Entry, entry: Entry) -> tuple[Pair, str]:
-    """Return both on the examples that they share, and which these are; empty if all.
+    """Pair two runs on their shared examples, and describe these; the description is empty if all are shared.
 
     Raises:
-        StoreError: they share none, or what is said of each of them is no longer there.
+        StoreError: they share no examples, or the answers of a run are missing.
     """
     before, after = _judged(store, first), _judged(store, entry)
     try:
@@ -208,7 +207,7 @@ def _pair(store: Store, first: Entry, entry: Entry) -> tuple[Pair, str]:
 
 
 def _examples(store: Store, first: Entry, entry: Entry, shared: SharedExamples) -> str:
-    """Return which examples two runs share; and the figures on new ones, where a promotion compared the two."""
+    """Describe the examples that two runs share, and the figures on new examples if a promotion has them."""
     words = f"on {plural(len(shared.after), 'test example')} that both data sets have, {len(shared.fresh):,} are new"
     promotion = read_promotion(store, f"runs/{entry.run}")
     compared = promotion.compared if promotion and promotion.against == first.run else None
@@ -220,7 +219,7 @@ def _examples(store: Store, first: Entry, entry: Entry, shared: SharedExamples) 
 def _differences(
     pair: Pair, first: Entry, entry: Entry, spread: SeedSpread
 ) -> tuple[Difference, tuple[MovedPart, ...]]:
-    """Return the difference on the same examples, and the parts that moved."""
+    """Return the difference on the same examples, and the parts that changed."""
     outcome = _outcome(entry)
     seeds = {name: spread.of(name, metric) for name, metric in _outcome(first).metrics.items()}
     moved = [part for part in moved_parts(pair, list(outcome.parts), spread) if part.chance != "noise"]
@@ -234,11 +233,11 @@ def _outcome(entry: Entry) -> Outcome:
 
 
 def _judged(store: Store, entry: Entry) -> Judged:
-    """Return the evaluation that an entry refers to, if the run's folder still holds the same one."""
+    """Return the evaluation of an entry if the run's folder still has it."""
     outcome, folder = _outcome(entry), f"runs/{entry.run}"
     name = f"{folder}/{EVALUATION}"
     if not store.exists(name) or store.sha256(name) != outcome.evaluation_sha256:
         raise StoreError(f"{store.where(name)} is no longer the evaluation of {entry.name}")
     if entry.data is None:
-        raise StoreError(f"{entry.name} says nothing of its data")
+        raise StoreError(f"{entry.name} does not name its data")
     return Judged(folder, outcome.measure, entry.data.dataset, entry.data.fingerprint, outcome.split)

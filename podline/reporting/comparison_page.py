@@ -1,4 +1,4 @@
-"""A page about several runs: curves in one chart, results, what differs."""
+"""Writes a page about several runs: curves in one chart, results, differences."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ from podline.store import digests
 from podline.store.contract import INDEX, Store
 
 HTML, SVG = "comparison.html", "comparison.svg"
-# A run whose name is followed by more than this many settings would be no label any more.
+# A run with more differing settings than this is labelled by its name alone.
 _NAMED_SETTINGS = 4
 
 JudgedBy = Literal["error", "loss"]
-"""The share of wrong guesses, where there are classes in all of the runs, else the loss."""
+"""The measure of evaluations during training: the error if all runs have classes, else the loss."""
 
 
 class Curves(NamedTuple):
     """The measurements of a run during training.
 
     Attributes:
-        label: the run's in the legend.
-        steps: its stretches of training steps.
-        evaluations: its evaluations.
-        rejected: the steps whose state annealing rejected.
+        label: label of the run in the legend.
+        steps: its lines of training steps.
+        evaluations: its lines of evaluations.
+        rejected: steps whose state annealing rejected.
     """
 
     label: str
@@ -82,7 +82,7 @@ def write(store: Store, entries: Sequence[Entry]) -> ComparisonPage:
 
 def _lines(store: Store, entry: Entry) -> list[MetricsLine]:
     if not entry.run:
-        raise StoreError(f"{entry.name} trained nothing: it has no curves")
+        raise StoreError(f"{entry.name} has no curves, since it trained nothing; leave it out")
     folder = f"runs/{entry.run}"
     return read_metrics(local_artifact(store, folder, "train", f"{folder}/{METRICS}"))
 
@@ -97,7 +97,7 @@ def _curves(label: str, lines: Sequence[MetricsLine]) -> Curves:
 
 
 def labels(found: RunsComparison) -> list[str]:
-    """Return what the runs are called in the legend: the name, and if they are few the settings that differ."""
+    """Return the runs' labels in the legend: the name, and the differing settings if they are few."""
     settings = [row for row in found.differences if row.area == "settings"]
     if len(settings) > _NAMED_SETTINGS:
         return list(found.runs)
@@ -136,7 +136,7 @@ def _caption(runs: Sequence[Curves]) -> str:
 
 
 def _chart(runs: Sequence[Curves]) -> Svg:
-    """Draw three charts over the epochs, one above the other, and a legend over all."""
+    """Draw three charts over the epochs, one above the other, with a common legend."""
     by = _judged_by(runs)
     alt = f"Training loss, {by} in evaluations and learning rate over epochs of {', '.join(run.label for run in runs)}."
     with chart("comparison", alt, 7.6, 7.2) as drawing:
@@ -166,14 +166,14 @@ def _chart(runs: Sequence[Curves]) -> Svg:
 
 
 def _judged_by(runs: Sequence[Curves]) -> JudgedBy:
-    """Return the measure of the evaluations during training that all runs have."""
+    """Return the measure that all runs' evaluations during training have."""
     known = [line.accuracy for run in runs for line in (*run.steps, *run.evaluations)]
     return "loss" if any(map(math.isnan, known)) else "error"
 
 
 def _evaluations(axes: Axes, run: Curves, by: JudgedBy, style: dict[str, Any]) -> None:
-    """Draw the evaluations of a run; a cross marks a state that was rejected."""
-    # Half an example stands for none: a logarithm has no zero.
+    """Draw the evaluations of a run; a cross marks a rejected state."""
+    # Half an example stands for zero errors, since a logarithmic axis has no zero.
     points = [
         (line.step, line.epoch, line.loss if by == "loss" else max(1 - line.accuracy, 0.5 / line.examples))
         for line in run.evaluations

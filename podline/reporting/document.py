@@ -1,4 +1,4 @@
-"""A page: one HTML document that needs nothing but itself."""
+"""Renders a page as one self-contained HTML document."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ Sections = Iterable[tuple[str | Markup, Iterable[Block]]]
 
 
 def document(title: str, header: Iterable[Block], sections: Sections, styles: Iterable[str] = ("page.css",)) -> str:
-    """Return a page.
+    """Render a page.
 
     Args:
-        title: in the browser's tab.
-        header: above all sections.
-        sections: heading and blocks of each.
-        styles: files of this package, of CSS.
+        title: title in the browser's tab.
+        header: blocks above all sections.
+        sections: heading and blocks of each section.
+        styles: CSS files of this package.
     """
     css = Markup("\n").join(Markup(files("podline.reporting").joinpath(name).read_text()) for name in styles)  # noqa: S704 (ours)
     parts = (

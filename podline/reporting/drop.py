@@ -1,6 +1,6 @@
-"""Why a run is worse than another: examples lost, classes that fell, where the curves part.
+"""Explains why a run is worse than another: lost examples, worse classes, diverging curves.
 
-Both are judged on the same examples; a run on other examples has nothing to be held against, one by one.
+Both runs must have been evaluated on the same examples.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ Image = npt.NDArray[np.uint8]
 
 
 class Gap(Frozen):
-    """The largest gap between two training curves: the quantity, and both values at the same step."""
+    """The largest gap between two training curves: the quantity, and both values at one step."""
 
     what: str
     step: int
@@ -55,19 +55,20 @@ class Gap(Frozen):
 
 
 class Drop(Frozen):
-    """A run held against another.
+    """The comparison of a run with a better one.
 
     Attributes:
-        run: the run.
-        against: the other one.
-        measure: the metric that counts.
-        difference: of it, this run's less the other's.
-        lost: examples, or people, that only the other got right.
-        gained: those that only this one got right.
-        parts: every class or joint, the one that fell most first.
-        examples: some of those lost: those that the other was surest of; the images that lost the most joints.
-        gaps: of the training curves.
-        differences: in what produced the two: settings, data, code, environment; None where one run does not tell.
+        run: name of the run.
+        against: name of the other run.
+        measure: name of the main metric.
+        difference: of the metric: this run's minus the other's.
+        lost: number of examples, or people, that only the other run got right.
+        gained: number that only this run got right.
+        parts: every class or joint, largest loss first.
+        examples: some of the lost examples: the most confident ones of the other run, or images with the most lost
+            joints.
+        gaps: gaps between the training curves.
+        differences: in settings, data, code and environment; None if a run does not record them.
     """
 
     run: str
@@ -83,7 +84,7 @@ class Drop(Frozen):
 
     @property
     def worse(self) -> Chance:
-        """Return whether the run is worse, as a whole or in a part: beyond noise, perhaps by the seed, or not."""
+        """Return whether the run is worse, overall or in a part: beyond noise, perhaps by the seed, or not."""
         worse = measure_named(self.measure).better(0, self.difference.value)
         fell = [self.difference.chance] if worse else []
         fell += [part.chance for part in self.parts if part.change < 0]
@@ -120,7 +121,7 @@ class Drop(Frozen):
         return self._kind.lost.format(shown=count(len(self.examples)), lost=count(self.lost))
 
     def lines(self) -> list[str]:
-        """Return the whole comparison in words."""
+        """Return the whole comparison as lines of text."""
         moved = [part for part in self.parts if part.chance != "noise"]
         told = [self.headline()]
         told += [
@@ -147,10 +148,10 @@ class Explained(NamedTuple):
     """A drop, and the pictures of ``drop.examples``.
 
     Attributes:
-        drop: all of it but the pictures.
-        pictures: of each example, uint8 (height, width, channels): the image as it is, or, of a pose network, one with
-            the people that the other run finds and one with those that this run finds.
-        looked_at: each image with the places coloured that speak for this run's answer, where that is known.
+        drop: the drop without pictures.
+        pictures: per example, uint8 (height, width, channels): the image, or, for a pose network, one picture with the
+            people of each run, the other run's first.
+        looked_at: each image with colours on the places that support this run's answer, if available.
     """
 
     drop: Drop
@@ -159,7 +160,7 @@ class Explained(NamedTuple):
 
     def picture_sheet(self) -> Sheet:
         """Draw the lost examples as one figure."""
-        # matplotlib: nothing that a flow should wait for.
+        # Imported here, since flows should not wait for matplotlib.
         from podline.drawing.picture_sheet import LARGE, SMALL, Block, PictureRow, sheet  # noqa: PLC0415
 
         pictures = [
@@ -173,7 +174,7 @@ class Explained(NamedTuple):
 
     @property
     def in_pairs(self) -> bool:
-        """Return whether each example has two pictures: one with each run's answer."""
+        """Return whether each example has two pictures, one per run."""
         return any(len(images) > 1 for images in self.pictures)
 
     def _captioned(self, images: Sequence[Image], lost: LostExample) -> Iterator[Picture]:
@@ -188,7 +189,7 @@ class Explained(NamedTuple):
 
 
 class _Run(NamedTuple):
-    """The files of a run."""
+    """The documents of a run."""
 
     training: TrainSpec
     manifest: Manifest
@@ -196,7 +197,7 @@ class _Run(NamedTuple):
 
 
 def rival_of(store: Store, run: str) -> str:
-    """Return the run to compare with: the champion that this run's model was judged against; "" if none."""
+    """Return the champion that this run's model was compared with; empty if there was none."""
     decision = read_promotion(store, f"runs/{run}")
     return decision.against if decision else ""
 
@@ -209,12 +210,12 @@ def explain(
     Args:
         store: the store.
         run: the run that may be worse.
-        against: the other one.
-        pair: the two on the same examples, the other one first, where that is known already.
-        spread: what is known of the spread between seeds; by default it is looked up in the ledger.
+        against: the other run.
+        pair: the pair of both runs, the other one first, if already known.
+        spread: the spread between seeds; by default from the ledger.
 
     Raises:
-        StoreError: a file is gone, or the two were not judged on the same examples by the same metric.
+        StoreError: a file is missing, or the runs have no common examples and metric.
         ArtifactError: a file is damaged.
     """
     before, after = (_opened(store, name) for name in (against, run))
@@ -250,7 +251,7 @@ def _lines(store: Store, training: TrainSpec) -> list[MetricsLine]:
 
 
 def _gaps(before: Sequence[MetricsLine], after: Sequence[MetricsLine]) -> Iterator[Gap]:
-    """Return the largest gap between two runs' curves, for each quantity at common steps."""
+    """Yield the largest gap between two runs' curves, for each quantity at common steps."""
     was, now = _curves(before), _curves(after)
     found = []
     for what in was.keys() & now.keys():
@@ -263,13 +264,13 @@ def _gaps(before: Sequence[MetricsLine], after: Sequence[MetricsLine]) -> Iterat
 
 
 def _curves(lines: Sequence[MetricsLine]) -> dict[str, dict[int, float]]:
-    """By what was measured: step → value."""
+    """Return the curves by quantity: step → value."""
     curves: dict[str, dict[int, float]] = {}
     for line in lines:
         if isinstance(line, StepsLine | EvaluationLine):
             where = "training" if isinstance(line, StepsLine) else line.split
             values = {"loss": line.loss, "accuracy": line.accuracy}
-            # Of the stages the last one is what people are made of.
+            # Uses the last stage, whose output is decoded into people.
             met = max((name for name in line.measures if name.endswith("_heatmap/island_recall")), default="")
             if met:
                 values["joints met"] = line.measures[met]
@@ -280,7 +281,7 @@ def _curves(lines: Sequence[MetricsLine]) -> dict[str, dict[int, float]]:
 
 
 def _differences(store: Store, before: _Run, after: _Run) -> tuple[NamedDifference, ...] | None:
-    """Return the differences in what produced the two, except rules of promotion, which make no model worse."""
+    """Return the differences that produced the two models, without promotion rules, which do not affect models."""
     then, now = (read_origin(store, each.training.folder) for each in (before, after))
     if then is None or now is None:
         return None

@@ -1,4 +1,4 @@
-"""Texts in HTML and in Markdown, shown as they are whatever they hold."""
+"""Escapes texts for HTML and Markdown."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from podline.plain import plain
 
 _MEANS_SOMETHING = re.compile(
     r"[\\`*|]|(?<![^\W_])_|_(?![^\W_])|\](?=[(\[:])"
-    # What makes a bare address a link: the slashes, www., and the @ of mail.
+    # Parts of a bare address that make it a link: the slashes, www., and the @ of mail.
     r"|(?i:(?<=http:)|(?<=https:)|(?<=ftp:))/|(?i:(?<=\bwww))\.|(?<=[\w.+-])@"
 )
 
@@ -19,16 +19,17 @@ _INTERVAL = r"\[[-+−]?[\d.]+, [-+−]?[\d.]+\]"
 
 
 class Markdown(str):
-    """Text that is Markdown already."""
+    """Text that is already Markdown."""
 
     __slots__ = ()
 
 
 def markdown(text: object) -> Markdown:
-    """Escape a text for Markdown: names of classes and files may hold markup.
+    """Escape a text for Markdown, since names of classes and files may contain markup.
 
-    Only what would be read as Markdown or HTML is changed, so that most texts stay what they are. Addresses are shown,
-    and are no links: GitHub's Markdown, which Prefect's UI reads, makes links of bare ones.
+    Only characters with a meaning in Markdown or HTML are escaped. Bare addresses do not become links, although
+    GitHub's
+    Markdown, which Prefect's UI uses, makes links of them.
     """
     if isinstance(text, Markdown):
         return text
@@ -38,7 +39,7 @@ def markdown(text: object) -> Markdown:
 
 
 def unbroken(text: object) -> object:
-    """Escape a text for the page; keep figure and unit, and intervals, on one line; markup stays as it is."""
+    """Escape a text for the page; keep figure and unit, and intervals, on one line; leave markup unchanged."""
     if not isinstance(text, str) or hasattr(text, "__html__"):
         return text
     text = re.sub(r"(\d) %", "\\1\N{NO-BREAK SPACE}%", str(escape(text)))
@@ -46,5 +47,5 @@ def unbroken(text: object) -> object:
 
 
 def code(text: str) -> Markdown:
-    """Return a text for a block of code in Markdown, which ends at three backticks."""
+    """Make a text safe for a code block in Markdown, which ends at three backticks."""
     return Markdown(plain(text).replace("```", "` ` `"))

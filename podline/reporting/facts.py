@@ -1,4 +1,4 @@
-"""Gathers all that a report tells, from the store. Needs no TensorFlow."""
+"""Gathers the facts of a report from the store. Needs no TensorFlow."""
 
 from __future__ import annotations
 
@@ -43,30 +43,30 @@ from podline.tpu.tpu_log import TpuLogEntry, read_tpu_log
 
 @dataclass(frozen=True)
 class RunFacts:
-    """A run, of whichever kind, and the data it used.
+    """The facts about a run of any kind, and about its data.
 
     Attributes:
-        store: where the run is; a section reads from it what it alone shows.
-        spec: what the report was asked for.
-        manifest: the data set.
-        remarks: what a user of the data set should know beside it.
-        recipe: what was trained.
-        lacked_champion: whether it was to go on from its recipe's champion, and there was none.
-        model: what the model is made of and costs.
-        training: the training stage's own answer.
-        steps: stretches of training steps, in order.
-        evaluations: evaluations during training, in order.
-        findings: what was not right with the training, as it began and ended, in order.
-        decisions: what was decided by these evaluations, in order.
-        events: what happened to the run, in order.
-        tpu: what happened to the TPU, in order; empty for a run that used none.
-        stages: (stage, seconds of work) for every stage that is done, in order.
-        stage_sections: (heading, lines) of each installed stage that has a section.
-        slow: whether training was slower than in the runs before; empty if not.
-        initial_weights: what its training took from a file; None if it took nothing.
-        origin: what the model was produced by; None if the run does not tell.
-        evaluation: the figures, of whichever kind the run is.
-        standing: beside the champion and the nights before.
+        store: the store of the run, for files that only one section needs.
+        spec: the spec of the report.
+        manifest: the manifest of the data set.
+        remarks: further facts about the data set for its users.
+        recipe: the recipe of the run.
+        lacked_champion: whether the run should start from its recipe's champion, but there was none.
+        model: the description of the model and its costs.
+        training: the result of the training stage.
+        steps: lines of training steps, in order.
+        evaluations: lines of evaluations during training, in order.
+        findings: begins and ends of problems of the training, in order.
+        decisions: decisions by these evaluations, in order.
+        events: events of the run, in order.
+        tpu: events of the TPU, in order; empty for a run without a TPU.
+        stages: (stage, seconds of work) for every finished stage, in order.
+        stage_sections: (heading, lines) of each installed stage with a section.
+        slow: description of a slower training than in earlier runs; empty otherwise.
+        initial_weights: the weights taken from a file, or None.
+        origin: the inputs that produced the model; None if the run does not record them.
+        evaluation: the evaluation of any kind.
+        standing: the comparison with the champion and earlier nights.
     """
 
     store: Store
@@ -93,16 +93,16 @@ class RunFacts:
 
     @property
     def rejected(self) -> frozenset[int]:
-        """The steps whose state annealing went back from."""
+        """The steps whose state annealing rejected."""
         return frozenset(line.step for line in self.decisions if isinstance(line, AnnealingLine) and not line.accepted)
 
 
 def gather(store: Store, spec: ReportSpec, reporter: Reporter) -> RunFacts:
-    """Read everything that the report on a run needs; warn ``reporter`` of damage in other runs.
+    """Read all facts of a run's report; warn ``reporter`` of damage in other runs.
 
     Raises:
-        StoreError: a file of the run or of its data set is not there.
-        ArtifactError: one is not what it should be, or the evaluation is not the one that the spec names.
+        StoreError: a file of the run or of its data set is missing.
+        ArtifactError: a file is damaged, or the evaluation is not the one in the spec.
     """
     evaluation = _evaluation(store, spec)
     manifest = read_manifest(store, spec.dataset_folder)
@@ -147,7 +147,7 @@ def _slow(store: Store, recipe: Recipe, training: TrainResult, origin: Origin | 
 
 
 def _finished(events: Sequence[EventLine]) -> float:
-    """When training ended."""
+    """Return the time at which training ended."""
     return events[-1].time if events else time.time()
 
 
@@ -157,14 +157,14 @@ def _evaluation(store: Store, spec: ReportSpec) -> AnyEvaluation:
     found = store.sha256(name)
     if found != spec.evaluation_sha256:
         raise ArtifactError(
-            f"{store.where(name)} has sha256 {found[:12]}… vs {spec.evaluation_sha256[:12]}… that the report is for; "
+            f"{store.where(name)} has sha256 {found[:12]}… vs {spec.evaluation_sha256[:12]}… in the report's spec; "
             "evaluate the run again"
         )
     return evaluation
 
 
 def _stage_seconds(store: Store, spec: ReportSpec) -> Iterator[tuple[str, float]]:
-    """Yield what each stage took when it did its work, which may have been on an earlier day."""
+    """Yield each stage's seconds of work, even if an earlier run did the work."""
     data = spec.dataset_folder
     places = [(CONVERT, data), (VALIDATE, data), (TRAIN, spec.folder), (EVALUATE, spec.record_folder)]
     for stage, folder in places:
@@ -173,7 +173,7 @@ def _stage_seconds(store: Store, spec: ReportSpec) -> Iterator[tuple[str, float]
 
 
 def _stage_sections(store: Store, spec: ReportSpec) -> Iterator[tuple[str, list[str]]]:
-    """Yield the heading and the lines of each installed stage that has a section."""
+    """Yield the heading and the lines of each installed stage with a section."""
     for name in spec.sections:
         stage, record = stage_named(name), read_completion(store, spec.record_folder, name)
         yield stage.section, stage.result.model_validate(record.result).lines(store.where)

@@ -1,4 +1,4 @@
-"""The result of converting a source of images: in words, as JSON, and as sheets of examples and of pairs."""
+"""Describes the result of converting a source of images: as text, as JSON, and as sheets of examples and pairs."""
 
 from __future__ import annotations
 
@@ -32,28 +32,28 @@ from podline.recipes.settings import Recipe
 from podline.stages.from_recipe import converter_settings
 from podline.store.contract import Store, explained
 
-# Of a picture's longer side, in pixels.
+# Upper bounds of a picture's longer side, in pixels.
 _UNTESTED = "no figure covers it; give a column of splits, or a larger conversion.test_share"
 _BOUNDS = (32, 64, 128, 256, 512, 1024, 2048, 4096)
 _EXAMPLES, _CLASSES = 8, 12
-_LOOKED_AT = 20_000  # records for examples
+_LOOKED_AT = 20_000  # records that are searched for examples
 _PAIRS, _PAIRS_IN_A_ROW, _LETTERS = 24, 3, 18
 
 
 @dataclass(frozen=True)
 class Checked:
-    """A source that was looked at.
+    """A source that was decoded.
 
     Attributes:
-        source: its images.
-        seconds: that it took; next to none where the images were in the cache.
+        source: the source of images.
+        seconds: duration of decoding; almost zero if the images were in the cache.
     """
 
     source: ImagesSource
     seconds: float
 
     def document(self) -> dict[str, Any]:
-        """All of it as JSON."""
+        """Return the result as JSON."""
         return {
             "found": list(self.source.words),
             "read": self.source.read,
@@ -97,7 +97,7 @@ class Checked:
         ]
 
     def write_sheet(self, file: Path) -> None:
-        """Draws examples of each of the first classes, as the model will see them.
+        """Draw examples of each of the first classes, as the model will see them.
 
         Raises:
             StoreError: the file cannot be written.
@@ -108,10 +108,10 @@ class Checked:
         for label, name in enumerate(self.source.class_names[:_CLASSES]):
             images = train.read(np.flatnonzero(has[:, label])[:_EXAMPLES])["image"]
             rows.append(PictureRow(printable(name, 14), [Picture(image) for image in images]))
-        _write(sheet([Block("Examples to train on", self.source.words[0], rows)]), file)
+        _write(sheet([Block("Training examples", self.source.words[0], rows)]), file)
 
     def _classes_of(self, split: SourceSplit) -> npt.NDArray[np.bool_]:
-        """Return which classes the first records of a split have, (n, classes)."""
+        """Return the classes of each of a split's first records, (n, classes)."""
         kept, found = split.kept, list[npt.NDArray[np.bool_]]()
         for place in (range(len(split)) if kept is None else kept.tolist())[:_LOOKED_AT]:
             one = {name: values[place : place + 1] for name, values in split.targets.items()}
@@ -119,10 +119,10 @@ class Checked:
         return np.stack(found)
 
     def write_pairs(self, file: Path) -> bool:
-        """Draws the nearest pairs of images of different splits that nearly repeat each other.
+        """Draw the nearest pairs of near-duplicate images in different splits.
 
         Returns:
-            Whether there are any.
+            Whether there are any pairs.
 
         Raises:
             StoreError: the file cannot be written.
@@ -152,7 +152,7 @@ class Checked:
         return layout_of(self.source.features).frame_length * sum(self.source.sizes.values())
 
     def _classes(self) -> dict[str, dict[str, int]]:
-        """Class → split → images."""
+        """Count images: class → split → number."""
         names, counts = self.source.class_names, {}
         for split in self.source.splits:
             targets = {name: values[split.kept] for name, values in split.targets.items()}
@@ -160,7 +160,7 @@ class Checked:
         return {name: {split: found[at] for split, found in counts.items()} for at, name in enumerate(names)}
 
     def _sizes(self) -> dict[str, int]:
-        """Range of the longer side → images, without those ranges that none is in."""
+        """Count images by range of the longer side, without empty ranges."""
         images = self.source.images
         longer = np.maximum(*(images.column(name, images.kept()) for name in ("width", "height")))
         counts = np.bincount(np.searchsorted(_BOUNDS, longer), minlength=len(_BOUNDS) + 1)
@@ -174,34 +174,34 @@ def _picture(pixels: npt.NDArray[np.uint8], image: Image) -> Picture:
 
 
 def _end(text: str | None) -> str:
-    """Return the last letters, where names differ."""
+    """Return the last letters of a name, which differ most between names."""
     shown = printable(text or "", 1_000)
     return shown if len(shown) <= _LETTERS else f"…{shown[-_LETTERS:]}"
 
 
 def _write(figure: Sheet, file: Path) -> None:
     with explained("write", file), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph")  # a letter that the font does not have becomes a box
+        warnings.filterwarnings("ignore", "Glyph")  # a letter missing in the font becomes a box
         file.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(file, format="png")
 
 
 def check(source: str, recipe: Recipe, store: Store) -> Checked:
-    """Check a source as its conversion would read it.
+    """Check a source like its conversion would.
 
     Args:
         source: a folder, a file, or a place in ``gs://``.
-        recipe: what the images are for.
-        store: whose cache keeps the decoded images.
+        recipe: the recipe for the images.
+        store: the store whose cache keeps the decoded images.
 
     Raises:
-        SettingsError: the recipe's data are no images of one's own.
-        SourceError: it cannot be opened.
+        SettingsError: the recipe's data set is not one of the user's own images.
+        SourceError: the source cannot be opened.
         StoreError: the cache cannot be written.
     """
     started = time.monotonic()
     settings = converter_settings(recipe.dataset, recipe, {})
     opened = open_raw(datasets.find(recipe.dataset), source, settings, source_cache(store))
     if not isinstance(opened, ImagesSource):
-        raise SettingsError(f"the data set {recipe.dataset} holds no images of one's own")
+        raise SettingsError(f"the data set {recipe.dataset} is not one of your own images; choose a recipe for images")
     return Checked(opened, time.monotonic() - started)

@@ -1,4 +1,4 @@
-"""The result of converting a source of keypoints: in words and as JSON."""
+"""Describes the result of converting a source of keypoints, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from podline.store.contract import Store
 
 @dataclass(frozen=True)
 class CheckedKeypoints:
-    """A source of keypoints that was looked at."""
+    """A source of keypoints that was decoded."""
 
     source: CocoSource
 
     def document(self) -> dict[str, Any]:
-        """Return all of it as JSON."""
+        """Return the result as JSON."""
         return {
             "found": list(self.source.notes),
             "joints": list(self.source.skeleton.annotated),
@@ -35,7 +35,7 @@ class CheckedKeypoints:
         }
 
     def lines(self) -> list[str]:
-        """Return lines for a person."""
+        """Return the result as lines of text."""
         skeleton, left_out = self.source.skeleton, self.source.quarantined
         splits = ", ".join(f"{count:,} {name}" for name, count in self.source.sizes.items())
         written = sum(self.source.sizes.values())
@@ -49,10 +49,10 @@ class CheckedKeypoints:
 
 
 def check_keypoints(source: str, store: Store) -> CheckedKeypoints | None:
-    """Look at a source as its conversion with the default settings would; None where it has no annotations.
+    """Check a source like its conversion with default settings would; return None without annotations.
 
     Raises:
-        SourceError: it cannot be converted.
+        SourceError: the source cannot be converted.
     """
     try:
         with on_this_machine(source, source_cache(store)) as place:

@@ -1,11 +1,11 @@
-"""The ledger as a table with a row for every run. Needs no TensorFlow.
+"""The ledger as a table with one row per run. Needs no TensorFlow.
 
     from podline.reporting import ledger
     nights = ledger.load("podline-root", recipe="cifar10")
     nights.plot(x="ended", y="top1")
 
-What a run has not is missing (NaN, NA or NaT). The columns are :data:`COLUMNS`; all that an entry has beside them
-(every setting, every package, every class) is in :func:`podline.ledger.ledger.entries`.
+Missing values are NaN, NA or NaT. The columns are :data:`COLUMNS`. :func:`podline.ledger.ledger.entries` has all other
+values (every setting, every package, every class).
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class Column(NamedTuple):
     """A column of the table.
 
     Attributes:
-        name: of the column.
-        dtype: what pandas holds it as. Times are in seconds, moments in universal time, shares in 0…1.
-        get: where an entry has it: a function, or dotted names; None and an empty text are missing.
+        name: name of the column.
+        dtype: its pandas dtype. Durations are in seconds, times in UTC, shares in 0…1.
+        get: how to read it from an entry: a function, or dotted names; None and an empty text are missing values.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Column(NamedTuple):
     get: str | Callable[[Entry], Any]
 
     def of(self, entry: Entry) -> Any:
-        """Return the entry's value, a moment as Unix time; None where it is missing."""
+        """Return the entry's value, with times as Unix times; None if missing."""
         found = _at(entry, self.get) if isinstance(self.get, str) else self.get(entry)
         return None if found == "" else found
 
@@ -83,7 +83,7 @@ def _worst(entry: Entry) -> tuple[str, Metric] | None:
 
 
 COLUMNS: tuple[Column, ...] = (
-    # Which run it is, how and when it ended.
+    # The run, how and when it ended.
     Column("name", _TEXT, "name"),
     Column("run", _TEXT, "run"),
     Column("recipe", _KIND, "recipe"),
@@ -99,7 +99,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("error", _KIND, "error"),
     Column("cause", _TEXT, "cause"),
     Column("report", _TEXT, "report"),
-    # What produced it.
+    # The inputs that produced it.
     Column("commit", _TEXT, "code.commit"),
     Column("clean", _TRUTH, "code.clean"),
     Column("version", _KIND, "code.version"),
@@ -116,7 +116,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("devices", _KIND, "environment.devices"),
     Column("python", _KIND, "environment.python"),
     Column("tensorflow", _KIND, _tensorflow),
-    # How it went.
+    # Its training.
     *(Column(f"{stage}_seconds", _NUMBER, f"stages.{stage}.seconds") for stage in _STAGES),
     *(Column(f"{stage}_reused", _TRUTH, f"stages.{stage}.reused") for stage in _STAGES),
     Column("waiting", _NUMBER, "waiting.total"),
@@ -133,7 +133,7 @@ COLUMNS: tuple[Column, ...] = (
     *(Column(f"load_{what}", _NUMBER, f"training.load.{what}") for what in ("own", "others", "stolen", "throttled")),
     Column("energy", _NUMBER, "training.annealing.final"),
     Column("rejected_states", _COUNT, "training.annealing.rejected"),
-    # What came of it: the metric that counts under one name, and each metric under its own.
+    # Its result: the main metric under a common name, and each metric under its own name.
     Column("measure", _KIND, "outcome.measure"),
     *(Column(end, _NUMBER, f"outcome.main.{end}") for end in ("value", "low", "high")),
     Column("untrained", _NUMBER, "outcome.untrained"),
@@ -151,7 +151,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("verdict", _KIND, "promotion.verdict"),
     Column("verdict_reason", _TEXT, "promotion.reason"),
 )
-"""The columns, in their order."""
+"""The columns, in order."""
 
 
 def load(
@@ -164,16 +164,16 @@ def load(
     commit: str | None = None,
     state: State | None = None,
 ) -> pd.DataFrame:
-    """All runs of a store that ended, the oldest first.
+    """Load all finished runs of a store as a table, oldest first.
 
     Args:
         root: the store: a folder, or ``gs://bucket/prefix``.
-        recipe: only those of this recipe.
-        dataset: only those of this data set: its name, or how its fingerprint begins.
-        since: only those that ended at this moment or later.
-        until: only those that ended before this moment.
-        commit: only those of the code whose commit begins so.
-        state: only those that ended so.
+        recipe: only runs of this recipe.
+        dataset: only runs on this data set: its name, or the start of its fingerprint.
+        since: only runs that ended at this time or later.
+        until: only runs that ended before this time.
+        commit: only runs of the code with this start of a commit.
+        state: only runs that ended in this state.
 
     Raises:
         StoreError: the store cannot be read.
@@ -185,8 +185,8 @@ def load(
 
 
 def frame_of(found: Iterable[Entry]) -> pd.DataFrame:
-    """Return entries as a table with the columns :data:`COLUMNS`, a row for each, in the order given."""
-    # Half a second, for those alone who want a table.
+    """Return entries as a table with the columns :data:`COLUMNS`, in the given order."""
+    # Imported here: pandas takes half a second, which only tables need.
     import pandas as pd  # noqa: PLC0415
 
     rows = [[column.of(entry) for column in COLUMNS] for entry in found]
@@ -198,5 +198,5 @@ def frame_of(found: Iterable[Entry]) -> pd.DataFrame:
 
 
 def row_of(entry: Entry) -> dict[str, Any]:
-    """Return an entry's row: column → value, moments as Unix times; None is missing."""
+    """Return an entry's row: column → value, with times as Unix times; None is missing."""
     return {column.name: column.of(entry) for column in COLUMNS}

@@ -1,4 +1,4 @@
-"""An entry of the ledger as lines of text."""
+"""Formats an entry of the ledger as lines of text."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def lines_of(store: Store, entry: Entry) -> list[str]:
     """Return an entry as labelled lines.
 
     Args:
-        store: where the names that it holds are.
-        entry: what is told.
+        store: the store of the files that the entry names.
+        entry: the entry.
     """
     return [entry.name, *(f"{what:{_WIDTH}}{text}" for what, text in _told(store, entry))]
 
@@ -78,7 +78,7 @@ def _training(training: Training) -> Iterator[tuple[str, str]]:
 
 
 def code_in_words(code: CodeVersion) -> str:
-    """Return the code's version, and whether it equals the commit's."""
+    """Describe the code's version, and whether it equals the commit's."""
     if not code.commit:
         return f"podline {code.version}, sources {code.sources[:12]}"
     changed = len(code.changes) + code.more_changes
@@ -97,7 +97,7 @@ def _data(data: Data) -> Iterator[tuple[str, str]]:
 
 
 def _started(entry: Entry) -> str:
-    """Return what started the run."""
+    """Describe what started the run."""
     schedule = f"the schedule of {entry.schedule}"
     if entry.started == "retry":
         return f"by hand: a retry of a run of {schedule}" if entry.schedule else "by hand: a retry"
@@ -107,7 +107,7 @@ def _started(entry: Entry) -> str:
 
 
 def waiting_in_words(waiting: Waiting) -> str:
-    """Return the waiting time for each thing waited for; empty if there was none."""
+    """Describe the waiting time by cause; empty without waiting."""
     parts = {
         "to begin": waiting.start,
         "for its turn at the TPU": waiting.turn,

@@ -1,7 +1,6 @@
-"""Series of comparable nights: one schedule, equal settings but for seed and data.
+"""Groups nights into comparable series: one schedule, equal settings except seed and data.
 
-Whoever has a training run by hand with other settings has made no better night, and a night that finds an earlier
-night's model has made no worse one.
+A manual run with other settings is not a better night. A night that reuses an earlier night's model is not a worse one.
 """
 
 from __future__ import annotations
@@ -25,19 +24,19 @@ from podline.reporting.seed_spread import seeds_among
 from podline.reporting.standing import Word, word_of
 
 ALARM = 0.001
-"""A difference between equally good models that comes more seldom than this has a colour.
+"""The p-value below which a difference between nights gets a colour.
 
-Each night is compared, and mostly on other test examples: at one in twenty a month of equal nights would have an alarm
-more often than not; at this level one in 60 such months has a drop that is none.
+Each night is compared with the previous one, mostly on other test examples. At a p-value of one in twenty, a month of
+equally good nights would usually have a false alarm; at this one, only one month in 60 has a false drop.
 """
 
 
 class Change(NamedTuple):
-    """The change of a result since the night before: in words, with a verdict.
+    """The change of a result since the previous night, as text and as a verdict.
 
     Attributes:
-        text: in words; empty if nothing can be said.
-        word: see :data:`podline.reporting.standing.Word`; empty where nothing was compared.
+        text: the change as text; empty without a comparison.
+        word: see :data:`podline.reporting.standing.Word`; empty without a comparison.
     """
 
     text: str = ""
@@ -45,7 +44,7 @@ class Change(NamedTuple):
 
 
 class _Result(NamedTuple):
-    """The kept part of a night's outcome."""
+    """The values of a night's outcome that a series keeps."""
 
     ended: float
     model: tuple[str, float]
@@ -55,27 +54,27 @@ class _Result(NamedTuple):
 
 
 class Series:
-    """Nights that can be compared; of each a few numbers are kept.
+    """Nights that can be compared; a series keeps a few numbers per night.
 
     Attributes:
-        first: the first of them.
-        ended: when the last one ended.
-        count: how many there are.
-        decision: the last one on a promotion; None if there was none.
+        first: the first night.
+        ended: end time of the last night.
+        count: number of nights.
+        decision: the last promotion decision, or None.
     """
 
     def __init__(self, first: Entry, others: bool) -> None:
-        """Begins with no night.
+        """Start an empty series.
 
         Args:
-            first: what the others are to be like.
-            others: whether there were nights of the same recipe and schedule with other settings.
+            first: the night that defines the settings.
+            others: whether the same recipe and schedule had nights with other settings.
         """
         self.first, self.ended = first, first.ended
         self.decision: PromotionSummary | None = None
         self._others = others
         self._measure = ""
-        # By night: one that crashed and began again leaves an entry more.
+        # By night: a night that crashed and restarted has several entries.
         self._results: dict[str, _Result] = {}
         self._waiting: dict[str, tuple[float, Waiting]] = {}
         self._paces: dict[str, dict[str, Pace]] = {}
@@ -90,11 +89,11 @@ class Series:
 
     @property
     def measure(self) -> str:
-        """The measure of the results; empty if there is none."""
+        """The main measure of the results; empty without results."""
         return self._measure
 
     def change(self, entry: Entry) -> Change:
-        """Return the change of a result, of a night or a retry of it, since the night before these."""
+        """Return the change of the result of a night, or of its retry, since the previous night."""
         outcome = entry.outcome
         if outcome is None:
             return Change()
@@ -116,9 +115,9 @@ class Series:
         return Change(figures.change_text(outcome.measure, difference.value), word)
 
     def slow(self, entry: Entry) -> str:
-        """Return the stages that were slower than in earlier nights of the series, with causes, and the time lost.
+        """Describe the stages that were slower than in earlier nights of the series, with causes, and the time lost.
 
-        Empty if there was neither.
+        The text is empty without any.
         """
         told = []
         for stage, pace in paces_of(entry).items():
@@ -130,7 +129,7 @@ class Series:
         return "; ".join(told)
 
     def add(self, entry: Entry) -> None:
-        """One more night, or what became of one when it began again."""
+        """Add a night, or update it after a restart."""
         night, self.ended = night_of(entry), entry.ended
         self._waiting[night] = entry.ended, entry.waiting
         for stage, pace in paces_of(entry).items():
@@ -171,7 +170,7 @@ class Series:
             self._results[night] = result
 
     def charts(self) -> list[NightsChart]:
-        """Return the figures of at least two nights, as charts."""
+        """Return the charts of figures that at least two nights have."""
         title = measure_named(self._measure).label if self._measure else ""
         times = [seconds for _, seconds in self._waiting.values()]
         total = Waiting(**{kind: sum(getattr(time, kind) for time in times) for kind in Waiting.model_fields})
@@ -205,22 +204,22 @@ def _plain(time: float, value: float) -> Point:
 
 
 def night_of(entry: Entry) -> str:
-    """Return what all entries of a night share: a night that crashed and restarted may have two."""
+    """Return the key that all entries of a night share, since a crashed and restarted night has two."""
     return entry.flow_run or entry.name
 
 
 class AllSeries:
-    """Finds the series that an entry belongs to."""
+    """Finds the series of each entry."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, str], list[Series]] = {}
 
     def of(self, entry: Entry) -> Series | None:
-        """Return the series of a night or its retry; None if no schedule started it, or its settings are unknown."""
+        """Return the series of a night or its retry; None for a manual run or unknown settings."""
         if not entry.schedule or not entry.settings.get("recipe"):
             return None
         there = self._found.setdefault((entry.recipe, entry.schedule), [])
-        # The newest first: where a newer Podline has a setting more, an entry without it is like several.
+        # Newest first: an entry without a setting that newer versions have matches several series.
         for series in sorted(there, key=lambda series: -series.ended):
             if same_but_for_seed(series.first.settings["recipe"], entry.settings["recipe"]):
                 return series
@@ -228,6 +227,6 @@ class AllSeries:
         return there[-1]
 
     def newest_first(self) -> Sequence[Series]:
-        """All series that have nights."""
+        """Return all series with nights, newest first."""
         every: Iterable[Series] = (series for found in self._found.values() for series in found)
         return sorted((series for series in every if series.count), key=lambda series: -series.ended)

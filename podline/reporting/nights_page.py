@@ -1,8 +1,8 @@
-"""``index.html`` of a store: every run of the ledger, the newest first. Needs neither pandas nor matplotlib.
+"""Writes a store's ``index.html``: every run of the ledger, newest first. Needs neither pandas nor matplotlib.
 
-Nights, the runs of a schedule, are one list with charts; runs by hand and retries are another.
+Nights, the runs of a schedule, form one list with charts; manual runs and retries form another.
 
-Two who write it at once do no harm: whoever finds, after writing, that an entry came meanwhile, writes it again.
+Several processes may write it at once: a process that finds a new entry after writing writes the page again.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ from podline.reporting.over_nights import line, ticks
 from podline.store.contract import BUCKET_SCHEME, INDEX, Store
 
 MOST_ROWS = 1_000
-"""So many nights are in their table, and so many other runs in theirs; the charts show all nights."""
+"""Largest number of nights, and of other runs, in their tables; the charts show all nights."""
 MOST_CHARTED = 12
-"""Of so many kinds of nights, those that ended last, there are charts."""
+"""Number of series of nights with charts: those that ended last."""
 
 _HEAD = ["ended", "state", "run", "result", "change", "took", "re-used", "data"]
 _NUMBERS = {"result", "change", "took"}
 _ABOUT_NIGHTS = (
-    "A night is a run that a schedule began. Change: against the last night of the same schedule with the same "
-    "settings, but for the seed and the data; green is better and red is worse, where equal models would differ so "
-    "much in fewer than one of 1,000 comparisons. While fewer than four models of a kind are known, the spread between "
-    "seeds is not: a change has no colour, as it may be caused by the seed. A model that an earlier night had is no "
-    "change. A run’s own page looks at the same examples one by one, and tells smaller changes from chance."
+    "A night is a run that a schedule began. A change is the difference from the last night of the same schedule with "
+    "the same settings, except seed and data. Green is better and red is worse: equal models differ as much in fewer "
+    "than one of 1,000 comparisons. With fewer than four known models of a kind, the spread between seeds is unknown, "
+    "and changes have no colour, as the seed may cause them. A night that re-uses an earlier model has no change. The "
+    "page of a run compares single examples, and so detects smaller changes."
 )
 _ABOUT_OTHERS = (
-    "Runs that a person started, and retries. No night is compared with any of these; a retry of a night is compared "
+    "Runs that a person started, and retries. Nights are not compared with these; a retry of a night is compared "
     "with the last night, and “podline runs compare” compares any runs."
 )
 _BEGAN = {"hand": "by hand", "retry": "retry"}
 
-# Characters of what ended a night before its time; the ledger has all of it.
+# Characters of a failed night's cause; the ledger has the full text.
 _MOST_CAUSE = 160
-# Whoever writes the index reads the ledger again so many times at most: nights do not end faster than that.
+# Largest number of times that the page is written again because a run ended meanwhile.
 _MOST_ROUNDS = 5
 
 
@@ -80,7 +80,7 @@ def page_elsewhere(store: Store) -> str:
 
 
 def _champions(store: Store) -> dict[str, str]:
-    """Recipe → the run whose model is its champion."""
+    """Return recipe → the run of its champion."""
     found = {recipe: champions.champion(store, recipe) for recipe in champions.recipes(store)}
     return {recipe: crowned.run for recipe, crowned in found.items() if crowned}
 
@@ -88,19 +88,19 @@ def _champions(store: Store) -> dict[str, str]:
 def _base(uri: str) -> str:
     """Return the base address of the store's root for a browser."""
     if uri.startswith(BUCKET_SCHEME):
-        # Opens for whoever is logged in to Google Cloud and may read the bucket.
+        # Opens for users who are logged in to Google Cloud and may read the bucket.
         return f"https://storage.cloud.google.com/{quote(uri.removeprefix(BUCKET_SCHEME))}/"
     return f"{Path(uri).as_uri()}/"
 
 
 def index_page(where: str, entries: Iterable[Entry], crowned: Mapping[str, str] | None = None, base: str = "") -> str:
-    """Return the page.
+    """Render the page.
 
     Args:
-        where: the store, as a user would write it.
-        entries: the oldest first; each is looked at once and let go.
+        where: the store, as a user writes it.
+        entries: the entries, oldest first; each is read once and not kept.
         crowned: recipe → run of its champion.
-        base: what a name in the store becomes an address with; empty for a page in the store's root.
+        base: address that is put before names in the store; empty for a page in the store's root.
     """
     nights, others, every = _RunsTable("every night"), _RunsTable("other runs"), AllSeries()
     last = None
@@ -121,10 +121,10 @@ def index_page(where: str, entries: Iterable[Entry], crowned: Mapping[str, str] 
 
 
 class _RunsTable:
-    """Rows under their names, the newest first; of very many the newest.
+    """Rows by name, newest first; of too many rows, only the newest.
 
     Attributes:
-        count: how many there are, those that are left out among them.
+        count: number of rows, including those left out.
     """
 
     def __init__(self, name: str) -> None:
@@ -141,7 +141,7 @@ class _RunsTable:
             del self._rows[next(iter(self._rows))]
 
     def html(self) -> Markup:
-        """Return a table that phones show as a list; roles, as its rows are no table rows there."""
+        """Return a table that phones show as a list; ARIA roles mark its rows, which are no table rows there."""
         nights = self._name == "every night"
         names = _HEAD if nights else [*_HEAD[:2], "started", *_HEAD[2:]]
         cell = Markup('<th role="columnheader" scope="col"{}>{}</th>')
@@ -158,11 +158,11 @@ class _RunsTable:
         )
 
     def markdown(self) -> str:
-        """Return nothing: the index is a page alone."""
+        """Return an empty text, as the index has only HTML."""
         return ""
 
     def blocks(self, note: str) -> Iterator[Block]:
-        """Yield how many rows are left out, the table, and a note."""
+        """Yield the number of rows left out, the table and a note."""
         if (older := self.count - len(self._rows)) > 0:
             newest = f"The newest {len(self._rows)}; {figures.count(older)} older ones: “podline runs list”."
             yield Text(newest, "note")
@@ -178,7 +178,7 @@ def _lists(nights: _RunsTable, others: _RunsTable) -> Iterator[tuple[str, Iterab
 
 
 def _charted(found: Sequence[Series], crowned: Mapping[str, str]) -> Iterator[tuple[str | Markup, Iterable[Block]]]:
-    """Yield the charts of each series that has any. Results of one measure have one axis, so they can be compared."""
+    """Yield the charts of each series that has any; charts of one measure share an axis."""
     charts = {id(series): series.charts() for series in found[:MOST_CHARTED]}
     drawn = [series for series in found[:MOST_CHARTED] if charts[id(series)]]
     axes: dict[tuple[str, ...], list[float]] = {}
@@ -192,7 +192,7 @@ def _charted(found: Sequence[Series], crowned: Mapping[str, str]) -> Iterator[tu
         blocks.append(Grid(*(Chart(svg, chart.title, chart.note) for chart, svg in lines)))
         yield Markup("{} <small>{}</small>").format(series.first.recipe, series.first.schedule), blocks
     if (more := len(found) - MOST_CHARTED) > 0:
-        yield "More nights", [Text(f"{figures.count(more)} more kinds of nights ended earlier; no charts.", "note")]
+        yield "More nights", [Text(f"{figures.count(more)} more kinds ended earlier and have no charts.", "note")]
 
 
 def _about(series: Series, crowned: Mapping[str, str]) -> Iterator[str]:
@@ -206,7 +206,7 @@ def _about(series: Series, crowned: Mapping[str, str]) -> Iterator[str]:
 
 
 def _standing(series: Series, crowned: Mapping[str, str]) -> str:
-    """Return champion, reference and margins in a line; empty where no promotion was asked for."""
+    """Describe champion, reference and margins in a line; empty without promotions."""
     decision = series.decision
     if decision is None:
         return ""
@@ -216,13 +216,13 @@ def _standing(series: Series, crowned: Mapping[str, str]) -> str:
 
 
 def _axis(series: Series, title: str) -> tuple[str, ...]:
-    """Return the key of charts that share an axis: speeds and record counts of other recipes have another scale."""
+    """Return the key of charts that share an axis; speeds and record counts are shared within a recipe only."""
     of_result = measure_named(series.measure).label.lower() == title.lower()
     return (title,) if of_result else (title, series.first.recipe)
 
 
 def _settings(entry: Entry) -> str:
-    """Return the settings that differ from the recipe's; the seed does not count."""
+    """Return the settings that differ from the recipe's, except the seed."""
     return ", ".join(f"{path}={value}" for path, value in entry.overridden.items() if path != "seed")
 
 
@@ -250,7 +250,7 @@ def _cell(style: str, content: str) -> Markup:
 
 
 def _run(entry: Entry, base: str, *, champion: bool) -> Markup:
-    """Return the run's name, a link to its report, what it became and why."""
+    """Return the run's name, a link to its report, its state and the reason."""
     name: str = entry.run or entry.recipe
     if entry.report:
         name = Markup('<a href="{}">{}</a>').format(f"{base}{quote(entry.report)}", name)
@@ -272,7 +272,7 @@ def _changed(change: Change) -> Markup:
 
 
 def _verdict(entry: Entry) -> str:
-    """Return the verdict with its reason; empty if no promotion was asked for."""
+    """Return the verdict with its reason; empty without a promotion."""
     decision = entry.promotion
     if decision is None:
         return ""
@@ -280,7 +280,7 @@ def _verdict(entry: Entry) -> str:
 
 
 def _below(entry: Entry) -> str:
-    """Return in words how far a model lies below the reference minus the margin; empty if it does not."""
+    """Describe by how much a model is below the reference minus the margin; empty if it is not."""
     floor = entry.promotion.floor if entry.promotion else None
     if floor is None or entry.outcome is None:
         return ""
@@ -295,14 +295,14 @@ def _shortened(cause: str) -> str:
 
 
 def _reused(entry: Entry) -> str:
-    """Return the stages that were re-used; incomplete for a run that did not finish."""
+    """Return the reused stages; the list is incomplete for a run that did not finish."""
     found = [name for name, stage in entry.stages.items() if stage.reused]
     everything = found and len(found) == len(entry.stages) and entry.state == "finished"
     return "all" if everything else ", ".join(found)
 
 
 def _sentence(last: Entry | None, others: int) -> Markup:
-    """Return what there is to say of the last night, and the way to other runs."""
+    """Describe the last night, with a link to other runs."""
     link = Markup(' <a href="#others">{}</a> below.').format(plural(others, "other run")) if others else ""
     return Markup("{}{}").format(unbroken(_of_last(last)), link)
 

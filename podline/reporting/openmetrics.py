@@ -1,4 +1,4 @@
-"""The newest night of each recipe and schedule as OpenMetrics text, for Prometheus's textfile collector."""
+"""Writes the newest night of each recipe and schedule as OpenMetrics text, for Prometheus's textfile collector."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from podline.documents.ledger_entry import Entry
 
 
 def openmetrics(entries: Iterable[Entry]) -> str:
-    """Return the text.
+    """Return the metrics of the newest nights.
 
     Args:
-        entries: the oldest first; the last one of each recipe and schedule counts.
+        entries: the entries, oldest first; the last one of each recipe and schedule counts.
     """
     newest = {(entry.recipe, entry.schedule): entry for entry in entries if entry.is_night}
     families = {

@@ -1,4 +1,4 @@
-"""Line charts and sparklines over nights as hand-written SVG, without matplotlib's import time."""
+"""Draws line charts and sparklines over nights as SVG, without the import time of matplotlib."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _WIDTH, _HEIGHT = 331.0, 130.0
 _SPARK_WIDTH, _SPARK_HEIGHT, _MARGIN = 72.0, 18.0, 3.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52.0, 6.0, 8.0, 20.0
 MOST_POINTS = 500
-"""A curve has no more points than this."""
+"""Largest number of points of a curve."""
 T = TypeVar("T")
 # Seconds between ticks: round numbers of minutes, hours and days.
 _TIMES = (30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 21_600, 43_200, 86_400, 172_800, 432_000, 864_000)
@@ -26,13 +26,13 @@ class Point(NamedTuple):
     """A night's figure.
 
     Attributes:
-        time: when the night ended, Unix time.
+        time: Unix time of the night's end.
         value: the figure.
-        low: the end of its interval; the figure itself where none is known.
-        high: the other end.
-        floor: below which it is worse than the reference by more than the margin; None where nothing was promoted.
-        promoted: whether its model became the champion.
-        higher_is_better: else lower is, and the floor is what the figure must not lie above.
+        low: lower end of its interval; equal to the figure without an interval.
+        high: upper end of its interval.
+        floor: the value of the reference minus the margin; None without a promotion.
+        promoted: whether the model became the champion.
+        higher_is_better: if False, the figure must stay below the floor.
     """
 
     time: float
@@ -55,10 +55,10 @@ class NightsChart(NamedTuple):
     """A figure over the nights.
 
     Attributes:
-        title: what it is.
-        points: the oldest first.
-        write: how a figure is written.
-        note: what stands below; empty for nothing.
+        title: title of the figure.
+        points: the points, oldest first.
+        write: formats a figure.
+        note: text below the chart, or empty.
         of_time: whether figures are seconds.
     """
 
@@ -70,7 +70,7 @@ class NightsChart(NamedTuple):
 
 
 def ticks(charts: Iterable[NightsChart]) -> list[float]:
-    """Three to five round numbers, of which the first and the last hold all figures of some charts between them."""
+    """Return three to five round numbers that enclose all figures of some charts."""
     drawn = [*charts]
     points = [point for chart in drawn for point in chart.points]
     ends = [end for point in points for end in (point.low, point.high, point.floor) if end is not None]
@@ -89,8 +89,8 @@ def line(chart: NightsChart, axis: Sequence[float]) -> Svg:
     """Draw a figure over the nights, with its interval as a band.
 
     Args:
-        chart: with at least one point.
-        axis: the ticks; all figures are between the first and the last.
+        chart: a chart with at least one point.
+        axis: the ticks; all figures are between the first and the last one.
     """
     points, write = chart.points, chart.write
     drawn = thinned(points)
@@ -104,7 +104,7 @@ def line(chart: NightsChart, axis: Sequence[float]) -> Svg:
         for tick, text in zip(axis, _written(chart, axis), strict=True)
     ]
     ends = [(across(drawn[0].time), "start", drawn[0].time), (across(drawn[-1].time), "end", drawn[-1].time)]
-    # Within a day the hours tell the ends apart.
+    # Within a day, hours distinguish the ends.
     same_day = figures.day(drawn[0].time) == figures.day(drawn[-1].time)
     parts += [
         Markup('<text x="{:.1f}" y="{:g}" style="text-anchor: {}">{}</text>').format(
@@ -147,13 +147,13 @@ def _below(points: Sequence[Point]) -> str:
 
 
 def thinned(points: Sequence[T]) -> Sequence[T]:
-    """Return every so-manieth of very many points, and the last: as many as a curve of this width can show."""
+    """Return every n-th of many points, and the last one, so that the curve's width can show them."""
     every = -(-len(points) // MOST_POINTS)
     return points if every <= 1 else [*points[:-1:every], points[-1]]
 
 
 def _written(chart: NightsChart, axis: Sequence[float]) -> list[str]:
-    """Format the ticks, without trailing zeros that all share, and without zero seconds and minutes."""
+    """Format the ticks, without zeros that all share at the end, and without zero seconds and minutes."""
     texts = [chart.write(tick) for tick in axis]
     if chart.of_time:
         ended = [text.removesuffix(" 0 s").removesuffix(" 0 min") for text in texts]
@@ -163,7 +163,7 @@ def _written(chart: NightsChart, axis: Sequence[float]) -> list[str]:
 
 
 def _scale(low: float, high: float, start: float, end: float) -> Callable[[float], float]:
-    """From figures to places."""
+    """Return the linear map from figures to positions."""
     if high == low:
         return lambda _: (start + end) / 2
     return lambda value: start + (end - start) * (value - low) / (high - low)
@@ -177,8 +177,8 @@ def spark(name: str, values: Sequence[float]) -> Markup:
     """Draw a metric of recent nights as a line without axes; this night is the last point.
 
     Args:
-        name: which metric it is.
-        values: the oldest first; at least two.
+        name: name of the metric.
+        values: at least two values, oldest first.
     """
     across = _scale(0, len(values) - 1, _MARGIN, _SPARK_WIDTH - _MARGIN)
     upward = _scale(min(values), max(values), _SPARK_HEIGHT - _MARGIN, _MARGIN)

@@ -1,4 +1,4 @@
-"""A run's report: the HTML page and its Markdown version, from the same blocks."""
+"""Renders a run's report: the HTML page and its Markdown version, from the same blocks."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Pages(NamedTuple):
 
     Attributes:
         html: one self-contained document.
-        markdown: the same without charts and pictures.
-        charts: the charts in Markdown, each a picture on white paper.
+        markdown: the same report without charts and pictures.
+        charts: the charts in Markdown, each a picture on white.
     """
 
     html: str
@@ -31,7 +31,7 @@ class Pages(NamedTuple):
 
 
 def pages(run: RunFacts) -> Pages:
-    """Return the report in its forms.
+    """Render the report in all its formats.
 
     Raises:
         SettingsError: a section of an installed package raises, or cannot be loaded.
@@ -48,7 +48,7 @@ def pages(run: RunFacts) -> Pages:
 
 
 def _picture(chart: Svg) -> str:
-    """Return a chart in Markdown."""
+    """Return a chart as Markdown."""
     alt = markdown(chart.alt.replace("[", "(").replace("]", ")"))
     title = alt.partition(". ")[0].rstrip(".")
     return f"**{title}**\n\n![{alt}](data:image/svg+xml;base64,{base64.b64encode(chart.file().encode()).decode()})"

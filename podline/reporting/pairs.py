@@ -1,7 +1,7 @@
-"""Two judged runs, example by example; comparisons are made from it.
+"""Pairs two evaluated runs example by example, for comparisons.
 
-Where two were not judged on the same examples, or what was said of each is no longer there, that is an error that says
-why; then two figures with intervals of their own are all there is to go by.
+If two runs were not evaluated on the same examples, or their answers are missing, an error says so; then only their
+figures with intervals can be compared.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ Image = npt.NDArray[np.uint8]
 
 
 class Judged(NamedTuple):
-    """A judgement of a run.
+    """An evaluation of a run.
 
     Attributes:
-        folder: that it lies in.
-        measure: the metric that counts.
-        dataset: what was judged on: the data set's name …
+        folder: its folder.
+        measure: name of the main metric.
+        dataset: name of the evaluated data set …
         fingerprint: … its fingerprint …
-        split: … and which split of it.
-        places: of the examples in it that count, (n,); None if all do.
+        split: … and the evaluated split.
+        places: places of the examples that count, (n,); None for all.
     """
 
     folder: str
@@ -45,18 +45,18 @@ class Judged(NamedTuple):
 
 
 def judgement(folder: str, evaluation: AnyEvaluation) -> Judged:
-    """Return what a folder's evaluation judged."""
+    """Describe the evaluation in a folder."""
     return Judged(folder, evaluation.measure, evaluation.dataset, evaluation.fingerprint, evaluation.split)
 
 
 class Pair(Protocol):
-    """Two models on the same examples."""
+    """Two models' answers for the same examples."""
 
     def differences(self, seeds: Mapping[str, Seeds]) -> dict[str, Difference]:
-        """Return the differences of metrics on the same examples, by name; the one that counts is among them.
+        """Return the differences of metrics on the same examples, by name, including the main metric.
 
         Args:
-            seeds: what a seed does to each metric.
+            seeds: the effect of the seed on each metric.
         """
         ...
 
@@ -64,15 +64,15 @@ class Pair(Protocol):
         """Return the change of each class or joint, by name.
 
         Args:
-            names: of all classes, in the order of their labels, or of all joints.
+            names: names of all classes, in the order of their labels, or of all joints.
         """
         ...
 
 
 class MovedPart(Frozen):
-    """A class or a joint: its share of right answers in both runs, and how likely such a movement is by chance.
+    """A class or joint: its share of right answers in both runs, and the probability of such a change by chance.
 
-    ``p_value`` is raised for how many parts there are: of all together, one is below a rate by chance no more often.
+    ``p_value`` is corrected for the number of parts: for all parts together it gives the false-alarm rate.
     """
 
     name: str
@@ -83,17 +83,17 @@ class MovedPart(Frozen):
 
     @property
     def change(self) -> float:
-        """By how much its share changed."""
+        """The change of its share."""
         return self.after - self.before
 
     @property
     def chance(self) -> Chance:
-        """Return whether chance could well have moved it; see :class:`podline.evaluation.differences.Difference`."""
+        """Return whether chance explains the change; see :class:`podline.evaluation.differences.Difference`."""
         return chance_of(self.p_value, known=self.seeds_known, level=PART_LEVEL)
 
 
 def moved_parts(pair: Pair, names: Sequence[str], spread: SeedSpread) -> list[MovedPart]:
-    """Return every class or joint, the one that fell most first; see :meth:`Pair.moved`."""
+    """Return every class or joint, largest loss first; see :meth:`Pair.moved`."""
     moved = pair.moved(names)
     seeds = spread.of_parts({name: share.before for name, share in moved.items()})
     by_chance = chances(moved, seeds)
@@ -111,13 +111,13 @@ def moved_parts(pair: Pair, names: Sequence[str], spread: SeedSpread) -> list[Mo
 
 
 class LostExample(Frozen):
-    """An example that the other run gets right and this one does not, or an image in which it finds more joints.
+    """An example that only the other run gets right, or an image in which it finds more joints.
 
     Attributes:
-        record: its place in the split, as :meth:`podline.data.reader.SplitReader.gather` takes it.
+        record: its place in the split, for :meth:`podline.data.reader.SplitReader.gather`.
         name: its class, or COCO's id of the image.
-        before: what the other run says of it.
-        after: what this one says.
+        before: the other run's answer.
+        after: this run's answer.
     """
 
     record: int
@@ -127,14 +127,13 @@ class LostExample(Frozen):
 
 
 class LostExamples(NamedTuple):
-    """Return the examples that the first model got right and the second got wrong.
+    """The examples that only the first model got right.
 
     Attributes:
-        lost: how many examples, or people.
-        gained: how many the other way round.
-        examples: some of those lost.
-        pictures: of each of these, uint8 (height, width, channels): the image as it is, or one with what the first
-            finds and one with what the second does.
+        lost: number of these examples, or people.
+        gained: number that only the second model got right.
+        examples: some of the lost examples.
+        pictures: per example, uint8 (height, width, channels): the image, or one picture with the result of each model.
     """
 
     lost: int
@@ -144,10 +143,10 @@ class LostExamples(NamedTuple):
 
 
 def paired(store: Store, before: Judged, after: Judged) -> Pair:
-    """Two judgements on the same examples.
+    """Pair two evaluations on the same examples.
 
     Raises:
-        StoreError: they are not of the same examples, or what was said of each of them is no longer there.
+        StoreError: the examples differ, or the answers of a run are missing.
         ArtifactError: a file is damaged.
     """
     if before.measure != after.measure:

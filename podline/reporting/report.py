@@ -1,4 +1,4 @@
-"""The report stage: one page about a run."""
+"""The report stage: writes a page about a run."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def report(spec: ReportSpec, reporter: Reporter) -> ReportResult:
     """Write ``report.html``, ``report.md`` and ``report-charts.md`` into the run's folder.
 
     Args:
-        spec: which run, which data set, which evaluation.
-        reporter: told of each file, and of damaged files of other runs.
+        spec: the run, its data set and its evaluation.
+        reporter: reports each file, and damaged files of other runs.
 
     Raises:
-        StoreError: a file of the run or of its data set is not there, or the report cannot be written.
-        ArtifactError: a file is damaged, or the evaluation is not the one that the spec names.
+        StoreError: a file of the run or of its data set is missing, or the report cannot be written.
+        ArtifactError: a file is damaged, or the evaluation is not the one in the spec.
         SettingsError: a section of an installed package fails.
     """
     started = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Sections that the report of every run has: training, findings, data, model, the run."""
+"""The sections of every run's report: training, findings, data, model, the run."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ from podline.settings import flat
 from podline.tpu.tpu_log import rows
 
 MOST_CLASSES = 500
-"""Classes in a table or a chart: a page with more is too large to open."""
-# More classes than this are folded.
+"""Largest number of classes in a table or a chart; more would make the page too large."""
+# Above this number of classes, tables are folded.
 _MANY_CLASSES = 20
-# Records that are named for each reason of quarantine.
+# Number of records that are listed for each reason of quarantine.
 _NAMED_RECORDS = 5
-# In the order in which they are shown; only one of the two builds of TensorFlow is there.
+# Packages in the order of display; only one of the two TensorFlow builds is installed.
 _PACKAGES = ("tensorflow", "tensorflow-tpu", "keras", "apache-beam", "prefect", "numpy", "pandas", "matplotlib")
 
 
 @section("Training")
 def training(run: RunFacts) -> Iterator[Block]:
-    """Show the curves, the pace and what the evaluations decided."""
+    """Show the curves, the pace and the decisions of evaluations."""
     steps = thinned(run.steps)
     held_out = (run.evaluations, run.rejected)
     drawn = [Chart(charts.curve("Loss", "loss", steps, *held_out), "Loss")]
@@ -64,15 +64,15 @@ def training(run: RunFacts) -> Iterator[Block]:
     if spent := time_of_training(lines, run.events):
         share = figures.percent(spent.get("steps", 0.0) / sum(spent.values()))
         named = [(CLASSES[kind], seconds) for kind, seconds in spent.items()]
-        drawn = charts.times("time", "Where the time of the training went", named)
-        yield Fold(f"Where the time went: {share} in productive steps", Chart(drawn))
+        drawn = charts.times("time", "Time of the training by use", named)
+        yield Fold(f"Use of the time: {share} in productive steps", Chart(drawn))
     yield Text(
-        "Training is measured on the batches as they were augmented, while the model learned from them; its loss "
-        "includes label smoothing and the model’s penalties. So it may be the worse of the two curves.",
+        "Training is measured on augmented batches while the model learns from them; its loss includes label smoothing "
+        "and the model’s penalties. So the training curve may be the worse one.",
         "note",
     )
     if last := _last_measures(run.steps):
-        yield Fold("The stages at the end of training", last)
+        yield Fold("Measures of the stages at the end of training", last)
     if run.decisions:
         whose = "of the data set’s validation split" if run.manifest.has_validation else "held out of training"
         by = f"these evaluations, by {plural(run.evaluations[-1].examples, 'example')} {whose}"
@@ -89,14 +89,14 @@ def _pace(run: RunFacts) -> str:
         f"{figures.percent(trained.waiting_for_input)} of the time went by waiting for input."
     )
     begun = f"Trained further from {run.recipe.further}." if run.recipe.further else ""
-    begun = "Begun from scratch, as its recipe had no champion yet." if run.lacked_champion else begun
+    begun = "Started from scratch, as its recipe had no champion yet." if run.lacked_champion else begun
     ended = f"The training {trained.ending}." if trained.ending.startswith("ended") else ""
     kept = f"{trained.ending[:1].upper()}{trained.ending[1:]}." if trained.ending and not ended else ""
     return " ".join(filter(None, (begun, pace, ended or kept, run.slow)))
 
 
 def _last_measures(steps: Sequence[StepsLine]) -> Table | None:
-    """Return each stage's measures in the last stretch of training, a column for each; None of a classifier."""
+    """Return each stage's measures in the last stretch of training, one column each; None for a classifier."""
     found: dict[str, dict[str, str]] = {}
     for name, value in (steps[-1].measures if steps else {}).items():
         stage, _, measure = name.partition("/")
@@ -113,12 +113,12 @@ def _decided(line: DecisionLine) -> tuple[str, str, str, str]:
     if isinstance(line, PlateauLine):
         lowered = f"lowered to {figures.rounded(line.factor)} of the schedule’s" if line.lowered else "left as it is"
         why = f"best {line.best:.4f}; {line.stalled} in a row without an improvement"
-        return "learning rate", f"{line.value:.4f}", "patience is at its end" if line.lowered else why, lowered
+        return "learning rate", f"{line.value:.4f}", "patience is exhausted" if line.lowered else why, lowered
     if isinstance(line, EarlyStopLine):
         why = f"best {line.best:.4f}, of step {line.state:,}; {line.stalled} in a row without an improvement"
         back = f"back to the state of step {line.state:,}" if line.restored and line.state != line.step else ""
         decision = ", ".join(filter(None, ("the run ends early" if line.stopped else "", back)))
-        return "end", f"{line.value:.4f}", why, decision or "goes on to its end"
+        return "end", f"{line.value:.4f}", why, decision or "goes on"
     why = (
         f"{line.rise:.4f} higher: probability {line.probability:.3f} at temperature {line.temperature:.2g}, "
         f"draw {line.draw:.3f}"
@@ -129,7 +129,7 @@ def _decided(line: DecisionLine) -> tuple[str, str, str, str]:
 
 @section("Findings")
 def findings(run: RunFacts) -> Iterator[Block]:
-    """Show what was wrong with the training, and checkpoints that were passed over."""
+    """Show the problems of the training, and skipped checkpoints."""
     table = findings_table(run.findings, run.events)
     yield table or Text(
         "No findings: no layer died or exploded, the answers did not collapse, gradients flowed, input was there in "
@@ -138,7 +138,7 @@ def findings(run: RunFacts) -> Iterator[Block]:
 
 
 def findings_table(lines: Iterable[FindingLine], events: Iterable[EventLine]) -> Table:
-    """Return findings from their first step to their last; empty when there is nothing."""
+    """Return findings with their first and last step; empty without findings."""
     found: dict[tuple[str, str], list[dict[str, str]]] = {}
     for line in lines:
         spells = found.setdefault((line.finding, line.where), [])
@@ -147,7 +147,7 @@ def findings_table(lines: Iterable[FindingLine], events: Iterable[EventLine]) ->
         else:
             spells.append(_finding(line.finding, line.where, line.step, line.message, line.suggestion))
     damaged = [
-        _finding(event.event, "checkpoints", event.step, event.message, "have the disk checked")
+        _finding(event.event, "checkpoints", event.step, event.message, "check the disk")
         for event in events
         if event.event == "checkpoint_damaged"
     ]
@@ -168,7 +168,7 @@ def _finding(kind: str, where: str, step: int, message: str, suggestion: str) ->
 
 @section("Data")
 def data(run: RunFacts) -> Iterator[Block]:
-    """Show the data set, what was left out of it, and where it is from."""
+    """Show the data set, the records left out, and its source."""
     manifest = run.manifest
     classes = _class_counts(manifest)
     counts: list[Block] = [Heading("Records of each class"), classes] if classes else []
@@ -177,7 +177,7 @@ def data(run: RunFacts) -> Iterator[Block]:
         counts = [Fold(f"Records of {which}", classes)]
     if manifest.counted:
         rules = [(rule, figures.count(times)) for rule, times in manifest.counted.items()]
-        counts += [Heading("Rules that applied"), Table(["what the conversion met", "times"], rows=rules)]
+        counts += [Heading("Rules that applied"), Table(["rule of the conversion", "times"], rows=rules)]
     yield Grid(Column(_dataset(manifest), _splits(manifest)), *([Column(*counts)] if counts else []))
     for remark in run.remarks:
         yield Text(f"{remark}.")
@@ -209,7 +209,7 @@ def _dataset(manifest: Manifest) -> Table:
 
 
 def _splits(manifest: Manifest) -> Table:
-    """Return each split's size, and its pixels' mean and deviation per channel; a column for each split."""
+    """Return each split's size, and its pixels' mean and deviation per channel, one column per split."""
     columns = [
         (
             split.name,
@@ -234,7 +234,7 @@ def _class_counts(manifest: Manifest) -> Table:
 
 
 def _quarantine(manifest: Manifest) -> Table:
-    """Return what was left out, by split and reason; empty when there is nothing."""
+    """Return the records left out, by split and reason; empty without any."""
     reasons: dict[tuple[str, str], list[str]] = {}
     for entry in manifest.quarantined:
         reasons.setdefault((entry.split, entry.reason), []).append(entry.record)
@@ -253,7 +253,7 @@ def _shortened(records: Sequence[str]) -> Iterator[str]:
 
 @section("What changed in the data")
 def changes(run: RunFacts) -> Iterator[Block]:
-    """Show what changed since the version before, of images of one's own."""
+    """Show the changes since the previous version of the user's own images."""
     before = version_before(run.store, run.manifest)
     if before is None:
         return
@@ -276,17 +276,17 @@ def changes(run: RunFacts) -> Iterator[Block]:
 
 @section("Model")
 def model(run: RunFacts) -> Iterator[Block]:
-    """Show what the model is made of and costs, and the recipe."""
+    """Show the model's layers and costs, and the recipe."""
     yield Table.of_facts(_costs(run.model))
     if run.initial_weights:
-        yield Heading("Weights that it began with")
+        yield Heading("Initial weights")
         yield Table.of_facts(run.initial_weights.rows())
     yield Fold("The recipe’s settings", Table.of_facts(_settings(run.recipe)))
     yield Fold(plural(len(run.model.layers), "layer"), Table.of(_layers(run.model), words=2))
 
 
 def _settings(recipe: Recipe) -> Iterator[tuple[str, str]]:
-    """Yield the settings that are given, nested ones by their path."""
+    """Yield the settings that are given, nested ones with their path."""
     for path, value in flat(recipe.model_dump(mode="json")).items():
         if isinstance(value, list):
             yield path, ", ".join(map(str, value))
@@ -326,7 +326,7 @@ def _layers(description: ModelDescription) -> Iterator[Mapping[str, str]]:
 
 @section("The run")
 def the_run(run: RunFacts) -> Iterator[Block]:
-    """Show times, code and environment, events, and the command to do it again."""
+    """Show times, code and environment, events, and the command to repeat the run."""
     together = sum(took for _, took in run.stages)
     rows_of_stages = [
         {"stage": stage, "time": figures.duration(took), "share": figures.percent(took / together if together else 0.0)}
@@ -337,7 +337,7 @@ def the_run(run: RunFacts) -> Iterator[Block]:
             Heading("Time of each stage"),
             Chart(charts.times("stages", "Time of each stage", run.stages)),
             Table.of(rows_of_stages),
-            Text("What each took when it did its work. A later run that finds the work done re-uses it.", "note"),
+            Text("Duration of each stage when it did its work. A later run re-uses finished work.", "note"),
         ),
         Column(Heading("What produced it"), Table.of_facts(_origin(run.origin))),
     )
@@ -353,7 +353,7 @@ def the_run(run: RunFacts) -> Iterator[Block]:
 
 
 def _origin(origin: Origin | None) -> Iterator[tuple[str, str]]:
-    """Yield code, machine and the packages that matter most; all of them are in ``origin.json``."""
+    """Yield code, machine and the most important packages; ``origin.json`` lists all."""
     if origin is None:
         yield "not known", "the run's folder has no origin.json"
         return

@@ -1,4 +1,4 @@
-"""Sections of a run's report: functions from the run to blocks; those of installed packages too.
+"""Finds the sections of a run's report: functions from the run to blocks, including those of installed packages.
 
 A package adds a section by the entry point ``podline.sections``; docs/how-to/section.md has an example.
 """
@@ -21,9 +21,9 @@ class Section:
     """A section of the report.
 
     Attributes:
-        heading: above it.
-        kind: the kind of task that has it; empty for every kind.
-        blocks: what it shows of a run; without any, the section is left out.
+        heading: heading of the section.
+        kind: the kind of task that it is for; empty for every kind.
+        blocks: returns the blocks for a run; without blocks the section is left out.
     """
 
     heading: str
@@ -32,7 +32,7 @@ class Section:
 
 
 def section(heading: str, kind: str = "") -> Callable[[Callable[[RunFacts], Iterable[Block]]], Section]:
-    """Make a section of a function; see :class:`Section`."""
+    """Make a section from a function; see :class:`Section`."""
     return lambda blocks: Section(heading, kind, blocks)
 
 
@@ -45,13 +45,13 @@ def installed() -> Iterator[Section]:
     """Yield the sections of installed packages.
 
     Raises:
-        SettingsError: one cannot be loaded, or is none.
+        SettingsError: a section cannot be loaded, or is not a Section.
     """
     yield from Registry("section", entry_points.SECTIONS, row=Section).all().values()
 
 
 def blocks_of(found: Section, run: RunFacts) -> list[Block]:
-    """Return what a section shows of a run.
+    """Return a section's blocks for a run.
 
     Raises:
         SettingsError: a section of an installed package raises.

@@ -1,4 +1,4 @@
-"""The spread between seeds, from a recipe's entries in the ledger."""
+"""Estimates the spread between seeds from a recipe's entries in the ledger."""
 
 from __future__ import annotations
 
@@ -20,34 +20,34 @@ from podline.stages.specs import TrainSpec
 from podline.store.contract import Store
 
 LOOKED_AT = 50
-"""So many entries of a recipe are read at most: in a bucket about a second."""
+"""Largest number of entries of a recipe to read: about a second in a bucket."""
 
-# A share between 0 and 1 of which the number of examples plays no role.
+# Bounds of a share that keep its standard deviation independent of the number of examples.
 _MANY = 1e9
 
 
 @dataclass(frozen=True)
 class SeedSpread:
-    """Trainings of one recipe that differ in their seed alone, judged on the same data.
+    """Trainings of one recipe that differ only in the seed, evaluated on the same data.
 
     Attributes:
         known: their outcomes.
-        settings: what is assumed of the spread besides.
+        settings: the assumptions about the spread.
     """
 
     known: Sequence[Outcome] = ()
     settings: PromotionSettings = field(default_factory=PromotionSettings)
 
     def of(self, measure: str, otherwise: Metric) -> Seeds:
-        """Return what a seed does to a metric.
+        """Return the effect of the seed on a metric.
 
         Args:
             measure: the metric's name.
-            otherwise: a model's figure, for where no training is known.
+            otherwise: a model's figure, used if no training is known.
         """
         known = [outcome.metrics[measure] for outcome in self.known if measure in outcome.metrics]
         parts = len(self.known[0].parts) if self.known else 0
-        # Classes that move by themselves move the whole as well.
+        # Changes of single classes also change the total.
         spread = math.hypot(self.settings.spread, self.settings.part_spread / math.sqrt(parts) if parts else 0.0)
         figures = known or [otherwise]
         spread = measure_named(measure).spread(spread, figures[0].value)
@@ -55,7 +55,7 @@ class SeedSpread:
         return found
 
     def of_parts(self, shares: Mapping[str, float]) -> dict[str, Seeds]:
-        """Return what a seed does to the share of each class or joint, by name.
+        """Return the effect of the seed on the share of each class or joint, by name.
 
         Args:
             shares: a model's shares.
@@ -67,12 +67,12 @@ class SeedSpread:
 
 
 def seeds_among(known: Sequence[Sequence[Metric]], measure: str, spread: float) -> list[Seeds]:
-    """Return what a seed does to each of some figures, by those of at least one training.
+    """Return the effect of the seed on each of some figures, from one training or more.
 
     Args:
         known: the figures of each training.
-        measure: the name of the metric that they are.
-        spread: the standard deviation that is assumed, for a share of one half.
+        measure: name of their metric.
+        spread: the assumed standard deviation, for a share of one half.
     """
     values = np.array([[each.value for each in figures] for figures in known])
     luck = np.array([[sampling_variance(each) / 2 for each in figures] for figures in known]).mean(axis=0)
@@ -86,9 +86,9 @@ def spread_among(entries: Iterable[Entry], like: Entry | None, measure: str) -> 
     Refused models do not count. A model with several entries counts once.
 
     Args:
-        entries: of finished runs.
+        entries: entries of finished runs.
         like: only entries that differ from this one in the seed alone count; with None, no entry counts.
-        measure: the metric that counts.
+        measure: name of the main metric.
     """
     if like is None:
         return SeedSpread()
@@ -110,20 +110,20 @@ def spread_of(store: Store, training: TrainSpec, measure: str, without: Containe
 
     Args:
         store: the store.
-        training: the run whose recipe and data the others must have.
-        measure: the metric that counts.
-        without: runs to leave out.
+        training: the run that defines recipe and data.
+        measure: name of the main metric.
+        without: names of runs to leave out.
     """
     others = [entry for entry in recent(store, training.recipe.name) if entry.run not in without]
     return spread_among(others, entry_of(others, training.run), measure)
 
 
 def entry_of(entries: Iterable[Entry], run: str) -> Entry | None:
-    """Return the first entry of a run; None if there is none."""
+    """Return the first entry of a run, or None."""
     return next((entry for entry in entries if entry.run == run), None)
 
 
 def recent(store: Store, recipe: str) -> Iterable[Entry]:
-    """Return the newest finished runs of a recipe; damaged entries are left out."""
+    """Return the newest finished runs of a recipe, without damaged entries."""
     wanted = ledger.names(store, recipe=recipe, state="finished")[:LOOKED_AT]
     return ledger.entries(store, wanted, damaged=lambda _: None)

@@ -1,4 +1,4 @@
-"""The test examples that a candidate and the reference are compared on where their data differ."""
+"""Finds the test examples on which candidate and reference are compared if their data differ."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from podline.store.contract import Store
 Places = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
 
-# Of the examples that leaked so many are named.
+# Number of leaked examples that a message lists.
 _NAMED = 3
-# From this share of the candidate's test examples on, those that both data sets have are compared on alone.
+# At or above this share of the candidate's test examples, only the shared examples are compared.
 _ENOUGH = 0.5
 
 
@@ -35,8 +35,8 @@ class SharedExamples:
     Attributes:
         before: places in the test split of the reference's data, (n,) …
         after: … and of the same examples in that of the candidate's, (n,).
-        fresh: places of those that only the candidate's data have, (m,).
-        leaks: refusals, one for each pair of data sets of which one tests on what the other trains on.
+        fresh: places of examples that only the candidate's data have, (m,).
+        leaks: one refusal for each pair of data sets in which one's training examples are the other's test examples.
     """
 
     before: Places
@@ -51,7 +51,7 @@ class SharedExamples:
 
     @property
     def counting(self) -> Places:
-        """Places, in the candidate's split, of those that are compared on: the shared ones, or all if these are few."""
+        """The places, in the candidate's split, to compare: the shared examples, or all if these are few."""
         return self.after if self.enough else np.sort(np.concatenate([self.after, self.fresh]))
 
 
@@ -59,9 +59,9 @@ class _Lesson(NamedTuple):
     """A data set that a model was trained on.
 
     Attributes:
-        role: of the model: candidate or reference.
-        training: of it, or of a run that it trained further.
-        census: the records.
+        role: the model's role: candidate or reference.
+        training: its training, or that of a run that it trained further.
+        census: the records of the data set.
     """
 
     role: str
@@ -75,12 +75,12 @@ class _Lesson(NamedTuple):
 
     @property
     def learned(self) -> dict[str, Hashes]:
-        """The images of the splits that it learned from: by training on them, or by decisions on validation."""
+        """The images that the model learned from, by training or by decisions on validation."""
         return {split: self.census[split]["images"] for split in (TRAIN, VALIDATION) if split in self.census}
 
 
 def learned_anew(candidate: TrainSpec, reference: TrainSpec) -> bool:
-    """Whether two models were trained on different data, or one of them began with another run's weights."""
+    """Return whether two models were trained on different data, or one started from another run's weights."""
     return candidate.fingerprint != reference.fingerprint or bool(candidate.recipe.further or reference.recipe.further)
 
 
@@ -91,14 +91,14 @@ def shared_examples(
 
     Args:
         store: the store.
-        reference: what the reference was trained with.
-        candidate: what the model was trained with that is judged.
-        split: which split both are judged on.
-        reporter: told of data that cannot be looked at any more.
+        reference: the training of the reference.
+        candidate: the training of the candidate.
+        split: the split of both evaluations.
+        reporter: reports data that no longer exist.
 
     Raises:
-        StoreError: a data set is gone, and no census was taken of it.
-        ArtifactError: one is damaged.
+        StoreError: a data set and its census are missing.
+        ArtifactError: a data set is damaged.
     """
     before, *earlier = _lessons(store, "reference", reference, reporter)
     after, *others = _lessons(store, "candidate", candidate, reporter)
@@ -118,19 +118,19 @@ def shared_examples(
 
 
 def _lessons(store: Store, role: str, training: TrainSpec, reporter: Reporter) -> Iterator[_Lesson]:
-    """All that a model was trained on: its data, and those of the runs that it trained further."""
+    """Yield all data sets that a model was trained on, including those of runs that it trained further."""
     yield _Lesson(role, training, census_of(store, training.recipe.dataset, training.fingerprint))
     while training.recipe.further:
         try:
             training = training_of(store, training.recipe.further)
             yield _Lesson(role, training, census_of(store, training.recipe.dataset, training.fingerprint))
         except PodlineError as error:
-            reporter.warn(f"whether the {role} was trained on test examples is not known of its earlier data: {error}")
+            reporter.warn(f"earlier data of the {role} cannot be checked for test examples: {error}")
             return
 
 
 def _leaks(candidate: TrainSpec, judged: _Lesson, lesson: _Lesson, split: str) -> Iterator[Check]:
-    """Yield a refusal for each split that a model learned examples of a test split from; never within one data set."""
+    """Yield a refusal for each split from which a model learned test examples; never within one data set."""
     tested = judged.census[split]["images"]
     for source, learned in lesson.learned.items():
         places = np.flatnonzero(np.isin(tested, learned))

@@ -1,7 +1,7 @@
-"""Compares a run with its recipe's champion and with the nights before it.
+"""Compares a run with its recipe's champion and with earlier nights.
 
-What is compared with are runs that had ended when this one's training had: a report that is written again years later
-says the same.
+Only runs that had ended before this run's training ended are compared, so a report that is rewritten years later stays
+the same.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from podline.stages.specs import JUDGED, ReportSpec
 from podline.store.contract import Store
 
 NIGHTS = 7
-"""So many nights are looked back at."""
+"""Number of earlier nights to compare."""
 Word = Literal["better", "worse", "noise"]
 Role = Literal["champion", "night before", "run before"]
 
 
 @dataclass(frozen=True)
 class Rival:
-    """A run that this one is held against.
+    """The run that this one is compared with.
 
     Attributes:
-        role: what it is: the champion, or where there is none the night before; the run before if that was no night.
+        role: the champion; without a champion, the previous night; without nights, the previous run.
         run: its name.
-        evaluation: its own.
-        differences: of every metric that both have, by name: this run's less the rival's.
-        pair: the two on the same examples; None where that cannot be.
-        spread: what is known of the spread between seeds of the rival's recipe.
+        evaluation: its evaluation.
+        differences: of every metric that both have, by name: this run's minus the rival's.
+        pair: both runs' answers for the same examples, or None.
+        spread: the spread between seeds of the rival's recipe.
     """
 
     role: Role
@@ -71,11 +71,11 @@ class RunStanding:
     """A run's comparison with earlier runs and the champion.
 
     Attributes:
-        nights: entries of the nights that were judged before this run, with the same settings but for the seed, each
-            model once, the oldest first. Where there are none, such runs as were no nights.
-        rival: what it is held against; None for the first run of a recipe.
-        promotion: whether it became the champion; None if none was asked for.
-        worse: why it is worse than the rival beyond noise; None if it is not.
+        nights: entries of earlier nights with the same settings except the seed, each model once, oldest first; without
+            nights, other runs.
+        rival: the run to compare with; None for the first run of a recipe.
+        promotion: the decision on its promotion; None if none was asked for.
+        worse: explanation why it is worse than the rival beyond noise, or None.
     """
 
     nights: tuple[Entry, ...] = ()
@@ -91,11 +91,11 @@ def standing_of(
 
     Args:
         store: the store.
-        spec: the run.
-        recipe: what it was trained by.
-        evaluation: of the run.
-        until: the Unix time from which on others are not looked at.
-        reporter: told of entries and files of other runs that are damaged: they are left out.
+        spec: the spec of the report.
+        recipe: the recipe of the run.
+        evaluation: the evaluation of the run.
+        until: Unix time; later runs are ignored.
+        reporter: reports damaged entries and files of other runs, which are left out.
 
     Raises:
         StoreError: the ledger cannot be read.
@@ -119,7 +119,7 @@ def _why_worse(store: Store, spec: ReportSpec, rival: Rival, reporter: Reporter)
     try:
         found = explain(store, spec.run, rival.run, rival.pair, rival.spread)
     except StoreError:
-        # Other files of it are gone: then the figures side by side are all that can be told.
+        # Other files are missing, so only the figures can be compared.
         return None
     except ArtifactError as error:
         reporter.warn(f"{rival.run} is compared by its figures alone: {error}")
@@ -130,7 +130,7 @@ def _why_worse(store: Store, spec: ReportSpec, rival: Rival, reporter: Reporter)
 
 
 def _looked_at(store: Store, run: str, found: Explained, reporter: Reporter) -> tuple[Image, ...]:
-    """Return where the run's model looks in the examples that were lost; nothing if it cannot be opened."""
+    """Return where the run's model looks in the lost examples; empty if the model cannot be opened."""
     images = [image for image, *_ in found.pictures]
     try:
         return tuple(kind_by_measure(found.drop.measure).looked_at(store, run, images)) if images else ()
@@ -146,7 +146,7 @@ def word_of(name: str, before_to_after: Difference) -> Word:
 
 
 def _before(judged: Iterable[Entry], recipe: Recipe) -> tuple[tuple[Entry, ...], Entry | None]:
-    """Return earlier nights, the oldest first, and the run to compare with: the last night, or else the last run."""
+    """Return earlier nights, oldest first, and the run to compare with: the last night, or else the last run."""
     settings = plain(recipe)
     nights: list[Entry] = []
     others: list[Entry] = []
@@ -164,7 +164,7 @@ def _before(judged: Iterable[Entry], recipe: Recipe) -> tuple[tuple[Entry, ...],
 def _judged(
     store: Store, spec: ReportSpec, recipe: str, evaluation: AnyEvaluation, until: float, reporter: Reporter
 ) -> Iterator[Entry]:
-    """Yield the entries of earlier runs, the newest first; only the newest entry of each run."""
+    """Yield the entries of earlier runs, newest first; only the newest entry of each run."""
     wanted = ledger.names(store, recipe=recipe, state="finished", until=datetime.fromtimestamp(until, UTC))
     told = {spec.run}
     for entry in ledger.entries(store, wanted[:LOOKED_AT], damaged=lambda error: reporter.warn(f"left out: {error}")):
@@ -188,7 +188,7 @@ def _rival(
     try:
         other = read_evaluation(store, folder)
     except StoreError:
-        # Runs are deleted to make room, and their entries stay; nothing is left to compare with.
+        # Deleted runs keep their entries, but cannot be compared.
         return None
     except ArtifactError as error:
         reporter.warn(f"not compared with {run}: {error}")
@@ -213,7 +213,7 @@ def _differences(
     after: AnyEvaluation,
     spread: SeedSpread,
 ) -> dict[str, Difference]:
-    """Compare every metric that both runs have; on the same examples where possible."""
+    """Compare every metric that both runs have, on the same examples if possible."""
     metrics = [each.trained.metrics for each in (before, after)]
     known = [name for name in metrics[1] if name in metrics[0]]
     examples = min(before.examples, after.examples)

@@ -1,4 +1,4 @@
-"""The top of a report: a sentence, and the figures that matter most."""
+"""Renders the top of a report: a sentence, and the most important figures."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from podline.reporting.sections import section
 from podline.reporting.standing import Rival, Word, word_of
 from podline.store.contract import INDEX
 
-# Rules, classes or joints that refused a model and are named in the sentence.
+# Number of refusing rules, classes or joints that the sentence names.
 _NAMED = 3
 _WORDS: dict[str, Word] = {"promoted": "better", "refused": "worse", "undecided": "noise"}
 
@@ -49,8 +49,8 @@ class Headline(NamedTuple):
     """The top of a report, as a kind of task fills it.
 
     Attributes:
-        about: what the metric that counts is a figure of, as the words that follow it.
-        guessing: what it is measured against, in sentences.
+        about: the words after the main figure, which say what it measures.
+        guessing: sentences about the baselines.
         tiles: the figures beside it.
     """
 
@@ -60,7 +60,7 @@ class Headline(NamedTuple):
 
 
 def header(run: RunFacts) -> Iterator[Block]:
-    """Yield the top of the page."""
+    """Yield the blocks at the top of the page."""
     evaluation, standing = run.evaluation, run.standing
     kind, measure = kind_of(evaluation), evaluation.measure
     headline, metric = kind.headline(run), evaluation.trained.metrics[measure]
@@ -88,7 +88,7 @@ def header(run: RunFacts) -> Iterator[Block]:
 
 
 def title(run: RunFacts) -> str:
-    """Return the figure that counts."""
+    """Return the main figure as text."""
     measure = run.evaluation.measure
     return figures.with_name(measure, figures.value_text(measure, run.evaluation.trained.metrics[measure].value))
 
@@ -107,7 +107,7 @@ def _legend(run: RunFacts) -> str:
     if rival is None:
         return ""
     lines = " Small lines: the runs of the chart." if run.standing.nights else ""
-    return f"Arrows: against the {rival.role}; green is better and red is worse, beyond chance.{lines}"
+    return f"Arrows: difference from the {rival.role}; green is better and red is worse, beyond chance.{lines}"
 
 
 def metric_tile(facts: RunFacts, name: str) -> Tile:
@@ -131,7 +131,7 @@ def _metrics(entry: Entry) -> dict[str, Metric]:
 
 
 def _sentence(facts: RunFacts, about: str) -> str:
-    """Return the sentence below the figure: model, data, and verdict."""
+    """Return the sentence below the figure: model, data and verdict."""
     guessing = "better than guessing" if facts.evaluation.better_than_guessing else "no better than guessing"
     epochs = facts.training.epochs
     passes = "epoch" if epochs == 1 else "epochs"
@@ -142,7 +142,7 @@ def _sentence(facts: RunFacts, about: str) -> str:
 
 
 def _compared(facts: RunFacts) -> list[str]:
-    """Return the verdict of the comparison with the champion in a few words."""
+    """Describe the comparison with the champion in a few words."""
     rival, promotion = facts.standing.rival, facts.standing.promotion
     said = []
     if rival is not None:
@@ -160,7 +160,7 @@ def _compared(facts: RunFacts) -> list[str]:
 
 
 def _decided(promotion: Promotion) -> str:
-    """Return the promotion's decision in a few words; a section below has the details."""
+    """Describe the promotion's decision in a few words; a later section has the details."""
     if promotion.promoted:
         return "promoted to champion"
     if promotion.undecided:
@@ -171,13 +171,13 @@ def _decided(promotion: Promotion) -> str:
 
 
 def _against_rival(measure: str, rival: Rival) -> Standing:
-    """Return the comparison in full."""
+    """Describe the comparison in full."""
     difference = rival.difference
     low, high = (figures.change_bound(measure, end) for end in (difference.low, difference.high))
     other = figures.metric_text(measure, rival.evaluation.trained.metrics[measure])
     told = f"; {difference.gained} gained, {difference.lost} lost" if difference.gained is not None else ""
     chance = {
-        "noise": "chance alone could well have done that",
+        "noise": "chance alone may explain that",
         "seed": "that may be caused by the seed",
         "beyond": "that is beyond chance",
     }[difference.chance]
@@ -191,7 +191,7 @@ def _against_rival(measure: str, rival: Rival) -> Standing:
 
 @section("What differs")
 def why_worse(run: RunFacts) -> Iterator[Block]:
-    """Show what another run did better, with examples."""
+    """Show what the other run did better, with examples."""
     if run.standing.worse is None:
         return
     worse, drop, in_pairs = run.standing.worse, run.standing.worse.drop, run.standing.worse.in_pairs
@@ -202,13 +202,13 @@ def why_worse(run: RunFacts) -> Iterator[Block]:
         return
     yield Heading(drop.heading())
     yield Pictures(found, "pairs" if in_pairs else "small")
-    sides = f"Before the arrow: what {drop.against} says."
+    sides = f"Before the arrow: the answer of {drop.against}."
     if worse.looked_at:
-        sides += " Below, in yellow: the places that speak most for what this run says (Grad-CAM)."
+        sides += " Below, in yellow: the places that support this run’s answer most (Grad-CAM)."
     if in_pairs:
         sides = (
-            f"On the left, and before the arrow, what {drop.against} finds; on the right what this run finds. "
-            "Instances that only the first finds are framed; joints that only the first puts in their place are ringed "
+            f"On the left, and before the arrow, the instances of {drop.against}; on the right those of this run. "
+            "Instances that only the first finds have a frame; joints that only the first finds close have a ring "
             "there. An instance is found at OKS 0.5, a joint is close at a similarity of 0.5."
         )
     yield Text(sides, "note")
@@ -224,7 +224,7 @@ def _lost(
     if not worse.in_pairs:
         shown = [(pictures.data_uri(images[0]), f"Test example {record}, {lost.name}")]
         if looked_at is not None:
-            shown.append((pictures.data_uri(looked_at), "Where this run's model looks"))
+            shown.append((pictures.data_uri(looked_at), "Places where this run's model looks"))
         return Picture(shown, f"{lost.name}: {lost.before} → {lost.after}", [f"record {record}"])
     of = f"{lost.name[:1].upper()}{lost.name[1:]} with the instances that"
     alts = (f"{of} {drop.against} finds", f"{of} this run finds")

@@ -243,7 +243,7 @@ def test_findings_and_damaged_checkpoints_are_told_with_what_to_do(reported: Rep
         ["waiting for input", "input", "200", "the end", "something is wrong with input", "look at it"],
         [
             *("checkpoint damaged", "checkpoints", "700", "700"),
-            *("checkpoint 700: weights.npz is short", "have the disk checked"),
+            *("checkpoint 700: weights.npz is short", "check the disk"),
         ],
     ]
     assert table.markdown() in reported.markdown
@@ -262,7 +262,7 @@ def test_an_early_end_is_told_with_every_decision(reported: Reported) -> None:
     assert "The training ended early at step 30 of 90: it got no better." in text
     rows = _rows(_markdown_tables(text), "step|what")[-2:]
     assert [row[1:3] for row in rows] == [["end", "0.3000"]] * 2
-    assert [row[-1] for row in rows] == ["goes on to its end", "the run ends early, back to the state of step 10"]
+    assert [row[-1] for row in rows] == ["goes on", "the run ends early, back to the state of step 10"]
     restored = facts.training.changed(ending="the model is that of step 10")
     assert "The model is that of step 10." in markdown_of(blocks_of(training, replace(facts, training=restored)))
 
@@ -297,7 +297,7 @@ def test_the_stage_is_found_again_until_its_page_is_damaged(reported: Reported) 
 
 def test_another_evaluation_than_the_one_asked_for_is_refused(tmp_path: Path) -> None:
     spec = finished_run(tmp_path, records=20)
-    with pytest.raises(ArtifactError, match=r"evaluation\.json has sha256 .* vs 000000000000… that the report is for"):
+    with pytest.raises(ArtifactError, match=r"evaluation\.json has sha256 .* vs 000000000000… in the report's spec"):
         report(spec.model_copy(update={"evaluation_sha256": "0" * 64}), silent())
     assert not (tmp_path / spec.folder / "report.html").exists()
 
