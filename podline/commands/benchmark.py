@@ -1,4 +1,4 @@
-"""``podline benchmark``: ours beside the plain way, measured here and now; for developers, from a checkout."""
+"""``podline benchmark``: compares Podline with a plain implementation on this machine; needs a checkout."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ _STAGE = "benchmark"
 @click.option(
     "--work", type=click.Path(path_type=Path), help="Where temporary files go.  [default: the system's folder]"
 )
-@click.option("--quick", is_flag=True, help="Sizes so small that the figures mean nothing: to see that it works.")
+@click.option("--quick", is_flag=True, help="Use tiny sizes to test the benchmark; the figures mean nothing.")
 @json_option
 def benchmark(names: tuple[str, ...], examples: int | None, work: Path | None, quick: bool, as_json: bool) -> None:
-    """Measure our way beside the plain way, in turns in one run; a ratio above 1 means that ours is better.
+    """Compare Podline with a plain implementation, alternating in one run; a ratio above 1 means Podline is better.
 
       podline benchmark
       podline benchmark shuffled-batches train-step
       podline benchmark convert-job --examples 50000 --json
 
-    Without names, all of these: write-shard, convert-job, convert-coco, pose-input, shuffled-batches, train-step,
+    Without names it runs write-shard, convert-job, convert-coco, pose-input, shuffled-batches, train-step and
     first-step. One more needs a GPU: channels-first.
     """
     running = _running()
@@ -45,15 +45,15 @@ def benchmark(names: tuple[str, ...], examples: int | None, work: Path | None, q
 
 
 def _running() -> Any:
-    """Return ``benchmarks.running``, which is no part of the package.
+    """Return ``benchmarks.running``, which is not in the package.
 
     Raises:
-        SettingsError: this is no checkout.
+        SettingsError: this is not a checkout.
     """
     checkout = Path(podline.__file__).resolve().parents[1]
     if not (checkout / "benchmarks" / "running.py").is_file():
         raise SettingsError(
-            f"{checkout / 'benchmarks'} is not there: what measures Podline beside the plain way is in its "
+            f"{checkout / 'benchmarks'} does not exist: the benchmarks are in Podline's "
             "repository and not in the installed package; `podline tune input` measures your own input"
         )
     if str(checkout) not in sys.path:
@@ -62,7 +62,7 @@ def _running() -> Any:
 
 
 def _show(measured: Callable[[Listener], list[Any]], as_json: bool) -> None:
-    """Measure, and show the rows, each a ``benchmarks.row.BenchmarkRow``."""
+    """Measure and print the rows, each a ``benchmarks.row.BenchmarkRow``."""
     with display.shown() as listener:
         started = time.monotonic()
         listener({"event": "start", "stage": _STAGE})

@@ -1,4 +1,4 @@
-"""``podline data``: the data sets of a store, sources of your own, and where raw data come from."""
+"""``podline data``: shows data sets, checks the user's sources, and fetches or draws raw data."""
 
 from __future__ import annotations
 
@@ -63,14 +63,14 @@ from podline.store.contract import Store
 from podline.store.opening import open_store
 from podline.supervision.running import perform
 
-# By name: it decodes images, which no other of these commands does.
+# By name: this command decodes images, the others here do not.
 _CHECK = "podline.reporting.image_check:check"
 _CHECK_KEYPOINTS = "podline.reporting.keypoint_check:check_keypoints"
 
 
 @click.group(cls=pages.Group)
 def data() -> None:
-    """Look at data sets and sources, get raw data."""
+    """Inspect data sets and sources, and get raw data."""
 
 
 @data.command("list")
@@ -78,7 +78,7 @@ def data() -> None:
 @store_options
 @json_option
 def _list(name: str | None, as_json: bool, **options: Any) -> None:
-    """List every data set of a store, or the versions of one, the newest first.
+    """List every data set of a store, or the versions of one data set, newest first.
 
       podline data list --root podline-root
       podline data list images --root podline-root
@@ -98,7 +98,7 @@ def _list(name: str | None, as_json: bool, **options: Any) -> None:
 
 
 def _versions(known: Sequence[Version], there: Mapping[str, Manifest]) -> list[str]:
-    """Return a line for each version: its records, what changed, the share of its shards' records that it has."""
+    """Return a line for each version: its records, its changes, and the live share of its shards' records."""
     lines = []
     for version in known:
         manifest = there.get(version.fingerprint)
@@ -148,7 +148,7 @@ def _words(splits: dict[str, int]) -> str:
     type=click.FloatRange(0, 1),
     default=0.3,
     show_default=True,
-    help="The share of its shards' records above which it is rewritten.",
+    help="Rewrite the version above this share of dead records in its shards.",
 )
 @store_options
 @json_option
@@ -179,13 +179,13 @@ def _compact(name: str, fingerprint: str | None, dead_share: float, as_json: boo
 @data.command("show")
 @dataset_argument
 @fingerprint_option
-@click.option("--verify", is_flag=True, help="Read every byte and check it, also where that was done before.")
+@click.option("--verify", is_flag=True, help="Read and check every byte, even if it was checked before.")
 @deep_option
 @click.option(
     "--sheet",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Of two versions: where a PNG goes with images that were added, removed and relabelled.",
+    help="For two versions: the PNG file for added, removed and relabelled images.",
 )
 @store_options
 @json_option
@@ -198,15 +198,15 @@ def _show(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Show a data set: splits, classes, fields, sources, what was left out, whether it is the published one.
+    """Show a data set: splits, classes, fields, sources, records left out, and whether it is the published one.
 
       podline data show cifar10 --root podline-root
       podline data show cifar10 --verify --deep
       podline data show images@2..3 --sheet changes.png
 
-    NAME is a data set's, or a recipe's: coco_pose is the newest data set coco, as `podline convert coco_pose` makes it.
-    With --json it is the manifest itself. --verify names what is wrong, record and shard, and ends with exit code 4.
-    @2..3 says what changed between two versions of your own images, and whether new images look like old ones.
+    NAME is a data set or a recipe: coco_pose means the newest data set coco of `podline convert coco_pose`.
+    --json prints the manifest. --verify lists each problem with its shard and record, and then exits with code 4.
+    @2..3 shows the changes between two versions of your own images, and whether new images are similar to old ones.
     """
     if deep and not verify:
         raise SettingsError("--deep goes with --verify")
@@ -282,7 +282,7 @@ def _described(store: Store, dataset: Dataset, manifest: Manifest) -> list[str]:
 
 
 def _class_table(manifest: Manifest) -> list[str]:
-    """Return lines with the records of each class, and a blank one; none where the kind has no classes."""
+    """Return lines with the records of each class, and a blank line; empty for a kind without classes."""
     if not manifest.class_names:
         return []
     head = f"{'class':14}" + "".join(f"{split.name:>10}" for split in manifest.splits)
@@ -296,12 +296,12 @@ def _channels(values: tuple[float, ...]) -> str:
 
 @data.command("check")
 @click.argument("source", metavar="SOURCE")
-@click.option("--sheet", type=click.Path(path_type=Path), metavar="FILE", help="Where a PNG with examples goes.")
+@click.option("--sheet", type=click.Path(path_type=Path), metavar="FILE", help="The PNG file for examples.")
 @click.option(
     "--near-duplicates",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Where a PNG goes with test images beside the training images that they nearly repeat.",
+    help="The PNG file for test images beside near-duplicate training images.",
 )
 @layout_option
 @assignments_option
@@ -316,16 +316,17 @@ def _check(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Preview `podline convert images`: layout, classes, sizes, splits, what is left out.
+    """Preview `podline convert images`: layout, classes, sizes, splits, images left out.
 
       podline data check photos --sheet examples.png --near-duplicates pairs.png
       podline data check photos/labels.csv --set conversion.label_column=species
       podline data check mice
 
-    The last is a source of keypoints, and the answer is its joints, splits, and what is left out and why.
+    The last example is a source of keypoints; the output lists its joints, its splits and the reasons for exclusions.
 
-    Every image is decoded, as for the conversion, and kept in the store's cache; a conversion with the same settings
-    after it decodes none again. Nothing else is written. Next: `podline run images --source SOURCE`.
+    The command decodes every image into the store's cache, so a later conversion with the same settings decodes none.
+    It
+    writes nothing else. Next: `podline run images --source SOURCE`.
     """
     store = open_store(load_settings(options).root)
     changes = DataGroup(layout=layout or "").changes() | Choices(assignments=assignments).changes()
@@ -341,7 +342,7 @@ def _check(
         listener({"event": "result", "stage": "check", "result": {}})
     if not hasattr(checked, "write_sheet"):
         if sheet is not None or near_duplicates is not None:
-            raise SettingsError(f"{source} holds keypoints, of which no sheet is drawn; leave the option out")
+            raise SettingsError(f"{source} holds keypoints, which have no sheet; leave the option out")
         answer(checked.document(), checked.lines, as_json=as_json)
         return
     drawn = []
@@ -360,10 +361,10 @@ def _check(
 @click.option("--run", help="A finished run of the recipe: also show its predictions and its mistakes.")
 @click.option("--out", type=click.Path(path_type=Path), help="The PNG file to write.  [default: sheets/… in the store]")
 @click.option(
-    "--pictures", type=click.IntRange(1, 20), default=8, show_default=True, help="How many examples are side by side."
+    "--pictures", type=click.IntRange(1, 20), default=8, show_default=True, help="The number of examples side by side."
 )
 @click.option(
-    "--draws", type=click.IntRange(1, 20), default=4, show_default=True, help="Of how many epochs the draws are shown."
+    "--draws", type=click.IntRange(1, 20), default=4, show_default=True, help="The number of epochs with draws."
 )
 @in_order(command_line(TrainingGroup, "batch_size", "seed", "assignments"), fingerprint_option, store_options)
 @json_option
@@ -377,16 +378,16 @@ def _preview(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Draw examples as the model gets them, before and after augmentation.
+    """Draw examples as the model receives them, before and after augmentation.
 
-    Each column is an example of the first batch; below it, what chance makes of it in the first epochs. With --run
-    also what the run says of test examples, right or wrong, and the mistakes that it was most confident of.
+    Each column is an example of the first batch; below it are its augmented images in the first epochs. --run adds the
+    run's answers to test examples, right or wrong, and its most confident mistakes.
 
       podline data preview cifar10 --root podline-root
       podline data preview cifar10 --set augmentation.cutout=16 --out cutout.png
       podline data preview mnist --run mnist-0123456789ab --out mistakes.png
 
-    Nothing but the PNG is written. `podline runs list` shows the runs.
+    The command writes only the PNG. `podline runs list` shows the runs.
     """
     settings = load_settings(options)
     store = open_store(settings.root)
@@ -415,10 +416,10 @@ def _preview(
 @data.command("download")
 @click.argument("name", metavar="NAME")
 @click.argument("folder", type=click.Path(path_type=Path), metavar="DIR")
-@click.option("--base-url", help="A mirror's address, in place of the publisher's.")
+@click.option("--base-url", help="The address of a mirror, instead of the publisher's.")
 @json_option
 def _download(name: str, folder: Path, base_url: str | None, as_json: bool) -> None:
-    """Fetch the official archive of cifar10, cifar100 or mnist, resume a broken download, check md5.
+    """Download the official archive of cifar10, cifar100 or mnist: resume, verify md5.
 
       podline data download cifar10 cifar-10
 
@@ -441,18 +442,18 @@ def _download(name: str, folder: Path, base_url: str | None, as_json: bool) -> N
 )
 @click.option("--train", type=int, help="Training images.  [default: 5000 shapes, 600 of people]")
 @click.option("--test", type=int, help="Test images.  [default: 1000 shapes, 100 of people]")
-@click.option("--seed", type=int, default=0, show_default=True, help="Another seed is another data set.")
+@click.option("--seed", type=int, default=0, show_default=True, help="The seed of the drawings.")
 def _draw(folder: Path, dataset: str, train: int | None, test: int | None, seed: int) -> None:
     """Draw a small data set, without a network.
 
-    Ten classes of shapes and textures in CIFAR-10's exact layout, or stick people in COCO's, with crowds and what goes
-    wrong in real data: a truncated file, a missing one, an annotation without an image.
+    The images are ten classes of shapes and textures in CIFAR-10's exact layout, or stick people in COCO's, with crowds
+    and the defects of real data: a truncated file, a missing one, an annotation without an image.
 
       podline data draw drawn
       podline data draw people --dataset coco_sample
 
-    Next: `podline run sample --source drawn`, or `podline convert coco_sample --source people`. (Without --source,
-    `podline run sample` draws one for itself.)
+    Next: `podline run sample --source drawn`, or `podline convert coco_sample --source people`. Without --source,
+    `podline run sample` draws its own sample.
     """
     found = recipe_datasets.find(dataset)
     if not found.draw:

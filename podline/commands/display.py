@@ -1,7 +1,7 @@
 """Shows the progress of stages on standard error: bars on a terminal, lines in a log file.
 
-On a terminal a stage is a bar that moves and becomes a line with its seconds; elsewhere it is a few plain lines, one
-for every tenth of the work, but not more often than every few seconds and not less often than every minute.
+On a terminal a stage is a bar that becomes a line with its duration. Elsewhere it is a few plain lines, about one per
+tenth of the work, at intervals between a few seconds and a minute.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _LINE_SECONDS = (5.0, 60.0)
 
 @contextlib.contextmanager
 def shown() -> Iterator[Listener]:
-    """Yield a listener that shows events on standard error, as fits what that is."""
+    """Yield a listener that shows events on standard error, in the right form for a terminal or a file."""
     console = Console(stderr=True, highlight=False)
-    # A notebook, which counts as a terminal, would keep each state of a bar.
+    # A notebook counts as a terminal, but would keep each state of a bar.
     if console.is_terminal and not console.is_jupyter:
         with _Bars(console) as bars:
             yield bars.listen
@@ -40,11 +40,11 @@ def shown() -> Iterator[Listener]:
 
 
 def outcome(result: Mapping[str, Any], seconds: float) -> str:
-    """Return what is said of a stage that is done.
+    """Describe the result of a finished stage.
 
     Args:
         result: the stage's result as JSON.
-        seconds: what it took just now, the search for an earlier result included.
+        seconds: its duration in this run, including the search for an earlier result.
     """
     if not result.get("reused"):
         return duration(seconds)
@@ -53,11 +53,11 @@ def outcome(result: Mapping[str, Any], seconds: float) -> str:
 
 
 def _failure(event: Event) -> str:
-    return "ended, as a hopeless trial" if event["error"].get("type") == PrunedError.__name__ else "failed"
+    return "ended early by the search" if event["error"].get("type") == PrunedError.__name__ else "failed"
 
 
 class Lines:
-    """Events as plain lines."""
+    """Shows events as plain lines."""
 
     def __init__(self, write: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
         self._write, self._clock = write, clock
@@ -66,7 +66,7 @@ class Lines:
         self._last = (0.0, 0.0)
 
     def listen(self, event: Event) -> None:
-        """Write an event, unless it is too small a step."""
+        """Write an event, unless it is too soon after the last one."""
         stage, kind = event["stage"], event["event"]
         if kind == "start" and stage not in self._started:
             self._started[stage] = self._clock()
@@ -95,7 +95,7 @@ class Lines:
 
 
 class _Bars:
-    """Events as bars on a terminal."""
+    """Shows events as bars on a terminal."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -119,7 +119,7 @@ class _Bars:
         self._progress.stop()
 
     def listen(self, event: Event) -> None:
-        """Move, make or end a bar."""
+        """Create, update or finish a bar."""
         stage, kind = event["stage"], event["event"]
         if kind == "start" and stage not in self._bars:
             bar = self._progress.add_task(f"{stage:{_NAME_WIDTH}}", total=None, amount="starting", metrics="", left="")

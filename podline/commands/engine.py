@@ -22,12 +22,12 @@ from podline.store.folder import FolderStore
 from podline.store.opening import open_store
 from podline.supervision.running import perform
 
-_TRAIN, _TEST = 2000, 200  # images, drawn; enough for several shards
+_TRAIN, _TEST = 2000, 200  # number of drawn images: enough for several shards
 
 
 @click.group("engine", cls=pages.Group)
 def engine_group() -> None:
-    """Engines that run conversions elsewhere; docs/how-to/engines.md tells how each is set up."""
+    """Check engines that run conversions elsewhere; docs/how-to/engines.md describes their set-up."""
 
 
 @engine_group.command("check", cls=pages.Command)
@@ -44,8 +44,9 @@ def engine_group() -> None:
 def check(engine: str, beam_options: tuple[str, ...], seconds: float, **given: Any) -> None:
     """Convert a few drawn images on an engine, as a test.
 
-    Each line is something that works. What does not is the error: workers without Podline or with another release, no
-    access to the bucket, a clock that is wrong, an account that is refused, nobody who answers.
+    Each line is a successful check. The first failure ends it with an error, for example: workers without Podline or
+    with
+    another release, no access to the bucket, a wrong clock, a refused account, no answer.
 
       podline engine check dask:scheduler:8786 --root gs://bucket/podline
       podline engine check prism
@@ -70,18 +71,18 @@ def check(engine: str, beam_options: tuple[str, ...], seconds: float, **given: A
             result = perform(spec, heard.append, settings.model_copy(update={"silence": seconds}))
         except HangError as error:
             raise EngineError(
-                f"engine {engine}: no worker gave a sign of life for {seconds:g} s; are there any, and has their "
-                "Python Beam and Podline? Their own logs say"
+                f"engine {engine}: no worker reported within {seconds:g} s; check that workers run, that their "
+                "Python has Beam and Podline, and their logs"
             ) from error
     workers = [event["metrics"]["workers"] for event in heard if "workers" in event.get("metrics", ())]
     count, seconds = int(workers[-1]) if workers else 1, result.seconds
-    say([f"workers  {count}: the same release of Podline, access to the store, clocks right"])
+    say([f"workers  {count}: the same release of Podline, access to the store, correct clocks"])
     say([f"engine   {engine}: {result.written:,} records in {result.shards_written} shards in {seconds:.1f} s"])
 
 
 @contextmanager
 def _tried_in(store: Store) -> Iterator[tuple[str, str]]:
-    """Yield the root of a store in a store, gone afterwards, and a drawn data set."""
+    """Yield the root of a temporary store inside a store, and a drawn data set."""
     name = f"jobs/check-{uuid.uuid4().hex}"
     sample = datasets.find("sample")
     with store.workspace("check") as work:

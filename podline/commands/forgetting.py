@@ -1,4 +1,4 @@
-"""``podline data forget``: takes an image out of a data set, and proves that the store does not hold it."""
+"""``podline data forget``: removes an image from a data set, and proves that the store does not contain it."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from podline.inventory.forgetting import image_of
 from podline.plurals import plural
 from podline.progress import Reporter
 
-# By name: it decodes the image, which no other of these commands does.
+# By name: this command decodes the image, the others of `podline data` do not.
 _SEARCH = "podline.inventory.traces:search"
 
 
 @click.command("forget", cls=pages.Command)
 @click.argument("name", metavar="NAME")
-@click.option("--key", help="The image: its path in the source, as this machine converted it, or its file's sha256.")
-@click.option("--reason", help="Why; conversions and manifests say it.")
+@click.option("--key", help="The image: its path in the source that this machine converted, or its file's sha256.")
+@click.option("--reason", help="The reason; conversions and manifests record it.")
 @click.option(
     "--prove",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     metavar="FILE",
     help="Only search every object of the store for the image in this file.",
 )
-@click.option("--dry-run", is_flag=True, help="Change nothing: list what would be deleted, runs and champions.")
+@click.option("--dry-run", is_flag=True, help="Change nothing; list files to delete, and affected runs and champions.")
 @store_options
 @json_option
 def forget(
@@ -43,15 +43,16 @@ def forget(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Forget an image of your own: no later conversion reads it, no shard, cache or page keeps it.
+    """Forget an image of your own: no later conversion reads it, and no shard, cache or page keeps it.
 
       podline data forget images.flowers --key cat/1.jpg --reason "asked by its owner" --root podline-root
       podline data forget images.flowers --prove 1.jpg
 
-    The newest version is made again without it; versions that hold it, this machine's cached sources, reports of the
-    data set's runs and sheets are deleted. Models are kept, and named if they may have learned it. Broken off, the same
-    command goes on. What `data review`, `--sheet` and `models predict` wrote elsewhere is yours to delete. --prove ends
-    with exit code 4 if anything is found.
+    The command converts the newest version again without the image. It deletes the versions that contain it, this
+    machine's cached sources, reports of the data set's runs, and sheets. It keeps models, and lists those that may have
+    learned from it. After an interruption, the same command continues. Delete the outputs of `data review`, `--sheet`
+    and
+    `models predict` elsewhere yourself. --prove exits with code 4 if it finds the image.
     """
     store, dataset = existing_store(options), dataset_named(name)
     if prove is None and not (key and (reason or dry_run)):

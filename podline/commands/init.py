@@ -1,4 +1,4 @@
-"""``podline init``: a folder that works at once, with a recipe and a model of one's own."""
+"""``podline init``: writes a new project with a recipe and a model of the user's own."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ _NAME = re.compile(r"[a-z][a-z0-9_-]*")
 def init(folder: Path) -> None:
     """Write a project: recipe, model in plain Keras, prefect.yaml, test, README, Makefile.
 
-    DIR is made; its name is that of the recipe and the model. A folder that is not empty is refused. The project is a
-    package, which `make` installs beside Podline, so that commands and forms know its names.
+    DIR is created; its name becomes the name of the recipe and the model. A folder with files is refused. The project
+    is a
+    package; `make` installs it beside Podline, so that commands and forms know its names.
 
       podline init my_project
       cd my_project && make run
@@ -54,7 +55,7 @@ def _all() -> list[Any]:
 
 def _write(template: str, text: str, folder: Path, values: dict[str, str]) -> str:
     """Write a file of the project; return its path."""
-    # In a checkout of Podline, a template with a dot would be that folder's own.
+    # A template name with a dot would become a hidden file in a checkout of Podline.
     target = template.removesuffix(_SUFFIX).replace("gitignore", ".gitignore")
     file = folder / target.replace("PACKAGE", values["package"])
     for name, value in values.items():
@@ -78,4 +79,4 @@ def _require_name(name: str, package: str) -> None:
 
 def _require_empty(folder: Path) -> None:
     if folder.exists() and any(folder.iterdir()):
-        raise SettingsError(f"{folder} is not empty; give a folder that is not there yet")
+        raise SettingsError(f"{folder} is not empty; give a new folder")

@@ -1,4 +1,4 @@
-"""``podline data suspects``, ``review`` and ``apply``: labels in doubt, what a person says of them, and corrections."""
+"""``podline data suspects``, ``review`` and ``apply``: find doubtful labels, review them, and apply the corrections."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ from podline.suspects.review import read_review, write_review
     type=click.IntRange(2, 100),
     default=PARTS,
     show_default=True,
-    help="How many models are trained, each without one of so many parts.",
+    help="The number of parts; for each part, one model trains without it.",
 )
 @click.option(
     "--precision",
     type=click.FloatRange(0.01, 0.99),
     default=PRECISION,
     show_default=True,
-    help="List as many as this share is expected to be wrong of.",
+    help="List suspects so that about this share of them is wrong.",
 )
 @in_order(
     command_line(Length, "epochs"),
@@ -64,10 +64,10 @@ from podline.suspects.review import read_review, write_review
 )
 @json_option
 def suspects(recipe: str, parts: int, precision: float, fingerprint: str | None, as_json: bool, **options: Any) -> None:
-    """Find labels that models which did not train on them do not believe, and say how many are wrong.
+    """Find labels that models which were not trained on them doubt, and estimate the share of wrong ones.
 
-    The recipe is trained several times, each time without a part of the training split, which it then judges. Labels
-    that are swapped on purpose show how well. The same command goes on where it was broken off.
+    The command trains the recipe several times, each time without a part of the training split, which the model then
+    checks. Labels that are swapped on purpose measure the quality. After an interruption, the same command continues.
 
       podline data suspects cifar10 --epochs 10
       podline data suspects images.flowers --parts 2 --precision 0.5
@@ -101,17 +101,17 @@ def suspects(recipe: str, parts: int, precision: float, fingerprint: str | None,
     type=click.Path(path_type=Path, dir_okay=False),
     default="review.csv",
     show_default=True,
-    help="The table to write; a page with the pictures goes beside it.",
+    help="The table to write; a page with the pictures is written beside it.",
 )
 @store_options
 @json_option
 def review(name: str, out: Path, as_json: bool, **options: Any) -> None:
-    """Write the newest suspects of a data set as a table for a person, and a page with their pictures.
+    """Write the newest suspects of a data set as a table to fill in, and a page with their pictures.
 
       podline data review images.flowers --out review.csv
 
-    Fill in the column decision: keep, relabel (to new_label) or drop; rows left empty change nothing. What was reviewed
-    before is not asked again. Next: `podline data apply review.csv`.
+    Fill in the column decision: keep, relabel (to new_label) or drop. Empty rows change nothing. Images that were
+    reviewed before are not listed again. Next: `podline data apply review.csv`.
     """
     store = existing_store(options)
     folder, document = newest_suspects(store, dataset_named(name))
@@ -126,23 +126,23 @@ def review(name: str, out: Path, as_json: bool, **options: Any) -> None:
 
 @click.command("apply", cls=pages.Command)
 @click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="FILE")
-@click.option("--by", default="", help="Who says so.  [default: this user]")
+@click.option("--by", default="", help="The name of the reviewer.  [default: this user]")
 @store_options
 @json_option
 def apply(file: Path, by: str, as_json: bool, **options: Any) -> None:
-    """Apply a review that a person filled in: the next conversion of the data set follows it.
+    """Apply a completed review: the next conversion of the data set uses it.
 
       podline data apply review.csv --by ann
 
-    Reviews stay in the store; of two about one image the later counts. The manifest counts what is relabelled, and
-    names what is dropped. Next: `podline run images --source SOURCE`.
+    Reviews stay in the store; of two decisions about one image the later one counts. The manifest counts relabelled
+    images, and lists dropped ones. Next: `podline run images --source SOURCE`.
     """
     store = existing_store(options)
     filled = read_review(file)
     if "corrections" not in type(datasets.settings_of(filled.dataset, {})).model_fields:
         raise SettingsError(
-            f"got a review of {filled.dataset}, expected one of images of your own: the labels of a published data set "
-            "stay; convert its images as yours"
+            f"got a review of {filled.dataset}, expected one of your own images: the labels of a published data set "
+            "do not change; convert its images as your own"
         )
     manifest = manifest_of(store, choose_dataset(store, filled.dataset, None, silent()))
     filled = read_review(file, manifest.class_names)
@@ -151,7 +151,7 @@ def apply(file: Path, by: str, as_json: bool, **options: Any) -> None:
             f"{filled.dataset}: got keep_jpeg=true, expected records with the images' own pixels; convert without it"
         )
     if not filled.corrections:
-        raise SettingsError(f"{file}: got no decision, expected one at least; fill in keep, relabel or drop")
+        raise SettingsError(f"{file}: got no decision, expected at least one; fill in keep, relabel or drop")
     name = publish_review(store, filled.dataset, by or getpass.getuser(), filled.corrections)
     decisions = [each.decision for each in filled.corrections.values()]
     counts = {each: decisions.count(each) for each in dict.fromkeys(decisions)}

@@ -1,4 +1,4 @@
-"""``podline models``: describes models, manages the champion of each recipe, predicts for pictures."""
+"""``podline models``: describes models, manages champions, predicts for pictures, serves and exports models."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ from podline.store.opening import open_store
 from podline.supervision.running import perform
 from podline.training.plan import TRAINING_SPLIT, examples_by_phase
 
-_reason_option = click.option("--reason", default="", metavar="TEXT", help="Kept in the history.")
+_reason_option = click.option("--reason", default="", metavar="TEXT", help="The reason, for the history.")
 _SAVED_MODEL = "saved-model"
 _ENDINGS: dict[ExportFormat, str] = {"onnx": ".onnx", "tflite": ".tflite", "tflite-int8": "-int8.tflite"}
 _EXIT_CODES = {"promoted": 0, "refused": RefusedError.exit_code, "undecided": UndecidedError.exit_code}
@@ -59,7 +59,7 @@ _EXIT_CODES = {"promoted": 0, "refused": RefusedError.exit_code, "undecided": Un
 
 @click.group("models", cls=pages.Group)
 def models_group() -> None:
-    """Describe models, promote champions, predict with them, serve and export them."""
+    """Describe models; promote, serve and export champions; predict with models."""
 
 
 @models_group.command("list")
@@ -67,9 +67,10 @@ def models_group() -> None:
 @store_options
 @json_option
 def list_models(recipe: str | None, as_json: bool, **options: Any) -> None:
-    """List the champion of every recipe, or the history of one recipe's champions, the last one first.
+    """List the champion of every recipe, or the history of one recipe's champions, newest first.
 
-    A line has run, figure and date. What is damaged is named after them. Verdicts about other runs are in `podline runs
+    A line has run, figure and date. Damaged entries are listed at the end. Verdicts about other runs are in `podline
+    runs
     list --export` and on the page of nights.
 
       podline models list --root podline-root
@@ -125,7 +126,7 @@ def describe_model(recipe: str, as_json: bool, **changes: Any) -> None:
       podline models describe coco_pose --set task.side=368
 
     The last column is the share of a TPU's tiles of 8 × 128 that a layer's output leaves empty, with the recipe's batch
-    on one core. Multiples of 128 channels leave none.
+    on one core. Multiples of 128 channels have no empty part.
 
     For CIFAR-100 it also gives the MicroNet challenge's score: storage and operations relative to WideResNet-28-10.
     """
@@ -141,7 +142,7 @@ def describe_model(recipe: str, as_json: bool, **changes: Any) -> None:
 
 
 def _training(recipe: Recipe, dataset: DataSet, description: ModelDescription) -> str:
-    """Return the cost of a training if its number of images is known, else that of a million examples."""
+    """Return the cost of a training if its number of images is known, else the cost of a million examples."""
     if not dataset.published:
         return f"training              {pflop(training_pflop(description.multiply_adds, 10**6))} for a million examples"
     images = dataset.code(dataset.published).records[TRAINING_SPLIT]
@@ -153,7 +154,7 @@ def _training(recipe: Recipe, dataset: DataSet, description: ModelDescription) -
 
 
 def _multiply_adds(recipe: Recipe, description: ModelDescription) -> int:
-    """Return what an image costs in a phase, which may have another size of images."""
+    """Return an image's cost in a phase, which may use another image size."""
     from podline.input.augmentation import scaled_shape  # noqa: PLC0415 (it imports OpenCV)
 
     augmentation = recipe.image_augmentation
@@ -200,22 +201,22 @@ def _layer(layer: LayerDescription, width: int, batch_size: int) -> str:
 
 @models_group.command("promote")
 @run_argument
-@click.option("--anyway", is_flag=True, help="Whatever the rules say; only an export that is broken still refuses.")
+@click.option("--anyway", is_flag=True, help="Ignore the rules; only a broken export is still refused.")
 @_reason_option
 @assignments_option
 @store_options
 @json_option
 def promote(run: str, anyway: bool, reason: str, assignments: tuple[str, ...], as_json: bool, **options: Any) -> None:
-    """Make an evaluated run its recipe's champion if it is shown not to be worse.
+    """Make an evaluated run its recipe's champion if the rules show that it is not worse.
 
       podline models promote sample-0123456789ab --root podline-root
       podline models promote sample-0123456789ab --anyway --reason "new classes"
       podline models promote sample-0123456789ab --set promotion.rate=0.01
 
-    A refusal names each rule, class or joint, by how much, and ends with exit code 11. A model that is neither shown to
-    be worse nor shown not to be is undecided: the champion stays, the line says what would decide, and the exit code is
-    12. Of two promotions at once one wins; the other changes nothing and ends with exit code 75.
-    See docs/how-to/promote.md.
+    A refusal lists each rule, class or joint with its difference, and exits with code 11. An undecided model is neither
+    shown to be worse nor shown not to be; the champion stays, the output names a test that would decide, and the exit
+    code is 12. Of two simultaneous promotions one wins; the other changes nothing and exits with code 75. See
+    docs/how-to/promote.md.
     """
     settings = load_settings(options)
     store = open_store(settings.root)
@@ -238,11 +239,11 @@ def promote(run: str, anyway: bool, reason: str, assignments: tuple[str, ...], a
 @store_options
 @json_option
 def rollback(recipe: str, reason: str, as_json: bool, **options: Any) -> None:
-    """Make the previous champion champion again; once more, the one before that.
+    """Make the previous champion the champion again; a second call goes back one more.
 
       podline models rollback sample --reason "slow on phones" --root podline-root
 
-    Nothing is deleted: it is one more entry in the history. A night that finds the run done does not promote it again.
+    This deletes nothing; it adds an entry to the history. A later night that reuses the run does not promote it again.
     """
     store = existing_store(options)
     entry = champions.roll_back(store, recipe, reason)
@@ -253,14 +254,14 @@ def rollback(recipe: str, reason: str, as_json: bool, **options: Any) -> None:
 @models_group.command("predict")
 @run_argument
 @click.argument("images", metavar="IMAGE...", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--champion", is_flag=True, help="RUN is a recipe, and its champion predicts.")
+@click.option("--champion", is_flag=True, help="RUN is the name of a recipe, whose champion predicts.")
 @click.option(
     "--out", type=click.Path(path_type=Path), help="A folder.  [default: predictions/RUN in the store's folder]"
 )
 @click.option(
     "--threshold",
     type=click.FloatRange(0, 1),
-    help="Whatever has a lower score is left out.  [default: what the run's evaluation chose on training images]",
+    help="The lowest score of a prediction.  [default: chosen on training images by the run's evaluation]",
 )
 @store_options
 @json_option
@@ -273,11 +274,11 @@ def predict(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Predict on pictures with a finished run's model: JPEG, PNG, WebP, BMP, TIFF or GIF.
+    """Predict for pictures with a finished run's model: JPEG, PNG, WebP, BMP, TIFF or GIF.
 
-    What a pose network finds is drawn on each picture, left in blue, right in orange, and written to
-    predictions.json as COCO results in the picture's own pixels. A classifier names each picture's classes with their
-    probabilities.
+    A pose network draws its people on each picture, left in blue, right in orange, and writes predictions.json with
+    COCO
+    results in the picture's own pixels. A classifier lists each picture's classes with their probabilities.
 
       podline models predict coco_pose-0123456789ab street.jpg beach.png --root podline-root
       podline models predict cifar10-0123456789ab cat.jpg --json
@@ -304,10 +305,10 @@ def predict(
 @models_group.command("serve")
 @recipe_argument
 @click.option(
-    "--host", default="127.0.0.1", show_default=True, help="The address to listen at; 0.0.0.0 is all of them."
+    "--host", default="127.0.0.1", show_default=True, help="The address to listen at; 0.0.0.0 listens at all addresses."
 )
 @click.option(
-    "--port", type=click.IntRange(0, 65535), default=8501, show_default=True, help="0 takes one that is free."
+    "--port", type=click.IntRange(0, 65535), default=8501, show_default=True, help="The port; 0 chooses a free one."
 )
 @store_options
 @json_option
@@ -317,8 +318,8 @@ def serve(recipe: str, host: str, port: int, as_json: bool, **options: Any) -> N
       podline models serve sample --root podline-root
       curl http://127.0.0.1:8501/v1/models/sample
 
-    A promotion or a rollback changes what is served within seconds, and no request is dropped. Nobody is asked for a
-    password: give another host only where everybody may ask. See docs/how-to/serve.md.
+    After a promotion or rollback the server changes the model within seconds, without dropping requests. It needs no
+    password, so use another host only in a trusted network. See docs/how-to/serve.md.
     """
     store = existing_store(options)
     require_champion(store, recipe)
@@ -341,12 +342,12 @@ def serve(recipe: str, host: str, port: int, as_json: bool, **options: Any) -> N
     type=click.Choice([_SAVED_MODEL, *get_args(ExportFormat)]),
     default=_SAVED_MODEL,
     show_default=True,
-    help="tflite-int8 computes in integers of 8 bits.",
+    help="The format; tflite-int8 computes with 8-bit integers.",
 )
 @click.option(
     "--examples",
     type=click.IntRange(1),
-    help="The first test examples that another format is judged on.  [default: all]",
+    help="The number of test examples that evaluate another format.  [default: all]",
 )
 @store_options
 @json_option
@@ -363,10 +364,10 @@ def export(
       podline models export sample models --root podline-root
       podline models export sample models --format tflite-int8
 
-    It appears whole, its files held against their checksums; a number that is there already stays as it is. The other
-    formats are files, like FOLDER/RECIPE/NUMBER.onnx, with the model inside and uint8 images as input. They are judged
-    beside the model on test examples, and what came of it is also in a file that ends in .json. See
-    docs/how-to/serve.md.
+    The folder appears complete, with verified checksums; an existing number stays unchanged. The other formats are
+    files, like FOLDER/RECIPE/NUMBER.onnx, with the model inside and uint8 images as input. They are evaluated beside
+    the
+    model on test examples, with the result in a .json file. See docs/how-to/serve.md.
     """
     if form == _SAVED_MODEL:
         place = lay_out(existing_store(options), recipe, folder)
@@ -405,7 +406,7 @@ def _spec(store: Store, run: str, assignments: tuple[str, ...], *, anyway: bool,
     found = run_of(store, run)
     evaluated, trained = found.stages.get("evaluate"), found.stages.get("train")
     if evaluated is None or trained is None:
-        raise StoreError(f"{store.where(found.folder)} is not evaluated; run `podline evaluate` first")
+        raise StoreError(f"{store.where(found.folder)} has no evaluation; run `podline evaluate` first")
     training = training_of(store, run)
     return promotion_spec(
         training,
@@ -426,8 +427,8 @@ def _line(store: Store, entry: Crowned) -> str:
 def _figure(store: Store, run: str) -> str:
     try:
         found = _metrics(store, run)
-    except StoreError:  # runs are deleted to make room, and the history stays
-        return "its run is gone"
+    except StoreError:  # deleted runs stay in the history
+        return "its run was deleted"
     measure = next((kind.measure for kind in kinds() if kind.measure in found), None)
     return f"{measure_named(measure).label} {metric_text(measure, found[measure])}" if measure else ""
 
@@ -436,12 +437,12 @@ def _metrics(store: Store, run: str) -> dict[str, Metric]:
     record = run_of(store, run).stages.get("evaluate")
     if record is None:
         where = store.where(completion_name(f"runs/{run}", "evaluate"))
-        raise ArtifactError(f"{where} is gone, and the run was promoted; evaluate it again")
+        raise ArtifactError(f"{where} is missing, although the run was promoted; evaluate the run again")
     return {key: Metric.model_validate(value) for key, value in record.result["metrics"].items()}
 
 
 def _document(store: Store, recipe: str, entry: Crowned) -> dict[str, Any]:
-    """Return an entry as JSON; ``model`` and ``metrics`` are null where its run was deleted."""
+    """Return an entry as JSON; ``model`` and ``metrics`` are null if its run was deleted."""
     try:
         metrics = {name: metric.model_dump() for name, metric in _metrics(store, entry.run).items()}
     except StoreError:

@@ -11,7 +11,7 @@ import click
 from podline.commands import pages
 from podline.commands.options import load_settings, say, settings_option, store_options
 
-# By name, since the library does not import what is above it.
+# By name, since the library must not import packages above it.
 _UP, _DEPLOY = "podline.deployments.up", "podline.deployments.deploy"
 _WORKER = "podline.deployments.worker"
 _PROJECT_FILE = "podline.deployments.project_file"
@@ -19,8 +19,8 @@ _PROJECT_FILE = "podline.deployments.project_file"
 _project_option = click.option(
     "--project",
     type=click.Path(path_type=Path, file_okay=False),
-    help="The folder with prefect.yaml: Podline's checkout.  [default: this folder if it is one, or else what is "
-    "installed]",
+    help="The folder with prefect.yaml, which is Podline's checkout.  [default: this folder if it has one, else the "
+    "installed one]",
 )
 
 
@@ -32,30 +32,35 @@ _project_option = click.option(
     type=click.IntRange(1, 65534),
     default=4200,
     show_default=True,
-    help="The port that it listens at; the pages are at the next one.",
+    help="The port of the server; the pages use the next port.",
 )
 @_project_option
 def up(host: str, port: int, project: Path | None, **options: Any) -> None:
     """Run a Prefect server, a worker and all deployments on this machine, until Ctrl-C.
 
     Open the address in a browser: Deployments, cifar-manual, Run. Its form is filled in for the drawn sample, which
-    needs no data. What a person set in the browser stays when the same is started again.
+    needs
+    no data. Changes that a person makes in the browser survive a restart of this command.
 
       podline up
       podline up --root /data/podline --port 4300
 
-    Ctrl-C, SIGTERM and the end of the terminal end all of it. A training in progress saves a checkpoint first, and goes
-    on from it by itself when `podline up` runs again. To keep it running after a log-out or a reboot, use the systemd
-    units or the composition in deployments/; see docs/how-to/services.md.
+    Ctrl-C, SIGTERM and closing the terminal end everything. A training in progress first saves a checkpoint, and
+    resumes
+    when `podline up` runs again. To keep it running after a log-out or a reboot, use the systemd units or the
+    composition
+    in deployments/; see docs/how-to/services.md.
 
-    The pages of the store (reports, all nights) are served at the next port, read only; a run's artifacts link to them.
+    The next port serves the pages of the store (reports, all nights) read-only; a run's artifacts link to them.
 
-    The browser asks for a secret, once for the UI and once for the pages (user: podline; password: what is after the
-    colon). It is shown when it is made, and kept in a file under the root, mode 600. Podline's own commands on this
+    The browser asks for a secret, once for the UI and once for the pages (user: podline; password: the part after the
+    colon). It is shown when it is created, and stored in a file under the root, mode 600. Podline's own commands on
+    this
     machine find it there; for `prefect`, set PREFECT_API_AUTH_STRING to it.
 
-    Everything lies under the root. Variables for Prefect count: PREFECT_API_DATABASE_CONNECTION_URL for a database that
-    is not SQLite, PREFECT_SERVER_API_AUTH_STRING for a secret of your own, which is not kept: give it each time.
+    All files are under the root. Prefect's variables apply: PREFECT_API_DATABASE_CONNECTION_URL for a database other
+    than
+    SQLite, PREFECT_SERVER_API_AUTH_STRING for a secret of your own, which is not stored: set it each time.
     """
     machine = load_settings(options)
     place = importlib.import_module(_UP).Place(machine)
@@ -64,22 +69,23 @@ def up(host: str, port: int, project: Path | None, **options: Any) -> None:
 
 @click.command("deploy", cls=pages.Command)
 @_project_option
-@click.option("--overwrite", is_flag=True, help="Replace what a person set on the server by what prefect.yaml says.")
+@click.option("--overwrite", is_flag=True, help="Replace values set on the server by those of prefect.yaml.")
 @settings_option
 def deploy(project: Path | None, overwrite: bool, **options: Any) -> None:
-    """Make pools, limits, automations and deployments on the server that PREFECT_API_URL names.
+    """Create pools, limits, automations and deployments on the server in PREFECT_API_URL.
 
-    Each line says what was made, changed, or is as it was; the same again changes nothing. What a person set
-    on the server stays, and each such value is shown, unless --overwrite is given. The setting nights.notify names the
-    blocks that get notifications of failures.
+    Each line says whether an item was created, changed or left as it was; a second call changes nothing. Values that a
+    person set on the server stay, and are shown, unless --overwrite is given. The setting nights.notify names the
+    blocks
+    that get notifications of failures.
 
       PREFECT_API_URL=http://127.0.0.1:4200/api podline deploy
       PREFECT_API_URL=http://127.0.0.1:4200/api PODLINE_NIGHTS_NOTIFY=slack-webhook/team podline deploy
 
-    A server with a secret gets it from PREFECT_API_AUTH_STRING. The secret of `podline up` is found, if that runs for
-    the same root (the setting root) on this machine.
+    For a server with a secret, set PREFECT_API_AUTH_STRING. The command finds the secret of `podline up` itself if that
+    runs on this machine with the same root (the setting root).
 
-    Next: `podline worker`, on each machine that does the runs.
+    Next: `podline worker`, on each machine that executes runs.
     """
     importlib.import_module(_UP).use_secret(load_settings(options))
     chosen = _chosen(project)
@@ -89,25 +95,25 @@ def deploy(project: Path | None, overwrite: bool, **options: Any) -> None:
 
 
 @click.command("worker", cls=pages.Command)
-@click.option("--pool", default="cpu", show_default=True, help="The work pool whose runs it takes up.")
-@click.option("--name", default="", help="What the UI calls it.  [default: podline on HOST]")
+@click.option("--pool", default="cpu", show_default=True, help="The work pool whose runs it executes.")
+@click.option("--name", default="", help="Its name in the UI.  [default: podline on HOST]")
 @click.option("--until-input-ends", is_flag=True, hidden=True)
 @settings_option
 def worker(pool: str, name: str, until_input_ends: bool, **options: Any) -> None:
-    """Do runs of the server that PREFECT_API_URL names on this machine, until Ctrl-C or SIGTERM.
+    """Execute runs of the server in PREFECT_API_URL on this machine, until Ctrl-C or SIGTERM.
 
       PREFECT_API_URL=http://127.0.0.1:4200/api podline worker
       PREFECT_API_URL=http://127.0.0.1:4200/api podline worker --pool gpu
 
-    It is Prefect's own worker but for its end: its runs save their work and go back into the queue, while
-    `prefect worker start` kills them. A server's secret is found as by `podline deploy`.
+    It is Prefect's own worker with another end: its runs save their work and go back into the queue, while
+    `prefect worker start` kills them. It finds a server's secret like `podline deploy`.
     """
     importlib.import_module(_UP).use_secret(load_settings(options))
     importlib.import_module(_WORKER).work(pool, name, until_input_ends=until_input_ends)
 
 
 def _chosen(project: Path | None) -> Path:
-    """Return the folder with ``prefect.yaml``; say which it is, unless an option names it or it is the current one."""
+    """Return the folder with ``prefect.yaml``; print it, unless an option names it or it is the current folder."""
     if project:
         return project
     project_file = importlib.import_module(_PROJECT_FILE)

@@ -1,4 +1,4 @@
-"""Options as click has them: those of the table (:mod:`podline.options`), and those of the command line alone."""
+"""Options for click: those of the common table (:mod:`podline.options`), and those of the command line only."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
 def in_order(*decorators: Callable[[Any], Any]) -> Callable[[Decorated], Decorated]:
-    """Return several options as one decorator, in the order in which the help page is to list them."""
+    """Combine several options into one decorator, in the order of the help page."""
 
     def decorate(function: Decorated) -> Decorated:
         for decorator in reversed(decorators):
@@ -53,26 +53,26 @@ def in_order(*decorators: Callable[[Any], Any]) -> Callable[[Decorated], Decorat
 
 
 def complete_recipe(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Return the recipes' names that begin so, for the shell."""
+    """Return the recipe names with this start, for the shell."""
     return [name for name in registry.names() if name.startswith(incomplete)]
 
 
 def complete_run(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Return the names of the runs that begin so, in the store of a ``--root`` that stands before them."""
+    """Return the run names with this start, in the store of a preceding ``--root``, for the shell."""
     given = {"root": context.params.get("root"), "settings_file": context.params.get("settings_file")}
     store = open_store(load_settings(given).root)
-    if not isinstance(store, FolderStore):  # a bucket would have the person wait
+    if not isinstance(store, FolderStore):  # a bucket would be too slow
         return []
     runs = sorted(path.name for path in (store.root / "runs").glob("*"))
     return [name for name in runs if name.startswith(incomplete)]
 
 
 def command_line(model: type[Options], *only: str) -> Callable[[Decorated], Decorated]:
-    """Return the options of a model as one decorator; the command gets them by the names of their fields.
+    """Turn the fields of an options model into one decorator; the command gets them by field name.
 
     Args:
-        model: from the table of options; what it requires is an argument, and left out.
-        only: names of those that are meant; none is all.
+        model: a model from the table of options; required fields are arguments, and are left out.
+        only: names of the fields to use; all by default.
     """
     wanted = {name: field for name, field in model.model_fields.items() if not field.is_required()}
     return in_order(*(_click_option(name, wanted[name]) for name in only or wanted))
@@ -110,14 +110,14 @@ def _type(field: FieldInfo) -> dict[str, Any]:
     if not bounds:
         return {"type": field.annotation}
     low = bounds.get("gt", bounds.get("ge"))
-    # The value that leaves things as they are is not to be typed.
+    # The default value, which changes nothing, is no choice on the command line.
     is_open = "gt" in bounds or bool(option_of(field).unset and low == field.default)
     kind = click.IntRange if field.annotation is int else click.FloatRange
     return {"type": kind(low, bounds.get("le"), min_open=is_open)}
 
 
 def _checked(check: Callable[[str], str]) -> Callable[[click.Context, click.Parameter, str | None], str | None]:
-    """Return an option's callback from a function that raises ValueError."""
+    """Make an option's callback from a function that raises ValueError."""
 
     def checked(_context: click.Context, _parameter: click.Parameter, name: str | None) -> str | None:
         try:
@@ -147,7 +147,7 @@ store_options = in_order(command_line(MachineGroup, "root"), settings_option)
 
 
 def _without_version(context: click.Context, _: click.Parameter, name: str | None) -> str | None:
-    """Return the name in NAME@3 or NAME@2..3; :func:`_or_version` has the version of a data set."""
+    """Return NAME without @3 or @2..3; :func:`_or_version` reads the version."""
     before, at, number = (name or "").partition("@")
     if (
         at
@@ -169,12 +169,12 @@ dataset_argument = _versioned("name", metavar="NAME")
 fingerprint_option = click.option(
     "--fingerprint",
     callback=_or_version,
-    help="Which data set, by its fingerprint's start or as @3.  [default: the newest]",
+    help="The data set's version: the start of its fingerprint, or @3.  [default: the newest]",
 )
 deep_option = click.option(
     "--deep",
     is_flag=True,
-    help="Also decode every record, compute the manifest's figures again, and look for images in two splits.",
+    help="Also decode every record, recompute the manifest's figures, and search for images in two splits.",
 )
 run_argument = click.argument("run", metavar="RUN", shell_complete=complete_run)
 recipe_argument = _versioned("recipe", metavar="RECIPE", shell_complete=complete_recipe)
@@ -201,15 +201,15 @@ launch_options = (
         "--hosts",
         metavar="N..M",
         callback=_checked(name_check("--hosts", HOSTS, "a number, or two as 2..4")),
-        help="How many hosts train together.  [default: the setting hosts, else all that there are]",
+        help="The number of hosts that train together.  [default: the setting hosts, else all hosts]",
     ),
 )
 
 
 def load_settings(options: dict[str, Any]) -> Settings:
-    """Return the settings, with what ``--settings`` and options of the same name say; takes them out of ``options``.
+    """Return the settings, with ``--settings`` and options of the same names applied and removed from ``options``.
 
-    The file is named in the environment from then on, so that whatever reads the settings later reads the same.
+    The file is then named in the environment, so that later reads of the settings give the same values.
     """
     file = options.pop("settings_file", None)
     if file is not None:
@@ -219,10 +219,10 @@ def load_settings(options: dict[str, Any]) -> Settings:
 
 
 def existing_store(options: dict[str, Any]) -> Store:
-    """Return the store that ``--root`` or the settings name, for commands that make nothing in it.
+    """Return the store in ``--root`` or the settings, for commands that create nothing in it.
 
     Raises:
-        StoreError: it is a folder that does not exist.
+        StoreError: the store is a folder that does not exist.
     """
     store = open_store(load_settings(options).root)
     if isinstance(store, FolderStore) and not store.root.is_dir():
@@ -231,10 +231,10 @@ def existing_store(options: dict[str, Any]) -> Store:
 
 
 def recipe_of(name: str | None) -> Recipe:
-    """Return the recipe called ``name``.
+    """Return the recipe with this name.
 
     Raises:
-        SettingsError: there is no such recipe, or no name was given.
+        SettingsError: the recipe does not exist, or no name was given.
     """
     if name is None:
         raise SettingsError(f"which recipe? give one of {', '.join(registry.names())}, a Python file, or --spec FILE")
@@ -242,33 +242,33 @@ def recipe_of(name: str | None) -> Recipe:
 
 
 def dataset_named(name: str) -> str:
-    """Return the data set of a name, which may be that of a recipe with data of another name."""
+    """Return the data set with this name, or the one of a recipe with this name."""
     return registry.get(name).dataset if registry.has(name) else name
 
 
 def absolute(source: str) -> str:
-    """Return a source's path, absolute wherever it is read from; a URI stays what it is."""
+    """Make a source's path absolute; leave a URI unchanged."""
     return source if "://" in source else str(Path(source).expanduser().absolute())
 
 
 def say(lines: Sequence[str]) -> None:
-    """Write lines for a person to standard output."""
+    """Write lines for people to standard output."""
     click.echo(plain("\n".join(lines)))
 
 
 def say_json(document: Any) -> None:
-    """Write the one JSON document of ``--json`` to standard output; an error after it prints no second one."""
+    """Write the single JSON document of ``--json`` to standard output; a later error prints no second one."""
     click.get_current_context().ensure_object(dict)["said_json"] = True
     click.echo(json.dumps(document, indent=2, allow_nan=False))
 
 
 def answer(document: Any, lines: Callable[[], Sequence[str]], *, as_json: bool) -> None:
-    """Write what a command found.
+    """Write the result of a command.
 
     Args:
-        document: a model, or what JSON can hold.
-        lines: make the same for a person.
-        as_json: ``--json`` was given.
+        document: a model, or a JSON value.
+        lines: makes the lines for people.
+        as_json: whether ``--json`` was given.
     """
     if as_json:
         say_json(document.model_dump(mode="json") if isinstance(document, BaseModel) else document)

@@ -1,4 +1,4 @@
-"""Help pages made of docstrings: paragraphs are wrapped, indented ones (commands to type) are left as they are."""
+"""Makes help pages from docstrings: wraps paragraphs, and keeps indented ones (commands to type) unchanged."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from typing import Any
 import click
 
 SETTINGS = {"max_content_width": 100, "help_option_names": ["-h", "--help"]}
-# What tells click to leave a paragraph alone.
+# The mark that keeps click from wrapping a paragraph.
 _VERBATIM = "\b\n"
 
 
 def page(text: str) -> str:
-    """Return a text for click's help."""
+    """Return a docstring as text for click's help."""
     paragraphs = inspect.cleandoc(text).split("\n\n")
     return "\n\n".join(_VERBATIM + text if text.startswith("  ") else text for text in paragraphs)
 
 
 class Command(click.Command):
-    """A command whose help is such a page."""
+    """A command with such a help page."""
 
     def __init__(self, *arguments: Any, help: str | None = None, **options: Any) -> None:  # noqa: A002 (click's name)
         super().__init__(*arguments, help=page(help or ""), **{"context_settings": SETTINGS, **options})
 
-    def get_short_help_str(self, limit: int = 45) -> str:  # noqa: ARG002 (a list wraps it, so nothing is cut off)
+    def get_short_help_str(self, limit: int = 45) -> str:  # noqa: ARG002 (a list wraps the sentence)
         """Return the first sentence, for a group's list."""
         return re.split(r"(?<=[.;:]) |\n\n", self.help or "")[0].replace("\n", " ").rstrip(";:")
 
 
 class Group(click.Group):
-    """A group of such commands, with such a page."""
+    """A group of such commands, with such a help page."""
 
     command_class = Command
 
@@ -39,5 +39,5 @@ class Group(click.Group):
         super().__init__(*arguments, help=page(help or ""), **{"context_settings": SETTINGS, **options})
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        """Return all names, as they were added."""
+        """Return all names in the order of their addition."""
         return list(self.commands)

@@ -1,4 +1,4 @@
-"""``podline run``: the whole chain as a Prefect flow, embedded."""
+"""``podline run``: runs the whole pipeline as an embedded Prefect flow."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from podline.options import DataGroup, MachineGroup, RunOptions, TrainingGroup
 from podline.recipes.registry import FILE_SUFFIX
 from podline.store.opening import open_store
 
-# By name, since the library does not import what is above it.
+# By name, since the library must not import packages above it.
 _FLOW = "podline.tasks.embedded:run_training"
 
 
@@ -43,9 +43,11 @@ _FLOW = "podline.tasks.embedded:run_training"
 def run(recipe: str, as_json: bool, **options: Any) -> None:
     """Convert, validate, train, evaluate and report, as a Prefect flow on this machine.
 
-    RECIPE is cifar10, cifar10-small, -medium or -large, cifar100, mnist, sample or coco_pose, images or keypoints for
-    those of your own, or the path of a Python file that holds a recipe (see docs/how-to/recipe.md). Recipes for the
-    data sets sample and coco need no --source: they train on drawn pictures then.
+    RECIPE is cifar10, cifar10-small, -medium or -large, cifar100, mnist, sample or coco_pose; images or keypoints for
+    your
+    own data; or the path of a Python file with a recipe (see docs/how-to/recipe.md). Recipes for the data sets sample
+    and
+    coco need no --source: without it they train on drawn pictures.
 
       podline run sample
       podline run images --source photos --name flowers --root podline-root
@@ -56,8 +58,8 @@ def run(recipe: str, as_json: bool, **options: Any) -> None:
       podline run sample --start-from evaluate
       podline run sample --promote --set promotion.seeds=2
 
-    The same command again re-uses finished stages after verifying them, and resumes an interrupted one.
-    Everything lies under the root, Prefect's own database too. Next: open the report that the last line names.
+    The same command again verifies and re-uses finished stages, and resumes an interrupted one. All files are under the
+    root, Prefect's database too. Next: open the report in the last line.
     """
     recipe_of(recipe)
     recipe = absolute(recipe) if recipe.endswith(FILE_SUFFIX) else recipe

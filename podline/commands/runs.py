@@ -1,4 +1,4 @@
-"""``podline runs``: the runs of a store, by its ledger: list, show, compare, all nights on one page."""
+"""``podline runs``: lists, shows and compares the runs in a store's ledger, and writes the page of all nights."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ _DAY = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"])
 _SUFFIXES = (".csv", ".parquet")
 _filter_options = in_order(
     click.option("--recipe", help="Only runs of this recipe."),
-    click.option("--data", "dataset", help="Only runs on this data set: its name, or how its fingerprint begins."),
-    click.option("--since", type=_DAY, help="Only runs that ended on this day or later, in universal time."),
+    click.option("--data", "dataset", help="Only runs on this data set: its name, or the start of its fingerprint."),
+    click.option("--since", type=_DAY, help="Only runs that ended on this day or later, in UTC."),
     click.option("--until", type=_DAY, help="Only runs that ended before this day."),
-    click.option("--commit", help="Only runs of the code whose commit begins so."),
-    click.option("--state", type=click.Choice(["finished", "failed", "cancelled"]), help="Only runs that ended so."),
+    click.option("--commit", help="Only runs of the code with this start of a commit."),
+    click.option("--state", type=click.Choice(["finished", "failed", "cancelled"]), help="Only runs in this state."),
 )
 
 
@@ -48,7 +48,7 @@ def runs_group() -> None:
 
 @runs_group.command("list")
 @_filter_options
-@click.option("--last", type=click.IntRange(1), help="Only this many, the newest.")
+@click.option("--last", type=click.IntRange(1), help="Only this number of newest runs.")
 @click.option(
     "--export",
     metavar="FILE",
@@ -58,19 +58,18 @@ def runs_group() -> None:
 @store_options
 @json_option
 def list_runs(as_json: bool, last: int | None, export: Path | None, **options: Any) -> None:
-    """List every run that finished, failed or was cancelled, the newest first.
+    """List every run that finished, failed or was cancelled, newest first.
 
       podline runs list --root podline-root
       podline runs list --recipe cifar10 --since 2026-11-01 --state failed
       podline runs list --export nights.parquet
 
-    A run that was trained and not evaluated yet is not in the ledger: `podline store list` shows its folder. A damaged
-    entry is named after the others, with exit code 4. Charts are on the page of `podline runs nights`. Next: `podline
-    runs show RUN`.
+    Runs that are trained but not evaluated are not in the ledger; `podline store list` shows their folders. Damaged
+    entries are listed at the end, with exit code 4. `podline runs nights` writes charts. Next: `podline runs show RUN`.
     """
     store, wanted, kept = _asked(options)
     if not any(kept.values()):
-        wanted = wanted[:last]  # so that no others are read
+        wanted = wanted[:last]  # avoids reading the others
     if export is not None:
         _export(export, list(itertools.islice(entries(store, wanted, **kept), last)), as_json=as_json)
         return
@@ -80,9 +79,7 @@ def list_runs(as_json: bool, last: int | None, export: Path | None, **options: A
         none = [f"{store.uri}: no such run has ended; `podline run` makes one"]
         answer(list(map(row_of, shown)), lambda: _table(shown) or none, as_json=as_json)
     for name in foreign(store):
-        click.echo(
-            f"{store.where(name)} is left out: by its name it is not an entry of the ledger; move it away", err=True
-        )
+        click.echo(f"{store.where(name)} is left out: its name is not that of a ledger entry; move it away", err=True)
     for problem in loaded().problems:
         click.echo(f"{problem}; its figures are shown by their names", err=True)
     for error in damaged[:-1]:
@@ -96,12 +93,12 @@ def list_runs(as_json: bool, last: int | None, export: Path | None, **options: A
 @store_options
 @json_option
 def show_run(run: str, as_json: bool, **options: Any) -> None:
-    """Show a run: state, figures, settings, times, its page's address.
+    """Show a run: state, figures, settings, times, address of its report.
 
       podline runs show sample-0123456789ab --root podline-root
 
-    RUN is the name of a run, of which the newest entry is shown, or of an entry; or how either begins. With --json it
-    is all that the ledger holds: every setting and every package.
+    RUN is the name of a run, whose newest entry is shown, or of an entry; or the start of either. With --json it prints
+    the whole entry: every setting and every package.
     """
     from podline.reporting.ledger_lines import lines_of  # noqa: PLC0415 (NumPy: nothing that a list should wait for)
 
@@ -116,10 +113,12 @@ def show_run(run: str, as_json: bool, **options: Any) -> None:
 @click.option(
     "--why",
     is_flag=True,
-    help="Say instead why the first is worse than the second, or, alone, than the champion it was judged against.",
+    help="Explain why the first is worse than the second, or than its champion if it is alone.",
 )
 @click.option(
-    "--out", type=click.Path(path_type=Path), help="With --why, a PNG: pictures of what the first alone gets wrong."
+    "--out",
+    type=click.Path(path_type=Path),
+    help="With --why, the PNG file for examples that only the first got wrong.",
 )
 @store_options
 @json_option
@@ -132,12 +131,12 @@ def compare_runs(
       podline runs compare cifar10-0123456789ab cifar10-ba9876543210 --charts
       podline runs compare cifar10-0123456789ab --why --out lost.png
 
-    Each RUN as for `podline runs show`; the first is what the others are held against. A difference has an interval
-    by test examples and seeds, and is said to be noise, more than noise, or perhaps caused by the seed; see
+    RUN is as for `podline runs show`; all runs are compared with the first. A difference has an interval from test
+    examples and seeds, and counts as noise, as more than noise, or as possibly caused by the seed; see
     docs/reference/ledger.md.
 
-    --charts writes all this as a page, with the curves in one chart. --why names examples lost, classes or joints that
-    fell, settings, data and curves; both must have been judged on the same examples.
+    --charts writes a page with the curves in one chart. --why lists lost examples, worse classes or joints, and
+    differences in settings, data and curves; both runs must have been evaluated on the same examples.
     """
     if charts and why:
         raise SettingsError("--charts and --why: give one of them")
@@ -163,7 +162,7 @@ def compare_runs(
 
 
 def _explain(store: Store, chosen: tuple[str, ...], out: Path | None, *, as_json: bool) -> None:
-    """Say why a run is worse than another, and draw what it alone gets wrong."""
+    """Explain why a run is worse than another, and draw the examples that it alone gets wrong."""
     from podline.reporting.drop import explain, rival_of  # noqa: PLC0415 (matplotlib: nothing that --help waits for)
 
     run, *others = chosen
@@ -188,18 +187,18 @@ def _explain(store: Store, chosen: tuple[str, ...], out: Path | None, *, as_json
 @click.option(
     "--metrics",
     type=click.Path(path_type=Path),
-    help="Write the newest night of each schedule to this file instead, as OpenMetrics text for a scraper.",
+    help="Write only the newest night of each schedule to this file, as OpenMetrics text for a scraper.",
 )
 @store_options
 @json_option
 def nights(out: Path | None, metrics: Path | None, as_json: bool, **options: Any) -> None:
-    """Write one page over all nights, with charts.
+    """Write one page about all nights, with charts.
 
       podline runs nights --root podline-root
       podline runs nights --root gs://bucket/nights --out nights.html
       podline runs nights --metrics /var/lib/node_exporter/podline.prom
 
-    Each night's report is a link away. A training flow writes the page again whenever it ends.
+    The page links to each night's report. A training flow updates the page at its end.
     """
     from podline.reporting.nights_page import page_elsewhere, write_index  # noqa: PLC0415 (not for --help)
     from podline.reporting.openmetrics import openmetrics  # noqa: PLC0415 (likewise)
@@ -238,7 +237,7 @@ def _export(file: Path, found: list[Entry], *, as_json: bool) -> None:
 
 
 def _asked(options: dict[str, Any]) -> tuple[Store, list[Named], dict[str, Any]]:
-    """Return the store; the entries that fit by name, the newest first; and the filters that need their content."""
+    """Return the store, the entries that match by name, newest first, and the filters on their content."""
     store = existing_store(options)
     write_killed(store)
     kept = {name: options.pop(name) for name in ("dataset", "commit")}

@@ -71,20 +71,23 @@ from podline.supervision.running import perform
 S = TypeVar("S", bound=Spec)
 Performer = Callable[[Any, Listener, Settings], Any]
 
-# A run is called by its recipe's name and twelve digits of a hash.
+# A run's name is its recipe's name and twelve digits of a hash.
 _RUN = re.compile(r"[a-z0-9][a-z0-9_.-]*-[0-9a-f]{12}")
-# Ray is not everybody's.
+# Ray is an optional dependency.
 _LAUNCHED = "podline.commands.ray_hosts:launched"
 _spec_option = click.option(
-    "--spec", "spec_file", type=click.File(), help="All of it from a JSON file (- is standard input); see --show-spec."
+    "--spec",
+    "spec_file",
+    type=click.File(),
+    help="Read the spec from a JSON file (- is standard input); see --show-spec.",
 )
-_show_spec_option = click.option("--show-spec", is_flag=True, help="Print the spec as JSON for --spec, do nothing.")
+_show_spec_option = click.option("--show-spec", is_flag=True, help="Only print the spec as JSON for --spec.")
 split_option = click.option(
     "--split",
     type=click.Choice(["test", "train"]),
     default=JUDGED,
     show_default=True,
-    help="What it is judged on; of train, the answer goes into a folder of its own.",
+    help="The split to evaluate on; for train, the result goes into a separate folder.",
 )
 
 
@@ -98,12 +101,12 @@ class Request(NamedTuple):
 
     @property
     def dataset_name(self) -> str:
-        """Return the data set itself, or that of the recipe."""
+        """Return the data set itself, or the recipe's data set."""
         return self.dataset_itself or self.recipe.dataset
 
     @property
     def dataset_itself(self) -> str | None:
-        """Return the name if it is a data set's, be it one of the store whose package is gone, and no recipe's."""
+        """Return the name if it is a data set's, even if its package is missing, and not a recipe's."""
         name = self.name
         if name is None or registry.has(name):
             return None
@@ -112,18 +115,18 @@ class Request(NamedTuple):
 
     @property
     def trained(self) -> TrainSpec | None:
-        """Return the training spec of the run called ``name``; None if the name is not a run's."""
+        """Return the training spec of the run with this name, or None."""
         name = self.name or ""
         return training_of(self.store, name) if _RUN.fullmatch(name) and not registry.has(name) else None
 
     @property
     def recipe(self) -> Recipe:
-        """Return the recipe, as it is written, or as a run of the store was trained with it."""
+        """Return the recipe as defined, or as a run of the store was trained with it."""
         trained = self.trained
         return trained.recipe if trained else recipe_of(self.name)
 
     def wanted(self, fingerprint: str | None) -> str | None:
-        """Return the fingerprint that was asked for, else that of the run that was named, else none."""
+        """Return the requested fingerprint, else the named run's, else None."""
         trained = self.trained
         return fingerprint or (trained.fingerprint if trained else None)
 
@@ -135,7 +138,7 @@ class Request(NamedTuple):
 def _stage_command(
     stage: Stage[S, Any], *options: Callable[[Any], Any], argument: Callable[[Any], Any] = recipe_or_run_argument
 ) -> Callable[[Callable[..., S]], click.Command]:
-    """Return the command of a stage from a function that makes its spec; the function's docstring is the help."""
+    """Make the command of a stage from a function that makes its spec; the function's docstring is the help."""
 
     def decorate(make_spec: Callable[..., S]) -> click.Command:
         def run(recipe: str | None, spec_file: Any, show_spec: bool, as_json: bool, **given: Any) -> None:
@@ -165,7 +168,7 @@ def _say_result(spec: Spec, result: Result | None, *, as_json: bool) -> None:
 
 
 def trainer(store: Store, settings: Settings, listener: Listener) -> Callable[[TrainSpec], TrainResult]:
-    """Return a function that trains a spec or finds it done; each training gets an entry in the ledger."""
+    """Return a function that trains a spec or finds its result; each training gets an entry in the ledger."""
 
     def train(spec: TrainSpec) -> TrainResult:
         started = time.monotonic()
@@ -181,10 +184,10 @@ def trainer(store: Store, settings: Settings, listener: Listener) -> Callable[[T
 
 
 def performed(spec: Any, listener: Listener, settings: Settings, by: Performer = perform) -> Any:
-    """Do a stage and return its result.
+    """Run a stage and return its result.
 
-    A run's training and its evaluation leave one entry in the ledger between them. It is written when the evaluation
-    has ended, or when either was ended before its time.
+    A run's training and evaluation share one ledger entry. It is written when the evaluation has ended, or when either
+    stage has failed.
     """
     stage, store = stage_of(spec), open_store(spec.root)
     beside = by is perform and spec.by_workers and cluster().place
@@ -203,14 +206,14 @@ def performed(spec: Any, listener: Listener, settings: Settings, by: Performer =
         result = by(spec, listener, settings)
         notes.answered(spec, result, time.monotonic() - started)
         result.require_sane()
-        # After the training comes the evaluation; and an evaluation that is found has its entry, unless the command
-        # that made it was killed before it wrote one.
+        # The evaluation follows the training. A finished evaluation has its entry, unless its command was killed before
+        # writing it.
         notes.dropped = stage is TRAIN or (result.reused and _is_recorded(store, training))
     return result
 
 
 def _is_recorded(store: Store, training: TrainSpec) -> bool:
-    """Return whether the ledger has an entry of a run that ended well; the newest are looked at first."""
+    """Return whether the ledger has an entry of a finished run; the newest entries are searched first."""
     finished = ledger.names(store, recipe=training.recipe.name, state="finished")
     return any(entry.run == training.run for entry in ledger.entries(store, finished))
 
@@ -235,12 +238,11 @@ def _read_spec(stage: Stage[S, Any], file: Any) -> S:
 def convert(
     request: Request, source: str | None, assignments: tuple[str, ...], beam_options: tuple[str, ...], **given: Any
 ) -> ConvertSpec:
-    """Turn raw archives into sharded TFRecords with a manifest.
+    """Convert raw archives into sharded TFRecords with a manifest.
 
-    RECIPE is a recipe's name, or a data set's: cifar10, coco, images, or an installed package's. The same
-    source gives the same folder and the same bytes, with any number of workers; shards that are there already are not
-    written again. COCO's images lie in folders or in the official zip files, which are not unpacked: see
-    docs/how-to/coco.md.
+    RECIPE is a recipe's name, or a data set's: cifar10, coco, images, or an installed package's. A source always gives
+    the same folder and the same bytes, with any number of workers; existing shards are not written again. COCO's images
+    are read from folders or from the official zip files, without unpacking: see docs/how-to/coco.md.
 
       podline convert cifar10 --source cifar-10-batches-py --root podline-root
       podline convert coco --source coco --root podline-root
@@ -271,9 +273,9 @@ def convert(
 
 @_stage_command(VALIDATE, fingerprint_option, deep_option)
 def validate(request: Request, fingerprint: str | None, deep: bool) -> ValidateSpec:
-    """Check every file of a converted data set by the checksums of its manifest.
+    """Verify every file of a converted data set by the checksums of its manifest.
 
-    What is wrong is named: which record of which shard. RECIPE is a recipe, whose data set is meant, or a data set.
+    Each problem is listed with its shard and record. RECIPE is a data set, or a recipe, whose data set is verified.
 
       podline validate cifar10 --root podline-root
       podline validate cifar10 --deep
@@ -294,23 +296,25 @@ def validate(request: Request, fingerprint: str | None, deep: bool) -> ValidateS
     *launch_options,
 )
 def train(request: Request, fingerprint: str | None, **changes: Any) -> TrainSpec:
-    """Train a recipe on its converted data set; a run that was broken off resumes from its last checkpoint.
+    """Train a recipe on its converted data set; an interrupted run resumes from its last checkpoint.
 
-    The recipe and the data name the run: other values are another run, the same values are found done. RECIPE is also
-    the path of a Python file that holds one, or a run of the store: then its recipe and its data are what the store
-    kept of them. docs/how-to/recipe.md has an example of such a file.
+    Recipe and data determine the run's name: other values give another run, and the same values find the finished one.
+    RECIPE may also be the path of a Python file with a recipe, or a run of the store, whose recipe and data are then
+    used
+    again. docs/how-to/recipe.md has an example of such a file.
 
       podline train cifar10 --root podline-root
       podline train cifar10 --epochs 2 --learning-rate 0.05 --set model.width=0.5
       podline train ./my_recipe.py
       podline train cifar10-0123456789ab --seed 1
 
-    Training begins with a rehearsal: a step on the real first batch, a batch of the evaluation, a checkpoint written
-    and read back, every hook. --dry-run ends after it, with an estimate of time and memory:
+    Training begins with a rehearsal: a step on the first batch, a batch of the evaluation, a checkpoint written and
+    read
+    back, every hook. --dry-run stops after it, with an estimate of time and memory:
 
       podline train cifar10 --batch-size 1024 --set model.width=4 --dry-run
 
-    Next: `podline evaluate` with the same recipe, or the run.
+    Next: `podline evaluate` with the same recipe or the run.
     """
     choices = Choices(**changes)
     recipe = choices.apply(request.recipe)
@@ -325,26 +329,27 @@ def train(request: Request, fingerprint: str | None, **changes: Any) -> TrainSpe
 
 @_stage_command(EVALUATE, split_option, strategy_option, assignments_option, argument=run_or_recipe_argument)
 def evaluate(request: Request, split: str, assignments: tuple[str, ...]) -> EvaluateSpec:
-    """Judge a trained model on every test example, with 95 % intervals.
+    """Evaluate a trained model on every test example, with 95 % intervals.
 
-    RUN is a run of the store, or a recipe, whose newest finished run is meant. The untrained model is judged too. A
-    classifier that is no better than guessing ends with exit code 7, and `podline report` works all the same; a pose
-    network ends with a warning. A pose network's people are written as COCO results, and its figures are pycocotools'.
+    RUN is a run of the store, or a recipe, whose newest finished run is used. The untrained model is evaluated too. A
+    classifier that is no better than guessing ends with exit code 7, but `podline report` still works; a pose network
+    ends
+    with a warning. A pose network's people are written as COCO results, and its figures are pycocotools'.
 
       podline evaluate cifar10 --root podline-root
       podline evaluate cifar10-0123456789ab --set task.views=6
       podline evaluate coco_pose --split train --root podline-root
 
-    Next: `podline report` with the same.
+    Next: `podline report` with the same run or recipe.
     """
     return evaluate_spec(request, split, assignments)
 
 
 @_stage_command(REPORT, split_option, assignments_option, argument=run_or_recipe_argument)
 def report(request: Request, split: str, assignments: tuple[str, ...]) -> ReportSpec:
-    """Write a run's report: one HTML page, and Markdown.
+    """Write a run's report as an HTML page and as Markdown.
 
-    RUN is a run of the store, or a recipe, whose newest finished run is meant.
+    RUN is a run of the store, or a recipe, whose newest finished run is used.
 
       podline report cifar10 --root podline-root
 
@@ -363,11 +368,11 @@ def report(request: Request, split: str, assignments: tuple[str, ...]) -> Report
 @run_argument
 @in_order(_show_spec_option, json_option, store_options)
 def stage_command(name: str, run: str, show_spec: bool, as_json: bool, **given: Any) -> None:
-    """Do a stage of an installed package for a run of the store; docs/how-to/stage.md has an example.
+    """Run a stage of an installed package for a run of the store; docs/how-to/stage.md has an example.
 
     podline stage webhook sample-0123456789ab --root podline-root
 
-    `podline run` does such stages by itself. `podline runs list` shows the runs.
+    `podline run` runs such stages itself. `podline runs list` shows the runs.
     """
     if name not in installed():
         there = ", ".join(installed()) or "no package is installed that adds one"
@@ -380,11 +385,11 @@ def stage_command(name: str, run: str, show_spec: bool, as_json: bool, **given: 
 
 
 def evaluate_spec(request: Request, split: str, assignments: tuple[str, ...] = ()) -> EvaluateSpec:
-    """Return the evaluation of the run that was named, or of the newest finished run of the recipe.
+    """Return the evaluation spec of the named run, or of the recipe's newest finished run.
 
     Raises:
         StoreError: there is no such finished run.
-        SettingsError: an assignment is part of the run's name.
+        SettingsError: an assignment would change the run's name.
     """
     stored = request.trained or training_of(request.store, _newest_run(request.store, request.recipe.name))
     recipe = Choices(assignments=assignments).apply(stored.recipe)

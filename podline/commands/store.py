@@ -20,21 +20,21 @@ from podline.store.contract import Store
 from podline.store.folder import FolderStore
 
 _DAY_SECONDS = 86_400
-# What was touched within so long may be in the making on another machine, whose processes are not known here: a
-# training there brings its log to the bucket every few seconds, a conversion its shards.
+# Anything touched within this time may be in use on another machine, whose processes are unknown here: a training
+# updates its log in the bucket every few seconds, a conversion writes shards.
 _OTHERS_SECONDS = 3_600
 
 
 @click.group("store", cls=pages.Group)
 def store_group() -> None:
-    """List, verify and prune what is in the store."""
+    """List, verify and prune the content of the store."""
 
 
 @store_group.command("list")
 @store_options
 @json_option
 def list_holdings(as_json: bool, **options: Any) -> None:
-    """List every data set, run and cached source: size, last use, which runs use it.
+    """List every data set, run and cached source: size, last use, and the runs that use it.
 
       podline store list --root podline-root
       podline store list --root gs://bucket/prefix
@@ -56,17 +56,17 @@ def _table(store: Store, found: Sequence[Holding | UnpackedSource]) -> list[str]
 @store_options
 @json_option
 def verify(as_json: bool, **options: Any) -> None:
-    """Check every file by its checksum; name what is damaged, gone, or in no record.
+    """Verify every file by its checksum; list damaged, missing and unrecorded files.
 
       podline store verify --root podline-root
 
-    What is wrong is named, a line each, and ends with exit code 4. `podline data show --verify` looks into the records.
-    What each finding means is in docs/reference/store.md.
+    Each problem has one line, and the exit code is 4. `podline data show --verify` checks single records.
+    docs/reference/store.md explains each finding.
     """
     store = existing_store(options)
     with display.shown() as listener:
         checked, problems, notes = verification.verify(store, Reporter("store", listener))
-    nothing = "" if checked or problems else f"; {store.uri} holds nothing: is that the root you mean?"
+    nothing = "" if checked or problems else f"; {store.uri} holds nothing: is this the right root?"
     total = f"{plural(checked, 'object')} checked, {plural(len(problems), 'problem')}{nothing}"
     document = {"root": store.uri, "checked": checked, "problems": problems, "notes": notes}
     answer(document, lambda: [*problems, *(f"note: {note}" for note in notes), total], as_json=as_json)
@@ -75,24 +75,24 @@ def verify(as_json: bool, **options: Any) -> None:
 
 
 @store_group.command("prune")
-@click.option("--yes", is_flag=True, help="Really delete; without, it is only said what would be.")
+@click.option("--yes", is_flag=True, help="Delete the files; without it, they are only listed.")
 @click.option(
     "--days",
     type=click.FloatRange(0),
     default=7.0,
     show_default=True,
-    help="Keep what was used within this many days: it may be in progress or needed again.",
+    help="Keep files used within this number of days, which may be in use or needed again.",
 )
 @store_options
 @json_option
 def prune(yes: bool, days: float, as_json: bool, **options: Any) -> None:
-    """Delete what is not needed: unfinished work, data sets that no run was trained on, cached sources.
+    """Delete unneeded files: unfinished work, data sets without trained runs, cached sources.
 
       podline store prune --root podline-root
       podline store prune --root podline-root --days 30 --yes
 
-    Finished runs are never deleted, nor anything that one of them was made from, nor what a living process on this
-    machine works on; in a bucket, what was touched within the last hour stays too: docs/reference/store.md says why.
+    The command never deletes finished runs, their inputs, or files that a living process on this machine uses. In a
+    bucket it also keeps files touched within the last hour; docs/reference/store.md explains why.
     """
     store = existing_store(options)
     before = store.now() - max(days * _DAY_SECONDS, 0 if isinstance(store, FolderStore) else _OTHERS_SECONDS)

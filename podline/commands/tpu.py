@@ -1,4 +1,4 @@
-"""``podline tpu``: a TPU's state and policy, and by hand what gate and patrol do by themselves."""
+"""``podline tpu``: shows a TPU's state and policy, and runs the gate's and the patrol's repairs by hand."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from podline.tpu.gate import admitted, look
 from podline.tpu.tpu_log import TpuLog, Tried
 from podline.tpu_settings import Limits, TpuSettings
 
-# By name, since the library does not import what is above it.
+# By name, since the library must not import packages above it.
 _PATROL = "podline.flows.tpu_patrol:by_hand"
 _GUARD = "podline.deployments.up:use_secret"
 
 
 @click.group("tpu", cls=pages.Group)
 def tpu() -> None:
-    """Look at a TPU, get it back, clear up what is left of it.
+    """Inspect a TPU, repair it, and clean up after it.
 
-    Settings say which TPU (tpu.node, tpu.api.project, tpu.api.zone, ...); see docs/how-to/tpu.md.
+    Settings name the TPU (tpu.node, tpu.api.project, tpu.api.zone, ...); see docs/how-to/tpu.md.
     """
 
 
@@ -36,21 +36,21 @@ def tpu() -> None:
 @settings_option
 @json_option
 def status(settings_file: Any, as_json: bool, policy: bool) -> None:
-    """Show a TPU: node, health, symptoms, lock, user, cool-down, and what the gate would do.
+    """Show a TPU: node, health, symptoms, lock, user, cool-down, and the gate's next action.
 
-    It takes nothing and changes nothing.
+    The command takes no lock and changes nothing.
 
       podline tpu status
       podline tpu status --json
       podline tpu status --policy
 
-    Next: `podline tpu recover`, if it is not well.
+    Next: `podline tpu recover`, if the TPU is not healthy.
     """
     found = settings_module.load(settings_file).tpu
     if policy:
         _show_policy(found)
         return
-    # Google's client takes half a second to import, which `--policy` and the help pages need not wait for.
+    # Importing Google's client takes half a second, which `--policy` and the help pages do not need.
     from podline.tpu.client import CloudTpu  # noqa: PLC0415
 
     chosen, clock = _named(found), SystemClock()
@@ -68,10 +68,10 @@ def status(settings_file: Any, as_json: bool, policy: bool) -> None:
 @tpu.command("recover")
 @settings_option
 def recover(settings_file: Any) -> None:
-    """Wait for a TPU and repair it, as the gate does, until it can be used or is beyond repair.
+    """Wait for a TPU and repair it, as the gate does, until it is usable or beyond repair.
 
-    It prints each wait and each repair; `podline tpu status --policy` has the table that it follows. It waits for a TPU
-    that a living process has, and never takes one.
+    It prints each wait and each repair; `podline tpu status --policy` shows the table of rules. It waits while a living
+    process uses the TPU, and never takes the TPU from it.
 
       podline tpu recover
     """
@@ -86,11 +86,11 @@ def recover(settings_file: Any) -> None:
 @settings_option
 @json_option
 def patrol(settings_file: Any, as_json: bool) -> None:
-    """Do one round of the patrol: the node, its request, its lease, orphaned runs.
+    """Run one round of the patrol: check the node, its request, its lease and orphaned runs.
 
-    It prints what it found and, if the setting tpu.patrol is `repair`, does what its table says; `podline tpu status
-    --policy` has the table. PREFECT_API_URL names the Prefect server. The deployment tpu-patrol does the same every ten
-    minutes.
+    It prints its findings and, if the setting tpu.patrol is `repair`, acts by the table of `podline tpu status
+    --policy`.
+    PREFECT_API_URL names the Prefect server. The deployment tpu-patrol does the same every ten minutes.
 
       podline tpu patrol
       PODLINE_TPU_PATROL=repair podline tpu patrol

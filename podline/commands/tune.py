@@ -1,4 +1,4 @@
-"""``podline tune``: the learning rate, other values of a recipe, the speed of the input."""
+"""``podline tune``: finds a learning rate or other values of a recipe, and measures the speed of the input."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from podline.training.searches import learning_rate_spec
 
 @click.group("tune", cls=pages.Group)
 def tune() -> None:
-    """Find a learning rate or other values, measure the input."""
+    """Find a learning rate or other values, or measure the input."""
 
 
 @tune.command("lr")
@@ -49,17 +49,18 @@ def tune() -> None:
 def learning_rate(recipe: str, fingerprint: str | None, as_json: bool, **options: Any) -> None:
     """Find the learning rate to train a recipe with.
 
-    The rate rises from step to step, and the loss says how far it may go. It trains on a copy of the state, with the
-    recipe's data, augmentation and optimizer, until the smoothed loss explodes or the last rate is reached. The
-    suggestion is for the peak of the recipe's schedule, with its reasons and a chart. Nothing of any run is changed,
-    and the same search is found done.
+    The rate rises from step to step, and the loss shows how high it may be. The command trains a copy of the state,
+    with the
+    recipe's data, augmentation and optimizer, until the smoothed loss explodes or the last rate is reached. It suggests
+    a
+    peak for the recipe's schedule, with reasons and a chart. It changes no run, and a finished search is re-used.
 
       podline tune lr cifar10 --root podline-root
       podline tune lr mnist --set optimizer.kind=adam --high 1
       podline tune lr cifar10 --run cifar10-0123456789ab
 
-    Next: `podline train RECIPE --learning-rate` with what it suggests. docs/how-to/learning-rate.md says how to read
-    the chart.
+    Next: `podline train RECIPE --learning-rate` with the suggested rate. docs/how-to/learning-rate.md explains the
+        chart.
     """
     settings = load_settings(options)
     search = {name: options.pop(name) for name in SearchOptions.model_fields}
@@ -91,14 +92,15 @@ def learning_rate(recipe: str, fingerprint: str | None, as_json: bool, **options
 def search_values(recipe: str, fingerprint: str | None, as_json: bool, **options: Any) -> None:
     """Search for better values of a recipe.
 
-    Each trial is a run of the store, with its entry in the ledger. The first has the recipe's own values; the next ones
-    are chosen by what was found so far. Trials are compared by held-out examples (validation_share), never by the test
-    split. One that is worse than half of those before it ends early. The same command goes on where it was broken off.
+    Each trial is a run of the store, with an entry in the ledger. The first trial has the recipe's own values; results
+    so
+    far choose the values of the next ones. Held-out examples (validation_share) compare trials, never the test split. A
+    trial that is worse than half of the earlier ones ends early. After an interruption, the same command continues.
 
       podline tune search sample --over schedule.learning_rate=log:0.01..1 --over model.width=0.5,1 --trials 10
       podline tune search mnist --over optimizer.kind=sgd,adam --over augmentation.pad=0..4 --minutes 60
 
-    Next: `podline evaluate` with the best run. docs/how-to/search.md says how to read the page.
+    Next: `podline evaluate` with the best run. docs/how-to/search.md explains the page.
     """
     settings = load_settings(options)
     given = TrialOptions(**{name: options.pop(name) for name in TrialOptions.model_fields})
@@ -129,22 +131,22 @@ def search_values(recipe: str, fingerprint: str | None, as_json: bool, **options
     type=click.FloatRange(0.01, 60),
     default=0.5,
     show_default=True,
-    help="For which each stage of the input is measured.",
+    help="The seconds for which each stage of the input is measured.",
 )
 @in_order(command_line(TrainingGroup, "model", "batch_size", "assignments"), fingerprint_option, store_options)
 @json_option
 def input_speed(recipe: str, seconds: float, fingerprint: str | None, as_json: bool, **options: Any) -> None:
     """Measure a recipe's input, stage by stage, to find the bottleneck.
 
-    Measured on the recipe's converted data set and through the functions that training calls, in about 20 seconds:
-    reading, augmentation, making tensors, the way to the device, each by itself; all of them together; the training
-    step with a batch at hand; and the share of its time that training with this input waits.
+    It measures the recipe's converted data set, with training's own functions, in about 20 seconds: reading,
+    augmentation,
+    tensors and the copy to the device, each alone; all of them together; the training step with a batch in memory; and
+    the share of its time that training with this input waits.
 
       podline tune input cifar10 --root podline-root
       podline tune input mnist --batch-size 1024 --set augmentation.pad=0 --json
 
-    Rates of other machines say nothing about this one: run it where you train. What to do about a slow stage is in
-    docs/how-to/input.md.
+    Rates differ between machines, so run it where you train. docs/how-to/input.md has remedies for slow stages.
     """
     settings = load_settings(options)
     with display.shown() as listener:

@@ -1,1 +1,1 @@
-"""The JSON documents in a store, each with its model and its one reader."""
+"""The JSON documents in a store, each with one model and one reader."""

@@ -15,7 +15,7 @@ class Scored(Protocol):
 
     @property
     def metrics(self) -> dict[str, Metric]:
-        """By name; ``measure`` is among them."""
+        """The metrics by name; ``measure`` is one of them."""
         ...
 
 
@@ -23,7 +23,7 @@ class AnyEvaluation(Protocol):
     """``evaluation.json`` of a run of any kind.
 
     Attributes:
-        measure: which of the metrics says how good the model is.
+        measure: name of the metric that ranks models.
     """
 
     measure: ClassVar[str]
@@ -50,12 +50,12 @@ class AnyEvaluation(Protocol):
 
     @property
     def weights_sha256(self) -> str:
-        """The identity of the weights that were judged."""
+        """The identity of the evaluated weights."""
         ...
 
     @property
     def split(self) -> str:
-        """The examples that were judged."""
+        """The evaluated split."""
         ...
 
     @property
@@ -65,12 +65,12 @@ class AnyEvaluation(Protocol):
 
     @property
     def untrained(self) -> Scored:
-        """Those of the network before training, on the same split."""
+        """The figures of the network before training, on the same split."""
         ...
 
     @property
     def seen(self) -> Scored:
-        """The model's on examples that it was trained on."""
+        """The model's figures on training examples."""
         ...
 
     @property
@@ -85,7 +85,7 @@ class AnyEvaluation(Protocol):
 
     @property
     def examples(self) -> int:
-        """The number of judged examples in the split."""
+        """The number of evaluated examples in the split."""
         ...
 
     def model_dump(self, *, mode: str = ...) -> JsonObject:
@@ -94,15 +94,15 @@ class AnyEvaluation(Protocol):
 
 
 class RunEvaluation(Frozen):
-    """The fields that the evaluations of every kind begin with.
+    """The first fields of every kind's evaluation.
 
     Attributes:
         kind: the kind of task.
         run: the training run.
         dataset: the data set's name.
         fingerprint: the data set's fingerprint.
-        weights_sha256: the identity of the weights that were judged.
-        split: what they were judged on.
+        weights_sha256: the identity of the evaluated weights.
+        split: the evaluated split.
     """
 
     kind: str

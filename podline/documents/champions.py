@@ -1,7 +1,7 @@
 """The champion of each recipe: an append-only history, ``models/<recipe>/history/000001.json`` and so on.
 
-Beside it, ``models/<recipe>/beginnings/<digest>.json`` keep which champion a training began with, once and for all.
-What the last entry names is the champion. Of two changes at once one is made, and one that is killed is made or not.
+``models/<recipe>/beginnings/<digest>.json`` records permanently which champion a training began with. The last entry of
+the history names the champion. Of two simultaneous changes one succeeds; a killed change is either complete or absent.
 """
 
 from __future__ import annotations
@@ -28,17 +28,18 @@ class Crowned(Frozen):
     """A model that became the champion.
 
     Attributes:
-        number: of the change, from 1.
-        action: how it came to it: by the rules, by a person in spite of them, or because a later one was taken back.
-        run: whose model it is.
+        number: number of the change, from 1.
+        action: reason for the change: the rules, a person against the rules, or a rollback of a later champion.
+        run: the run of the model.
         weights_sha256: the model's identity.
-        dataset: what it was trained on …
-        fingerprint: … and its data set's fingerprint.
-        reason: what a person said; may be empty.
-        reference: whether candidates are compared with it from now on: it was shown to be better than the reference
-            before it, or a person promoted it in spite of the rules.
+        dataset: the data set of its training …
+        fingerprint: … and the data set's fingerprint.
+        reason: a person's reason; may be empty.
+        reference: whether candidates are compared with it from now on, because it is better than the previous
+            reference,
+            or because a person promoted it against the rules.
         time: Unix time.
-        token: no two changes have the same, be they otherwise equal.
+        token: a unique value, so that two equal changes differ.
     """
 
     number: int
@@ -62,7 +63,7 @@ HISTORY = Series(
 
 
 class Beginning(Frozen):
-    """The run of the champion that a training goes on from; empty if there was no champion."""
+    """The run of the champion that a training starts from; empty without a champion."""
 
     run: str
 
@@ -83,7 +84,7 @@ def recipes(store: Store) -> list[str]:
 
 
 def recipes_among(names: Iterable[str]) -> list[str]:
-    """Return the recipes to whose histories some names in the store belong."""
+    """Return the recipes whose histories contain some of the names."""
     return sorted({name.split("/")[1] for name in names if HISTORY.has(name)})
 
 
@@ -93,19 +94,19 @@ def is_beginning(name: str) -> bool:
 
 
 def beginning(store: Store, recipe: str, digest: str, choose: Callable[[], str]) -> str:
-    """Return the run of the champion that a training goes on from; empty if it begins from scratch.
+    """Return the run of the champion that a training starts from; empty if it starts from scratch.
 
-    The first answer stays, whoever becomes the champion: the same training is the same run.
+    The first answer is permanent, so that the same training stays the same run after a promotion.
 
     Args:
         store: the store.
-        recipe: whose champion.
-        digest: of the training.
-        choose: gives the champion's run, where there is no answer yet.
+        recipe: the recipe of the champion.
+        digest: digest of the training.
+        choose: returns the champion's run if there is no answer yet.
 
     Raises:
-        ArtifactError: the answer is damaged.
-        StoreError: it cannot be written.
+        ArtifactError: the recorded answer is damaged.
+        StoreError: the answer cannot be written.
     """
     name = f"{FOLDER}/{recipe}/beginnings/{digest[:12]}.json"
     if not store.exists(name):
@@ -118,7 +119,7 @@ def beginning(store: Store, recipe: str, digest: str, choose: Callable[[], str])
 
 
 def history(store: Store, recipe: str) -> list[Crowned]:
-    """Return every change of a recipe's champion, the oldest first; empty if it has none.
+    """Return every change of a recipe's champion, oldest first; empty if it has none.
 
     Raises:
         ArtifactError: an entry is damaged, or one is missing.
@@ -134,7 +135,7 @@ def history(store: Store, recipe: str) -> list[Crowned]:
 
 
 def champion(store: Store, recipe: str) -> Crowned | None:
-    """Return a recipe's champion; None if it has none.
+    """Return a recipe's champion, or None.
 
     Raises:
         ArtifactError: see :func:`history`.
@@ -150,15 +151,15 @@ def crown(
 
     Args:
         store: the store.
-        recipe: whose champion.
+        recipe: the recipe of the champion.
         candidate: the model.
-        before: the champion that the decision was made against.
-        action: how it comes to it.
-        reason: what a person says.
+        before: the champion at the time of the decision.
+        action: reason for the change.
+        reason: a person's reason.
 
     Raises:
-        OvertakenError: there is another champion by now.
-        StoreError: it cannot be written.
+        OvertakenError: another champion was set since the decision.
+        StoreError: the entry cannot be written.
     """
     entry = Crowned(
         number=before.number + 1 if before else 1,
@@ -180,11 +181,11 @@ def crown(
 
 
 def roll_back(store: Store, recipe: str, reason: str = "") -> Crowned:
-    """Make the champion before the present one the champion again; once more, the one before that.
+    """Make the previous champion the champion again; a second call goes back one more.
 
     Raises:
-        StoreError: there is none to go back to.
-        OvertakenError: the champion was changed meanwhile.
+        StoreError: there is no previous champion.
+        OvertakenError: the champion changed meanwhile.
     """
     entries = history(store, recipe)
     line = standing(entries)
@@ -197,7 +198,7 @@ def roll_back(store: Store, recipe: str, reason: str = "") -> Crowned:
 
 
 def standing(entries: list[Crowned]) -> list[Crowned]:
-    """Return the champions that were not taken back, the present one last."""
+    """Return the champions that were not rolled back, the current one last."""
     line: list[Crowned] = []
     for entry in entries:
         if entry.action == "rolled back":

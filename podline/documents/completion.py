@@ -1,9 +1,9 @@
-"""Completion records: a stage is done, with size and sha256 of every file that it left.
+"""Completion records: a stage is done, with size and sha256 of every file that it wrote.
 
-Of the files of a data set the manifest has these, and the record their times.
+For the files of a data set, sizes and checksums are in the manifest, and the record has only their times.
 
-A record lies in ``<folder>/stages/<stage>.json`` and is published last. It is what a later call knows by that the work
-is done and whole, what ``podline store verify`` holds a folder against, and what a file is verified by when it is read.
+A record is the file ``<folder>/stages/<stage>.json``, published last. Later calls read it to know that the work is
+complete, ``podline store verify`` checks a folder against it, and readers verify files with it.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class Artifact(Frozen):
     Attributes:
         name: its name in the store.
         bytes: its size.
-        sha256: of its content.
-        modified: the Unix time at which it was published; None where that is not known.
+        sha256: checksum of its content.
+        modified: Unix time of its publication, or None.
     """
 
     name: str
@@ -37,9 +37,9 @@ class Artifact(Frozen):
     modified: float | None = None
 
     def is_unchanged(self, found: Listed) -> bool:
-        """Return whether a file has the size and the time that it had when it was written.
+        """Return whether a file has the size and the time of its publication.
 
-        It may be damaged all the same, if the time was set back or the disk is at fault. A record's own CRC tells.
+        The file may still be damaged, if its time was set back or the disk is faulty; TFRecord's CRCs detect that.
         """
         return (found.bytes, found.published) == (self.bytes, self.modified)
 
@@ -48,12 +48,13 @@ class Completion(Frozen):
     """A stage's completion record.
 
     Attributes:
-        stage: its name.
-        spec_digest: of the spec that it was given.
-        result: what it answered.
-        artifacts: what it wrote; the stage runs again if one of them is damaged.
-        beside: what else it left, which only ``podline store verify`` looks at.
-        published: if it wrote or checked a data set, when each of the manifest's files was published: Unix times,
+        spec_digest: digest of the stage's spec.
+        result: the stage's result.
+        artifacts: files of the stage; it runs again if one of them is damaged.
+        beside: further files, which only ``podline store verify`` checks.
+        published: for a stage that wrote or verified a data set: the publication time of each of the manifest's files,
+            as
+            Unix times, float64 in base64, in the order of their names. So a million shards take 11 MB.
             float64 in base64, in the order of their names. So a million shards take 11 MB.
     """
 
@@ -66,12 +67,12 @@ class Completion(Frozen):
 
     @property
     def times(self) -> array[float]:
-        """The times of :attr:`published`."""
+        """The times in :attr:`published`."""
         return array("d", base64.b64decode(self.published))
 
 
 def packed(times: Iterable[float]) -> str:
-    """Return times as :attr:`Completion.published` has them."""
+    """Encode times for :attr:`Completion.published`."""
     return base64.b64encode(array("d", times)).decode()
 
 
@@ -81,7 +82,7 @@ def completion_name(folder: str, stage: str) -> str:
 
 
 def record_files(store: Store, folder: str, stage: str, names: Iterable[str]) -> None:
-    """Write a completion record of files that no stage of :mod:`podline.stages.specs` makes."""
+    """Write a completion record for files that are not made by a stage of :mod:`podline.stages.specs`."""
     artifacts = tuple(artifact_of(store, name) for name in names)
     record = Completion(stage=stage, spec_digest="", result={}, artifacts=artifacts)
     store.publish_json(completion_name(folder, stage), record.model_dump(mode="json"), replace=True)
@@ -91,8 +92,8 @@ def read_completion(store: Store, folder: str, stage: str) -> Completion:
     """Read a stage's completion record.
 
     Raises:
-        StoreError: there is none, or it cannot be read.
-        ArtifactError: it is damaged.
+        StoreError: the record is missing, or cannot be read.
+        ArtifactError: the record is damaged.
     """
     name = completion_name(folder, stage)
     try:
@@ -102,10 +103,10 @@ def read_completion(store: Store, folder: str, stage: str) -> Completion:
 
 
 def artifact_of(store: Store, name: str) -> Artifact:
-    """Return a published file as an artifact; read all of it."""
+    """Read a published file completely, and return it as an artifact."""
     found = store.find(name)
     if found is None:
-        raise StoreError(f"{store.where(name)} is not there, though it was written just now")
+        raise StoreError(f"{store.where(name)} is missing, although it was written just now")
     return listed_artifact(store, found)
 
 
@@ -117,12 +118,12 @@ def listed_artifact(store: Store, found: Listed) -> Artifact:
 
 
 def damage(store: Store, artifact: Artifact, there: Listed | None) -> str | None:
-    """Return what is wrong with an artifact, in a line; None if it is whole.
+    """Return the problem of an artifact in one line, or None.
 
     Args:
         store: the store.
-        artifact: as it was written.
-        there: as the store has it.
+        artifact: the artifact as recorded.
+        there: its current listing in the store.
     """
     where = store.where(artifact.name)
     if there is None:
@@ -137,19 +138,19 @@ def damage(store: Store, artifact: Artifact, there: Listed | None) -> str | None
 
 
 def read_artifact(store: Store, folder: str, stage: str, name: str) -> bytes:
-    """Read a small file that a stage wrote; verify it by its completion record.
+    """Read a small file that a stage wrote, and verify it by the stage's completion record.
 
-    Where no record names it, as of a stage that is not done yet, it is taken as it is.
+    A file without a record, for example of an unfinished stage, is not verified.
 
     Args:
         store: the store.
-        folder: the record's.
-        stage: which wrote it.
-        name: of the file, in the store.
+        folder: the folder of the record.
+        stage: the stage that wrote the file.
+        name: name of the file in the store.
 
     Raises:
-        StoreError: it cannot be read.
-        ArtifactError: it is not what the stage wrote.
+        StoreError: the file cannot be read.
+        ArtifactError: the file has changed.
     """
     data = store.read_bytes(name)
     _require(store, folder, stage, name, lambda: digests.of_bytes(data))
@@ -157,7 +158,7 @@ def read_artifact(store: Store, folder: str, stage: str, name: str) -> bytes:
 
 
 def local_artifact(store: Store, folder: str, stage: str, name: str) -> Path:
-    """Return the same as a local file; see :func:`read_artifact`."""
+    """Return the verified file as a local file; see :func:`read_artifact`."""
     path = store.local(name)
     with explained("read", path):
         _require(store, folder, stage, name, lambda: digests.of_file(path))

@@ -1,6 +1,6 @@
-"""What people said of a data set's labels: reviews, append-only, ``corrections/<dataset>/000001.json`` and so on.
+"""Reviews of a data set's labels by people, append-only: ``corrections/<dataset>/000001.json`` and so on.
 
-Of what two reviews say about one image, the later counts.
+If two reviews decide about one image, the later one counts.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class Correction(Frozen):
     """A person's decision about an image.
 
     Attributes:
-        decision: its label is right, or another one is, or the image is not to be used.
-        label: the right one, of ``relabel``.
+        decision: ``keep`` the label, ``relabel`` the image, or ``drop`` it.
+        label: the right label, for ``relabel``.
     """
 
     decision: Decision
@@ -33,12 +33,12 @@ class Correction(Frozen):
 
 
 class Review(Frozen):
-    """A review.
+    """A review of several images.
 
     Attributes:
-        by: who says so.
+        by: name of the reviewer.
         time: Unix time.
-        corrections: by the sha256 of an image's pixels in the data set.
+        corrections: decisions by the sha256 of an image's pixels in the data set.
     """
 
     by: str
@@ -50,13 +50,13 @@ REVIEWS = Series(f"{FOLDER}/{{}}", Review, "a review", "put it back, or delete i
 
 
 def corrections(store: Store, dataset: str) -> dict[str, Correction]:
-    """Return what counts of all reviews of a data set, by the sha256 of an image's pixels; see :meth:`Series.read`."""
+    """Return the effective decisions of all reviews of a data set, by the sha256 of pixels; see :meth:`Series.read`."""
     found = REVIEWS.read(store, dataset)
     return {image: said for review in found for image, said in review.corrections.items()}
 
 
 def publish_review(store: Store, dataset: str, by: str, said: Mapping[str, Correction]) -> str:
-    """Add a review to those of a data set; return its name in the store."""
+    """Add a review to a data set; return its name in the store."""
     review = Review(by=by, time=time.time(), corrections=dict(said))
     number = REVIEWS.append(store, dataset, lambda _number, _known: review)
     return REVIEWS.name(dataset, number)

@@ -1,4 +1,4 @@
-"""Images that a data set forgets for good, append-only: ``forgotten/<dataset>/000001.json`` and so on."""
+"""Images that a data set forgets permanently, append-only: ``forgotten/<dataset>/000001.json`` and so on."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class Forgotten(Frozen):
     """An image that conversions leave out.
 
     Attributes:
-        sha256: of its file, hexadecimal.
-        key: what it was called: its path in the source, or the sha256.
-        reason: a person's.
+        sha256: hexadecimal checksum of its file.
+        key: its path in the source, or the sha256.
+        reason: a person's reason.
         time: Unix time.
     """
 
@@ -38,6 +38,6 @@ def forgotten(store: Store, dataset: str) -> dict[str, str]:
 
 
 def publish_forgotten(store: Store, dataset: str, sha256: str, key: str, reason: str) -> None:
-    """Add an image to the forgotten ones of a data set, unless it is one; see :meth:`Series.append`."""
+    """Add an image to the forgotten images of a data set, unless it is listed; see :meth:`Series.append`."""
     new = Forgotten(sha256=sha256, key=key, reason=reason, time=time.time())
     FORGOTTEN.append(store, dataset, lambda _, known: None if sha256 in {one.sha256 for one in known} else new)

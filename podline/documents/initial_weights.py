@@ -11,12 +11,12 @@ from podline.plurals import plural
 from podline.store.contract import Store
 
 INITIAL_WEIGHTS = "initial_weights.json"
-# So many names are enough to see which layers they are.
+# Number of names that are listed, enough to recognise the layers.
 _FEW = 3
 
 
 class OtherShape(Frozen):
-    """A layer whose variables differ in shape from those of the same name in the file."""
+    """A layer with the name of a layer in the file but other shapes."""
 
     layer: str
     in_file: tuple[tuple[int, ...], ...]
@@ -27,16 +27,16 @@ class OtherShape(Frozen):
 
 
 class InitialWeights(Frozen):
-    """The layers that began with weights of a file.
+    """The result of loading initial weights from a file.
 
     Attributes:
         file: its path when the run began.
-        sha256: of the file.
-        parameters: numbers that were taken.
-        taken: the layers that have them.
-        other_shape: layers that are in both with other shapes; they began with fresh weights.
-        missing: layers of the model that the file does not have; they began with fresh weights.
-        unused: layers of the file that the model does not have.
+        sha256: checksum of the file.
+        parameters: number of loaded values.
+        taken: layers with loaded weights.
+        other_shape: layers with other shapes in the file; they began with fresh weights.
+        missing: layers of the model that the file lacks; they began with fresh weights.
+        unused: layers of the file that the model lacks.
     """
 
     file: str
@@ -48,7 +48,7 @@ class InitialWeights(Frozen):
     unused: tuple[str, ...]
 
     def rows(self) -> Iterator[tuple[str, str]]:
-        """Pairs for a table: what became of layers, which."""
+        """Yield pairs for a table: a group of layers, and its names."""
         yield "file", f"{self.file} (sha256 {self.sha256[:12]}…)"
         yield "taken", f"{_named(self.taken)}, {plural(self.parameters, 'parameter')}"
         yield "other shape, fresh", _named([str(each) for each in self.other_shape])
@@ -60,11 +60,11 @@ class InitialWeights(Frozen):
 
 
 def read_initial_weights(store: Store, folder: str) -> InitialWeights:
-    """Read which weights the training of a run's folder began with.
+    """Read the record of a run's initial weights.
 
     Raises:
-        StoreError: it cannot be read.
-        ArtifactError: it is not what training wrote.
+        StoreError: the record cannot be read.
+        ArtifactError: the record has changed.
     """
     name = f"{folder}/{INITIAL_WEIGHTS}"
     try:

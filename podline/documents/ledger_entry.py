@@ -17,15 +17,15 @@ Started = Literal["schedule", "event", "hand", "retry"]
 
 
 class CodeVersion(Frozen):
-    """The code that ran.
+    """The version of the code.
 
     Attributes:
-        version: of the package.
-        commit: git's; empty where it is not known.
-        changes: files that differ from the commit → the beginning of the sha256 of what they hold, empty for one that
-            is gone; at most :data:`podline.ledger.provenance.MOST_CHANGES` of them.
-        more_changes: how many more there are.
-        sources: the sha256 of all source files of a package whose commit is not known; empty where it is.
+        version: version of the package.
+        commit: git's commit; empty if unknown.
+        changes: files that differ from the commit → the start of their sha256, empty for a deleted file; at most
+            :data:`podline.ledger.provenance.MOST_CHANGES` files.
+        more_changes: number of further files that differ.
+        sources: sha256 of all source files of a package without a known commit; else empty.
     """
 
     version: str
@@ -36,19 +36,19 @@ class CodeVersion(Frozen):
 
     @property
     def clean(self) -> bool | None:
-        """Whether the code is the commit's; None where no commit is known."""
+        """Whether the code equals the commit's; None without a commit."""
         return None if not self.commit else not self.changes
 
 
 class Split(Frozen):
-    """A split of the data set: its records, and a hash of them in their order, by which the same ones are known."""
+    """A split of the data set: its number of records, and a hash of the ordered records for comparisons."""
 
     records: int
     sha256: str
 
 
 class ChangedRecords(Frozen):
-    """Records of a split that came, went or changed: how many, and the first of them by name."""
+    """Added, removed or changed records of a split: their number, and the names of the first ones."""
 
     count: int = 0
     records: tuple[str, ...] = ()
@@ -58,9 +58,9 @@ class SplitChange(Frozen):
     """The changes of a split.
 
     Attributes:
-        added: records whose image was not there.
-        removed: records whose image is no longer there.
-        relabelled: records whose image is the same and whose label, or people, are not.
+        added: records with an image that is new.
+        removed: records with an image that is gone.
+        relabelled: records with the same image, but another label or other people.
     """
 
     added: ChangedRecords = ChangedRecords()
@@ -69,13 +69,13 @@ class SplitChange(Frozen):
 
 
 class DataChange(Frozen):
-    """The change of the data since the last run of the same recipe in the same store.
+    """The change of the data since the previous run of the same recipe in the store.
 
     Attributes:
-        before: that run's entry.
-        fingerprint: of its data.
-        splits: those that are not the same.
-        unknown: why it cannot be said, if it cannot.
+        before: entry of the previous run.
+        fingerprint: fingerprint of its data.
+        splits: the splits that changed.
+        unknown: reason if the change is unknown.
     """
 
     before: str
@@ -89,13 +89,13 @@ class Data(Frozen):
 
     Attributes:
         dataset: its name.
-        fingerprint: of all that its bytes depend on.
-        converter: the settings that they depend on.
-        source: the sha256 of the source's files, by their names, sizes and contents.
-        splits: by name.
-        classes: how many there are.
-        quarantined: records of the source that were left out.
-        change: since the run before; None for the first one.
+        fingerprint: digest of everything that its bytes depend on.
+        converter: the settings that its bytes depend on.
+        source: sha256 of the names, sizes and contents of the source's files.
+        splits: the splits by name.
+        classes: number of classes.
+        quarantined: number of records of the source that were left out.
+        change: change since the previous run; None for the first run.
     """
 
     dataset: str
@@ -109,17 +109,17 @@ class Data(Frozen):
 
 
 class Environment(Frozen):
-    """The environment of the run.
+    """The environment of a run.
 
     Attributes:
         python: version and implementation.
-        platform: the operating system, its version, the processor's kind.
-        machine: the host's name.
-        cores: that the process may use.
-        memory: bytes.
-        strategy: where models were asked to run.
-        devices: where training ran; empty if it did not come to that.
-        packages: name → version, of all that is installed beside Podline.
+        platform: operating system with version, and processor architecture.
+        machine: name of the host.
+        cores: number of cores that the process may use.
+        memory: memory in bytes.
+        strategy: the requested strategy.
+        devices: the devices of the training; empty without a training.
+        packages: name → version of all other installed packages.
     """
 
     python: str
@@ -133,7 +133,7 @@ class Environment(Frozen):
 
 
 class StageTime(Frozen):
-    """A stage: seconds that it took this time and when its work was done, and whether that was earlier."""
+    """A stage's seconds in this run, the time of its work, and whether an earlier run did the work."""
 
     seconds: float
     seconds_when_made: float
@@ -141,14 +141,14 @@ class StageTime(Frozen):
 
 
 class Waiting(Frozen):
-    """Seconds that the run did nothing but wait.
+    """Seconds that the run spent waiting.
 
     Attributes:
-        start: from the moment at which it was due to its beginning: for a worker, or for a run of the same deployment.
-        turn: for other runs that had the TPU.
-        tpu: for the TPU to be ready and healthy.
-        repairs: for the TPU to be restarted or made again.
-        retries: between an attempt of a stage and the next.
+        start: from the due time to the start: waiting for a worker, or for a run of the same deployment.
+        turn: waiting for other runs that used the TPU.
+        tpu: waiting for the TPU to become ready and healthy.
+        repairs: waiting for a restart or a new TPU.
+        retries: delays before retries of a stage.
     """
 
     start: float = 0.0
@@ -159,12 +159,12 @@ class Waiting(Frozen):
 
     @property
     def total(self) -> float:
-        """All of it."""
+        """The sum of all waiting times."""
         return self.start + self.turn + self.tpu + self.repairs + self.retries
 
 
 class RetrySummary(Frozen):
-    """A stage that failed and was tried again: the error, in a line, and the seconds of delay before."""
+    """A retry of a failed stage: the error in one line, and the delay before it in seconds."""
 
     stage: str
     error: str
@@ -173,14 +173,14 @@ class RetrySummary(Frozen):
 
 
 class AnnealingSummary(Frozen):
-    """The result of the schedule's annealing.
+    """The summary of the schedule's annealing.
 
     Attributes:
-        of: what the energy is, the loss or the error.
-        decisions: how many there were.
-        rejected: how many of them went back.
-        final: energy of the state that was accepted last.
-        lowest: of all that were judged.
+        of: the metric that serves as energy, the loss or the error.
+        decisions: number of decisions.
+        rejected: number of rejected states.
+        final: energy of the last accepted state.
+        lowest: lowest energy of all states.
     """
 
     of: str
@@ -191,13 +191,13 @@ class AnnealingSummary(Frozen):
 
 
 class Load(Frozen):
-    """The use of the processor while a training ran, in cores, on average.
+    """The average use of the CPU during a training, in cores.
 
     Attributes:
-        cores: of the machine.
+        cores: number of cores of the machine.
         own: used by the training.
         others: used by other processes.
-        stolen: taken by the hypervisor, for other virtual machines.
+        stolen: used by the hypervisor for other virtual machines.
         throttled: share of the periods, 0…1, in which the quota of the control group stopped the training.
     """
 
@@ -212,11 +212,11 @@ class Training(Frozen):
     """The figures of training, from :class:`podline.stages.specs.TrainResult`.
 
     Attributes:
-        pflop: 10¹⁵ floating-point operations, see :func:`podline.documents.model_description.training_pflop`; 0 is not
-            known.
-        ending: in words, if it ended early or with an earlier state.
-        load: since the last break; None if it is not known.
-        annealing: None for a schedule without.
+        pflop: 10¹⁵ floating-point operations, see :func:`podline.documents.model_description.training_pflop`; 0 means
+            unknown.
+        ending: description of an early end or a restored state.
+        load: CPU load since the last interruption, or None.
+        annealing: summary of annealing; None for other schedules.
     """
 
     steps: int
@@ -235,19 +235,19 @@ class Training(Frozen):
 
 
 class Outcome(Frozen):
-    """The quality of the model; every figure is that of ``evaluation.json``.
+    """The quality of the model; every figure equals that in ``evaluation.json``.
 
     Attributes:
-        split: what it was judged on.
-        measure: which of the metrics counts: ``top1`` or ``ap``.
-        examples: how many were judged.
-        metrics: with 95 % intervals.
-        untrained: the metric that counts, of the network before training.
-        parts: the guards: of each class its accuracy, of each joint the share that is close, with Wilson's interval.
-        parameters: of the model.
-        model_bytes: of its weights in a file.
+        split: the evaluated split.
+        measure: name of the main metric: ``top1`` or ``ap``.
+        examples: number of evaluated examples.
+        metrics: metrics with 95 % intervals.
+        untrained: the main metric of the network before training.
+        parts: the accuracy of each class, or the share of close places of each joint, with Wilson's interval.
+        parameters: number of parameters of the model.
+        model_bytes: size of the file with its weights.
         weights_sha256: the model's identity.
-        evaluation_sha256: of ``evaluation.json``.
+        evaluation_sha256: checksum of ``evaluation.json``.
     """
 
     split: str
@@ -263,22 +263,21 @@ class Outcome(Frozen):
 
     @property
     def main(self) -> Metric:
-        """The metric that counts."""
+        """The main metric."""
         return self.metrics[self.measure]
 
 
 class Origin(Frozen):
-    """The inputs of a model: everything that its result depends on.
+    """The inputs of a model: everything that determines its result.
 
     Attributes:
         recipe: the recipe's name.
-        settings: every setting that the result depends on, by group: ``recipe``, and ``machine`` with those that tell
-            where and how.
-        overridden: dotted path → value, of the recipe's settings that are not as the recipe is written.
-        seeds: of the recipe (weights, order, augmentation, dropout) and of the data (order in shards).
-        code: what ran.
-        data: what it was trained and judged on; None if it did not come to that.
-        environment: what it ran on.
+        settings: all settings that affect the result, by group: ``recipe``, and ``machine`` for place and manner.
+        overridden: dotted path → value of the settings that differ from the named recipe.
+        seeds: seeds of the recipe (weights, order, augmentation, dropout) and of the data (order in shards).
+        code: version of the code.
+        data: the data set of training and evaluation, or None.
+        environment: environment of the run.
     """
 
     recipe: str
@@ -294,12 +293,12 @@ class PromotionSummary(Frozen):
     """The decision about a promotion; ``promotion.json`` has the details.
 
     Attributes:
-        verdict: in a word.
-        reason: in a line: what refuses the model or leaves it undecided; empty if it became the champion.
+        verdict: the decision in one word.
+        reason: what refuses the model or leaves it undecided, in one line; empty for a champion.
         reference: the run that it was compared with; empty for the first champion.
-        margins: in words.
-        floor: the metric that counts, of the reference, less its margin; None if nothing was compared.
-        compared: where the data of the two differ, which test examples decided, and the figures on new ones.
+        margins: the margins as text.
+        floor: the reference's main metric minus the margin; None without a comparison.
+        compared: if the data of the two models differ: the compared test examples, and the figures on new ones.
     """
 
     verdict: Verdict
@@ -311,31 +310,32 @@ class PromotionSummary(Frozen):
 
 
 class Entry(Origin):
-    """A finished run. If its training was re-used, the inputs are those of that training.
+    """A run that ended. If it reused a training, the inputs are those of that training.
 
     Attributes:
-        name: the entry's own; see :func:`podline.ledger.ledger.name_of`.
-        state: how it ended.
+        name: name of the entry; see :func:`podline.ledger.ledger.name_of`.
+        state: state at the end.
         began: Unix time.
         ended: Unix time.
-        way: what was started: a ``flow`` (a deployment's, or that of ``podline run``), or stages by ``commands``.
+        way: what was started: a ``flow`` (of a deployment, or of ``podline run``), or stages by ``commands``.
         flow_run: Prefect's id of the flow run; empty for commands.
-        attempt: of the flow run, from 1.
-        started: what began this attempt: a ``schedule``, an ``event``, a person (``hand``), or a person's ``retry`` of
-            a flow run that had ended. A run that crashed and begins again is begun by what began it first.
-        schedule: the deployment whose schedule or automation made the flow run; empty if none did.
-        run: its name, and that of its folder under ``runs``; empty if it did not come to training.
-        stages: those that came to an end, in order.
-        waiting: for what, and how long.
-        retries: in order.
-        spent: class of time → seconds, from the moment at which the run was due to its end: what was work and what was
-            loss; see :data:`podline.ledger.time_spent.CLASSES`.
-        training: None if it did not come to an end.
-        outcome: None if the model was not judged.
-        promotion: None if none was asked for.
-        report: the page's name in the store; empty if there is none.
-        error: the class of the error that ended it; empty for a finished run.
-        cause: the error in a line.
+        attempt: attempt of the flow run, from 1.
+        started: what began the flow run: a ``schedule``, an ``event``, a person (``hand``), or a person's ``retry`` of
+            a
+            flow run that had ended. A restart after a crash keeps the original value.
+        schedule: the deployment whose schedule or automation made the flow run, or empty.
+        run: name of the run and of its folder under ``runs``; empty without a training.
+        stages: the stages that ended, in order.
+        waiting: waiting times by cause.
+        retries: retries in order.
+        spent: class of time → seconds, from the due time to the end of the run; see
+            :data:`podline.ledger.time_spent.CLASSES`.
+        training: summary of the training; None if it did not finish.
+        outcome: summary of the evaluation; None if there was none.
+        promotion: summary of the decision; None if none was asked for.
+        report: name of the report in the store, or empty.
+        error: class of the error that ended the run; empty for a finished run.
+        cause: the error in one line.
     """
 
     name: str
@@ -361,10 +361,10 @@ class Entry(Origin):
 
     @property
     def is_night(self) -> bool:
-        """Return whether a schedule or an event began it."""
+        """Return whether a schedule or an event began the run."""
         return self.started in ("schedule", "event")
 
     @property
     def seconds(self) -> float:
-        """From beginning to end."""
+        """The seconds from start to end."""
         return self.ended - self.began

@@ -1,6 +1,6 @@
-"""The manifest of a data set: every file, field and statistic. Published last.
+"""The manifest of a data set: every file, field and statistic, published last.
 
-It depends on the source's bytes and the converter's settings alone, so any number of workers writes the same one.
+It depends only on the source's bytes and the converter's settings, so it is the same for any number of workers.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from podline.store import digests
 from podline.store.contract import Listed, Store
 
 TRAIN, VALIDATION, TEST = SPLITS = ("train", "validation", "test")
-"""The splits of a data set. Most are without one to validate on: then some training examples are held out, or none."""
+"""The splits of a data set. Without a validation split, some training examples may be held out."""
 APART = tuple(reversed(list(itertools.combinations(SPLITS, 2))))
-"""Pairs of splits that share no image. One that both have is left out of the first, those of the test split first."""
+"""Pairs of splits that must not share images. A shared image is left out of the first split of its pair."""
 LAYOUT_VERSION = 1
 MANIFEST = "manifest.json"
 MANY_CLASSES = 128
-# In a data set's folder: a folder with what is known of each shard.
+# A folder in a data set's folder, with the facts about each shard.
 SHARD_RECORDS = "shards"
 
 Fit = Literal["letterbox", "crop", "squeeze"]
 """How a picture is fitted into a square; see :func:`podline.data.fitting.fitted`."""
 FileFit = Fit | Literal["annotated"]
-"""Likewise of the file that a record holds; an annotated image is letter-boxed in its annotated size."""
+"""How the image file in a record is fitted; an annotated image is letter-boxed in its annotated size."""
 
 
 class FieldInfo(Frozen):
-    """The place of one feature in every record's payload.
+    """The place of a feature in every record's payload.
 
     Attributes:
         name: the feature's key in the tf.train.Example.
@@ -47,10 +47,10 @@ class FieldInfo(Frozen):
         shape: the feature's real shape; () for a scalar.
         encoding: ``bytes`` (raw little-endian, row-major), ``varint`` (an int64 of ``width`` bytes), or ``file``: an
             image's file, see :mod:`podline.data.records`.
-        offset: first byte of the value, counted from the start of the payload (not of the TFRecord frame).
-        width: bytes of a varint: one below 128, two below 16,384.
-        fit: how a file becomes an image of that shape: as it was annotated, in COCO's letterbox, or as
-            :func:`podline.data.fitting.fitted` does it.
+        offset: position of the value's first byte in the payload (not in the TFRecord frame).
+        width: number of bytes of a varint: one below 128, two below 16,384.
+        fit: how a file becomes an image of this shape: as annotated, in COCO's letterbox, or by
+            :func:`podline.data.fitting.fitted`.
     """
 
     name: str
@@ -63,7 +63,7 @@ class FieldInfo(Frozen):
 
 
 class OlderShards(Frozen):
-    """Shards of an older version, in the folder of its ``fingerprint``."""
+    """Shards of an older version, in the folder of the version's ``fingerprint``."""
 
     fingerprint: str
     shards: Shards
@@ -72,9 +72,10 @@ class OlderShards(Frozen):
 class SplitInfo(Frozen):
     """One split; ``mean`` and ``std`` are per channel, of pixels in 0…255.
 
-    ``records`` is the sum over its shards, unless it has shards of older versions: then the table of records says which
-    records of these are its own, and in which order. ``content`` is a hash of the records in their order, of the user's
-    own images. ``truth`` is the file that COCO's people are judged by, see :mod:`podline.data.sources.coco_truth`.
+    ``records`` is the sum over its shards, unless it uses shards of older versions. Then the table of records selects
+    and
+    orders its records. ``content`` is a hash of the ordered records of users' own images. ``truth`` is the file for
+    evaluating people, see :mod:`podline.data.sources.coco_truth`.
     """
 
     name: str
@@ -89,7 +90,7 @@ class SplitInfo(Frozen):
 
     @property
     def every_shard(self) -> ShardTable | JoinedShards:
-        """The shards that the split needs, those of older versions first; names are as seen from its folder."""
+        """The shards of the split, those of older versions first; names are relative to the split's folder."""
         if not self.older:
             return self.shards
         older = ((f"../{each.fingerprint}/", each.shards) for each in self.older)
@@ -97,12 +98,12 @@ class SplitInfo(Frozen):
 
     @property
     def dead(self) -> int:
-        """Return how many records of its shards the split has no more."""
+        """Return the number of records in its shards that the split no longer has."""
         return sum(self.every_shard.lengths) - self.records
 
 
 class SourceFile(Frozen):
-    """A raw file that the data set was made of; ``name`` is relative to the source."""
+    """A raw file of the data set; ``name`` is relative to the source."""
 
     name: str
     bytes: int
@@ -110,7 +111,7 @@ class SourceFile(Frozen):
 
 
 class Quarantined(Frozen):
-    """A source record that was left out: ``record`` leads back to it (``data_batch_1[17]``), ``reason`` says why."""
+    """An excluded source record: ``record`` identifies it (``data_batch_1[17]``), ``reason`` explains why."""
 
     split: str
     record: str
@@ -118,13 +119,13 @@ class Quarantined(Frozen):
 
 
 class Manifest(Frozen):
-    """A data set. ``read = written + quarantined`` holds, always."""
+    """A data set; ``read`` always equals ``written + quarantined``."""
 
     dataset: str
     fingerprint: str
     layout_version: int = LAYOUT_VERSION
     record_length: int = Field(
-        description="bytes of every record's payload, without TFRecord's frame of 16 bytes and without an image's file"
+        description="bytes of every record's payload, without TFRecord's frame of 16 bytes and without an image file"
     )
     fields: tuple[FieldInfo, ...]
     class_names: tuple[str, ...]
@@ -137,17 +138,17 @@ class Manifest(Frozen):
     counted: dict[str, int] = Field(
         default_factory=dict,
         exclude_if=lambda value: not value,
-        description="rule → how often it was applied to records that are written",
+        description="rule → number of its applications to written records",
     )
     kind: str = Field(
         default=USUAL_KIND,
         exclude_if=lambda kind: kind == USUAL_KIND,
-        description="of task: what records hold beside the image; left out where it is a class",
+        description="kind of task, which defines the targets in records; omitted for a class",
     )
     facts: JsonObject = Field(
         default_factory=dict,
         exclude_if=lambda facts: not facts,
-        description="of the data set, which its kind alone needs: the skeleton of poses",
+        description="facts for the kind of task, like the skeleton of poses",
     )
 
     records: FileInfo | None = Field(
@@ -158,7 +159,7 @@ class Manifest(Frozen):
     base: str = Field(
         default="",
         exclude_if=lambda base: not base,
-        description="the fingerprint of the version whose shards this one was added to",
+        description="the fingerprint of the version whose shards this one reuses",
     )
 
     @model_validator(mode="after")
@@ -174,17 +175,17 @@ class Manifest(Frozen):
         """The skeleton of the keypoints.
 
         Raises:
-            ArtifactError: records have none.
+            ArtifactError: the records have no keypoints.
         """
         if SKELETON not in self.facts:
             raise ArtifactError(f"data set {self.dataset}/{self.fingerprint} has no skeleton: its kind is {self.kind}")
         return Skeleton.model_validate(self.facts[SKELETON])
 
     def split(self, name: str) -> SplitInfo:
-        """Return the split of a name.
+        """Return the split with this name.
 
         Raises:
-            ArtifactError: there is none.
+            ArtifactError: the split does not exist.
         """
         for split in self.splits:
             if split.name == name:
@@ -193,10 +194,10 @@ class Manifest(Frozen):
         raise ArtifactError(f"data set {self.dataset}/{self.fingerprint} has no split {name!r}; it has {names}")
 
     def field(self, name: str) -> FieldInfo:
-        """Return the field of a name.
+        """Return the field with this name.
 
         Raises:
-            ArtifactError: there is none.
+            ArtifactError: the field does not exist.
         """
         for field in self.fields:
             if field.name == name:
@@ -205,7 +206,7 @@ class Manifest(Frozen):
         raise ArtifactError(f"data set {self.dataset}/{self.fingerprint} has no field {name!r}; it has {names}")
 
     def to_bytes(self) -> bytes:
-        """Return the manifest as it is published, with its digest."""
+        """Encode the manifest for publication, with its digest."""
         document = digests.with_digest(f"{self.folder}/{MANIFEST}", self.model_dump(mode="json"))
         return (json.dumps(document, indent=2, allow_nan=False) + "\n").encode()
 
@@ -221,9 +222,9 @@ class Manifest(Frozen):
 
     @property
     def files(self) -> Iterator[FileInfo]:
-        """Yield the files of all splits by name: shards, their indexes, and what lies beside them.
+        """Yield the files of all splits by name: shards, their indexes, and files beside them.
 
-        Those of older versions come first, as ``../FINGERPRINT/…``.
+        Files of older versions come first, as ``../FINGERPRINT/…``.
         """
         of_splits = ((file for shard in split.every_shard for file in shard.files) for split in self.splits)
         beside = [*(split.truth for split in self.splits if split.truth), *([self.records] if self.records else [])]
@@ -239,23 +240,23 @@ class Manifest(Frozen):
 
     @property
     def has_validation(self) -> bool:
-        """Return whether there is a split to validate on; then no training example is held out."""
+        """Return whether there is a validation split; then no training example is held out."""
         return any(split.name == VALIDATION for split in self.splits)
 
     @property
     def mean_colour(self) -> tuple[int, ...]:
-        """That of the training split, 0…255 per channel: augmentation fills holes with it."""
+        """The mean colour of the training split, 0…255 per channel; augmentation fills holes with it."""
         return tuple(round(mean) for mean in self.split(TRAIN).mean)
 
 
 def dead_share(manifest: Manifest) -> float:
-    """Return which share of the records in the data set's shards it has no more."""
+    """Return the share of records in the data set's shards that it no longer has."""
     dead = sum(split.dead for split in manifest.splits)
     return dead / max(1, dead + manifest.written)
 
 
 def split_in_words(split: str) -> str:
-    """Return what the examples of a split are: ``training``, ``validation`` or ``test``."""
+    """Return the adjective for a split's examples: ``training``, ``validation`` or ``test``."""
     return "training" if split == TRAIN else split
 
 
@@ -265,12 +266,12 @@ def dataset_folder(dataset: str, fingerprint: str) -> str:
 
 
 def stored_name(folder: str, file: str) -> str:
-    """Return the name in the store of a file of a data set, which may be one of an older version."""
+    """Return the name in the store of a file of a data set, possibly of an older version."""
     return posixpath.normpath(f"{folder}/{file}")
 
 
 def shard_record(file: str) -> str:
-    """Return the name, in a data set's folder, of a shard's record."""
+    """Return the name, in a data set's folder, of the record about a shard."""
     return f"{SHARD_RECORDS}/{file}.json"
 
 
@@ -286,7 +287,7 @@ def publish_manifest(store: Store, manifest: Manifest) -> str:
 
 
 def listed_files(store: Store, manifest: Manifest) -> Iterator[tuple[FileInfo, Listed | None]]:
-    """Yield the files of a data set by name, each as the store has it now; None is one that is gone.
+    """Yield the files of a data set by name, each with its current listing; None for a missing file.
 
     Raises:
         StoreError: the store cannot be listed.
@@ -306,32 +307,31 @@ def read_manifest(store: Store, folder: str, digest: str = "") -> Manifest:
 
     Args:
         store: the store.
-        folder: the data set's in it.
-        digest: the digest that a stage's spec names; empty is any.
+        folder: the folder of the data set.
+        digest: the digest in a stage's spec; empty accepts any manifest.
 
     Raises:
-        StoreError: there is none, or it cannot be read.
-        ArtifactError: it is not a manifest of this layout version, not what was published, or not the one that is
-            named.
+        StoreError: the manifest is missing, or cannot be read.
+        ArtifactError: the file is not a manifest of this layout version, has changed, or has another digest.
     """
     name = f"{folder}/{MANIFEST}"
     manifest, found = _read(store, name)
     if manifest.folder != folder:
-        raise ArtifactError(f"{store.where(name)} is that of {manifest.folder}; convert the data again")
+        raise ArtifactError(f"{store.where(name)} belongs to {manifest.folder}; convert the data again")
     if digest and digest != found:
         raise ArtifactError(
-            f"{store.where(name)} has the digest {found[:12]}… vs {digest[:12]}… that the stage was given: it is "
-            "another manifest; give the command again to work with this one"
+            f"{store.where(name)} has the digest {found[:12]}… vs {digest[:12]}… in the stage's spec: it is "
+            "another manifest; give the command again to use it"
         )
     return manifest
 
 
 def manifest_digest(store: Store, folder: str) -> str:
-    """Return the digest by which specs name a data set's manifest.
+    """Return the digest of a data set's manifest, for specs.
 
     Raises:
         StoreError: there is no manifest, or it cannot be read.
-        ArtifactError: it is not what was published.
+        ArtifactError: the manifest has changed.
     """
     return store.read_document(f"{folder}/{MANIFEST}")[1]
 

@@ -6,7 +6,7 @@ from podline.frozen import Frozen
 
 
 class Metric(Frozen):
-    """A figure with its 95 % interval; ``low`` and ``high`` equal ``value`` where no interval is known."""
+    """A figure with its 95 % interval; ``low`` and ``high`` equal ``value`` if no interval is known."""
 
     value: float
     low: float

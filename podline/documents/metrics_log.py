@@ -1,11 +1,10 @@
 """``metrics.jsonl`` and ``events.jsonl``: the measurements and events of a run. Needs no TensorFlow.
 
-``metrics.jsonl`` has one line for every stretch of steps, every evaluation and every decision, in the order in which
-they came.
-It has no gap and no repeat, whatever broke the run off: a checkpoint knows how many bytes the file had when it was
-written (and their checksum), and a run that goes on from it cuts the file back to there.
+``metrics.jsonl`` has one line for every stretch of steps, every evaluation and every decision, in order. Interruptions
+leave no gap and no repeat: a checkpoint records the file's length and checksum, and a resumed run truncates the file to
+this length.
 
-``events.jsonl`` is never cut: it tells what happened, interruptions included.
+``events.jsonl`` is never truncated: it records all events, including interruptions.
 """
 
 from __future__ import annotations
@@ -29,10 +28,10 @@ from podline.store.contract import explained
 METRICS = "metrics.jsonl"
 EVENTS = "events.jsonl"
 
-# A line of a classifier has the one, a line of a pose network the other.
+# Classifiers use the first field, pose networks the second.
 _ACCURACY: Any = Field(default=math.nan, exclude_if=math.isnan)
 _MEASURES: Any = Field(default_factory=dict[str, float], exclude_if=operator.not_)
-# Seconds that the process which wrote the line has measured up to then, by class; see podline.stopwatch.
+# Class of time → seconds that the writing process has measured so far; see podline.stopwatch.
 _SPANS: Any = Field(default_factory=dict[str, float], exclude_if=operator.not_)
 
 
@@ -40,21 +39,23 @@ class StepsLine(Frozen):
     """A stretch of training steps.
 
     Attributes:
-        step: how many steps the run has done at the end of the stretch.
-        epoch: the same in passes over the data.
+        step: number of steps that the run has done at the end of the stretch.
+        epoch: number of passes over the data.
         loss: mean of ``losses``.
-        accuracy: share of the stretch's examples, as augmented, that the model got right while it learned from them;
-            no number, and not in the file, where there are no classes.
-        learning_rate: of the stretch's last step.
-        gradient_norm: Euclidean norm of the gradient of a step, summed over the replicas and not yet bounded by
-            ``clip_norm``; mean over the stretch's steps.
-        gradient_norms: the same of each block of layers.
-        examples_per_second: over the stretch.
-        waiting: share of the stretch's time in which the device waited for input, 0…1.
+        accuracy: share of the stretch's augmented examples that the model got right during training; NaN, and not in
+            the
+            file, without classes.
+        learning_rate: learning rate of the stretch's last step.
+        gradient_norm: Euclidean norm of a step's gradient, summed over the replicas, before ``clip_norm``; mean over
+            the
+            stretch's steps.
+        gradient_norms: the same norm for each block of layers.
+        examples_per_second: mean over the stretch.
+        waiting: share of the stretch's time that the device waited for input, 0…1.
         seconds: time spent in training steps so far, over all starts of the run.
         time: Unix time at the end of the stretch.
-        losses: the loss of each step, float32 as it came from the device; the last is step number ``step``.
-        measures: of the stages of a pose network, in place of an accuracy: see
+        losses: the loss of each step, float32 from the device; the last one belongs to step number ``step``.
+        measures: measures of a pose network's stages, instead of an accuracy: see
             :func:`podline.kinds.pose.stage_measures.stage_figures`, and ``<stage>/loss``.
         spans: class of time → seconds that the process has measured so far, besides training steps.
     """
@@ -77,19 +78,19 @@ class StepsLine(Frozen):
 
 
 class EvaluationLine(Frozen):
-    """An evaluation during training, of every example of a split once, with the averaged weights if there are any.
+    """An evaluation during training, of every example of a split once, with averaged weights if there are any.
 
     Attributes:
-        step: how many training steps the weights had.
-        epoch: the same in passes over the data.
-        split: what was evaluated.
-        examples: how many examples it has.
+        step: number of training steps of the weights.
+        epoch: number of passes over the data.
+        split: the evaluated split.
+        examples: number of evaluated examples.
         loss: mean over the examples, without label smoothing and without the model's penalties.
-        accuracy: top-1, over the examples.
-        seconds: what the evaluation took.
+        accuracy: top-1 accuracy over the examples.
+        seconds: duration of the evaluation.
         time: Unix time at its end.
-        measures: likewise.
-        spans: likewise.
+        measures: see :class:`StepsLine`.
+        spans: see :class:`StepsLine`.
     """
 
     kind: Literal["evaluation"] = "evaluation"
@@ -106,16 +107,16 @@ class EvaluationLine(Frozen):
 
 
 class PlateauLine(Frozen):
-    """The plateau's decision on the learning rate after an evaluation; the last one holds its whole state.
+    """The plateau's decision on the learning rate after an evaluation; the last line holds its whole state.
 
     Attributes:
-        step: how many training steps the run had done.
-        value: the metric that was looked at.
-        best: the lowest so far.
-        stalled: evaluations in a row, up to this one, that were no improvement.
-        cooling: evaluations to come that are not counted as stalled.
+        step: number of training steps that the run had done.
+        value: the metric of the evaluation.
+        best: the lowest value so far.
+        stalled: number of consecutive evaluations without an improvement, including this one.
+        cooling: number of further evaluations that do not count as stalled.
         lowered: whether the rate was lowered.
-        factor: what the schedule's rate is multiplied by from now on.
+        factor: the multiplier of the schedule's rate from now on.
         time: Unix time.
     """
 
@@ -131,21 +132,20 @@ class PlateauLine(Frozen):
 
 
 class AnnealingLine(Frozen):
-    """Annealing's decision on a state; the last one holds its whole state.
+    """Annealing's decision on a state; the last line holds its whole state.
 
-    The steps of a rejected state stay in the record: they were taken. ``against`` and ``state`` are what holds from now
-    on.
+    The log keeps the steps of a rejected state. ``against`` and ``state`` apply from now on.
 
     Attributes:
-        step: how many training steps the run had done.
-        number: of the decision, from 0; the draw comes from it and the seed.
-        energy: of the state that was evaluated.
-        rise: how much that is above the energy of the state that was accepted last; 0 if it is not.
-        temperature: at this step.
+        step: number of training steps that the run had done.
+        number: number of the decision, from 0; it and the seed determine the draw.
+        energy: energy of the evaluated state.
+        rise: increase over the energy of the last accepted state; 0 if there is none.
+        temperature: temperature at this step.
         probability: exp(-rise / temperature).
-        draw: in [0, 1); the state is accepted if it is below the probability.
-        accepted: whether it was.
-        state: the step whose state training goes on from: this one, or the one that was accepted last.
+        draw: random number in [0, 1); the state is accepted if it is below the probability.
+        accepted: whether the state was accepted.
+        state: the step whose state training continues from: this one, or the last accepted one.
         against: the energy of that state.
         time: Unix time.
     """
@@ -165,16 +165,16 @@ class AnnealingLine(Frozen):
 
 
 class EarlyStopLine(Frozen):
-    """Early stopping's decision; the last one holds its whole state.
+    """Early stopping's decision; the last line holds its whole state.
 
     Attributes:
-        step: how many training steps the run had done.
-        value: the metric that was looked at.
-        best: the lowest so far.
-        state: the step of the state that had it.
-        stalled: evaluations in a row, up to this one, that were no improvement.
-        stopped: whether the run ends here, before its time.
-        restored: whether the run is over, and has gone back to ``state``.
+        step: number of training steps that the run had done.
+        value: the metric of the evaluation.
+        best: the lowest value so far.
+        state: the step of the state with the best value.
+        stalled: number of consecutive evaluations without an improvement, including this one.
+        stopped: whether the run ends early at this step.
+        restored: whether the run has ended and restored ``state``.
         time: Unix time.
     """
 
@@ -203,16 +203,16 @@ FindingKind = Literal[
 
 
 class FindingLine(Frozen):
-    """Something about a training that is not right, though it goes on; :mod:`podline.training.findings` has the rules.
+    """The begin or end of a problem of a running training; :mod:`podline.training.findings` has the rules.
 
     Attributes:
-        step: how many steps the run had done when it was first seen, or when it was no longer there.
-        finding: which rule found it.
-        where: a layer, a block of layers, an answer of the model, the input.
-        figures: what the rule went by, by name.
-        message: what it is, in words.
-        suggestion: what to do about it, in words.
-        over: it is no longer there.
+        step: number of steps that the run had done when the problem was detected, or was over.
+        finding: name of the rule.
+        where: a layer, a block of layers, an answer of the model, or the input.
+        figures: the values that the rule checked, by name.
+        message: description of the problem.
+        suggestion: suggested remedy.
+        over: whether the problem has ended.
         time: Unix time.
     """
 
@@ -232,28 +232,28 @@ MetricsLine = StepsLine | EvaluationLine | DecisionLine | FindingLine
 
 EventKind = Literal[
     "started",  # training began at step 0
-    "restored",  # … or went on from a checkpoint
-    "checkpoint_damaged",  # a checkpoint was passed over
-    "preempted",  # the machine asked the run to end
-    "host_lost",  # another process of the training is gone
-    "diverged",  # the loss was no finite number
+    "restored",  # … or resumed from a checkpoint
+    "checkpoint_damaged",  # a checkpoint was skipped
+    "preempted",  # SIGTERM arrived
+    "host_lost",  # another process of the training was lost
+    "diverged",  # the loss was not finite
     "rate_lowered",  # validation stalled
-    "accepted",  # annealing keeps the state that was evaluated
-    "rejected",  # … or goes back to the one that it accepted last
-    "stopped_early",  # validation got no better for too long
-    "pruned",  # a trial of a search was ended, since others were better
+    "accepted",  # annealing accepted the evaluated state
+    "rejected",  # … or restored the last accepted state
+    "stopped_early",  # validation stopped improving
+    "pruned",  # a search ended a trial that was worse than others
     "finished",  # all steps are done and the model is written
 ]
 
 
 class EventLine(Frozen):
-    """Something that happened to a run.
+    """An event of a run.
 
     Attributes:
         time: Unix time.
-        event: what happened.
-        step: how many steps the run had done.
-        message: the same in words.
+        event: kind of the event.
+        step: number of steps that the run had done.
+        message: description of the event.
         spans: see :class:`StepsLine`.
     """
 
@@ -275,7 +275,7 @@ _METRICS_LINE: TypeAdapter[MetricsLine] = TypeAdapter(Annotated[MetricsLine, Fie
 
 
 def figures_of(line: StepsLine | EvaluationLine | DecisionLine) -> dict[str, float]:
-    """Return the figures of a line as points of series, which are named like ``train/loss``."""
+    """Return the figures of a line as points of series with names like ``train/loss``."""
     group = line.split if isinstance(line, EvaluationLine) else line.kind
     figures = {name: getattr(line, name) for name in _FIGURES[line.kind]}
     if isinstance(line, StepsLine | EvaluationLine) and line.measures:
@@ -286,11 +286,11 @@ def figures_of(line: StepsLine | EvaluationLine | DecisionLine) -> dict[str, flo
 
 
 def read_metrics(path: Path) -> list[MetricsLine]:
-    """Read a ``metrics.jsonl``; leave out an unfinished last line of a killed process.
+    """Read a ``metrics.jsonl`` without an unfinished last line of a killed process.
 
     Raises:
-        StoreError: it cannot be read.
-        ArtifactError: a line is not what it must be.
+        StoreError: the file cannot be read.
+        ArtifactError: a line is invalid.
     """
     lines: list[MetricsLine] = []
     for number, text in _whole_lines(path):
@@ -319,7 +319,7 @@ def _whole_lines(path: Path) -> list[tuple[int, bytes]]:
 
 
 class LogMark(Frozen):
-    """The length of a log at a moment, and the sha256 of its content."""
+    """The length of a log at some time, and the sha256 of its content."""
 
     bytes: int
     sha256: str
@@ -328,7 +328,7 @@ class LogMark(Frozen):
 class MetricsLog:
     """``metrics.jsonl`` while a run writes it.
 
-    Every line is handed to the operating system at once; :meth:`mark` also waits for the disk.
+    Every line is passed to the operating system at once; :meth:`mark` also waits for the disk.
     """
 
     def __init__(self, path: Path) -> None:
@@ -340,10 +340,10 @@ class MetricsLog:
             self._stream = path.open("ab")
 
     def require(self, mark: LogMark) -> None:
-        """Make sure that the file still begins with what it held at the mark.
+        """Check that the file still begins with the content at the mark.
 
         Raises:
-            ArtifactError: it does not.
+            ArtifactError: the content has changed.
         """
         with explained("read", self.path):
             content = self.path.read_bytes()[: mark.bytes]
@@ -351,7 +351,7 @@ class MetricsLog:
             raise ArtifactError(f"{self.path} no longer begins with the {mark.bytes} bytes that it held then")
 
     def cut(self, mark: LogMark | None = None) -> None:
-        """Go back to a mark, or to the beginning."""
+        """Truncate the log to a mark, or to zero."""
         length = mark.bytes if mark else 0
         with explained("write", self.path):
             self._stream.truncate(length)
@@ -383,7 +383,7 @@ class MetricsLog:
 
 
 class EventLog:
-    """``events.jsonl`` while a run writes it; what a killed process left of a line is removed first."""
+    """``events.jsonl`` while a run writes it; an unfinished line of a killed process is removed first."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -394,7 +394,7 @@ class EventLog:
                 os.truncate(path, content.rfind(b"\n") + 1)
 
     def write(self, event: EventKind, step: int, message: str) -> None:
-        """Append an event; wait until it is on the disk."""
+        """Append an event, and wait until it is on the disk."""
         line = EventLine(time=time.time(), event=event, step=step, message=message, spans=spans())
         with explained("write", self.path), self.path.open("ab") as stream:
             stream.write((line.model_dump_json() + "\n").encode())

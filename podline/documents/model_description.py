@@ -7,16 +7,16 @@ import math
 from podline.frozen import Frozen
 
 DESCRIPTION = "model/description.json"
-# A training step does the work of three forward passes: the gradients of inputs and of weights cost one each.
+# A training step costs three forward passes: the gradients of inputs and of weights cost one each.
 _PASSES = 3
 
 
 def training_pflop(multiply_adds: float, examples: int) -> float:
-    """Return 10¹⁵ floating-point operations of a training: a multiply-add is two, a step is three forward passes.
+    """Return the petaflop of a training: a multiply-add is two operations, a step is three forward passes.
 
     Args:
-        multiply_adds: of a forward pass, for one example; see :attr:`LayerDescription.multiply_adds`.
-        examples: how many the training takes, over all its epochs.
+        multiply_adds: multiply-adds of a forward pass for one example; see :attr:`LayerDescription.multiply_adds`.
+        examples: number of examples in the training, over all epochs.
     """
     return 2 * _PASSES * multiply_adds * examples / 1e15
 
@@ -27,12 +27,13 @@ class LayerDescription(Frozen):
     Attributes:
         name: the layer's name in the Keras model.
         kind: its class in Keras: ``Conv2D``, ``BatchNormalization`` …
-        output_shape: without the batch: (height, width, channels), (values,) …; None for an axis of no fixed length.
-        parameters: numbers stored with the model, trained or averaged.
-        trainable_parameters: those that have a gradient.
-        bytes: of the parameters as float32.
-        multiply_adds: for one example; of convolutions, dense layers and attention only, as papers count. None is
-            unknown, as of a layer of somebody else's class.
+        output_shape: shape without the batch: (height, width, channels), (values,) …; None for an axis of variable
+            length.
+        parameters: number of stored values, trained or averaged.
+        trainable_parameters: number of values with a gradient.
+        bytes: size of the parameters as float32.
+        multiply_adds: for one example; only convolutions, dense layers and attention count, as in papers. None means
+            unknown, as for a layer of an external class.
     """
 
     name: str
@@ -46,11 +47,12 @@ class LayerDescription(Frozen):
     def tile_waste(self, batch_size: int) -> float | None:
         """Return the share of a TPU's tiles that the layer's output leaves empty; None for a layer without products.
 
-        A TPU keeps arrays in tiles of 8 × 128: the last axis is filled up to a multiple of 128, all others together to
-        one of 8.
+        A TPU stores arrays in tiles of 8 × 128: it pads the last axis to a multiple of 128, and the product of all
+        others to
+        a multiple of 8.
 
         Args:
-            batch_size: examples of a step on one core.
+            batch_size: number of examples per step on one core.
         """
         sizes = [size or 1 for size in self.output_shape]
         if not self.multiply_adds or not sizes:
@@ -78,19 +80,19 @@ class MicroNetScore(Frozen):
 
 
 class ModelDescription(Frozen):
-    """A model's layers and their sums; ``micronet`` is given for models of CIFAR-100's images and classes.
+    """A model's layers and their sums; ``micronet`` exists only for models with CIFAR-100's images and classes.
 
     Attributes:
-        kind: as in the settings; ``pose`` for a pose network.
+        kind: the model kind of the settings; ``pose`` for a pose network.
         image_shape: (height, width, channels).
-        classes: number of logits; 0 where the answers are maps.
-        layers: in the order in which they are computed.
+        classes: number of logits; 0 for a model that outputs maps.
+        layers: layers in the order of computation.
         parameters: sum over the layers.
         trainable_parameters: sum over the layers.
-        bytes: of all the parameters as float32.
-        trainable_bytes: of the trainable ones.
-        multiply_adds: sum over the layers whose multiply-adds are known, for one example.
-        micronet: the challenge's score; None also where the operations of a layer are unknown.
+        bytes: size of all parameters as float32.
+        trainable_bytes: size of the trainable parameters as float32.
+        multiply_adds: sum over the layers with known multiply-adds, for one example.
+        micronet: the challenge's score; None if the operations of a layer are unknown.
     """
 
     kind: str
@@ -106,6 +108,6 @@ class ModelDescription(Frozen):
 
     @property
     def uncounted(self) -> str:
-        """The layers whose multiply-adds are unknown, in words; empty if all are known."""
+        """The layers whose multiply-adds are unknown, as text; empty if all are known."""
         names = [f"{layer.name} ({layer.kind})" for layer in self.layers if layer.multiply_adds is None]
         return f"without those of {', '.join(names)}, which are unknown" if names else ""

@@ -1,6 +1,6 @@
 """Append-only documents in the store, ``<folder>/000001.json`` and so on.
 
-Each appears whole and under a new number, in a folder as in a bucket: of two writers at once, one gets the number.
+Each document appears complete under a new number, in a folder as in a bucket: of two simultaneous writers, one gets it.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ Document = TypeVar("Document", bound=Frozen)
 
 @dataclass(frozen=True)
 class Series(Generic[Document]):
-    """Documents of one class, numbered for each data set or recipe.
+    """A numbered series of documents of one class, for each data set or recipe.
 
     Attributes:
-        folder: where they lie, with ``{}`` for the name of the data set or the recipe.
-        document: the class.
-        noun: what a document is, in words.
-        remedy: of a damaged one; ``{}`` is where all of the data set or the recipe lies.
+        folder: folder of the series, with ``{}`` for the name of the data set or recipe.
+        document: class of the documents.
+        noun: noun for a document, in messages.
+        remedy: remedy for a damaged document; ``{}`` stands for the folder of the data set or recipe.
     """
 
     folder: str
@@ -46,21 +46,22 @@ class Series(Generic[Document]):
         return bool(re.fullmatch(rf"{self.folder.format('[^/]+')}/\d{{6}}\.json", name))
 
     def read(self, store: Store, of: str) -> list[Document]:
-        """Return the documents, the oldest first.
+        """Return the documents, oldest first.
 
         Raises:
-            ArtifactError: one is damaged.
+            ArtifactError: a document is damaged.
         """
         return list(self._after(0, store, of).values())
 
     def append(self, store: Store, of: str, make: Callable[[int, Sequence[Document]], Document | None]) -> int:
-        """Publish a document under the next number; return the newest one's number.
+        """Publish a document under the next number; return the newest document's number.
 
         Args:
             store: the store.
-            of: the name of the data set or the recipe.
-            make: makes it from its number and the documents before it; None adds nothing. It is called again where
-                another writer got the number.
+            of: name of the data set or recipe.
+            make: makes the document from its number and the previous documents; None adds nothing. It is called again
+                if
+                another writer took the number.
 
         Raises:
             ArtifactError: an earlier document is damaged.
@@ -78,7 +79,7 @@ class Series(Generic[Document]):
                 return last + 1
 
     def remedy_of(self, store: Store, of: str) -> str:
-        """Return what to do about a document that is damaged or missing."""
+        """Return the remedy for a damaged or missing document."""
         return self.remedy.format(store.where(f"{self.folder.partition('/')[0]}/{of}"))
 
     def _after(self, number: int, store: Store, of: str) -> dict[int, Document]:

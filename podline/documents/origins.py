@@ -1,7 +1,7 @@
-"""``origin.json`` in a run's folder: code, settings and environment that produced its model.
+"""``origin.json`` in a run's folder: the code, settings and environment that produced its model.
 
-It is written when a command or a flow ends a training, and deleted when the run is trained again. A later run that
-finds the training done reads it.
+A command or flow writes it at the end of a training. A new training of the run deletes it. A later run that reuses the
+training reads it.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ ORIGIN = "origin.json"
 
 
 def keep_origin(store: Store, folder: str, origin: Origin) -> None:
-    """Write what produced the model of a run's folder.
+    """Write the origin of the model in a run's folder.
 
     Raises:
-        StoreError: it cannot be written.
+        StoreError: the file cannot be written.
     """
     kept: JsonObject = {name: getattr(origin, name) for name in Origin.model_fields}
-    # What changed in the data since some other run is no part of where this model comes from.
+    # The change of the data since another run is not part of the model's origin.
     kept["data"] = origin.data and origin.data.model_copy(update={"change": None})
     store.publish_json(f"{folder}/{ORIGIN}", Origin(**kept).model_dump(mode="json"), replace=True)
 
 
 def read_origin(store: Store, folder: str) -> Origin | None:
-    """Return what produced the model of a run's folder; None if no command or flow ended its training.
+    """Return the origin of the model in a run's folder; None if no command or flow recorded it.
 
     Raises:
-        StoreError: it cannot be read.
-        ArtifactError: it is damaged.
+        StoreError: the file cannot be read.
+        ArtifactError: the file is damaged.
     """
     name = f"{folder}/{ORIGIN}"
     if not store.exists(name):

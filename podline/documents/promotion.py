@@ -14,7 +14,7 @@ from podline.store.contract import Store
 
 PROMOTION = "promotion.json"
 SAVED_MODEL, TFLITE = "model/saved_model", "model/model.tflite"
-# Figures that leave a model undecided and are named in a line.
+# Number of undecided figures that a line lists.
 _NAMED = 3
 
 Verdict = Literal["promoted", "refused", "undecided"]
@@ -24,18 +24,18 @@ class Check(Frozen):
     """The result of a rule for one figure.
 
     Attributes:
-        rule: its name.
-        name: of what: the metric, the class, the joint, the file.
-        measure: the metric whose unit the figures have; empty where nothing is left to chance.
-        before: the figure that it is compared with: the mean over the known trainings; None where there is none.
+        rule: name of the rule.
+        name: name of the metric, class, joint or file.
+        measure: the metric whose unit the figures have; empty for a rule without chance.
+        before: the figure to compare with: the mean over the known trainings, or None.
         after: the candidate's figure.
-        low: the pessimistic end of the change, for the better; None where nothing is left to chance.
-        margin: by how much a promoted model may be worse.
+        low: the pessimistic bound of the improvement; None for a rule without chance.
+        margin: the largest allowed loss.
         refused: whether the rule refuses the model.
-        shown: whether the pessimistic end is within the margin.
+        shown: whether the pessimistic bound is within the margin.
         better: whether the figure is significantly better.
-        more_trainings: how many more known trainings would show it, if all else stayed; 0 if none would.
-        message: all this in words.
+        more_trainings: number of further known trainings that would show it, all else being equal; 0 if none would.
+        message: description of the result.
     """
 
     rule: str
@@ -53,25 +53,25 @@ class Check(Frozen):
 
     @property
     def undecided(self) -> bool:
-        """Return whether the test is open: the model is neither shown to be worse nor shown to be within the margin."""
+        """Return whether the test is open: neither a loss is shown, nor a figure within the margin."""
         return not (self.refused or self.shown)
 
     @property
     def what(self) -> str:
-        """Return the subject of the test in words."""
+        """Return the subject of the test as text."""
         return f"{self.rule} {self.name}" if self.rule in ("class", "joint") else self.name
 
 
 class ExportedFile(Frozen):
-    """A form of the model that is published, and whether it gives the same answers.
+    """A published form of the model, and whether it gives the same answers.
 
     Attributes:
         form: ``keras``, ``savedmodel`` or ``tflite``.
-        name: in the store: a file, or a folder.
-        images: it was asked about.
-        difference: the largest between its answers and those of the model that was judged; None if it gave none.
-        allowed: what it may be.
-        problem: why it gave none.
+        name: name in the store of a file or folder.
+        images: number of images that were compared.
+        difference: largest difference from the evaluated model's answers; None without answers.
+        allowed: largest allowed difference.
+        problem: reason for missing answers.
     """
 
     form: Literal["keras", "savedmodel", "tflite"]
@@ -83,24 +83,24 @@ class ExportedFile(Frozen):
 
     @property
     def same(self) -> bool:
-        """Whether it may be used in place of the model."""
+        """Return whether the form may replace the model."""
         return self.difference is not None and self.difference <= self.allowed
 
 
 class ComparedExamples(Frozen):
-    """The test examples that two models were compared on whose data differ; neither was trained on any of them.
+    """The test examples that compare two models with different data; neither model was trained on any of them.
 
     Attributes:
         before: the reference's data set, with its fingerprint.
-        after: the candidate's.
-        shared: how many are in the test splits of both.
-        fresh: how many are in that of the candidate's alone.
-        all_count: whether the fresh ones count as well, as too few are shared.
-        measure: the metric that counts, in words.
-        shared_before: the reference's figure on the shared ones, with its interval; None where there are no others.
-        shared_after: the candidate's figure on them.
-        fresh_before: the reference's figure on the fresh ones; None where there are none.
-        fresh_after: the candidate's figure on them.
+        after: the candidate's data set, with its fingerprint.
+        shared: number of examples in both test splits.
+        fresh: number of examples in the candidate's test split only.
+        all_count: whether the fresh examples count as well, because too few are shared.
+        measure: the main metric as text.
+        shared_before: the reference's figure on shared examples, with its interval; None without fresh examples.
+        shared_after: the candidate's figure on shared examples.
+        fresh_before: the reference's figure on fresh examples; None without fresh examples.
+        fresh_after: the candidate's figure on fresh examples.
     """
 
     before: str
@@ -115,7 +115,7 @@ class ComparedExamples(Frozen):
     fresh_after: str | None = None
 
     def sentence(self) -> str:
-        """Return the whole result in words."""
+        """Return the result as text."""
         if self.all_count:
             count = plural(self.shared + self.fresh, "test example")
             return f"compared on {count} of {self.after}: {self.shared:,} of them are in {self.before} as well"
@@ -127,7 +127,7 @@ class ComparedExamples(Frozen):
         return f"{said}; on the {self.fresh:,} that only the second has: {figures}"
 
     def rows(self) -> list[tuple[str, str, str, str]]:
-        """Return for the shared and the fresh examples what they are, how many, and both figures."""
+        """Return description, number and both figures for the shared and the fresh examples."""
         rows = [
             ("that the reference's data have too", self.shared, self.shared_after, self.shared_before),
             ("new since then", self.fresh, self.fresh_after, self.fresh_before),
@@ -136,27 +136,27 @@ class ComparedExamples(Frozen):
 
 
 class Promotion(Frozen):
-    """A decision.
+    """The decision about a promotion.
 
     Attributes:
-        run: whose model was judged.
-        recipe: whose champion it would be.
+        run: the run of the model.
+        recipe: the recipe whose champion it would be.
         weights_sha256: the model's identity.
-        against: the reference that it was compared with; empty if there was none.
-        champion: the run whose model was the champion; empty if there was none.
-        known: the runs whose figures were compared with: the reference, and further trainings of its recipe.
-        better: whether it was shown to be better, and so becomes the reference.
-        measure: the metric that counts.
-        detects: the margins, in words: which drops the test split and the known trainings can show.
+        against: the reference that it was compared with, or empty.
+        champion: the run of the champion at that time, or empty.
+        known: the runs whose figures were compared: the reference, and further trainings of its recipe.
+        better: whether it is shown to be better, and so becomes the reference.
+        measure: name of the main metric.
+        detects: the margins as text: which losses the test split and the known trainings can show.
         promoted: whether it became the champion.
-        anyway: whether a person said so in spite of the rules.
-        undecided: whether no rule refuses the model, and it did not become the champion, as not all is shown.
-        number: of the entry in the champion's history; 0 if it did not become the champion.
-        checks: every rule's, those that refuse first, and then those that leave the model undecided.
+        anyway: whether a person promoted it against the rules.
+        undecided: whether no rule refuses the model, but a rule is open, so that it did not become the champion.
+        number: number of the entry in the champion's history; 0 without one.
+        checks: results of all rules: first those that refuse, then those that leave the model undecided.
         exports: the model's published forms.
-        milliseconds: of one image on the CPU of the machine that decided, median; shown, and never judged by.
-        milliseconds_before: of the champion; None if there was none.
-        compared: what the two were compared on, where their data differ; None elsewhere.
+        milliseconds: median time for one image on the CPU of the deciding machine; for information only.
+        milliseconds_before: the champion's time; None without a champion.
+        compared: the compared examples if the data differ, else None.
     """
 
     run: str
@@ -180,31 +180,31 @@ class Promotion(Frozen):
 
     @property
     def refusals(self) -> tuple[Check, ...]:
-        """The reasons against the model."""
+        """The rules that refuse the model."""
         return tuple(check for check in self.checks if check.refused)
 
     @property
     def verdict(self) -> Verdict:
-        """The decision in a word."""
+        """The decision in one word."""
         return "promoted" if self.promoted else "undecided" if self.undecided else "refused"
 
     @property
     def open(self) -> tuple[Check, ...]:
-        """The tests that leave the decision open."""
+        """The rules that leave the decision open."""
         return tuple(check for check in self.checks if check.undecided)
 
     def headline(self) -> str:
         """Return the decision in one line."""
         over = f" over {self.champion}" if self.champion else ", the first one"
         if self.promoted:
-            word = "champion in spite of the rules" if self.anyway and (self.refusals or self.open) else "champion"
+            word = "champion against the rules" if self.anyway and (self.refusals or self.open) else "champion"
             said = f"{self.run} is the {word} of {self.recipe} (number {self.number}){over}"
             return f"{said}, and the new reference: it is better than {self.against}" if self.better else said
         stays = f"; {self.champion} stays" if self.champion else ""
         return f"{self.run} is {self.verdict} as champion of {self.recipe}{stays}"
 
     def doubt(self) -> str:
-        """Return in one line the open tests and the action that would decide; empty if none is open."""
+        """Return the open tests and the deciding action in one line; empty if none is open."""
         if not self.undecided:
             return ""
         names, more = [check.what for check in self.open[:_NAMED]], len(self.open) - _NAMED
@@ -212,16 +212,16 @@ class Promotion(Frozen):
         return f"not shown to be within the margin: {named}; {advice(self.open)}"
 
     def more_trainings(self) -> int:
-        """Return how many more trainings of the reference's recipe would decide; 0 if none would."""
+        """Return the number of further trainings of the reference's recipe that would decide; 0 if none would."""
         wanted = [check.more_trainings for check in self.open] if self.undecided else []
         return max(wanted, default=0) if all(wanted) else 0
 
     def floor(self, figure: float, *, higher_is_better: bool) -> float | None:
-        """Return the figure at which the model would be worse by the margin; None if nothing was compared.
+        """Return the figure at which the model would be worse by the margin; None without a comparison.
 
         Args:
-            figure: the metric that counts, on all test examples; what was compared may be a part of them.
-            higher_is_better: whether that metric is better where it is higher.
+            figure: the main metric on all test examples; only a part of them may have been compared.
+            higher_is_better: whether higher values of the metric are better.
         """
         for check in self.checks:
             if check.rule == "main" and check.margin is not None:
@@ -230,7 +230,7 @@ class Promotion(Frozen):
         return None
 
     def lines(self) -> list[str]:
-        """Return the decision in words: the headline, the reasons for refusal or doubt, and the notes."""
+        """Return the decision as lines: the headline, the reasons for refusal or doubt, and the notes."""
         return [
             self.headline(),
             *(check.message for check in self.refusals),
@@ -239,13 +239,13 @@ class Promotion(Frozen):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Return the lines beside the decision: what was compared on, and the margins."""
+        """Return notes on the decision: the compared examples, and the margins."""
         compared = self.compared.sentence() if self.compared else ""
         return tuple(filter(None, (compared, self.detects)))
 
 
 def advice(checks: Sequence[Check]) -> str:
-    """Return what would show the figures that leave a model undecided."""
+    """Return an action that would decide about the open figures."""
     wanted = [check.more_trainings for check in checks]
     if wanted and all(wanted):
         return f"{plural(max(wanted), 'more training')} of the reference's recipe would decide"
@@ -253,11 +253,11 @@ def advice(checks: Sequence[Check]) -> str:
 
 
 def read_promotion(store: Store, folder: str) -> Promotion | None:
-    """Return the decision about a run's model; None if there was none.
+    """Return the decision about a run's model, or None.
 
     Raises:
-        StoreError: it cannot be read.
-        ArtifactError: it is damaged.
+        StoreError: the file cannot be read.
+        ArtifactError: the file is damaged.
     """
     name = f"{folder}/{PROMOTION}"
     if not store.exists(name):

@@ -1,4 +1,4 @@
-"""The shards of a split: one table in memory and in a manifest, so that a million of them take some 50 MB."""
+"""Stores the shards of a split as one table, in memory and in a manifest, so that a million shards take some 50 MB."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pydantic import Field, PlainSerializer, PlainValidator
 from podline.frozen import Frozen, Json, JsonObject, is_object
 
 MANY_COUNTS = 1_000_000
-"""Shards × classes; with more, a table has no class counts of each shard."""
+"""Largest product of shards and classes for which a table has class counts per shard."""
 _FIRST = re.compile("-(0{5,})-of-")
 
 
@@ -30,9 +30,9 @@ class FileInfo(Frozen):
 class ShardInfo(FileInfo):
     """One TFRecord file.
 
-    ``class_counts`` are left out of a manifest of more than :data:`podline.documents.manifest.MANY_CLASSES`, or of more
-    than :data:`MANY_COUNTS` in all: it would be mostly numbers; the split has their sums. ``index`` is the array of
-    where its records begin, where they have no fixed length.
+    ``class_counts`` are omitted in a manifest with more than :data:`podline.documents.manifest.MANY_CLASSES` classes or
+    :data:`MANY_COUNTS` counts, which would be mostly numbers; the split has their sums. ``index`` is the array of the
+    records' positions, for records without a fixed length.
     """
 
     records: int
@@ -52,13 +52,13 @@ def index_file(shard: str) -> str:
 
 @dataclass(frozen=True)
 class ShardTable(Sequence[ShardInfo]):
-    """Shards, each made when it is asked for.
+    """Shards of a table, each created on access.
 
     Attributes:
-        file: the first one's name; the others have their own numbers in it.
-        classes: of how many the rows have counts.
+        file: name of the first shard; the others have their own numbers in it.
+        classes: number of classes with counts in the rows.
         indexed: whether each shard has an index.
-        rows: one a shard; see :func:`_row`.
+        rows: one row per shard; see :func:`_row`.
     """
 
     file: str
@@ -68,11 +68,10 @@ class ShardTable(Sequence[ShardInfo]):
 
     @classmethod
     def of(cls, shards: Iterable[ShardInfo]) -> ShardTable:
-        """Return the table of shards in the order of their numbers.
+        """Make a table of shards in the order of their numbers.
 
         Raises:
-            ValueError: a file's name is not that of its number, or some shards have class counts or an index and others
-                not.
+            ValueError: a file's name does not fit its number, or only some shards have class counts or an index.
         """
         first, form, rows = "", (0, False), bytearray()
         for number, shard in enumerate(shards):
@@ -88,10 +87,10 @@ class ShardTable(Sequence[ShardInfo]):
 
     @classmethod
     def from_json(cls, document: JsonObject) -> ShardTable:
-        """Return what :meth:`to_json` wrote.
+        """Parse the output of :meth:`to_json`.
 
         Raises:
-            ValueError: it is something else.
+            ValueError: the document is not a table of shards.
         """
         try:
             table = cls(document["file"], document["classes"], document["indexed"], base64.b64decode(document["table"]))
@@ -103,7 +102,7 @@ class ShardTable(Sequence[ShardInfo]):
         return table
 
     def to_json(self) -> JsonObject:
-        """Return the table as a manifest has it: the rows one after another, in base64."""
+        """Encode the table for a manifest: the concatenated rows, in base64."""
         facts = {"count": len(self), "file": self.file, "classes": self.classes, "indexed": self.indexed}
         return {**facts, "table": base64.b64encode(self.rows).decode()}
 
@@ -114,7 +113,7 @@ class ShardTable(Sequence[ShardInfo]):
 
     @property
     def lengths(self) -> list[int]:
-        """The records of each shard."""
+        """The number of records of each shard."""
         return [row[0] for row in self._row.iter_unpack(self.rows)]
 
     @property
@@ -152,11 +151,11 @@ class JoinedShards(Sequence[ShardInfo]):
     """The shards of several tables, one after the other.
 
     Attributes:
-        tables: where the files of each are, as seen from the data set's folder, and the table.
+        tables: for each table, the folder of its files, relative to the data set's folder, and the table.
     """
 
     tables: tuple[tuple[str, ShardTable], ...]
-    classes = 0  # a shard may have records that a split has no more: what its table counts is not the split's
+    classes = 0  # the counts of old shards may include records that the split no longer has
 
     @property
     def bytes(self) -> int:
@@ -165,7 +164,7 @@ class JoinedShards(Sequence[ShardInfo]):
 
     @property
     def lengths(self) -> list[int]:
-        """The records of each shard."""
+        """The number of records of each shard."""
         return [length for _, table in self.tables for length in table.lengths]
 
     def __len__(self) -> int:
@@ -187,14 +186,14 @@ class JoinedShards(Sequence[ShardInfo]):
 
 
 def _moved(shard: ShardInfo, folder: str) -> ShardInfo:
-    """Return a shard with names as seen from another folder."""
+    """Return a shard with names relative to another folder."""
     index = shard.index and shard.index.model_copy(update={"file": f"{folder}{shard.index.file}"})
     return shard.model_copy(update={"file": f"{folder}{shard.file}", "index": index, "class_counts": ()})
 
 
 @functools.lru_cache(maxsize=16)
 def _row(classes: int, indexed: bool) -> struct.Struct:
-    """Return what is known of a shard, little-endian and unpadded: records, bytes, sha256, index, class counts."""
+    """Return the format of a row, little-endian and unpadded: records, bytes, sha256, index, class counts."""
     return struct.Struct(f"<IQ32s{'I32s' * indexed}{classes}I")
 
 
@@ -216,4 +215,4 @@ def _checked(value: Json) -> ShardTable:
 
 
 Shards = Annotated[ShardTable, PlainValidator(_checked), PlainSerializer(ShardTable.to_json)]
-"""The field of a document."""
+"""The type of a document's field."""

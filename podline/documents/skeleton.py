@@ -1,7 +1,7 @@
 """A skeleton: the joints of a pose and the limbs that connect them; COCO's people are one example.
 
-Poses are arrays (…, joints, 3) of x, y and a third number: in truth COCO's visibility (0 not labelled, 1 labelled but
-hidden, 2 visible), in what a network found a score, 0 where it found nothing.
+Poses are arrays (…, joints, 3) of x, y and a third number. In annotations it is COCO's visibility (0 not labelled, 1
+labelled but hidden, 2 visible), in network results a score, 0 for a missing joint.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from pydantic import Field, model_validator
 
 from podline.frozen import Frozen
 
-SKELETON = "skeleton"  # among the facts of a data set
+SKELETON = "skeleton"  # the key among the facts of a data set
 Pair = tuple[str, str]
 _CONTROLS = ("Cc", "Cf", "Cs", "Zl", "Zp")  # https://www.unicode.org/reports/tr44/#General_Category_Values
 OTHER_SIGMA = 0.05
-"""OKS's constant of a joint that COCO does not have, where none is given; COCO's lie between 0.025 and 0.107."""
+"""The default of OKS's constant for joints that COCO lacks; COCO's constants are between 0.025 and 0.107."""
 
 _SIDE = re.compile(r"(?i:left|right)|(?<![A-Za-z])[LlRr](?![A-Za-z])|(?<=[a-z])[LR](?![a-z])|^[lr](?=[A-Z])")
 
 
 class Skeleton(Frozen):
-    """Joints, limbs and what else of them decides how poses are drawn, found and judged.
+    """Joints, limbs, and their properties for drawing, finding and evaluating poses.
 
     Attributes:
-        joints: their names, in the order of every array of poses.
-        limbs: from a first joint to a second; part affinity fields point that way.
-        annotated: the joints that annotations and results hold, in their order there.
-        sigmas: OKS's constant of each of these.
-        midpoints: the other joints: each lies midway between two that are annotated.
-        mirrored: the joints that change places in a mirror image, right ↔ left; none if an image's mirror image needs
-            no other names; None if that is not known.
-        category: of what; empty for several categories.
+        joints: names of the joints, in the order of every array of poses.
+        limbs: pairs of a first and a second joint; part affinity fields point from the first to the second.
+        annotated: names of the joints in annotations and results, in their order.
+        sigmas: OKS's constant of each annotated joint.
+        midpoints: the other joints: each is midway between two annotated joints.
+        mirrored: pairs of joints that a mirror image exchanges, right ↔ left; empty if it exchanges none; None if
+            unknown.
+        category: name of the category; empty for several categories.
     """
 
     joints: tuple[str, ...] = Field(min_length=2)
@@ -71,12 +71,12 @@ class Skeleton(Frozen):
 
     @property
     def index(self) -> dict[str, int]:
-        """Joint → its place in an array of poses."""
+        """Joint name → its place in an array of poses."""
         return {name: place for place, name in enumerate(self.joints)}
 
     @property
     def places(self) -> tuple[int, ...]:
-        """Annotated joint ``i`` is joint ``places[i]`` of an array of poses."""
+        """The place of each annotated joint in an array of poses."""
         return tuple(self.index[name] for name in self.annotated)
 
     @property
@@ -91,18 +91,18 @@ class Skeleton(Frozen):
 
     @property
     def mirror(self) -> tuple[int, ...]:
-        """Joint ``i`` of a mirrored pose is joint ``mirror[i]`` of the pose."""
+        """The places that mirror a pose: joint ``i`` of a mirrored pose is joint ``mirror[i]`` of the pose."""
         swapped = {name: other for pair in self.mirrored or () for name, other in (pair, pair[::-1])}
         return tuple(self.index[swapped.get(name, name)] for name in self.joints)
 
 
 def control_character(name: str) -> str:
-    """Return the first character of a name that breaks a line, turns the direction of reading or is not shown."""
+    """Return the first character of a name that is a line break, changes the reading direction or is invisible."""
     return next((f"U+{ord(each):04X}" for each in name if unicodedata.category(each) in _CONTROLS), "")
 
 
 def side_of(joint: str) -> Pair:
-    """Return the side in a name, or nothing, and the name without it: ``left_ear``, ``eyeL``, ``R-hip``."""
+    """Split a name into its side, or an empty text, and the rest: ``left_ear``, ``eyeL``, ``R-hip``."""
     found = _SIDE.search(joint)
     if found is None:
         return "", joint
@@ -110,7 +110,7 @@ def side_of(joint: str) -> Pair:
 
 
 def mirrored_by_name(joints: Iterable[str]) -> tuple[Pair, ...] | None:
-    """Return right and left joints in pairs, by their names; None where none has a side, or one has no partner."""
+    """Return pairs of right and left joints by their names; None if no name has a side, or one has no partner."""
     sides: dict[str, dict[str, str]] = {}
     for joint in joints:
         side, rest = side_of(joint)
@@ -122,7 +122,7 @@ def mirrored_by_name(joints: Iterable[str]) -> tuple[Pair, ...] | None:
 
 
 def sigmas_by_name(joints: Iterable[str]) -> tuple[float, ...]:
-    """Return COCO's constants of joints with COCO's names, :data:`OTHER_SIGMA` of the others."""
+    """Return COCO's constants for joints with COCO's names, and :data:`OTHER_SIGMA` for the others."""
     known = dict(zip(COCO.annotated, COCO.sigmas, strict=True))
     return tuple(known.get(joint, OTHER_SIGMA) for joint in joints)
 
@@ -130,13 +130,13 @@ def sigmas_by_name(joints: Iterable[str]) -> tuple[float, ...]:
 def _require_once(what: str, names: Iterable[str]) -> None:
     for name, times in Counter(names).items():
         if times > 1:
-            raise ValueError(f"{what}: {name!r} is there {times} times vs once")
+            raise ValueError(f"{what}: {name!r} occurs {times} times vs once")
 
 
 def _require_known(what: str, names: Iterable[str], known: set[str]) -> None:
     for name in names:
         if name not in known:
-            raise ValueError(f"{what}: there is no joint {name!r}; there are {', '.join(sorted(known))}")
+            raise ValueError(f"{what}: there is no joint {name!r}; the joints are {', '.join(sorted(known))}")
 
 
 _CENTER = ("nose", "neck")
@@ -150,10 +150,10 @@ _SIDED_LIMBS = (
     ("knee", "ankle"),
     ("nose", "eye"),
     ("eye", "ear"),
-    # A second way from the face to the body: seen from behind or in profile, a person has no nose or one shoulder.
+    # These limbs are a second path from the face to the body, for a person whose nose or shoulder is hidden.
     ("ear", "shoulder"),
 )
-# In the order of COCO's joints, and as pycocotools computes them, to the last bit.
+# In the order of COCO's joints, computed like pycocotools, to the last bit.
 _SIGMAS_BY_TEN = (0.26, 0.25, 0.25, 0.35, 0.35, *(s for s in (0.79, 0.72, 0.62, 1.07, 0.87, 0.89) for _ in range(2)))
 
 
@@ -163,17 +163,17 @@ def _on_side(limb: Pair, side: str) -> Pair:
 
 
 COCO = Skeleton(
-    # The joints on the body's axis, then the person's own right, then the left; right and left are not the viewer's.
+    # First the joints on the body's axis, then the person's own right, then the left; the viewer's sides are opposite.
     joints=(*_CENTER, *(f"{side}_{name}" for side in ("right", "left") for name in _SIDED)),
     limbs=(
         ("neck", "nose"),
-        # Joins the two halves of a body whose shoulders are not both seen, and which therefore has no neck.
+        # Joins the two halves of a body that has no neck, because only one shoulder is visible.
         ("right_hip", "left_hip"),
         *(_on_side(limb, side) for side in ("right", "left") for limb in _SIDED_LIMBS),
     ),
     annotated=("nose", *(f"{side}_{name}" for name in _SIDED for side in ("left", "right"))),
     sigmas=tuple(sigma / 10 for sigma in _SIGMAS_BY_TEN),
-    # COCO's people have no neck (https://cocodataset.org/#format-data); here it joins the face to the body.
+    # COCO's people have no neck (https://cocodataset.org/#format-data); it joins the face to the body.
     midpoints={"neck": ("right_shoulder", "left_shoulder")},
     mirrored=tuple((f"right_{name}", f"left_{name}") for name in _SIDED),
     category="person",

@@ -1,4 +1,4 @@
-"""The record of a pass over a data set's labels, ``suspects/<dataset>/<digest>/suspects.json``, beside its page."""
+"""The record of a search for doubtful labels, ``suspects/<dataset>/<digest>/suspects.json``, beside its page."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ class Interval(Frozen):
 
 
 class Suspect(Frozen):
-    """A record whose label is in doubt.
+    """A record with a doubtful label.
 
     Attributes:
-        split: of the data set.
-        record: its position there.
-        image: the sha256 of its pixels.
-        file: its name in the source; empty where the machine that looked for suspects did not convert it.
+        split: name of the split.
+        record: its position in the split.
+        image: sha256 of its pixels.
+        file: its name in the source; empty if another machine converted it.
         label: its class.
-        suggested: the class that the models believe in most, or that of the image that it repeats.
-        believed: the probability that the models give its label.
+        suggested: the class with the highest probability, or the class of the image that it repeats.
+        believed: the models' probability of its label.
         wrong: the probability that its label is wrong.
-        repeats: the near-duplicate with another label, as ``train[3]``; empty where there is none.
+        repeats: the near-duplicate with another label, as ``train[3]``, or empty.
     """
 
     split: str
@@ -47,7 +47,7 @@ class Suspect(Frozen):
     file: str = Field(default="", exclude_if=operator.not_)
 
     def words(self) -> str:
-        """Return which record it is, what it is called, and why that is in doubt."""
+        """Return its place, its label and the reason for the doubt."""
         why = f"nearly repeats {self.repeats}" if self.repeats else f"wrong with {100 * self.wrong:.0f} %"
         where = f"{self.split}[{self.record}]{f' ({self.file})' if self.file else ''}"
         return f"{where} is {self.label}; {self.suggested}? {why}"
@@ -57,11 +57,11 @@ class SplitSuspects(Frozen):
     """The suspects of a split.
 
     Attributes:
-        split: its name.
-        examples: how many records it has.
-        expected: the number of wrong labels in the whole split.
-        precision: the share of wrong labels among the suspects; None where none are expected.
-        suspects: the likeliest first.
+        split: name of the split.
+        examples: number of its records.
+        expected: estimated number of wrong labels in the whole split.
+        precision: share of wrong labels among the suspects; None without expected ones.
+        suspects: suspects, most likely first.
         pairs: near-duplicates with other labels, which no estimate covers.
     """
 
@@ -73,7 +73,7 @@ class SplitSuspects(Frozen):
     pairs: tuple[Suspect, ...]
 
     def sentence(self) -> str:
-        """Return what a person is to expect."""
+        """Return the estimate for a person."""
         pairs = f"; {len(self.pairs):,} near-duplicates with other labels" if self.pairs else ""
         if self.precision is None:
             return f"{self.split}: none expected among {self.examples:,} labels{pairs}"
@@ -84,14 +84,14 @@ class SplitSuspects(Frozen):
 
 
 class SuspectsDocument(Frozen):
-    """A pass over a data set's labels.
+    """A search for doubtful labels in a data set.
 
     Attributes:
-        dataset: its name.
-        fingerprint: its fingerprint.
-        class_names: in the order of their numbers.
-        runs: the trainings whose models were asked, each without a part of the training split.
-        splits: what was found.
+        dataset: name of the data set.
+        fingerprint: fingerprint of the data set.
+        class_names: names by class number.
+        runs: the trainings of the models, each without a part of the training split.
+        splits: the results by split.
     """
 
     dataset: str
@@ -108,11 +108,11 @@ class SuspectsDocument(Frozen):
 
 
 def newest_suspects(store: Store, dataset: str) -> tuple[str, SuspectsDocument]:
-    """Return the folder and the record of the newest pass over a data set.
+    """Return the folder and the record of the newest search in a data set.
 
     Raises:
-        StoreError: there is none.
-        ArtifactError: it is damaged.
+        StoreError: there is no record.
+        ArtifactError: the record is damaged.
     """
     found = [file for file in store.listing(f"{FOLDER}/{dataset}") if file.name.split("/")[3:] == [DOCUMENT]]
     if not found:

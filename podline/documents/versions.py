@@ -1,4 +1,4 @@
-"""The versions of a data set, numbered from 1: each is the fingerprint of a converted folder, with what changed."""
+"""The versions of a data set, numbered from 1: the fingerprint of a converted folder, with its changes."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ class Version(Frozen):
     """A version of a data set.
 
     Attributes:
-        number: from 1 on.
-        fingerprint: of the folder that has it.
-        content: the fingerprint of the conversion that it holds: its own, unless it was compacted.
-        base: that of the version before, whose shards it may have; empty where all was written.
-        added: records since the base, or all of them.
-        removed: likewise; they are no more.
-        relabelled: likewise; their targets or pixels changed.
-        moved: likewise; they went to another split.
+        number: number, from 1 on.
+        fingerprint: fingerprint of its folder.
+        content: fingerprint of the conversion with this content: its own, unless it was compacted.
+        base: fingerprint of the previous version, whose shards it may use; empty if all shards are new.
+        added: number of records added since the base, or of all records.
+        removed: number of records removed since the base.
+        relabelled: number of records with changed targets or pixels.
+        moved: number of records that moved to another split.
     """
 
     number: int
@@ -40,12 +40,12 @@ VERSIONS = Series(f"{FOLDER}/{{}}", Version, "a version", "put it back, or delet
 
 
 def versions(store: Store, dataset: str) -> list[Version]:
-    """Return the versions of a data set, the oldest first; see :meth:`Series.read`."""
+    """Return the versions of a data set, oldest first; see :meth:`Series.read`."""
     return VERSIONS.read(store, dataset)
 
 
 def publish_version(store: Store, dataset: str, version: Version) -> Version:
-    """Publish a version under the next number; the newest one's fingerprint again is no new version."""
+    """Publish a version under the next number; the newest version's fingerprint adds no version."""
 
     def make(number: int, known: Sequence[Version]) -> Version | None:
         is_known = known and known[-1].fingerprint == version.fingerprint
@@ -55,10 +55,10 @@ def publish_version(store: Store, dataset: str, version: Version) -> Version:
 
 
 def version_of(store: Store, dataset: str, number: str) -> Version:
-    """Return the version of a number.
+    """Return the version with this number.
 
     Raises:
-        StoreError: there is none.
+        StoreError: the version does not exist.
     """
     known = versions(store, dataset)
     for version in known:
@@ -72,5 +72,5 @@ def version_of(store: Store, dataset: str, number: str) -> Version:
 
 
 def compacted(found: Sequence[Version], content: str) -> str:
-    """Return the fingerprint of the newest of some versions that holds a conversion; its own where none does."""
+    """Return the newest of some versions with the content of a conversion, or the conversion's own fingerprint."""
     return next((version.fingerprint for version in reversed(found) if version.content == content), content)

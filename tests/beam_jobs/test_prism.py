@@ -102,7 +102,7 @@ def test_a_pool_whose_python_has_no_beam_is_found_by_the_check(tmp_path: Path, g
         options = ["--beam-option=--environment_type=EXTERNAL", f"--beam-option=--environment_config={pool}"]
         command = ["engine", "check", "prism", "--seconds", "15", "--root", gcs_root, *options]
         answer = CliRunner().invoke(cli, command)
-    assert "no worker gave a sign of life for 15 s" in str(answer.exception)
+    assert "no worker reported within 15 s" in str(answer.exception)
     assert open_store(gcs_root).list() == []
 
 

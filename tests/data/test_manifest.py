@@ -65,7 +65,7 @@ def test_a_stage_refuses_another_manifest_than_its_spec_names(store: FolderStore
     assert read_manifest(store, FOLDER, digest) == manifest
     store.publish_bytes(NAME, manifest.model_copy(update={"class_names": ("a", "b", "c")}).to_bytes(), replace=True)
     with pytest.raises(
-        ArtifactError, match=rf"manifest\.json has the digest \w+… vs {digest[:12]}… that the stage was given"
+        ArtifactError, match=rf"manifest\.json has the digest \w+… vs {digest[:12]}… in the stage's spec"
     ):
         read_manifest(store, FOLDER, digest)
 

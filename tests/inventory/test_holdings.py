@@ -70,7 +70,7 @@ def test_a_root_that_holds_nothing_is_not_just_in_order(tmp_path: Path) -> None:
     found = CliRunner().invoke(cli, ["store", "verify", "--root", str(tmp_path / "rot")])
     assert found.exit_code == 0
     assert "0 objects checked, 0 problems" in found.output
-    assert "rot holds nothing: is that the root you mean?" in found.output
+    assert "rot holds nothing: is this the right root?" in found.output
 
 
 def test_a_store_that_is_whole_has_no_problems_and_each_damage_has_its_name(store: Store) -> None:

@@ -122,7 +122,7 @@ def test_a_margin_that_cannot_be_shown_leaves_a_model_undecided_and_it_is_judged
     assert PROMOTE.find(asked, silent()) is None
     insisted = promote(asked.model_copy(update={"anyway": True}), silent())
     assert (insisted.verdict, insisted.doubt) == ("promoted", "")
-    assert "champion in spite of the rules" in insisted.headline
+    assert "champion against the rules" in insisted.headline
     assert champions.history(fresh, "t")[-1].reference, "a person made it the reference"
 
 

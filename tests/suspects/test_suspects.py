@@ -181,4 +181,4 @@ def test_a_published_data_set_and_too_many_parts_are_refused(
     table.write_text(f"decision,new_label,label,image,dataset\ndrop,,cat,{'a' * 64},cifar10\n")
     said = podline("data", "apply", table, "--root", store.uri)
     assert said.code == 2
-    assert "expected one of images of your own" in said.err
+    assert "expected one of your own images" in said.err

@@ -103,7 +103,7 @@ def test_what_is_given_goes_before_what_is_found(tmp_path: Path) -> None:
     [
         ({"keypoints": [], "skeleton": []}, tuple(f"joint{n}" for n in range(1, 6)), None, "joints have no names"),
         ({"skeleton": [[0, 1], [1, 0], [2, 2], [3, 4]]}, JOINTS, (("nose", "left_ear"), ("back", "tail")), "from 0"),
-        ({"skeleton": [[1, 2], [4, 5]]}, JOINTS, (("nose", "left_ear"), ("back", "tail")), "limbs that join"),
+        ({"skeleton": [[1, 2], [4, 5]]}, JOINTS, (("nose", "left_ear"), ("back", "tail")), "limbs added"),
     ],
     ids=["no names", "from 0", "from 1"],
 )
