@@ -1,4 +1,4 @@
-"""A flow run's traces in Prefect's UI: tags, warnings, artifacts; and its summary as JSON."""
+"""Publishes a flow run's tags, warnings and artifacts in Prefect's UI, and its summary as JSON."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from podline.tasks.runs.names import key_of
 from podline.tasks.runs.this_run import add_tags
 
 UNCHANGED = "unchanged"
-"""The tag of a run that found every stage done."""
+"""The tag of a run that reused every stage."""
 REFUSED = "not-promoted"
 """The tag of a run whose model is refused as champion."""
 UNDECIDED = "undecided"
-"""The tag of a run whose model is neither shown to be worse than the champion nor not to be."""
+"""The tag of a run whose model is undecided."""
 
 _SECTION = "\n## "
 
@@ -51,7 +51,7 @@ def published(night: Night, results: ChainResults) -> dict[str, Any]:
     """Put tags, warnings and artifacts on the flow run; return its summary.
 
     Returns:
-        The run as JSON: name, metrics with intervals, promotion, the report's place, each stage's seconds.
+        The run as JSON: name, metrics with intervals, promotion, place of the report, each stage's seconds.
 
     Raises:
         SanityError: the model failed its check.
@@ -93,7 +93,7 @@ def published(night: Night, results: ChainResults) -> dict[str, Any]:
 
 
 def _unchanged_since(night: Night, trained: TrainResult) -> str:
-    """Return the run, and when it was finished, if data, settings and code are as they were then; else nothing."""
+    """Return the run and its time if data, settings and code have not changed since; else an empty text."""
     if not all(stage["reused"] for stage in night.stages.values()):
         return ""
     finished = datetime.fromtimestamp(run_of(night.store, trained.run).touched, UTC)
@@ -101,7 +101,7 @@ def _unchanged_since(night: Night, trained: TrainResult) -> str:
 
 
 def outcome(promoted: PromoteResult | None) -> str:
-    """Return the verdict in a line; the table of key figures has no room for more than one reason."""
+    """Return the verdict in one line; the table of key figures has space for one reason only."""
     if promoted is None:
         return "not asked for"
     return "; ".join(filter(None, (promoted.headline, promoted.reason, *promoted.notes)))
@@ -126,7 +126,7 @@ def _key_figures(night: Night, results: ChainResults, links: PageLinks) -> dict[
 def report_text(store: Store, trained: TrainResult, reported: ReportResult, links: PageLinks) -> str:
     """Return the report as Markdown, with the page's charts and a link to the page.
 
-    Pictures are in the text itself: where no server serves the store, a browser elsewhere has no way to it.
+    The pictures are embedded in the text, since a browser on another machine may have no access to the store.
     """
     text = store.read_bytes(reported.markdown).decode()
     head, section, rest = text.partition(_SECTION)
@@ -142,7 +142,7 @@ def report_text(store: Store, trained: TrainResult, reported: ReportResult, link
 
 def publish_chart(store: Store, recipe: str, found: LearningRateResult) -> None:
     """Put the chart of a search for a learning rate on the flow run, and its reasons as text."""
-    # In the artifact itself: where no server serves the store, a browser elsewhere has no way to it.
+    # Embedded in the artifact, since a browser on another machine may have no access to the store.
     chart = base64.b64encode(store.read_bytes(found.chart)).decode()
     title = f"Suggested learning rate: {found.learning_rate:g}"
     create_image_artifact(f"data:image/png;base64,{chart}", key=key_of(recipe, "learning-rate"), description=title)

@@ -1,8 +1,9 @@
-"""Runs a flow in this process, on a Prefect server of its own whose home is under the root.
+"""Runs a flow in this process, on its own Prefect server with a home under the root.
 
-Nothing of the user's Prefect is read or written, and nothing is left behind but the home: the server ends with the run,
-and with this process, however that ends. A server takes ten seconds and more to come up, since that is what importing
-it takes; so it is started first, and this process imports and looks at the raw data meanwhile.
+It neither reads nor writes the user's Prefect settings, and leaves only its home: the server ends with the run, and
+with
+this process in any case. A server takes at least ten seconds to import its code. So it is started first, while this
+process does its own imports and inspects the raw data.
 """
 
 from __future__ import annotations
@@ -33,23 +34,23 @@ def run_training(given: dict[str, Any], machine: Settings, listener: Listener) -
 
     Args:
         given: options of the command line, by their fields of :class:`~podline.tasks.parameters.TrainingForm`.
-        machine: the root and the limits.
+        machine: settings with the root and the limits.
         listener: gets the events of the server's start and of every stage.
 
     Returns:
-        The flow's answer, see :func:`podline.tasks.artifacts.published`.
+        The flow's result, see :func:`podline.tasks.artifacts.published`.
 
     Raises:
-        SettingsError: parameters that cannot be.
-        SourceError: there is no such source.
-        PodlineError: what a stage raised.
+        SettingsError: a parameter is invalid.
+        SourceError: the source does not exist.
+        PodlineError: an error of a stage.
     """
     try:
         parameters = TrainingForm.of_options(given)
     except ValidationError as error:
         problem = problem_in(error)
         raise SettingsError(f"{problem.loc[-1]} = {problem.input!r}: {problem.msg}") from None
-    # Before a server is started; the whole look at it takes longer, and is done meanwhile.
+    # A quick check before the server starts; the full check runs while it starts.
     require_source(parameters, machine.root)
     return run_flow(
         _FLOW,
@@ -67,14 +68,14 @@ def run_flow(
     listener: Listener,
     meanwhile: Callable[[], object] = lambda: None,
 ) -> Any:
-    """Run a flow; return its answer.
+    """Run a flow; return its result.
 
     Args:
         entry_point: the flow, ``module:name``; it takes one argument, ``parameters``.
-        parameters: what the flow is given.
-        machine: the root and the limits.
+        parameters: the parameters of the flow.
+        machine: settings with the root and the limits.
         listener: gets the events of the server's start and of every stage.
-        meanwhile: is done while the server starts; what it raises ends the run.
+        meanwhile: called while the server starts; its errors end the run.
 
     """
     started = time.monotonic()
@@ -96,7 +97,7 @@ def run_flow(
 
 
 def _deliver() -> None:
-    """Deliver pending logs and events to the server, which is about to end."""
+    """Deliver pending logs and events to the server before it ends."""
     from prefect.events.worker import EventsWorker  # noqa: PLC0415 (Prefect reads its environment when it is imported)
     from prefect.logging.handlers import APILogWorker  # noqa: PLC0415
 

@@ -1,8 +1,8 @@
 """Turns an error into the message of a failed Prefect run: its kind, the cause and the remedy in one line.
 
-The library's errors name options of the command line; who reads a state's message has a form before him. So ``--root``
-becomes the title of its field, by the table of options. What the library says beside the first line (the end of a log,
-where the threads were) goes to the run's log.
+The library's errors name options of the command line, but the reader of a state's message has a form. So ``--root`` is
+replaced by the title of its field, by the table of options. Further lines of an error (the end of a log, the stacks of
+threads) go to the run's log.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _RUN_LOG = logging.getLogger("prefect.flow_runs")
-# What a form calls an option of the command line.
+# An option's title in forms.
 _TITLES = {
     flag_of(name, field): str(field.title)
     for model in (RunOptions, TrainingGroup, DataGroup, MachineGroup, SearchOptions, TrialOptions)
@@ -35,27 +35,28 @@ _TITLES = {
 
 
 def message_of(error: PodlineError) -> str:
-    """Return what a state says of a failure: one line."""
+    """Return the message of a state for a failure, in one line."""
     return f"{error.heading}: {in_form_words(one_line(error))}"
 
 
 def in_form_words(text: str) -> str:
-    """Return a message with the titles of a form's fields in place of options; commands stay as they are."""
+    """Replace options in a message by the titles of a form's fields; commands stay unchanged."""
     return re.sub(r"`[^`]*`|--[a-z-]+", lambda flag: _TITLES.get(flag[0], flag[0]), text)
 
 
 def tell_details(error: BaseException, logger: logging.Logger | logging.LoggerAdapter[Any]) -> None:
-    """Write what stands below an error's first line to a log."""
+    """Write the lines of an error after the first one to a log."""
     _, _, details = str(error).strip().partition("\n")
     if details:
         logger.warning(details)
 
 
 def explained(body: Callable[P, R]) -> Callable[P, R | State[Any]]:
-    """Return a flow's body that answers with its failures, where Podline explains them: the cause, no traceback.
+    """Wrap a flow's body so that it returns Podline's errors as failed states, with the cause and no traceback.
 
-    A planned stop is no failure, see :mod:`podline.tasks.runs.planned_stop`. Any other exception is a bug, and goes on
-    to Prefect.
+    A planned stop is not a failure, see :mod:`podline.tasks.runs.planned_stop`. Any other exception is a bug, which
+    Prefect
+    handles.
     """
 
     @functools.wraps(body)
@@ -76,7 +77,7 @@ def explained(body: Callable[P, R]) -> Callable[P, R | State[Any]]:
 
 
 def _is_unexplained(record: logging.LogRecord) -> bool:
-    """Keep the engine, which raises what the state says, from writing a traceback into the log."""
+    """Return False for the engine's record that would repeat the state's message with a traceback."""
     return not (record.exc_info and isinstance(record.exc_info[1], PodlineError | CancelledRun))
 
 

@@ -1,4 +1,4 @@
-"""Reads a flow's parameters as its form does, and names the run."""
+"""Parses a flow's parameters like its form does, and names the run."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ F = TypeVar("F", bound=BaseModel)
 
 
 def read_form(form: type[F], given: Any) -> F:
-    """Return a form's values.
+    """Parse a form's values.
 
     Args:
-        form: the model.
-        given: the model, or what is saved of one.
+        form: the form's model.
+        given: the model, or its saved values.
 
     Raises:
-        SettingsError: a value that cannot be, by the title of its field.
+        SettingsError: a value is invalid; the message has the title of its field.
     """
     try:
         return form.model_validate(given)
@@ -35,7 +35,7 @@ def read_form(form: type[F], given: Any) -> F:
 
 
 def problem_of(form: type[BaseModel], error: ValidationError) -> str:
-    """Return the first of what is wrong with a form, by the title of its field."""
+    """Return the first problem of a form, with the title of its field."""
     problem = problem_in(error)
     model, titles = form, list[str]()
     for name in problem.loc:
@@ -53,14 +53,14 @@ def problem_of(form: type[BaseModel], error: ValidationError) -> str:
 
 
 def run_name(form: type[F], describe: Callable[[F], str]) -> Callable[[], str]:
-    """Return a ``flow_run_name``: what is run and when that was due, for a run that no person started from a form.
+    """Return a ``flow_run_name`` for runs that no person started: the subject and the due time.
 
-    A run from a deployment that no schedule or automation made keeps its name: a person may have given it, and Prefect
-    does not tell.
+    Runs of a deployment that no schedule or automation made keep their names, since a person may have given them, and
+    Prefect does not tell.
 
     Args:
-        form: the flow's own.
-        describe: says what is run.
+        form: the flow's form.
+        describe: returns the subject of the run.
     """
 
     def name() -> str:
@@ -73,6 +73,6 @@ def run_name(form: type[F], describe: Callable[[F], str]) -> Callable[[], str]:
             parameters = read_form(form, flow_run.parameters.get("parameters", {}))
             return f"{describe(parameters)} {due:%Y-%m-%d %H:%M:%S}"
         except SettingsError:
-            return str(flow_run.name)  # the run itself says what is wrong
+            return str(flow_run.name)  # the run itself will report the error
 
     return name

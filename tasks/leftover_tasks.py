@@ -1,8 +1,9 @@
-"""Closes task runs whose process was killed; Prefect would show them as Running for good.
+"""Closes task runs whose process was killed; otherwise Prefect would show them as Running forever.
 
-Only its own process writes a task run's state. So the worker closes task runs, by the flow's hook, when it sees the
-process end. Each flow run does so at its start: those that an earlier start of it left, and those of runs that are over
-and whose worker is gone.
+Only its own process writes a task run's state. So the worker closes task runs, by a hook of the flow, when it sees the
+process end. Each flow run also closes some at its start: those of an earlier start, and those of ended runs whose
+worker
+no longer exists.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from prefect.states import Crashed
 
 from podline.tasks.runs.names import TAG
 
-MESSAGE = "Its process is gone; what it had saved is kept."
+MESSAGE = "Its process has ended; its saved work is kept."
 _OPEN = [StateType.RUNNING, StateType.PENDING, StateType.SCHEDULED]
 _OVER = [StateType.COMPLETED, StateType.FAILED, StateType.CRASHED, StateType.CANCELLED]
 
@@ -44,7 +45,7 @@ def close_what_is_left() -> None:
 
 
 def close_tasks(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> None:  # noqa: ARG001 (a hook)
-    """Close the task runs of a flow run that crashed; a hook of flows."""
+    """Close the task runs of a crashed flow run; a hook of flows."""
     with get_client(sync_client=True) as client:
         _close(client, FlowRunFilter(id=FlowRunFilterId(any_=[flow_run.id])))
 

@@ -1,4 +1,4 @@
-"""Further trainings of the champion's recipe in a flow, until the verdict on a model is decided."""
+"""Trains further seeds of the champion's recipe in a flow, until a model's promotion is decided."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from podline.tasks.stages import evaluate, promote, train
 
 
 def decided(night: Night, asked: PromoteSpec, judged: PromoteResult, seconds: float) -> PromoteResult:
-    """Return the verdict on a model after as many further seeds as it takes, and as the rules and the minutes allow.
+    """Return the decision on a model after as many further seeds as needed and allowed by rules and minutes.
 
-    What is left over is for the next flow run, which finds the same model undecided.
+    The next flow run finds the model still undecided, and continues.
 
     Args:
-        night: whose model it is.
-        asked: what the promotion was given.
-        judged: what it answered.
-        seconds: that training and evaluating the model took.
+        night: the night of the model.
+        asked: the spec of the promotion.
+        judged: the first decision.
+        seconds: duration of training and evaluating the model.
     """
     ends = time.monotonic() + 60 * asked.rules.seed_minutes
     missing = judged.more_trainings
@@ -53,9 +53,9 @@ def decided(night: Night, asked: PromoteSpec, judged: PromoteResult, seconds: fl
 
 
 def _known(store: Store, training: TrainSpec, missing: int) -> float:
-    """Train and evaluate one more seed, as a run of its own; return how many seconds that took.
+    """Train and evaluate one more seed as a separate run; return its seconds.
 
-    One that fails is no reason to fail the run whose model is judged.
+    A failure of this training must not fail the run of the model.
     """
     started, seed = time.monotonic(), f"seed {training.recipe.seed}"
     reporter = Reporter("ledger", stage_listener("ledger"))

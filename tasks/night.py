@@ -1,4 +1,4 @@
-"""One run of the chain: its folders, its ledger entry, its work before the first stage and after the last."""
+"""A run of the pipeline: its folders, its ledger entry, its work before the first stage and after the last."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ from podline.tasks.stages import StageTask, pace
 
 @dataclass(frozen=True)
 class Night:
-    """A run of the chain while it goes on; takes down every stage, see :class:`podline.tasks.stages.StageNotes`.
+    """A run of the pipeline in progress; it records every stage, see :class:`podline.tasks.stages.StageNotes`.
 
     Attributes:
-        form: what the run was given.
-        recipe: to be trained.
-        store: where everything goes.
+        form: the parameters of the run.
+        recipe: the recipe to train.
+        store: the store for all outputs.
         machine: the settings of this machine.
-        notes: for the ledger.
+        notes: the notes for the ledger.
     """
 
     form: TrainingForm
@@ -64,33 +64,33 @@ class Night:
 
     @property
     def command(self) -> str:
-        """Return what to type to do the same on the command line."""
+        """Return the command that does the same on the command line."""
         return self.form.command(self.store.uri)
 
     @property
     def stages(self) -> dict[str, dict[str, Any]]:
-        """Return for each stage how long it took this time, how long when it was made, whether it was found."""
+        """Return each stage's seconds in this run, its seconds of work, and whether it was reused."""
         return {name: stage.model_dump() for name, stage in self.notes.entry.stages.items()}
 
     def asked(self, spec: Spec) -> None:
-        """Note that a stage begins; delete its completion record, once in a flow run, if ``start_from`` repeats it."""
+        """Record that a stage begins; if ``start_from`` repeats it, delete its completion record, once per flow run."""
         first, name, order = self.form.start_from, stage_of(spec).name, again_from()
         if first in order and name in order[order.index(first) :]:
             run_once(f"{name}-again", lambda: forget(spec))
         self.notes.asked(spec)
 
     def retried(self, stage: str, error: BaseException, delay: float) -> None:
-        """Note that a stage is tried again."""
+        """Record that a stage is tried again."""
         self.notes.retried(stage, error, delay)
 
     def answered(self, spec: Spec, result: Result, seconds: float) -> None:
-        """Record a stage's result; keep its data set from deletion until the run is over."""
+        """Record a stage's result; protect its data set from deletion until the run ends."""
         if isinstance(result, ConvertResult):
             self._until_over.enter_context(self.store.using([result.folder]))
         self.notes.answered(spec, result, seconds)
 
     def training(self, fingerprint: str) -> TrainSpec:
-        """Return the training on a data set, as long as fits into the minutes that were asked for."""
+        """Return the spec for training on a data set, with a duration that fits into the requested minutes."""
         tell = Reporter(TRAIN.name, stage_listener(TRAIN.name)).log
         spec = training_spec(self.store, self.recipe, fingerprint, self.strategy, tell)
         if not self.form.minutes:
@@ -99,36 +99,36 @@ class Night:
         return spec.model_copy(update={"recipe": fits.of(spec.recipe)})
 
     def follow(self, after: str, run: str) -> None:
-        """Do the installed stages that follow a stage, in order of name.
+        """Run the installed stages after a stage, in the order of their names.
 
         Args:
-            after: the stage's name.
-            run: the run's.
+            after: name of the stage.
+            run: name of the run.
         """
         for stage in following(after):
             StageTask(stage)(stage.spec_of(self.store, run), self)
 
 
 def described(form: TrainingForm) -> str:
-    """Return what a run is about: its recipe, and its data if they have another name."""
+    """Return the subject of a run: its recipe, and its data if they have another name."""
     recipe = form.training_recipe()
     return recipe.name if recipe.name == recipe.dataset else f"{recipe.name} on {recipe.dataset}"
 
 
 def needless(later: FlowRun) -> State[Any]:
     """Return the final state of a night that a later waiting night replaces."""
-    return Cancelled(message=f"needless: the night that was due at {later.expected_start_time:%F %T} UTC stands for it")
+    return Cancelled(message=f"replaced by the later night that was due at {later.expected_start_time:%F %T} UTC")
 
 
 @contextlib.contextmanager
 def opened(given: Any) -> Iterator[Night]:
-    """Yield a night; its entry in the ledger and the index of nights are written when the body ends, however it does.
+    """Yield a night; in any case, its ledger entry and the index of nights are written after the body.
 
     Args:
-        given: the form, or its values.
+        given: the form or its values.
 
     Raises:
-        SettingsError: a value that cannot be.
+        SettingsError: a value is invalid.
         CredentialsError: the block with the bucket's credentials cannot be read.
     """
     with bucket_credentials():
@@ -152,7 +152,7 @@ def opened(given: Any) -> Iterator[Night]:
 
 
 def _start() -> dict[str, Any]:
-    """Return which attempt of which flow run this is, what began it, and how late. A retry is never late."""
+    """Return the flow run's id and attempt, what began it, and its delay. A retry has no delay."""
     began, due = what_began(), flow_run.scheduled_start_time
     late = (datetime.now(UTC) - due).total_seconds() if due and began.attempt == 1 else 0.0
     return {"flow_run": str(flow_run.id or ""), "late": late, **began._asdict()}
@@ -160,7 +160,7 @@ def _start() -> dict[str, Any]:
 
 @contextlib.contextmanager
 def index_afterwards(store: Store) -> Iterator[None]:
-    """Write the index of nights after the body; a cancelled run leaves it to the next."""
+    """Write the index of nights after the body; a cancelled run leaves this to the next run."""
     try:
         yield
     except Exception:
@@ -173,5 +173,5 @@ def _write_index(store: Store) -> None:
     try:
         write_index(store)
     except PodlineError as error:
-        # The night itself is done, and its report is there.
+        # The night itself is done, and has its report.
         Reporter("index", stage_listener("index")).warn(f"the index of nights is not up to date: {error}")

@@ -1,4 +1,4 @@
-"""The Prefect server of an embedded run: started early, restarted if it dies, always ended."""
+"""The Prefect server of an embedded run: started early, restarted after a crash, always ended."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ _SERVER = ("podline.deployments.server", "--until-input-ends")
 
 
 class OwnServer:
-    """A server on a socket that this process holds: while none is up, a question waits at the socket for the next.
+    """A server on a socket that this process holds: requests wait at the socket while no server runs.
 
-    So no caller has to poll for a server that starts, and one that is killed in the middle of a run costs the time of
-    another start, no more.
+    So callers need not poll a starting server, and a server that is killed during a run only costs the time of a new
+    start.
     """
 
     def __init__(self, store: Store) -> None:
-        """Start it, and make this process's environment that of its client; Prefect is not imported before.
+        """Start the server, and configure this process as its client; Prefect must not be imported before.
 
         Args:
-            store: its home and its log are in there.
+            store: the store for its home and its log.
 
         Raises:
             StoreError: the store cannot be written.
@@ -41,11 +41,11 @@ class OwnServer:
         store.own_folder("prefect")
         store.own_folder("logs")
         with explained("write to the store", store.uri):
-            # Also the first to notice a full disk.
+            # Also the first write that would detect a full disk.
             self._log.write_text("what Prefect's server says:\n")
         self._socket = socket.create_server((_HOST, 0))
         self._port = self._socket.getsockname()[1]
-        # Known to this process and those that it starts; no other program has to ask this server.
+        # The secret is known to this process and its children; no other program needs this server.
         settings.use_embedded_prefect(self._home, f"http://{_HOST}:{self._port}/api", new())
         self._stopping = threading.Event()
         self._process = self._start()
@@ -53,10 +53,10 @@ class OwnServer:
         self._keeper.start()
 
     def wait(self, seconds: float) -> None:
-        """Wait until it answers.
+        """Wait until the server answers.
 
         Raises:
-            PodlineError: it does not come up.
+            PodlineError: the server does not start.
         """
         connection = http.client.HTTPConnection(_HOST, self._port, timeout=seconds)
         try:
@@ -72,7 +72,7 @@ class OwnServer:
             raise PodlineError(f"Prefect's server does not come up ({status}); see {self._log}")
 
     def stop(self) -> None:
-        """End it; nothing of it runs when this returns."""
+        """End the server with all its processes."""
         self._stopping.set()
         self._process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -101,7 +101,7 @@ class OwnServer:
             self._process = self._start()
         self._end()
         if not self._stopping.is_set():
-            # It ends whenever it is started: let those who wait for it know.
+            # Report the end of the server, at any time, to those who wait for it.
             self._socket.close()
 
     def _end(self) -> None:

@@ -1,6 +1,6 @@
-"""The parameters of flows: the options of :mod:`podline.options` as the forms in Prefect's UI.
+"""The parameters of flows: the options of :mod:`podline.options` as forms in Prefect's UI.
 
-What most people set comes first, the rest in groups below.
+The most common parameters come first, the others in groups below.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from podline.recipes import registry
 from podline.recipes.settings import Recipe
 from podline.search.spaces import spaces_of
 
-# Data set of a recipe → the sample that is drawn where no source is named.
+# Data set of a recipe → the sample to draw without a source.
 _SAMPLES = {"sample": "sample", "coco": "coco_sample"}
 
 
@@ -36,7 +36,7 @@ def _group(model: type[Options], title: str) -> Any:
 
 
 class TrainingForm(RunOptions):
-    """The flow from raw archive to report, for any recipe."""
+    """The parameters of the flow from raw archive to report, for any recipe."""
 
     model_config = ConfigDict(title="Train")
 
@@ -54,10 +54,10 @@ class TrainingForm(RunOptions):
 
     @model_validator(mode="after")
     def _makes_sense(self) -> Self:
-        """Refuse what no field can: a value that the recipe cannot have, a source that is not named.
+        """Refuse values that no single field can check: an invalid value for the recipe, a missing source.
 
         Raises:
-            SettingsError: so that the command line says it in its own way too.
+            SettingsError: as on the command line.
         """
         self.training_recipe()
         if not self.source and self.drawn is None:
@@ -71,27 +71,27 @@ class TrainingForm(RunOptions):
 
     @property
     def drawn(self) -> str | None:
-        """Return the sample that is drawn in place of a source; None if there is a source, or no sample."""
+        """Return the sample to draw instead of a source, or None."""
         return None if self.source else _SAMPLES.get(registry.get(self.recipe).dataset)
 
     def training_recipe(self) -> Recipe:
-        """Return the recipe with these changes, for the drawn sample where one is drawn.
+        """Return the recipe with these changes, and for the drawn sample if one is drawn.
 
         Raises:
-            SettingsError: there is no such recipe, or a value that cannot be.
+            SettingsError: the recipe does not exist, or a value is invalid.
         """
         recipe = registry.for_data(registry.get(self.recipe), self.data.name, self.source)
         recipe = registry.override(recipe, self.data.changes() | self.choices.changes())
         return recipe if self.drawn is None else recipe.model_copy(update={"dataset": self.drawn})
 
     def command(self, root: str) -> str:
-        """Return what to type to do the same on the command line; it asks for no stage again, and promotes nothing."""
+        """Return the equivalent command, without repeated stages and promotion."""
         given = self.as_options(but=("recipe", "start_from", "promote")), self.data.as_options()
         return f"podline run {self.recipe} --root {shlex.quote(root)}{''.join(given)}{self.training.as_options()}"
 
 
 class _OfRecipe(Options):
-    """A recipe whose data are converted, and changes to it."""
+    """A recipe with converted data, and changes to it."""
 
     recipe: str = same(RunOptions, "recipe")
     assignments: tuple[str, ...] = same(TrainingGroup, "assignments")
@@ -105,7 +105,7 @@ class _OfRecipe(Options):
 
     @property
     def named_recipe(self) -> Recipe:
-        """Return the recipe as it is written, with the name of its data."""
+        """Return the unchanged recipe with the name of its data."""
         return registry.for_data(registry.get(self.recipe), self.name, "")
 
     @property
@@ -115,13 +115,13 @@ class _OfRecipe(Options):
 
 
 class FinderParameters(_OfRecipe, SearchOptions):
-    """The flow learning_rate_finder."""
+    """The parameters of the flow learning_rate_finder."""
 
     model_config = ConfigDict(title="Find a learning rate")
 
 
 class SearchParameters(_OfRecipe, TrialOptions):
-    """The flow search_values."""
+    """The parameters of the flow search_values."""
 
     model_config = ConfigDict(title="Search for values")
 

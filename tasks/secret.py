@@ -1,4 +1,4 @@
-"""The secret of the server that ``podline up`` starts, in a file that only its owner can read."""
+"""The secret of the server of ``podline up``, in a file that only its owner can read."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ _OWNERS = 0o600
 
 
 def new() -> str:
-    """Return a secret as Prefect wants it, ``user:password``."""
+    """Create a secret in Prefect's format, ``user:password``."""
     return f"{_USER}:{secrets.token_urlsafe(_BYTES)}"
 
 
 def kept(file: Path) -> str:
-    """Return the secret in a file; empty if there is none.
+    """Return the secret in a file; empty without a file.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: the file cannot be read.
     """
     try:
         return file.read_text().strip()
@@ -28,10 +28,10 @@ def kept(file: Path) -> str:
 
 
 def kept_or_made(file: Path) -> tuple[str, bool]:
-    """Return the secret in a file, and whether it was made just now; the caller has a lock.
+    """Return the secret in a file, and whether it was just created; the caller must hold a lock.
 
     Raises:
-        OSError: it can be neither read nor written.
+        OSError: the file can be neither read nor written.
     """
     file.touch(_OWNERS)
     file.chmod(_OWNERS)

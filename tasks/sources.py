@@ -1,4 +1,4 @@
-"""The raw data of a run. Imports no Prefect: an embedded run looks at its source before there is a server."""
+"""Finds the raw data of a run. Imports no Prefect: an embedded run checks its source before its server starts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from podline.tasks.parameters import TrainingForm
 
 @measured("between")
 def conversion(form: TrainingForm, store: Store, machine: Settings) -> ConvertSpec:
-    """Return the conversion that a form asks for; the sample is drawn if no source is named and it is not there yet.
+    """Return the spec of a form's conversion; draw the sample first if no source is named and it does not exist.
 
     Raises:
         StoreError: the sample cannot be drawn.
@@ -41,7 +41,7 @@ def conversion(form: TrainingForm, store: Store, machine: Settings) -> ConvertSp
 
 
 def source_of(form: TrainingForm, store: Store) -> str:
-    """Return where the raw data lies; the sample is drawn into the store if none is named and it is not there yet.
+    """Return the place of the raw data; draw the sample into the store if no source is named and it does not exist.
 
     Raises:
         StoreError: the store cannot be written.
@@ -58,11 +58,11 @@ def source_of(form: TrainingForm, store: Store) -> str:
 
 
 def require_source(form: TrainingForm, root: str) -> None:
-    """Check at once that the source is there.
+    """Check quickly that the source exists.
 
     Raises:
-        SourceError: it is missing.
-        StoreError: its bucket cannot be read.
+        SourceError: the source is missing.
+        StoreError: the source's bucket cannot be read.
     """
     source = form.source
     if form.drawn is not None or ("://" not in source and Path(source).expanduser().exists()):
@@ -70,11 +70,11 @@ def require_source(form: TrainingForm, root: str) -> None:
     if is_remote(source):
         objects_of(source)
     else:
-        look_at_source(form, root)  # which says what it may be
+        look_at_source(form, root)  # raises an error with advice
 
 
 def look_at_source(form: TrainingForm, root: str) -> None:
-    """Find out early what a conversion would find out late; a source that was converted before is not opened.
+    """Detect problems of a source early; skip a source that was converted before.
 
     Raises:
         SourceError: the source is missing, damaged or another data set.

@@ -1,1 +1,1 @@
-"""Recipes: data set, settings, and the result to expect."""
+"""Recipes: data set, settings, and the expected result."""

@@ -1,4 +1,4 @@
-"""The base of augmentation settings: each kind of task has its own, which names the code that applies it."""
+"""The base of augmentation settings; each kind of task has its own class, which names the code that applies it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Augmentation(Frozen):
         applied_by: ``module:name`` of a function ``(arrays, ids, settings, seed, epoch, manifest) -> arrays``: the
             fields of a batch by name, the examples' ids (n,), these settings, the run's seed, the epoch, and the data
             set's manifest.
-        also: augmentations of installed packages, name → amount; after all else, in the order of their names.
+        also: augmentations of installed packages, name → amount; applied last, in the order of their names.
     """
 
     applied_by: ClassVar[str]
@@ -28,5 +28,5 @@ class Augmentation(Frozen):
 
     @property
     def colours(self) -> dict[str, float]:
-        """Return what changes colours, and by how much, by name; empty if nothing does."""
+        """Return the settings that change colours, with their amounts, by name; empty without any."""
         return {name: value for name, value in dict(self).items() if name in _COLOURS and value}

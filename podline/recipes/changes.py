@@ -1,4 +1,4 @@
-"""Values of a recipe's document by their dotted paths."""
+"""Changes values of a recipe's document by their dotted paths."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from podline.recipes.durations import Part
 
 
 def with_changes(document: Mapping[str, Json], changes: Mapping[str, Json]) -> JsonObject:
-    """Return a recipe's document with the values at some dotted paths changed.
+    """Return a recipe's document with new values at some dotted paths.
 
-    A duration holds one of steps, epochs, examples and share: giving one takes the place of another.
+    A duration holds one of steps, epochs, examples and share; setting one replaces another.
     """
     changed = dict(document)
     for path, value in changes.items():

@@ -1,8 +1,8 @@
-"""Data sets by name: those that Podline ships, and those of installed packages.
+"""Data sets by name: those of Podline, and those of installed packages.
 
 A package adds one by the entry point ``podline.datasets``, a :class:`DataSet`; docs/how-to/data-set.md has an example.
-What belongs to a data set is named as ``module:name`` and imported where it is used: recipes, forms and the command
-line learn its name and kind without NumPy, OpenCV or whatever reads its files.
+The code of a data set is named as ``module:name`` and imported where it is used, so recipes, forms and the command line
+know its name and kind without importing NumPy, OpenCV or parsers.
 """
 
 from __future__ import annotations
@@ -24,37 +24,37 @@ from podline.settings import nearest
 
 ENTRY_POINTS = "podline.datasets"
 DatasetName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.-]*$")]
-"""A data set's name: also a folder's in the store, and the beginning of its files' names."""
+"""The name of a data set; also of its folder in the store, and the start of its file names."""
 OWN = "."
-"""Between a name and one's own, as in images.flowers."""
-# It becomes a folder's, and twelve digits of a hash at its end would make it a run's.
+"""The separator between a name and the user's own name, as in images.flowers."""
+# The name becomes a folder's name; twelve hexadecimal digits at its end would look like a run's name.
 _OWN_NAME = re.compile(r"(?!.*-[0-9a-f]{12}$)[a-z0-9][a-z0-9_-]*")
 
 
 class ConverterSettings(Frozen):
-    """The base class of settings that only one data set's conversion has; most have none.
+    """The base class of a data set's own settings for its conversion; most data sets have none.
 
-    A name must be none of :class:`podline.stages.specs.ConvertSpec`'s own: in a spec's JSON they stand side by side.
+    A name must differ from the fields of :class:`podline.stages.specs.ConvertSpec`, which share an object in JSON.
     """
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """Return the folders that are read beside the source, relative to it."""
+        """Return further folders that are read beside the source, relative to it."""
         return ()
 
     @property
     def code(self) -> dict[str, str]:
-        """Return the digests of installed code that reads a source beside the data set's own."""
+        """Return the digests of installed code that reads a source, besides the data set's own."""
         return {}
 
     def converter(self) -> dict[str, int | str]:
-        """Return the settings that a converted data set's bytes depend on; part of fingerprint and manifest."""
+        """Return the settings that determine a converted data set's bytes, for fingerprint and manifest."""
         values = self.model_dump(mode="json")
         return {name: value if type(value) in (int, str) else json.dumps(value) for name, value in values.items()}
 
 
 class UnknownSettings(ConverterSettings):
-    """The settings of a data set whose package is not installed, as they were written."""
+    """The unparsed settings of a data set whose package is not installed."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -63,24 +63,26 @@ class UnknownSettings(ConverterSettings):
 class DataSet:
     """A data set that recipes can name.
 
-    Functions and classes are given by name, ``module:name``.
+    Functions and classes are given as ``module:name``.
 
     Attributes:
         name: see :data:`DatasetName`.
-        open: ``(dataset, source, settings, work) -> RawData``: opens raw data, given this object, the folder, file or
-            ``gs://`` prefix that the user named, the settings, and the cache folder for unpacked files. A
-            :class:`podline.data.sources.source.Source` is a RawData; :mod:`podline.data.sources.decoded` makes one of
-            whatever gives images. What it raises is told in one line.
-        kind: the kind of task that its records are for; see :mod:`podline.recipes.task`.
+        open: ``(dataset, source, settings, work) -> RawData``: opens raw data, given this object, the user's folder,
+            file
+            or ``gs://`` prefix, the settings, and the cache folder for unpacked files. A
+            :class:`podline.data.sources.source.Source` is a RawData; :mod:`podline.data.sources.decoded` makes one from
+        a
+            function that returns images. Exceptions are reported in one line.
+        kind: the kind of task of its records; see :mod:`podline.recipes.task`.
         settings: a subclass of :class:`ConverterSettings`.
-        version: of the code that reads it; raise it when that code changes a byte of what is written. 0 is left out.
-        image_shape: (height, width, channels) of every image, where that is known beforehand.
-        classes: how many there are, where that is known beforehand.
-        draw: ``(folder, train=…, test=…, seed=…) -> Path``: draws a sample of the data set, fit to be its source.
-        drawn: what is in that folder once it is drawn.
-        published: a :class:`podline.data.official.Published`: where it can be downloaded, and its files' checksums.
-        several: whether it is everybody's own, so that each has a name after a dot: ``images.flowers``. Its bytes and
-            its fingerprint do not depend on that name.
+        version: version of the reading code; raise it when a change alters a byte of the records. 0 is omitted.
+        image_shape: (height, width, channels) of every image, if known beforehand.
+        classes: number of classes, if known beforehand.
+        draw: ``(folder, train=…, test=…, seed=…) -> Path``: draws a sample of the data set, which can be its source.
+        drawn: the folder's content after drawing.
+        published: a :class:`podline.data.official.Published`: the address for downloads, and the files' checksums.
+        several: whether users have their own data sets of this name, each with its own name after a dot:
+            ``images.flowers``. Bytes and fingerprint do not depend on the own name.
     """
 
     name: str
@@ -97,14 +99,14 @@ class DataSet:
 
     @property
     def base(self) -> str:
-        """The name without one's own: images, of images.flowers."""
+        """The name without the user's own name: images for images.flowers."""
         return self.name.partition(OWN)[0] if self.several else self.name
 
     def code(self, place: str) -> Any:
-        """Return the object that one of its names, ``module:name``, refers to.
+        """Import the object of a ``module:name``.
 
         Raises:
-            SettingsError: it cannot be imported, or is not there.
+            SettingsError: the object cannot be imported, or does not exist.
         """
         try:
             return entry_points.load(place)
@@ -112,10 +114,10 @@ class DataSet:
             raise SettingsError(f"data set {self.name}: {place}: {entry_points.reason(error)}") from error
 
     def settings_of(self, given: Mapping[str, Json]) -> ConverterSettings:
-        """Its own settings.
+        """Parse the data set's own settings.
 
         Raises:
-            SettingsError: one that it does not have, or a value that cannot be.
+            SettingsError: a setting is unknown, or its value is invalid.
         """
         model: type[ConverterSettings] = self.code(self.settings)
         for name in given:
@@ -132,21 +134,21 @@ DATASETS: Registry[DataSet] = Registry("data set", ENTRY_POINTS, DATA_SETS, Data
 
 
 def names() -> tuple[str, ...]:
-    """Return the names of all data sets, shipped and installed.
+    """Return the names of all data sets, Podline's and installed ones.
 
     Raises:
-        SettingsError: two have one name.
+        SettingsError: two data sets have the same name.
     """
     return (*DATA_SETS, *DATASETS.points())
 
 
 def find(name: str) -> DataSet:
-    """Return the data set called ``name``, in which the user's own name may follow a dot.
+    """Return the data set with this name, which may end in a dot and the user's own name.
 
     Raises:
-        SettingsError: there is no such data set, or the installed one cannot be loaded.
+        SettingsError: the data set does not exist, or the installed one cannot be loaded.
     """
-    if name in DATA_SETS:  # whatever else there is
+    if name in DATA_SETS:  # independent of installed packages
         return DATASETS.load(name)
     there = names()
     if name in there:
@@ -158,12 +160,12 @@ def find(name: str) -> DataSet:
 
 
 def can_be_own(name: str) -> bool:
-    """Whether a name can come after the dot of :data:`OWN`."""
+    """Return whether a name may follow the dot of :data:`OWN`."""
     return _OWN_NAME.fullmatch(name) is not None
 
 
 def known(name: str) -> DataSet | None:
-    """Return the data set of a name; None if its package is gone or cannot be loaded: its conversions stay."""
+    """Return the data set with this name, or None if its package is missing; its conversions remain readable."""
     try:
         return find(name)
     except SettingsError:
@@ -171,10 +173,10 @@ def known(name: str) -> DataSet | None:
 
 
 def settings_of(name: str, given: Mapping[str, Json]) -> ConverterSettings:
-    """Return a data set's own settings; unchanged if the data set is unknown.
+    """Parse a data set's own settings; keep those of an unknown data set unchanged.
 
     Raises:
-        SettingsError: one that it does not have, or a value that cannot be.
+        SettingsError: a setting is unknown, or its value is invalid.
     """
     dataset = known(name)
     return UnknownSettings.model_validate(dict(given)) if dataset is None else dataset.settings_of(given)

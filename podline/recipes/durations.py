@@ -1,4 +1,4 @@
-"""Stretches of a training, in the unit that they are given in."""
+"""Durations of a training, in the unit in which they are given."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from podline.recipes.epochs import Epochs
 
 
 class Duration(Frozen):
-    """A stretch of training, given as exactly one of steps, epochs or examples."""
+    """A duration of training, given as exactly one of steps, epochs or examples."""
 
     steps: int | None = Field(default=None, ge=0)
     epochs: float | None = Field(default=None, ge=0)
@@ -24,24 +24,24 @@ class Duration(Frozen):
 
     @property
     def amount(self) -> float:
-        """A duration in steps, epochs or examples."""
+        """The number of steps, epochs or examples."""
         return next(float(value) for _, value in self if value is not None)
 
     def scaled(self, factor: float) -> Duration:
-        """Multiply by a factor; round epochs down to whole ones, below one to hundredths; keep at least one step."""
+        """Multiply by a factor; round epochs down to whole ones, or below one to hundredths; keep at least one step."""
         amount = factor * self.amount
         if self.epochs is not None:
             return Duration(epochs=float(int(amount)) if amount >= 1 else max(int(100 * amount), 1) / 100)
         return Duration(steps=max(int(amount), 1)) if self.steps is not None else Duration(examples=max(int(amount), 1))
 
     def __str__(self) -> str:
-        """As 30 epochs."""
+        """Format the duration, like 30 epochs."""
         return " and ".join(
             f"{value:,g} {name.removesuffix('s') if value == 1 else name}" for name, value in self if value is not None
         )
 
     def in_steps(self, epochs: Epochs) -> int:
-        """Return this duration in whole steps, rounded down; a duration above zero has at least one."""
+        """Return the duration in whole steps, rounded down; a duration above zero has at least one step."""
         if self.steps is not None:
             return self.steps
         if self.epochs is not None:
@@ -53,7 +53,7 @@ class Duration(Frozen):
 class Part(Duration):
     """A part of a training, given as exactly one of steps, epochs, examples or a share of the whole.
 
-    A share moves with the training's length: a recipe whose warm-up is a share can be run for 2 epochs or for 200.
+    A share scales with the training's length: a recipe whose warm-up is a share can run for 2 epochs or for 200.
     """
 
     share: float | None = Field(default=None, ge=0, lt=1)

@@ -1,4 +1,4 @@
-"""Converts epochs, steps and examples into one another, also where the batch size changes."""
+"""Converts between epochs, steps and examples, also for changing batch sizes."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ class Place(NamedTuple):
     """The position of a step in its epoch.
 
     Attributes:
-        epoch: the pass over the data that it belongs to, from 0.
-        batch: its number in the epoch, from 0.
-        batches: how many the epoch has.
-        batch_size: examples in it, over all replicas.
+        epoch: number of the epoch, from 0.
+        batch: number of the batch in the epoch, from 0.
+        batches: number of batches in the epoch.
+        batch_size: examples in the batch, over all replicas.
     """
 
     epoch: int
@@ -24,7 +24,7 @@ class Place(NamedTuple):
 
 
 class _Segment(NamedTuple):
-    """Epochs with one batch size: the first of them, and the steps and examples before it."""
+    """Epochs with one batch size: the first epoch, and the steps and examples before it."""
 
     epoch: int
     step: int
@@ -34,20 +34,20 @@ class _Segment(NamedTuple):
 
 
 class Epochs:
-    """The epochs of a run; an incomplete last batch of an epoch is left out.
+    """The epochs of a run; an epoch's incomplete last batch is dropped.
 
     Attributes:
-        changes: the epochs, from 0 on, at which another batch size begins; the first is 0.
+        changes: the epochs, from 0 on, at which the batch size changes; the first is 0.
         steps_per_epoch: whole batches in the first epoch.
     """
 
     def __init__(self, count: int, batch_size: int, later: Sequence[tuple[int, int]] = ()) -> None:
-        """Set up epochs of ``count`` examples.
+        """Define epochs of ``count`` examples.
 
         Args:
             count: examples in an epoch.
-            batch_size: of the first epoch.
-            later: (epoch, batch size from then on), in order.
+            batch_size: batch size of the first epoch.
+            later: (epoch, batch size from this epoch on), in order.
 
         Raises:
             ValueError: a batch is empty or larger than the epoch.
@@ -79,12 +79,12 @@ class Epochs:
         return segment.step + (epoch - segment.epoch) * segment.steps_per_epoch
 
     def examples_before(self, step: int) -> int:
-        """Examples that this many steps take."""
+        """Return the number of examples in this many steps."""
         segment = self._of_step(step)
         return segment.examples + (step - segment.step) * segment.batch_size
 
     def steps_of(self, examples: int) -> int:
-        """Whole steps that this many examples make."""
+        """Return the number of whole steps in this many examples."""
         segment = self._segments[bisect.bisect_right([at.examples for at in self._segments], examples) - 1]
         return segment.step + (examples - segment.examples) // segment.batch_size
 

@@ -1,9 +1,10 @@
-"""Digests of code that is not Podline's own: a run, an evaluation, a data set depends on it as on a setting.
+"""Digests of code outside Podline, on which a run, an evaluation or a data set depends like on a setting.
 
-The digest of a module covers its source and that of all that it imports of the same package, folder or distribution,
-and so on. Nothing is executed: import statements are read, and files found as Python's import would find them. It is
-the syntax tree without docstrings that is hashed: a comment, a line break or a docstring changes no result, and must
-not start a training of hours. What is imported otherwise than by a statement, and data files, are not covered.
+The digest of a module covers its source and, recursively, its imports from the same package, folder or distribution. No
+code is executed: import statements are parsed, and files are found as Python's import would find them. The digest is
+that of the syntax tree without docstrings, so a comment, a line break or a docstring does not start a training of
+hours.
+Data files, and imports without a statement, are not covered.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ from podline.store import digests
 _DIGITS = 16
 _OURS = "podline"
 _INSTALLED = ("site-packages", "dist-packages")
-# What a recipe or a data set says is in a run's name by its values.
+# Names whose values are already part of a run's name through the recipe or data set.
 _DECLARATIONS = ("Recipe", "DataSet")
 
 
 def with_code(recipe: Recipe) -> Recipe:
-    """Return the recipe with the digests of the installed code that it trains with; those it has stay.
+    """Return the recipe with the digests of the installed code that it trains with; existing digests stay.
 
     Raises:
         SettingsError: the recipe names a part that is not installed.
@@ -45,33 +46,33 @@ def with_code(recipe: Recipe) -> Recipe:
 
 
 def require_unchanged(recipe: Recipe) -> None:
-    """Refuse to train with other code than a run is named by.
+    """Refuse to train with code that differs from the code in a run's name.
 
     Raises:
-        SettingsError: the code was changed, or is not installed.
+        SettingsError: the code has changed, or is not installed.
     """
     for part, found in _of_parts(recipe).items():
         if (named := recipe.code.get(part)) != found:
             raise SettingsError(
-                f"{part}: its code is {found} vs {named or 'none'} that the run was named by: it was changed, or is "
-                f"another one here; give the recipe's name in place of the run's or spec's, which begins a new run"
+                f"{part}: its code is {found} vs {named or 'none'} in the run's name: it has changed, or differs on "
+                f"this machine; give the recipe's name instead of the run's or spec's, which begins a new run"
             )
 
 
 def of_dataset(dataset: DataSet) -> str:
-    """Return the digest of the code that reads a data set; empty for Podline's own."""
+    """Return the digest of the code that reads a data set; empty for Podline's own data sets."""
     points = datasets.DATASETS.points()
     modules = [place.partition(":")[0] for place in (dataset.open, dataset.settings)]
     return of_modules(modules, points[dataset.base].dist if dataset.base in points else None)
 
 
 def of_point(point: EntryPoint) -> str:
-    """Return the digest of what an entry point stands for."""
+    """Return the digest of the code behind an entry point."""
     return of_modules([point.module], point.dist)
 
 
 def of_modules(names: Iterable[str], distribution: Distribution | None = None) -> str:
-    """Return the digest of modules and of what they import that belongs to them; empty if all are Podline's."""
+    """Return the digest of modules and of their own imports; empty if all are Podline's."""
     waiting = [name for name in names if not _is_ours(name)]
     own = _Own(waiting, distribution)
     found: dict[str, str] = {}
@@ -80,7 +81,7 @@ def of_modules(names: Iterable[str], distribution: Distribution | None = None) -
         if name in found or name not in own:
             continue
         spec = _spec_of(name)
-        if spec is None:  # a name in a module
+        if spec is None:  # a name inside a module
             continue
         found[name], imported = _read(spec)
         waiting += [*imported, *filter(None, [name.rpartition(".")[0]])]
@@ -88,7 +89,7 @@ def of_modules(names: Iterable[str], distribution: Distribution | None = None) -
 
 
 def _of_parts(recipe: Recipe) -> dict[str, str]:
-    """Map the names of the installed parts of a recipe's training to their digests."""
+    """Return the names of the installed parts of a recipe's training, with their digests."""
     phases = [phase for _, phase in recipe.by_phase]
     optimizers = {phase.optimizer.kind for phase in phases}
     used = [
@@ -106,15 +107,15 @@ def _of_parts(recipe: Recipe) -> dict[str, str]:
 
 @runtime_checkable
 class _Readable(Protocol):
-    """A loader that returns a file's bytes."""
+    """A module loader that returns a file's bytes."""
 
     def get_data(self, path: str) -> bytes:
-        """Return them."""
+        """Return the bytes of a file."""
         ...
 
 
 class _Own:
-    """Return the modules that belong to some modules: those of their package, beside them, or installed with them."""
+    """The modules that belong to some modules: of the same package, folder or distribution."""
 
     def __init__(self, names: Iterable[str], distribution: Distribution | None) -> None:
         self._belongs = {name.partition(".")[0]: True for name in names}
@@ -150,7 +151,7 @@ def _folder(top: str) -> Path | None:
 
 
 def _spec_of(name: str) -> ModuleSpec | None:
-    """Return the file of a module without importing packages above it, as importlib.util.find_spec would."""
+    """Return the spec of a module without importing parent packages, unlike importlib.util.find_spec."""
     top, *inner = name.split(".")
     try:
         spec = importlib.util.find_spec(top)
@@ -181,13 +182,13 @@ def _imports(tree: ast.Module, package: str) -> Iterator[str]:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            with contextlib.suppress(ImportError):  # beyond the topmost package
+            with contextlib.suppress(ImportError):  # above the topmost package
                 base = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
                 yield from (base, *(f"{base}.{alias.name}" for alias in node.names))
 
 
 def _outline(node: object) -> Json:
-    """Return a syntax tree as JSON, without empty fields, since a later Python adds some."""
+    """Return a syntax tree as JSON, without empty fields, since later versions of Python add fields."""
     if isinstance(node, list):
         return [_outline(each) for each in cast("list[object]", node)]
     if not isinstance(node, ast.AST):
@@ -202,7 +203,7 @@ def _outline(node: object) -> Json:
 
 
 def _declares(statement: ast.stmt) -> bool:
-    """Whether it is as RECIPE = Recipe(…)."""
+    """Return whether a statement has the form RECIPE = Recipe(…)."""
     value = statement.value if isinstance(statement, ast.Assign | ast.AnnAssign) else None
     called = value.func if isinstance(value, ast.Call) else None
     return (called.id if isinstance(called, ast.Name) else getattr(called, "attr", "")) in _DECLARATIONS

@@ -1,7 +1,7 @@
-"""Parts by name: those that Podline ships, and those that installed packages add.
+"""Parts by name: those of Podline, and those of installed packages.
 
-A package adds one by an entry point, a function; docs/how-to/parts.md has an example of each. Their names are known
-without importing any of them.
+A package adds one by an entry point, a function; docs/how-to/parts.md has an example of each. Listing the names imports
+none of them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Part: TypeAlias = Callable[..., Any]
 
 
 class PartSettings(Protocol):
-    """A recipe's choice of such a part."""
+    """A recipe's choice of a part."""
 
     @property
     def kind(self) -> str:
@@ -31,19 +31,19 @@ class PartSettings(Protocol):
 
     @property
     def options(self) -> Mapping[str, Json]:
-        """Settings that it alone has."""
+        """The part's own settings."""
         ...
 
 
 @dataclass(frozen=True)
 class Registry(Generic[T]):
-    """Things that Podline ships and that installed packages add, by name; each is imported when it is asked for.
+    """Named objects of Podline and of installed packages; each is imported on access.
 
     Attributes:
-        what: one of them is, in words.
-        group: the entry points by which installed packages add some.
-        shipped: name → Podline's own, or ``module:name`` of it.
-        row: the class that each is an instance of, with its name in ``name`` if it has one; None for functions.
+        what: noun for one object, in messages.
+        group: the entry-point group of installed packages.
+        shipped: name → Podline's object, or its ``module:name``.
+        row: the class of each object, whose attribute ``name`` must match if it has one; None for functions.
     """
 
     what: str
@@ -52,14 +52,14 @@ class Registry(Generic[T]):
     row: type[T] | None = None
 
     def names(self) -> tuple[str, ...]:
-        """Return the names of all, shipped and installed."""
+        """Return all names, Podline's and installed ones."""
         return tuple(dict.fromkeys((*self.shipped, *(point.name for point in entry_points.installed(self.group)))))
 
     def load(self, name: str) -> T:
-        """Return what a name stands for.
+        """Return the object with this name.
 
         Raises:
-            SettingsError: there is no such name, or two of it; it cannot be imported, or is none of these.
+            SettingsError: the name is unknown or ambiguous, or its object cannot be imported or has another type.
         """
         if name not in self.shipped:
             return self._installed(self.point(name))
@@ -67,7 +67,7 @@ class Registry(Generic[T]):
         return entry_points.load(found) if isinstance(found, str) else found
 
     def all(self) -> dict[str, T]:
-        """Return all by name, Podline's own first.
+        """Return all objects by name, Podline's own first.
 
         Raises:
             SettingsError: see :meth:`load`.
@@ -91,7 +91,7 @@ class Registry(Generic[T]):
         """Return the entry points of installed packages by name.
 
         Raises:
-            SettingsError: two have one name, or one has that of Podline's own.
+            SettingsError: two entry points have one name, or one has a name of Podline's.
         """
         found: dict[str, EntryPoint] = {}
         for point in entry_points.installed(self.group):
@@ -101,22 +101,22 @@ class Registry(Generic[T]):
         return found
 
     def point(self, name: str) -> EntryPoint:
-        """Return the entry point of a name.
+        """Return the entry point with this name.
 
         Raises:
-            SettingsError: no installed package has it, or two have.
+            SettingsError: no installed package has it, or two packages have.
         """
         if found := self.points().get(name):
             return found
         known = self.names()
-        there = nearest(name, known) if known else f"no package is installed that adds one ({self.group})"
+        there = nearest(name, known) if known else f"no installed package adds one ({self.group})"
         raise SettingsError(f"there is no {self.what} {name!r}; {there}")
 
     def call(self, name: str, *arguments: Any) -> Any:
-        """Call what a name stands for.
+        """Call the function with this name.
 
         Raises:
-            SettingsError: see :meth:`load`; or that of an installed package fails.
+            SettingsError: see :meth:`load`; or a function of an installed package fails.
         """
         function: Any = self.load(name)
         if name in self.shipped:
@@ -129,7 +129,7 @@ class Registry(Generic[T]):
             raise SettingsError(f"{self.what} {name}: {entry_points.reason(error)}") from error
 
     def require(self, settings: PartSettings) -> None:
-        """Check that a part exists, and that no options are given if it has none.
+        """Check that a part exists, and that a part without options gets none.
 
         Raises:
             SettingsError: a check fails.
@@ -140,7 +140,7 @@ class Registry(Generic[T]):
             raise SettingsError(f"{self.what} {settings.kind} has no options vs {', '.join(settings.options)}")
 
     def make(self, settings: PartSettings, *arguments: Any) -> Any:
-        """Return what the function of a recipe's part gives for these arguments.
+        """Call the function of a recipe's part with these arguments.
 
         Raises:
             SettingsError: see :meth:`require` and :meth:`call`.
@@ -149,7 +149,7 @@ class Registry(Generic[T]):
         return self.call(settings.kind, *arguments)
 
     def import_installed(self) -> None:
-        """Import the modules of all that is installed, but for those that cannot be."""
+        """Import the modules of all installed objects; skip those that fail."""
         for point in entry_points.installed(self.group):
             with contextlib.suppress(SettingsError):
                 entry_points.load_installed(point)
@@ -182,7 +182,7 @@ OPTIMIZERS: Registry[Part] = Registry(
         "muon": "podline.training.muon:muon",
     },
 )
-# Each kind has these of its own.
+# Each kind has its own values for these.
 LOSSES: Registry[Part] = Registry("loss", "podline.losses", {"cross_entropy": None, "focal": None})
 LAYOUTS: Registry[Any] = Registry(
     "layout",

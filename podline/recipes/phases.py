@@ -1,4 +1,4 @@
-"""Values of a recipe that change from an epoch on."""
+"""Changes values of a recipe from an epoch on."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ MAY_CHANGE = (
     "schedule",
     "trainable_layers",
 )
-"""What can change during a run: these values, what a kind adds (``TaskSettings.may_change``), and what is below."""
+"""The values that may change during a run, besides those of a kind (``TaskSettings.may_change``), and nested ones."""
 
 
 class PhaseSettings(Frozen):
-    """Values that a recipe has from an epoch on, until a later phase changes them again.
+    """Values that replace those of a recipe from an epoch on, until a later phase.
 
     Attributes:
-        from_epoch: counted from the beginning of the run; the recipe itself is from epoch 0 on.
-        from_share: in place of from_epoch, the share of the run's epochs after which it begins, rounded down to whole
-            epochs. It moves with the length of the run.
+        from_epoch: the first epoch of the phase, counted from the beginning of the run.
+        from_share: instead of from_epoch, the share of the run's epochs before the phase, rounded down to whole epochs.
+            So
+            the phase moves with the length of the run.
         changes: dotted path → value, as ``{"batch_size": 256, "schedule.learning_rate": 0.01}``.
     """
 
@@ -45,26 +46,26 @@ class PhaseSettings(Frozen):
         return self
 
     def begins(self, duration: Duration) -> int:
-        """Return the epoch at which it begins; 0 where its share of a short run is less than an epoch.
+        """Return the epoch at which it begins; 0 if its share of a short run is less than an epoch.
 
         Raises:
-            ValueError: a share of a run whose length is not given in epochs.
+            ValueError: the phase has a share, but the run's length is not in epochs.
         """
         if self.from_epoch is not None:
             return self.from_epoch
         if duration.epochs is None or self.from_share is None:
             raise ValueError(
                 f"phases: got from_share={self.from_share} for a run of {duration}, expected a length in epochs; "
-                "give --epochs, or from_epoch in place of from_share"
+                "give --epochs, or from_epoch instead of from_share"
             )
         return math.floor(self.from_share * duration.epochs + 1e-9)
 
 
 def require_changeable(phases: Iterable[PhaseSettings], of_kind: tuple[str, ...]) -> None:
-    """Refuse phases that change what cannot change during a run.
+    """Refuse phases that change values which must stay the same during a run.
 
     Raises:
-        ValueError: they do.
+        ValueError: a phase does.
     """
     known = sorted({*MAY_CHANGE, *of_kind})
     for path in itertools.chain.from_iterable(phase.changes for phase in phases):

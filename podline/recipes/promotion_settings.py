@@ -1,4 +1,4 @@
-"""Settings of promotion: the error budget, the margins, the assumed spread between seeds."""
+"""The settings of promotion: the error budget, the margins, the assumed spread between seeds."""
 
 from __future__ import annotations
 
@@ -9,36 +9,42 @@ from pydantic import Field
 from podline.frozen import Frozen
 
 RULES = "podline.rules"
-"""Entry points of installed packages that add rules."""
+"""The entry-point group of installed packages that add rules."""
 
 Margin = Literal["auto"] | Annotated[float, Field(ge=0, lt=0.5)]
-"""By how much a promoted model may be worse: a number in the figure's own unit, or the smallest that can be shown."""
+"""The largest loss of a promoted model: a number in the figure's unit, or the smallest loss that can be shown."""
 
 
 class PromotionSettings(Frozen):
     """The rules of promotion; see docs/how-to/promote.md.
 
-    A spread is a standard deviation between trainings that differ in their seed alone, beyond what the size of the test
-    split explains, where the figure is one half; of a figure r it is ``sqrt(4 r (1 - r))`` times that. It is assumed
-    while one training is known, and weighs as much as three trainings afterwards.
+    A spread is the standard deviation between trainings that differ only in the seed, without the part that the size of
+    the
+    test split explains, for a figure of one half; for a figure r it is multiplied by ``sqrt(4 r (1 - r))``. The assumed
+    spread is used while one training is known, and later counts as much as three trainings.
 
     Attributes:
-        rate: the error budget of a year of nights: at most this share of recipes that are worse by a margin is promoted
-            once, and of equally good ones refused once.
-        margin: by how much a promoted model may be worse in the metric that counts; ``auto`` is the smallest that can
-            be shown, of a share at most 0.2.
-        part_margin: the same of a class or joint.
-        calibration: the same of the calibration error; classifiers only.
-        spread: standard deviation between seeds of the metric that counts, at a share of one half.
-        part_spread: the same of a class's share of right answers, or a joint's of close ones.
-        reference: the run of a former champion to compare with; empty: the last one that was shown to be better than
-            its predecessor.
+        rate: the error budget for a year of nights: the largest share of recipes worse by a margin that is promoted
+            once, and
+            of equally good recipes that is refused once.
+        margin: the largest loss of a promoted model in the main metric; ``auto`` is the smallest loss that can be
+            shown, at
+            most 0.2 for a share.
+        part_margin: the largest loss of a class or joint.
+        calibration: the largest rise of the calibration error; classifiers only.
+        spread: standard deviation of the main metric between seeds, at a share of one half.
+        part_spread: standard deviation of a class's share of right answers, or a joint's of close ones.
+        reference: the run of a former champion to compare with; empty: the last champion that was shown to be better
+            than its
+            predecessor.
         size: the share by which the bytes of the parameters may grow.
-        operations: the share by which the multiply-adds for one example may grow.
-        tflite: also make a TensorFlow Lite file, which must give the same answers.
-        guards: further measures that must not be worse, by name; not of poses.
-        seeds: further seeds of the reference that a flow may train for an undecided model.
-        seed_minutes: such a training begins only if it is likely to end within so many minutes of the first verdict.
+        operations: the share by which the multiply-adds per example may grow.
+        tflite: also write a TensorFlow Lite file, which must give the same answers.
+        guards: further measures that must not become worse, by name; not for poses.
+        seeds: number of further seeds of the reference that a flow may train for an undecided model.
+        seed_minutes: a further seed is only trained if it is likely to end within this number of minutes after the
+            first
+            verdict.
     """
 
     rate: float = Field(default=0.05, gt=0, lt=0.5)

@@ -1,8 +1,9 @@
-"""Recipes by name or file, and with some of their values changed.
+"""Finds recipes by name or file, and changes some of their values.
 
-There are those that Podline ships, those of installed packages (the entry points ``podline.recipes``, each a
-:class:`~podline.recipes.settings.Recipe`), and those of the Python files that the setting ``recipes`` names. A file
-that no setting names is given by its path. docs/how-to/recipe.md has an example of each.
+Recipes come from Podline, from installed packages (the entry points ``podline.recipes``, each a
+:class:`~podline.recipes.settings.Recipe`), and from the Python files in the setting ``recipes``. Other files are given
+by
+their path. docs/how-to/recipe.md has an example of each.
 """
 
 from __future__ import annotations
@@ -35,31 +36,32 @@ RECIPES: Registry[Recipe] = Registry("recipe", ENTRY_POINTS, shipped.RECIPES, Re
 
 
 def names() -> tuple[str, ...]:
-    """Return the names of all recipes: shipped, installed, and of the files that the setting ``recipes`` names.
+    """Return the names of all recipes: Podline's, installed ones, and those of files in the setting ``recipes``.
 
     Raises:
-        SettingsError: two have one name, or a file holds no recipe.
+        SettingsError: two recipes have one name, or a file has no recipe.
     """
     return tuple(_sources())
 
 
 def has(name: str) -> bool:
-    """Whether a name is a recipe's: one of :func:`names`, or such a one with one's own after a dot."""
+    """Return whether a name is a recipe's: one of :func:`names`, or one followed by a dot and the user's own name."""
     sources = _sources()
     return name in sources or _base(name, sources) is not None
 
 
 def get(name: str) -> Recipe:
-    """Return the recipe of a name, or in a file.
+    """Return the recipe with this name, or in a file.
 
     Args:
-        name: one of :func:`names`, of a recipe for data of one's own with their name after a dot, as images.flowers,
-            or the path of a Python file, which ends in ``.py``.
+        name: one of :func:`names`; for users' own data, with their own name after a dot, as images.flowers; or the path
+            of a
+            Python file, which ends in ``.py``.
 
     Raises:
-        SettingsError: there is none, or not its data set, or a setting that this does not have.
+        SettingsError: the recipe or its data set does not exist, or a setting is unknown.
     """
-    if name in RECIPES.shipped:  # whatever else there is, and whether that can be read
+    if name in RECIPES.shipped:  # independent of other recipes, even of unreadable ones
         return RECIPES.load(name)
     if name.endswith(FILE_SUFFIX):
         return _of_known_parts(_of_file(Path(name)))
@@ -73,16 +75,16 @@ def get(name: str) -> Recipe:
 
 
 def named(recipe: Recipe, own: str) -> Recipe:
-    """Return a recipe for one of several data sets: both have its name after a dot.
+    """Return a recipe for one of several data sets; the own name follows a dot in both names.
 
     Raises:
-        SettingsError: the recipe's data set has its name already, is the only one of its kind, or the name cannot be.
+        SettingsError: the data set already has a name of its own, allows none, or the name is invalid.
     """
     dataset = datasets.find(recipe.dataset)
     if not dataset.several or dataset.base != dataset.name:
         raise SettingsError(
-            f"the name {own!r} vs {recipe.dataset}, which the recipe {recipe.name} is for: only data of one's own are "
-            "named, and once"
+            f"the name {own!r} vs {recipe.dataset}, the data set of the recipe {recipe.name}: only your own data get a "
+            "name, and only once"
         )
     if not datasets.can_be_own(own):
         raise SettingsError(f"the name {own!r} vs small letters, digits, - and _, and no run's: it becomes a folder's")
@@ -93,9 +95,9 @@ def for_data(recipe: Recipe, own: str | None, source: str) -> Recipe:
     """Return a recipe for the data of a source.
 
     Args:
-        recipe: any; a shipped one for data of one's own is named.
-        own: its name; None or nothing is that of the folder that the data lie in.
-        source: where they lie.
+        recipe: any recipe; one of Podline's for users' own data gets a name.
+        own: the own name; by default that of the data's folder.
+        source: the place of the data.
 
     Raises:
         SettingsError: see :func:`named`.
@@ -109,14 +111,14 @@ def for_data(recipe: Recipe, own: str | None, source: str) -> Recipe:
 
 
 def _name_in(source: str) -> str:
-    """Return the name of a source's folder, as part of a data set's name; for a file, its folder's name."""
+    """Return the name of a source's folder, as part of a data set's name; for a file, the name of its folder."""
     place = PurePosixPath(source.rstrip("/"))
     folder = place.parent if place.suffix and not Path(source).is_dir() else place
     return re.sub(r"[^a-z0-9_]+", "-", folder.name.lower()).strip("-_")[:_LONGEST_NAME].rstrip("-_")
 
 
 def _base(name: str, sources: Mapping[str, Callable[[], Recipe]]) -> Recipe | None:
-    """Return the recipe before the dot of a name with the user's own name after it."""
+    """Return the recipe whose name precedes the dot and the user's own name."""
     base, _, own = name.partition(datasets.OWN)
     if not datasets.can_be_own(own) or base not in sources:
         return None
@@ -125,7 +127,7 @@ def _base(name: str, sources: Mapping[str, Callable[[], Recipe]]) -> Recipe | No
 
 
 def _sources() -> dict[str, Callable[[], Recipe]]:
-    """Name → what loads the recipe: an installed one is imported when it is asked for."""
+    """Return name → a function that loads the recipe; installed ones are imported on call."""
     found = {name: functools.partial(RECIPES.load, name) for name in (*RECIPES.shipped, *RECIPES.points())}
     for file in load().recipes:
         recipe = _of_file(Path(file))
@@ -136,14 +138,14 @@ def _sources() -> dict[str, Callable[[], Recipe]]:
 
 def _require_new(name: str, found: Collection[str], source: str) -> None:
     if name in found:
-        raise SettingsError(f"{source}: the recipe is named {name!r}, as another one; give it a name of its own")
+        raise SettingsError(f"{source}: the recipe is named {name!r}, like another recipe; choose another name")
 
 
 def _of_file(file: Path) -> Recipe:
-    """Return the recipe that a Python file holds as RECIPE.
+    """Return the recipe RECIPE of a Python file.
 
     Raises:
-        SettingsError: there is no such file, it cannot be run, it holds no recipe, or one with a shipped one's name.
+        SettingsError: the file does not exist, fails, has no recipe, or one with a name of Podline's recipes.
     """
     file = file.expanduser().absolute()
     try:
@@ -176,14 +178,15 @@ def override(recipe: Recipe, changes: Mapping[str, Json]) -> Recipe:
     """Return a recipe with some values changed.
 
     Args:
-        recipe: where to start from.
+        recipe: the original recipe.
         changes: dotted path → value, as ``{"schedule.learning_rate": 0.1, "duration.steps": 500}``. A duration holds
-            one of steps, epochs and examples: giving one takes the place of another.
+            one of
+            steps, epochs and examples; setting one replaces another.
 
     Raises:
-        SettingsError: a path that recipes do not have, or a value that cannot be.
+        SettingsError: a path is unknown, or a value is invalid.
     """
-    # Other values are another run, of the code as it is now.
+    # With other values it is another run, of the present code.
     document = recipe.model_dump(exclude={"code"} if changes else None)
     paths = dict(_paths(Recipe, type(recipe.task)))
     for path, value in changes.items():
@@ -192,7 +195,7 @@ def override(recipe: Recipe, changes: Mapping[str, Json]) -> Recipe:
         tables = [below for below in paths if below.startswith(f"{path}.")]
         if tables and value is not None and not isinstance(value, Mapping | BaseModel):
             raise SettingsError(
-                f"recipe {recipe.name}: {path} = {value!r}: it holds several values; name one, as {tables[0]}={value}"
+                f"recipe {recipe.name}: {path} = {value!r}: it has several values; name one, as {tables[0]}={value}"
             )
     document = with_changes(document, changes)
     if recipe.fit and not any(path.partition(".")[0] == "fit" for path in changes):
@@ -202,13 +205,13 @@ def override(recipe: Recipe, changes: Mapping[str, Json]) -> Recipe:
     except ValidationError as error:
         problem = problem_in(error)
         where = ".".join(map(str, problem.loc))
-        # What is wrong with the whole of a recipe is about several of its values, and the message names them.
+        # An error about the whole recipe concerns several values, which its message names.
         value = where or ", ".join(changes)
         if where and not is_object(problem.input):
             value = f"{where} = {problem.input!r}"
         raise SettingsError(f"recipe {recipe.name}: {value}: {problem.msg}") from None
     datasets.settings_of(changed.dataset, changed.conversion)
-    # What a run was trained with stays readable when its package is gone.
+    # The recipe of a run stays readable if its package is missing.
     if any(getattr(changed, name) != getattr(recipe, name) for name in ("model", "optimizer", "loss", "phases")):
         try:
             _require_parts(changed)
@@ -218,7 +221,7 @@ def override(recipe: Recipe, changes: Mapping[str, Json]) -> Recipe:
 
 
 def _without_given(fit: FitSettings, changes: Mapping[str, Json]) -> FitSettings:
-    """Remove from the values chosen by the number of images those that the user gave."""
+    """Remove values that the user gave from those that depend on the number of images."""
     batch = "batch_size" in changes
     return FitSettings(
         epoch_steps=1 if batch else fit.epoch_steps,
@@ -246,9 +249,9 @@ def _require_parts(recipe: Recipe) -> None:
 
 
 def _paths(model: type[BaseModel], task: type[TaskSettings], prefix: str = "") -> Iterator[tuple[str, bool]]:
-    """Yield every dotted path that a recipe of a kind has, and whether anything may be below it.
+    """Yield every dotted path of a recipe of a kind, and whether further names may follow it.
 
-    Names below it are then given by somebody else's code, as in ``model.options.heads``.
+    External code defines the further names, as in ``model.options.heads``.
     """
     for name, field in model.model_fields.items():
         yield prefix + name, field.annotation == dict[str, Json]
@@ -258,6 +261,6 @@ def _paths(model: type[BaseModel], task: type[TaskSettings], prefix: str = "") -
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:
-    """Return the model that a field holds, optional or not."""
+    """Return the model class in a field's annotation, optional or not."""
     choices = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
     return next((choice for choice in choices if isinstance(choice, type) and issubclass(choice, BaseModel)), None)

@@ -1,4 +1,4 @@
-"""Settings of a recipe: frozen models with bounds, checked where they are written."""
+"""The settings of a recipe: frozen models whose bounds are checked at creation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from podline.recipes.phases import PhaseSettings, require_changeable
 from podline.recipes.promotion_settings import PromotionSettings
 from podline.recipes.task import COMMON, TaskSettings, is_usual, task_of
 
-# Of a recipe, a model, an optimizer; a part of several, as 1/4.
+# The names of a recipe, a model, an optimizer; a part of several, as 1/4.
 _NAME = r"^[a-z0-9][a-z0-9_.-]*$"
 _PART = r"^([0-9]{1,3}/[1-9][0-9]{0,2})?$"
 
@@ -29,11 +29,11 @@ Precision = Literal["float32", "bfloat16", "auto"]
 M = TypeVar("M", bound=Frozen)
 
 CHAMPION = "champion"
-"""In place of a run that is trained further: the recipe's champion."""
+"""The value of ``further`` that means the recipe's champion."""
 
 
 def l2_has_layers(model: M) -> M:
-    """Check a network's ``l2`` and ``l2_layers``: both are given, or neither."""
+    """Check that a network has both ``l2`` and ``l2_layers``, or neither."""
     l2, layers = (dict(model)[name] for name in ("l2", "l2_layers"))
     if bool(l2) != bool(layers):
         raise ValueError(f"l2={l2} vs l2_layers={list(layers)}: give both or neither")
@@ -46,14 +46,14 @@ class ModelSettings(Frozen):
     Attributes:
         kind: ``linear`` (one dense layer on the pixels), ``resnet`` (small and fast), ``mobilenetv2``, one of
             docs/how-to/fine-tune.md, or an installed package's (docs/how-to/model.md).
-        width: multiplies the channels of every layer.
+        width: factor for the channels of every layer.
         depth: residual blocks per stage of the resnet.
-        activation: of the resnet: ``relu``, or ``gelu``, slower by a tenth and better on CIFAR-10.
-        dropout: share of the classifier's features that is set to zero in training.
-        l2: L2 penalty: the loss gets this times the sum of squares of each kernel in ``l2_layers``.
-        l2_layers: beginnings of the layers' names; ``podline models describe`` lists them.
-        data_format: ``channels_first`` works on GPUs only.
-        options: of an installed package's model, by name.
+        activation: activation of the resnet: ``relu``, or ``gelu``, slower by a tenth and better on CIFAR-10.
+        dropout: share of the classifier's features that training sets to zero.
+        l2: L2 penalty: the loss includes this factor times the sum of squares of each kernel in ``l2_layers``.
+        l2_layers: prefixes of layer names; ``podline models describe`` lists the names.
+        data_format: ``channels_first`` works only on GPUs.
+        options: options of an installed package's model, by name.
     """
 
     kind: str = Field(default="resnet", pattern=_NAME)
@@ -78,17 +78,18 @@ class ModelSettings(Frozen):
 
 
 class OptimizerSettings(Frozen):
-    """The optimizer; ``weight_decay`` is decoupled (AdamW's way) and touches kernels only, never biases or norms.
+    """The optimizer; ``weight_decay`` is decoupled (as in AdamW) and applies to kernels, but not to biases or norms.
 
     Attributes:
         kind: ``sgd``; ``adam``; ``adamw``; ``rmsprop``; ``adafactor``, which needs little memory; ``muon``
             (docs/how-to/train.md); or an installed package's.
-        momentum: of ``sgd``, ``rmsprop`` and ``muon``; the first beta of ``adam`` and ``adamw``.
+        momentum: momentum of ``sgd``, ``rmsprop`` and ``muon``; first beta of ``adam`` and ``adamw``.
         nesterov: Nesterov's momentum; ``sgd`` only.
-        weight_decay: each step takes the learning rate times this share of a kernel away.
-        clip_norm: bounds the norm of the whole batch's gradient; None: no bound.
-        adam_rate: of ``muon``: the rate of all but kernels of convolutions, as a multiple of the learning rate.
-        options: of an installed package's optimizer, by name.
+        weight_decay: each step reduces a kernel by the learning rate times this share.
+        clip_norm: upper bound of the norm of the whole batch's gradient; None for no bound.
+        adam_rate: for ``muon``: the rate of all variables except kernels of convolutions, as a multiple of the learning
+            rate.
+        options: options of an installed package's optimizer, by name.
     """
 
     kind: str = Field(default="sgd", pattern=_NAME)
@@ -104,10 +105,10 @@ class LossSettings(Frozen):
     """The loss of a classifier.
 
     Attributes:
-        kind: ``cross_entropy``; ``focal`` (right and sure answers count less); or an installed package's
+        kind: ``cross_entropy``; ``focal`` (confident right answers count less); or an installed package's
             (docs/how-to/parts.md).
-        gamma: of ``focal``: cross-entropy times (1 - probability of the right answer) to this power.
-        options: of an installed package's loss, by name.
+        gamma: exponent of ``focal``: cross-entropy times (1 - probability of the right answer) to this power.
+        options: options of an installed package's loss, by name.
     """
 
     kind: str = Field(default="cross_entropy", pattern=_NAME)
@@ -122,15 +123,15 @@ class LossSettings(Frozen):
 
 
 class PlateauSettings(Frozen):
-    """When the learning rate is lowered because validation stalls.
+    """When and how to lower the learning rate because validation stalls.
 
     Attributes:
-        metric: what must fall: the validation ``loss``, or ``error`` (1 - accuracy).
-        factor: the rate is multiplied by this …
-        patience: … after this many evaluations in a row without an improvement.
-        least: an improvement is at least this share below the best so far.
-        floor: the rate never falls below this share of the peak.
-        cooldown: evaluations after a lowering that do not count as stalled.
+        metric: the metric that must fall: the validation ``loss``, or ``error`` (1 - accuracy).
+        factor: the rate is multiplied by this factor …
+        patience: … after this number of consecutive evaluations without an improvement.
+        least: least improvement, as a share of the best value so far.
+        floor: the rate stays above this share of the peak.
+        cooldown: number of evaluations after a reduction that do not count as stalled.
     """
 
     metric: Literal["loss", "error"] = "loss"
@@ -152,8 +153,8 @@ class ScheduleSettings(Frozen):
         warmup: a linear rise from zero before the schedule; for ``one_cycle`` the rise itself.
         final: share of the peak at the end of ``cosine`` and ``one_cycle``.
         decay: the factor of ``exponential``.
-        decay_every: how often ``exponential`` applies it.
-        plateau: when ``plateau`` lowers the rate, and by how much.
+        decay_every: the interval at which ``exponential`` applies its factor.
+        plateau: when ``plateau`` lowers the rate, and by which factor.
     """
 
     kind: Literal["constant", "exponential", "cosine", "one_cycle", "plateau"] = "cosine"
@@ -179,13 +180,14 @@ class ScheduleSettings(Frozen):
 
 
 class AnnealingSettings(Frozen):
-    """Simulated annealing over the evaluations: which states are accepted and which are gone back from.
+    """Simulated annealing: accepts or rejects the state after each evaluation.
 
     Attributes:
-        energy: what should fall: the validation ``loss``, or ``error`` (1 - accuracy).
-        temperature: at the start, in units of the energy: a state whose energy is higher by this is accepted with
+        energy: the metric that should fall: the validation ``loss``, or ``error`` (1 - accuracy).
+        temperature: initial temperature in units of the energy: a state with an energy higher by this value is accepted
+            with
             probability 37 %.
-        final: share of the temperature at the end; it falls by the same factor in each step.
+        final: final share of the temperature, which falls by a constant factor per step.
     """
 
     energy: Literal["loss", "error"] = "loss"
@@ -194,12 +196,12 @@ class AnnealingSettings(Frozen):
 
 
 class EarlyStopSettings(Frozen):
-    """When a run ends before its time, since validation gets no better.
+    """When a run ends early, because validation stops improving.
 
     Attributes:
-        metric: what must fall: the validation ``loss``, or ``error`` (1 - accuracy).
-        patience: the run ends after this many evaluations in a row without an improvement.
-        least: an improvement is at least this share below the best one so far.
+        metric: the metric that must fall: the validation ``loss``, or ``error`` (1 - accuracy).
+        patience: the run ends after this number of consecutive evaluations without an improvement.
+        least: least improvement, as a share of the best value so far.
         restore: whether the run ends with its best state, early or not.
     """
 
@@ -210,11 +212,11 @@ class EarlyStopSettings(Frozen):
 
 
 class ExplosionSettings(Frozen):
-    """When a loss that is still a number counts as exploded, and ends the run.
+    """When a finite loss counts as exploded, and ends the run.
 
     Attributes:
-        factor: a mean loss above this many times what is usual …
-        stretches: … in this many stretches (lines of metrics.jsonl) in a row.
+        factor: a mean loss above this multiple of the usual loss …
+        stretches: … in this number of consecutive stretches (lines of metrics.jsonl).
     """
 
     factor: float = Field(default=10.0, gt=1)
@@ -225,24 +227,26 @@ class AugmentationSettings(Augmentation):
     """Random augmentation of training images; each example has its own draws.
 
     Attributes:
-        pad: pixels of reflected border, from which a crop of the original size is taken; 0 is off.
-        crop: least share of the area of a window that is cut out and resized to the image's size; 0 is off.
-        crop_ratio: such windows are up to this much wider or narrower than the image.
+        pad: pixels of reflected border, from which a crop of the original size is taken; 0 for off.
+        crop: least area share of a window that is cut out and resized to the image's size; 0 for off.
+        crop_ratio: largest factor by which such windows are wider or narrower than the image.
         flip: mirror left and right with probability one half.
-        alternate: mirror by chance in the first epoch only, then in every other one; with ``flip``.
-        rand_augment: operations of RandAugment for each image (docs/how-to/input.md); 0 is off.
-        magnitude: how strong these are, of 30.
+        alternate: mirror randomly in the first epoch only, then in every other epoch; with ``flip``.
+        rand_augment: number of RandAugment's operations per image (docs/how-to/input.md); 0 for off.
+        magnitude: strength of these operations, up to 30.
         brightness: add or subtract up to this share of the full range.
-        contrast: multiply differences from middle grey by 1 ± up to this.
-        saturation: multiply differences from a pixel's grey by 1 ± up to this.
-        hue: turn colours by up to this share of the colour circle.
-        cutout: side of a square that is filled with the mean grey; 0 is off.
+        contrast: multiply differences from middle grey by a factor of 1 ± up to this value.
+        saturation: multiply differences from a pixel's grey by a factor of 1 ± up to this value.
+        hue: rotate colours by up to this share of the colour circle.
+        cutout: side of a square that is filled with the mean colour; 0 for off.
         erase: probability of a rectangle of noise, 2 to 33 % of the area.
-        mixup: blend each image, and its target, with a partner's, by shares from Beta(mixup, mixup); 0 is off.
-        cutmix: likewise, with a rectangle of the partner's image. With ``mixup`` too, each image has one of them by
-            chance.
-        image_size: longer side of the images that are trained on, in pixels; 0 keeps that of the records. Evaluation
-            keeps the records' size.
+        mixup: blend each image and target with a partner's, by shares from Beta(mixup, mixup); 0 for off.
+        cutmix: replace a rectangle by the partner's image, with shares from Beta(cutmix, cutmix); 0 for off. Together
+            with
+            ``mixup``, each image randomly gets one of them.
+        image_size: longer side of training images, in pixels; 0 keeps the size of the records. Evaluation always uses
+            the
+            records' size.
     """
 
     applied_by: ClassVar[str] = "podline.input.augmentation:augmented"
@@ -267,7 +271,9 @@ class AugmentationSettings(Augmentation):
     @model_validator(mode="after")
     def _alternates_what_it_flips(self) -> AugmentationSettings:
         if self.alternate and not self.flip:
-            raise ValueError("alternate=true vs flip=false: it says when images are mirrored; give flip=true too")
+            raise ValueError(
+                "alternate=true vs flip=false: it only changes when images are mirrored; give flip=true too"
+            )
         return self
 
     @model_validator(mode="after")
@@ -287,13 +293,13 @@ class AugmentationSettings(Augmentation):
 
 
 class FitSettings(Frozen):
-    """Values derived from the number of training images when a run is named; values that the user gives stay.
+    """Values that depend on the number of training images, chosen when a run is named; the user's values stay.
 
     Attributes:
-        epoch_steps: least steps of an epoch: the batch is smaller …
-        least_batch: … but not below this, or the whole split.
+        epoch_steps: least number of steps of an epoch: the batch becomes smaller …
+        least_batch: … but not below this size, or the whole split.
         rate: whether the learning rate falls in proportion to the batch.
-        steps: least steps of a training: it takes more epochs.
+        steps: least number of steps of a training: it takes more epochs.
     """
 
     epoch_steps: int = Field(default=1, ge=1)
@@ -303,12 +309,13 @@ class FitSettings(Frozen):
 
 
 class InitSettings(Frozen):
-    """Weights from elsewhere that training begins with; layers are matched by name and shape.
+    """Initial weights from a file; layers are matched by name and shape.
 
     Attributes:
-        file: a ``.keras``, ``.weights.h5``, ``.h5`` or ``.npz`` file, or a SavedModel's folder; its place is no part of
-            the run's name.
-        sha256: of the file; filled in when the run is named.
+        file: a ``.keras``, ``.weights.h5``, ``.h5`` or ``.npz`` file, or a SavedModel's folder; its path does not
+            affect the
+            run's name.
+        sha256: checksum of the file; filled in when the run is named.
     """
 
     file: str = Field(min_length=1)
@@ -316,51 +323,58 @@ class InitSettings(Frozen):
 
 
 def _usual_task(validated: JsonObject) -> TaskSettings:
-    """Return the default section of the kind of a recipe's data set."""
+    """Return the default task section for the kind of a recipe's data set."""
     dataset = datasets.known(validated["dataset"])
     return task_of(dataset.kind if dataset else USUAL_KIND, {})
 
 
 class Recipe(Frozen):
-    """Everything that a training run's result depends on, but the data.
+    """All inputs of a training run except the data.
 
     Attributes:
-        name: on the command line.
-        dataset: the name of a data set.
-        conversion: the data set's own settings of its conversion, by name.
-        task: what its kind of task alone has; without one it is the default of the data set's kind.
-        model: the network, as ``augmentation`` and ``loss`` of kinds of task that do not bring their own.
-        batch_size: examples in a step, over all replicas; on a TPU at least 8 a core, better 128.
+        name: name on the command line.
+        dataset: name of a data set.
+        conversion: the data set's own settings for its conversion, by name.
+        task: settings of the kind of task; by default those of the data set's kind.
+        model: the network; like ``augmentation`` and ``loss``, unless the kind of task has its own.
+        batch_size: examples in a step, over all replicas; on a TPU at least 8 per core, better 128.
         evaluation_batch_size: examples in a step of the evaluation, over all replicas.
-        fit: the values derived from the number of training images; with None, a split smaller than a batch is refused.
-        duration: how long to train.
-        annealing: accepts or rejects the state after each evaluation; None is off.
-        early_stop: ends the run when validation gets no better; None is off.
-        trainable_layers: beginnings of the names of the layers that train; an empty one fits all. The others keep
-            weights and batch-norm statistics.
+        fit: the values that depend on the number of training images; with None, a split smaller than a batch is
+            refused.
+        duration: duration of the training.
+        annealing: accepts or rejects the state after each evaluation; None for off.
+        early_stop: ends the run when validation stops improving; None for off.
+        trainable_layers: prefixes of the names of the trainable layers; an empty one matches all. Other layers keep
+            weights
+            and batch-norm statistics.
         phases: values that change from an epoch on, in order.
         ema_decay: evaluation and export use an exponential moving average of the weights with this decay, as 0.999; 0
-            is off.
-        validation_share: this share of the training split is held out and evaluated during training; with 0 the test
-            split is. What decides by evaluations needs a share, or a data set with a validation split.
-        without_part: a part of the training split that is not trained on, as ``1/4``; drawn by a hash.
-        evaluate_every: how often training is evaluated; None: only at the end.
+            for
+            off.
+        validation_share: share of the training split that is held out and evaluated during training; with 0 the test
+            split
+            is evaluated. Decisions by evaluations need a share, or a data set with a validation split.
+        without_part: a part of the training split that is left out, as ``1/4``; chosen by a hash.
+        evaluate_every: interval of evaluations during training; None: only at the end.
         explosion: when a loss counts as exploded.
         checkpoint_steps: a checkpoint at least every N steps …
         checkpoint_minutes: … and at least every N minutes.
-        keep: checkpoints of a finished run: the newest N; ``all``, one of each evaluation; ``best``, the last and that
-            of the best evaluation. No part of a run's name.
-        further: a finished run of the same store whose state and order of data this one continues. Steps, schedule and
-            duration are its own. ``champion`` is the recipe's champion when the training is first planned, or none if
+        keep: checkpoints of a finished run: the newest N; ``all``, one per evaluation; ``best``, the last and that of
+            the best
+            evaluation. It does not affect the run's name.
+        further: a finished run of the same store, whose state and order of data this run continues, with its own steps,
+            schedule and duration. ``champion`` means the recipe's champion when the training is first planned, or none
+        if
             there is none yet.
-        init: a file of weights to begin with; layers that it lacks are drawn.
-        precision: of the network's layers; ``auto`` is ``bfloat16`` where the device has it. See docs/how-to/train.md.
-        seed: of weights, order, augmentation and dropout.
-        deterministic: the same bits every time on a CPU, for some speed.
+        init: a file with initial weights; other layers get random weights.
+        precision: precision of the network's layers; ``auto`` is ``bfloat16`` if the device supports it. See
+            docs/how-to/train.md.
+        seed: seed of weights, order, augmentation and dropout.
+        deterministic: the same bits every time on a CPU, at some cost of speed.
         summary_steps: steps between two lines of metrics.jsonl, and of a loop on the device.
         code: digests of installed code, as ``model vit`` → digest; filled in when the run is named.
-        hooks: of installed packages, by name; see docs/how-to/parts.md.
-        promotion: what makes a trained model the recipe's champion; no part of a run's name.
+        hooks: hooks of installed packages, by name; see docs/how-to/parts.md.
+        promotion: rules by which a model becomes the recipe's champion; they do not affect the run's name.
     """
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9_.-]*$")
@@ -420,7 +434,7 @@ class Recipe(Frozen):
     @model_validator(mode="after")
     def _decides_by_validation(self) -> Recipe:
         dataset = datasets.known(self.dataset)
-        if dataset is not None and (dataset.published or dataset.drawn):  # these have no split to validate on
+        if dataset is not None and (dataset.published or dataset.drawn):  # these have no validation split
             self._require_validation()
         return self
 
@@ -478,10 +492,10 @@ class Recipe(Frozen):
         return self
 
     def held_out_share(self, manifest: Manifest) -> float:
-        """Return the share of the training split that is held out: 0 where a data set has a split to validate on.
+        """Return the held-out share of the training split: 0 if a data set has a validation split.
 
         Raises:
-            ValueError: something decides by evaluations, and there is nothing to evaluate but the test split.
+            ValueError: the recipe decides by evaluations, but only the test split could be evaluated.
         """
         if manifest.has_validation:
             return 0.0
@@ -491,13 +505,13 @@ class Recipe(Frozen):
     def _require_validation(self) -> None:
         if self.decides_by and not self.validation_share:
             raise ValueError(
-                f"{self.decides_by} vs validation_share=0: it decides by examples that are held out from training, "
+                f"{self.decides_by} vs validation_share=0: it needs examples that are held out from training, "
                 "never by the test split; give validation_share=0.1"
             )
 
     @property
     def kind(self) -> str:
-        """The kind of task, which is that of the data set."""
+        """The kind of task of the data set."""
         return self.task.kind
 
     @property
@@ -508,7 +522,7 @@ class Recipe(Frozen):
 
     @property
     def by_phase(self) -> tuple[tuple[int, Recipe], ...]:
-        """The epoch at which each phase begins, and the recipe as it is then, without phases; the first is epoch 0."""
+        """The first epoch of each phase, and the recipe in this phase, without phases; the first is epoch 0."""
         recipe: Recipe = self.model_copy(update={"phases": ()})
         found: list[tuple[int, Recipe]] = [(0, recipe)]
         for phase in self.phases:
@@ -520,13 +534,13 @@ class Recipe(Frozen):
                 where = "".join(f"{part}." for part in problem.loc)[:-1] or "recipe"
                 raise ValueError(f"phases: from epoch {begins}: {where}: {problem.msg}") from None
             if phase.from_share is not None and found[-1][0] == begins:
-                found.pop()  # the run is too short for what comes before
+                found.pop()  # the run is too short for the previous phase
             found.append((begins, recipe))
         return tuple(found)
 
     @property
     def decides_by(self) -> str:
-        """The parts of this recipe that use evaluations during training, in words; empty if there are none."""
+        """The parts of this recipe that use evaluations during training, as text; empty without any."""
         found = {
             "schedule.kind=plateau": self.schedule.kind == "plateau",
             "annealing": self.annealing,

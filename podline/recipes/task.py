@@ -1,4 +1,4 @@
-"""The section of a recipe that its kind of task alone has, found by the kind's name."""
+"""The section of a recipe for its kind of task, found by the kind's name."""
 
 from __future__ import annotations
 
@@ -14,22 +14,21 @@ if TYPE_CHECKING:
     from podline.recipes.settings import Recipe
 
 COMMON = ("model", "augmentation", "loss")
-"""Parts of a recipe that several kinds use, and others do not."""
+"""Parts of a recipe that only some kinds use."""
 
 
 class TaskSettings(Frozen):
-    """The base of all such sections.
+    """The base of all task sections.
 
-    A field with the name of a common part takes that part's place: the images of a kind with ``augmentation`` are
-    augmented by it.
+    A field with the name of a common part replaces it: a kind's own ``augmentation`` is applied to its images.
 
     Attributes:
-        common: which of :data:`COMMON` the kind uses.
-        may_change: what a phase can change, as ``task.emphasis``, and what is below it.
-        judging: fields that only an evaluation depends on; they are no part of a run's name.
-        has_error: whether an answer is right or wrong, so that plateau and annealing can go by the ``error``.
-        mixes_targets: whether its loss is of several targets by shares (:mod:`podline.input.mixing`).
-        kind: the name of the kind.
+        common: the parts of :data:`COMMON` that the kind uses.
+        may_change: the fields that a phase can change, as ``task.emphasis``, with nested ones.
+        judging: fields that affect only an evaluation, and not a run's name.
+        has_error: whether answers are right or wrong, so that plateau and annealing can use the ``error``.
+        mixes_targets: whether its loss supports several targets with shares (:mod:`podline.input.mixing`).
+        kind: name of the kind.
     """
 
     common: ClassVar[tuple[str, ...]] = COMMON
@@ -45,7 +44,7 @@ class TaskSettings(Frozen):
         """Return the section of a recipe of this kind.
 
         Raises:
-            SettingsError: the recipe is of another kind.
+            SettingsError: the recipe has another kind.
         """
         if isinstance(recipe.task, cls):
             return recipe.task
@@ -54,27 +53,27 @@ class TaskSettings(Frozen):
 
     @property
     def image_side(self) -> int | None:
-        """Return the side of the square images that are needed, in pixels; None is any."""
+        """Return the required side of the square images, in pixels; None for any."""
         return None
 
     @property
     def balanced_by(self) -> str | None:
-        """Return the field of a record of whose values an epoch has equally many; None is as they come."""
+        """Return the record field whose values an epoch balances; None for no balance."""
         return None
 
     def conversion(self) -> JsonObject:
-        """Return what it asks of a conversion: settings of the data set, by name."""
+        """Return the settings that the kind needs for a conversion, by name."""
         return {}
 
     def require_fit(self, recipe: Recipe) -> None:
         """Raise ValueError if the rest of a recipe does not fit this section."""
 
     def trained(self) -> Self:
-        """Return this section without the settings that only an evaluation depends on."""
+        """Return this section without the settings that affect only an evaluation."""
         return self.changed(**{name: type(self).model_fields[name].default for name in self.judging})
 
     def judged(self) -> JsonObject:
-        """Return the settings that only an evaluation depends on, where they differ from the default."""
+        """Return the settings that affect only an evaluation, if they differ from the default."""
         return {
             name: value
             for name in self.judging
@@ -83,7 +82,7 @@ class TaskSettings(Frozen):
 
 
 class UnknownTask(TaskSettings, extra="allow"):
-    """The section of a kind whose package is not installed, as it was written."""
+    """The unparsed section of a kind whose package is not installed."""
 
     may_change = ("task",)
     has_error = True
@@ -91,7 +90,7 @@ class UnknownTask(TaskSettings, extra="allow"):
 
 
 class WithSettings(Protocol):
-    """A kind of task, as far as recipes are concerned; the whole is :class:`podline.kinds.contract.Kind`."""
+    """The part of a kind that recipes use; :class:`podline.kinds.contract.Kind` is the whole."""
 
     settings: ClassVar[type[TaskSettings]]
 
@@ -100,10 +99,10 @@ KINDS: Registry[type[WithSettings]] = Registry("kind of task", "podline.kinds", 
 
 
 def task_of(kind: str, given: Mapping[str, Json]) -> TaskSettings:
-    """Return the section of a kind; as it is where the kind's package is gone, or cannot be loaded.
+    """Parse the section of a kind; keep it unchanged if the kind's package is missing or fails.
 
     Raises:
-        ValidationError: the kind has no such setting, or a value cannot be.
+        ValidationError: a setting is unknown, or its value is invalid.
     """
     try:
         settings = KINDS.load(kind).settings
@@ -113,5 +112,5 @@ def task_of(kind: str, given: Mapping[str, Json]) -> TaskSettings:
 
 
 def is_usual(task: TaskSettings) -> bool:
-    """Return whether a section says nothing: a recipe's JSON leaves it out."""
+    """Return whether a section has only defaults, so that a recipe's JSON omits it."""
     return task.kind == shipped.USUAL_KIND and task == task_of(shipped.USUAL_KIND, {})

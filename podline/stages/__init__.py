@@ -1,1 +1,1 @@
-"""The stages as data: specs, results, the table of all stages, and how a finished one is found."""
+"""The stages as data: specs, results, the table of all stages, and the search for finished ones."""

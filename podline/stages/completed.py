@@ -33,16 +33,16 @@ def complete(
     beside: Iterable[Listed] = (),
     published: Iterable[float] = (),
 ) -> None:
-    """Write a stage's completion record; the last thing that it does.
+    """Write a stage's completion record, as its last action.
 
     Args:
         store: the store.
         folder: the data set's or the run's folder.
-        spec: what the stage was given.
-        result: what it answers.
-        names: every artifact that it wrote, as names in the store.
-        beside: what else it left, see :class:`podline.documents.completion.Completion`.
-        published: the times of the data set's files, likewise.
+        spec: the stage's spec.
+        result: the stage's result.
+        names: names in the store of every artifact that it wrote.
+        beside: further files, see :class:`podline.documents.completion.Completion`.
+        published: the times of the data set's files, see there.
     """
     stage = stage_of(spec)
     record = Completion(
@@ -57,12 +57,12 @@ def complete(
 
 
 def find(spec: Spec, reporter: Reporter, folder: str = "") -> Any | None:
-    """Return the result of a stage that was done earlier, if all that it wrote is still there and whole.
+    """Return the result of a finished stage, if all its files still exist unchanged.
 
     Args:
-        spec: what the stage is given.
-        reporter: is told why an earlier result cannot be used.
-        folder: with the completion record; the one that the spec itself names unless given.
+        spec: the stage's spec.
+        reporter: reports why an earlier result cannot be used.
+        folder: folder of the completion record; by default the one in the spec.
 
     Returns:
         The stage's result with ``reused`` set, or None.
@@ -91,7 +91,7 @@ def find(spec: Spec, reporter: Reporter, folder: str = "") -> Any | None:
 
 
 def _damage(store: Store, folder: str, record: Completion) -> str | None:
-    """Return what is wrong with the first damaged file of a stage; None if all are whole."""
+    """Return the problem of the first damaged file of a stage; None if there is none."""
     try:
         for artifact, found in _written(store, folder, record):
             unchanged = found is not None and artifact.is_unchanged(found)
@@ -103,7 +103,7 @@ def _damage(store: Store, folder: str, record: Completion) -> str | None:
 
 
 def _written(store: Store, folder: str, record: Completion) -> Iterator[tuple[Artifact, Listed | None]]:
-    """Yield what a stage wrote or checked, each as it was then and as it is now; the manifest before its files."""
+    """Yield the files that a stage wrote or verified, as recorded and as they are now; the manifest comes first."""
     for artifact in record.artifacts:
         yield artifact, store.find(artifact.name)
     if record.published:
@@ -114,12 +114,12 @@ def _written(store: Store, folder: str, record: Completion) -> Iterator[tuple[Ar
 
 
 def manifest_sha256(store: Store, folder: str) -> str:
-    """Return the checksum of a data set's manifest, by which the stages after conversion name what they were given.
+    """Return the checksum of a data set's manifest, by which later stages identify their input.
 
     Raises:
-        StoreError: there is no such data set.
+        StoreError: the data set does not exist.
     """
     name = f"{folder}/{MANIFEST}"
     if not store.exists(name):
-        raise StoreError(f"{store.where(name)} is not there; run `podline convert` first")
+        raise StoreError(f"{store.where(name)} does not exist; run `podline convert` first")
     return store.sha256(name)

@@ -1,4 +1,4 @@
-"""Spec and result of the stage that says what changed between two versions of a data set."""
+"""Spec and result of the stage that compares two versions of a data set."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from podline.stages.specs import Result, Spec, Where
 
 
 class DataChangesSpec(Spec):
-    """A comparison of two versions of images of one's own, to be made."""
+    """The spec of a comparison of two versions of the user's own images."""
 
     dataset: str = Field(description="its name")
-    before: str = Field(description="the fingerprint of the version before")
-    after: str = Field(description="that of the version after")
+    before: str = Field(description="the fingerprint of the earlier version")
+    after: str = Field(description="the fingerprint of the later version")
     out: str = Field(default="", description="the PNG file with pictures; empty draws none")
 
     @property
     def dataset_folder(self) -> str:
-        """Return where the version after lies."""
+        """Return the folder of the later version."""
         return dataset_folder(self.dataset, self.after)
 
     @property
     def uses(self) -> tuple[str, ...]:
-        """Return both versions."""
+        """Return the folders of both versions."""
         return (self.dataset_folder, dataset_folder(self.dataset, self.before))
 
 
@@ -32,24 +32,24 @@ class DataChanges(Result):
     """The changes between two versions."""
 
     dataset: str = Field(description="its name")
-    before: str = Field(description="the fingerprint of the version before")
-    after: str = Field(description="that of the version after")
+    before: str = Field(description="the fingerprint of the earlier version")
+    after: str = Field(description="the fingerprint of the later version")
     counts: dict[str, dict[str, tuple[int, int]]] = Field(
-        description="split → class → records before and after; the class is empty where records have none"
+        description="split → class → records before and after; the class is empty for records without one"
     )
-    added: int = Field(description="images that the version before lacks")
-    removed: int = Field(description="images that the version after lacks")
-    relabelled: int = Field(description="images of both with other targets")
-    moved: int = Field(description="images of both in another split")
-    new_classes: tuple[str, ...] = Field(description="classes that only the version after has images of")
-    vanished_classes: tuple[str, ...] = Field(description="classes that only the version before has images of")
-    relabels: tuple[str, ...] = Field(description="the first of the images that were relabelled")
-    looks: tuple[str, ...] = Field(description="whether new images look like old ones, a sentence each")
-    shifted: bool = Field(description="whether a test says that they do not")
+    added: int = Field(description="images that only the later version has")
+    removed: int = Field(description="images that only the earlier version has")
+    relabelled: int = Field(description="images of both versions with different targets")
+    moved: int = Field(description="images of both versions in different splits")
+    new_classes: tuple[str, ...] = Field(description="classes that only the later version has images of")
+    vanished_classes: tuple[str, ...] = Field(description="classes that only the earlier version has images of")
+    relabels: tuple[str, ...] = Field(description="the first relabelled images")
+    looks: tuple[str, ...] = Field(description="comparisons of new images with old ones, a sentence each")
+    shifted: bool = Field(description="whether a test shows that new images differ from old ones")
     png: str = Field(default="", description="the file with pictures; empty if none was drawn")
 
     def sentences(self) -> list[str]:
-        """Return what changed, without counts by class."""
+        """Return the changes without counts by class."""
         what = {"added": self.added, "removed": self.removed, "relabelled": self.relabelled, "moved": self.moved}
         told = [", ".join(f"{count(number)} {name}" for name, number in what.items() if number) or "the same records"]
         told += [f"new class {name}" for name in self.new_classes]
@@ -57,7 +57,7 @@ class DataChanges(Result):
         return [*told, *(f"relabelled: {each}" for each in self.relabels), *self.looks]
 
     def lines(self, _where: Where = str, /) -> list[str]:
-        """Return counts of splits and classes that changed, and what changed."""
+        """Return the counts of splits and classes that changed, and the changes."""
         rows = [
             f"{split:10} {name:14} {count(old):>9} → {count(new):<9} {new - old:+,}"
             for split, classes in self.counts.items()

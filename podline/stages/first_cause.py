@@ -1,4 +1,4 @@
-"""Shares why processes that train together ended: the one that failed first writes its error into the store."""
+"""Shares the first error among workers: the one that failed first writes its error into the store."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from podline.errors import PodlineError, PreemptedError, TransientError, WorkerL
 from podline.frozen import is_object
 from podline.store.contract import Store
 
-# From the moment at which others see that a process is gone until the one that supervised it has said why.
+# Seconds from the detection of a lost process until its supervisor has written the cause.
 _SECONDS, _POLL = 5.0, 0.25
-# What is older is of an earlier start; clocks of hosts differ by less.
+# Older causes belong to an earlier start; the clocks of hosts differ by less.
 _OLD_SECONDS = 5.0
 
 
@@ -29,14 +29,14 @@ def forget_causes(store: Store, run_folder: str, cluster: Cluster) -> None:
 def tell_cause(store: Store, run_folder: str, cluster: Cluster, error: PodlineError) -> None:
     """Write this process's error for the others, unless another process was lost or the end was requested."""
     if not isinstance(error, WorkerLostError | PreemptedError):
-        with contextlib.suppress(PodlineError):  # why it ends matters more
+        with contextlib.suppress(PodlineError):  # the original error matters more
             store.publish_json(_file(run_folder, cluster.place), error.to_json(), replace=True)
 
 
 def first_cause(store: Store, run_folder: str, cluster: Cluster, lost: WorkerLostError) -> PodlineError:
-    """Return why another process ended, if it said so; else the loss as it was seen here.
+    """Return the error of another process if it wrote one, else the loss as seen by this process.
 
-    An error that a new start would meet again keeps its class.
+    A permanent error keeps its class, since a new start would meet it again.
     """
     others = [place for place in range(len(cluster.addresses)) if place != cluster.place]
     deadline = time.monotonic() + _SECONDS

@@ -1,4 +1,4 @@
-"""Makes the spec of each stage from a recipe and what the stages before it answered; one way for command and flow."""
+"""Makes the spec of each stage from a recipe and the results of earlier stages, for both command and flow."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from podline.store import digests
 from podline.store.contract import Store
 from podline.strategies import StrategyName
 
-# Of a SavedModel: the folder with its weights.
+# The folder with the weights in a SavedModel.
 _VARIABLES = "variables"
 Tell = Callable[[str], object]
 
@@ -50,25 +50,25 @@ def _to_nobody(_message: str) -> None:
 
 
 def converter_settings(dataset: str, recipe: Recipe | None, given: JsonObject) -> ConverterSettings:
-    """Return the settings of a conversion that its data set alone has.
+    """Return the settings of a data set's conversion.
 
     Args:
-        dataset: its name.
-        recipe: what the data is for, which says what is not given; None is nothing.
+        dataset: name of the data set.
+        recipe: the recipe that the data are for, which provides defaults, or None.
         given: settings by name.
 
     Raises:
-        SettingsError: there is no such data set, it has no such setting, or a value cannot be.
+        SettingsError: the data set does not exist, a setting is unknown, or its value is invalid.
     """
     said = {**recipe.task.conversion(), **recipe.conversion} if recipe else {}
     return datasets.find(dataset).settings_of(said | given)
 
 
 def validation_spec(store: Store, dataset: str, fingerprint: str, *, deep: bool = False) -> ValidateSpec:
-    """Return the validation of a data set, as that is now.
+    """Return the spec for validating a data set in its present state.
 
     Raises:
-        StoreError: there is no such data set.
+        StoreError: the data set does not exist.
     """
     manifest = manifest_sha256(store, dataset_folder(dataset, fingerprint))
     return ValidateSpec(root=store.uri, dataset=dataset, fingerprint=fingerprint, manifest_sha256=manifest, deep=deep)
@@ -77,20 +77,20 @@ def validation_spec(store: Store, dataset: str, fingerprint: str, *, deep: bool 
 def training_spec(
     store: Store, recipe: Recipe, fingerprint: str, strategy: StrategyName, tell: Tell = _to_nobody
 ) -> TrainSpec:
-    """Return the training of a recipe on a data set, as that is now.
+    """Return the spec for training a recipe on a data set in its present state.
 
     Args:
         store: the store.
-        recipe: what is trained; see :func:`fitted`.
-        fingerprint: the data set's.
-        strategy: where it runs.
-        tell: is told what was chosen by the number of images.
+        recipe: the recipe to train; see :func:`fitted`.
+        fingerprint: fingerprint of the data set.
+        strategy: the distribution strategy.
+        tell: called with a description of values chosen by the number of images.
 
     Raises:
-        StoreError: there is no such data set.
-        ArtifactError: its manifest is not what was published.
-        SettingsError: the recipe's file of weights cannot be read, it decides by evaluations and holds nothing out, or
-            it goes on from a champion that does not fit.
+        StoreError: the data set does not exist.
+        ArtifactError: its manifest has changed.
+        SettingsError: the recipe's file of weights cannot be read, the recipe decides by evaluations without held-out
+            examples, or its champion does not fit.
     """
     folder = dataset_folder(recipe.dataset, fingerprint)
     recipe = fitted(store, recipe, folder, tell)
@@ -113,16 +113,16 @@ def training_spec(
 
 
 def champion_run(store: Store, recipe: Recipe, folder: str) -> str:
-    """Return the run of a recipe's champion, which is to be trained further on a data set; empty if there is none.
+    """Return the run of a recipe's champion to train further on a data set; empty without a champion.
 
     Args:
         store: the store.
-        recipe: whose champion.
-        folder: the data set's.
+        recipe: the recipe of the champion.
+        folder: folder of the data set.
 
     Raises:
-        SettingsError: the champion is another network, or has other classes.
-        StoreError: its run or its data set is gone.
+        SettingsError: the champion has another network or other classes.
+        StoreError: the champion's run or data set is missing.
     """
     champion = champions.champion(store, recipe.name)
     if champion is None:
@@ -146,18 +146,18 @@ def champion_run(store: Store, recipe: Recipe, folder: str) -> str:
 
 
 def pace_spec(training: TrainSpec, minutes: float) -> PaceSpec:
-    """Return the question how long the training may be within some minutes."""
+    """Return the spec that asks how long the training may be within some minutes."""
     return PaceSpec.model_validate({**training.model_dump(exclude={"preflight"}), "minutes": minutes})
 
 
 def fitted(store: Store, recipe: Recipe, folder: str, tell: Tell = _to_nobody) -> Recipe:
-    """Return the recipe with what it leaves to the number of images of a data set's training split.
+    """Return the recipe with the values that depend on the number of training images.
 
     Args:
         store: the store.
-        recipe: any; what it chooses is in ``fit``.
-        folder: the data set's.
-        tell: is told what was chosen, and why.
+        recipe: any recipe; its ``fit`` defines the choices.
+        folder: folder of the data set.
+        tell: called with a description of the choices.
     """
     fit = recipe.fit
     if fit is None:
@@ -174,7 +174,7 @@ def fitted(store: Store, recipe: Recipe, folder: str, tell: Tell = _to_nobody) -
     least = math.ceil(fit.steps / max(images // found.batch_size, 1))
     if epochs and epochs < least:
         found = found.changed(duration=Duration(epochs=least))
-        if each:  # as many evaluations as before
+        if each:  # keeps the number of evaluations
             found = found.changed(evaluate_every=Duration(epochs=math.ceil(each * least / epochs)))
     _tell_fitted(recipe, found, images, tell)
     return found
@@ -194,7 +194,7 @@ def _tell_fitted(recipe: Recipe, found: Recipe, images: int, tell: Tell) -> None
 
 
 def evaluation_spec(training: TrainSpec, trained: TrainResult, split: str = JUDGED) -> EvaluateSpec:
-    """Return the evaluation of a run on a split of the data set that it was trained on."""
+    """Return the spec for evaluating a run on a split of its data set."""
     return EvaluateSpec(
         root=training.root,
         run=trained.run,
@@ -211,7 +211,7 @@ def evaluation_spec(training: TrainSpec, trained: TrainResult, split: str = JUDG
 
 
 def promotion_spec(training: TrainSpec, trained: TrainResult, evaluated: EvaluateResult, **values: Any) -> PromoteSpec:
-    """Return the promotion of a run that was trained and evaluated, by its recipe's rules or those in ``values``."""
+    """Return the spec for promoting an evaluated run, by its recipe's rules or those in ``values``."""
     values.setdefault("rules", training.recipe.promotion)
     return PromoteSpec(
         root=training.root,
@@ -227,15 +227,15 @@ def promotion_spec(training: TrainSpec, trained: TrainResult, evaluated: Evaluat
 
 
 def report_spec(store: Store, evaluation: EvaluateSpec, evaluation_sha256: str, command: str) -> ReportSpec:
-    """Return the report on an evaluation, with the decision on a promotion if there is one.
+    """Return the spec for the report on an evaluation, with the promotion's decision if there is one.
 
     Args:
         store: the store.
-        evaluation: what was judged.
-        evaluation_sha256: of the document.
-        command: what to type to do it again.
+        evaluation: the spec of the evaluation.
+        evaluation_sha256: checksum of its document.
+        command: the command that repeats it.
     """
-    # A decision is about the split that runs are judged on.
+    # A decision belongs to the split that runs are evaluated on.
     decision = f"{evaluation.folder}/{PROMOTION}"
     decided = evaluation.split == JUDGED and store.exists(decision)
     shown = [name for name, stage in installed().items() if stage.section]
@@ -255,7 +255,7 @@ def report_spec(store: Store, evaluation: EvaluateSpec, evaluation_sha256: str, 
 
 
 def with_checksum(recipe: Recipe) -> Recipe:
-    """Return a recipe whose file of weights is named by its checksum too; one that has none stays as it is.
+    """Return a recipe with the checksum of its file of weights filled in; without a file it stays unchanged.
 
     Raises:
         SettingsError: the file cannot be read.
@@ -271,7 +271,7 @@ def weights_sha256(file: Path) -> str:
     """Return the sha256 of a file of weights, or of the variables of a SavedModel's folder.
 
     Raises:
-        SettingsError: it cannot be read, or is another folder.
+        SettingsError: the file cannot be read, or is another folder.
     """
     try:
         if not file.is_dir():
@@ -286,5 +286,5 @@ def weights_sha256(file: Path) -> str:
 
 
 def _code_of(group: str) -> dict[str, str]:
-    """Return the digest of the code behind each entry point of a group, by its name."""
+    """Return the code digest of each entry point of a group, by name."""
     return {point.name: own_code.of_point(point) for point in entry_points.installed(group)}

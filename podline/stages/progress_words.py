@@ -1,4 +1,4 @@
-"""Progress of a stage in words, for terminal and UI."""
+"""Formats the progress of a stage as text, for terminal and UI."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ _SHOWN_METRICS = 3
 
 
 class StagePace:
-    """The pace of a stage from its first report to its last: what was done before it started does not count."""
+    """The pace of a stage between its first and its latest report; work before the first report does not count."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._first: tuple[float, int] | None = None
 
     def left(self, event: Event) -> str:
-        """Return how long it will take at this pace; empty while that is not known.
+        """Return the remaining time at this pace; empty while unknown.
 
-        To be called with every progress event.
+        Call it with every progress event.
         """
         now, done, total = self._clock(), event["done"], event["total"]
         if self._first is None or done < self._first[1]:
@@ -33,13 +33,13 @@ class StagePace:
 
 
 def amount(event: Event) -> str:
-    """Return the progress in words: ``400/1,500 steps``."""
+    """Return the progress as text: ``400/1,500 steps``."""
     if not event["total"]:
         return ""
     return f"{count(event['done'])}/{count(event['total'])} {event['unit']}"
 
 
 def metrics(values: Mapping[str, float], between: str = "  ") -> str:
-    """Return the first few figures of an event: ``loss 0.412  accuracy 0.87``."""
+    """Format the first few figures of an event: ``loss 0.412  accuracy 0.87``."""
     shown = list(values.items())[:_SHOWN_METRICS]
     return between.join(f"{name.replace('_', ' ')} {rounded(value)}" for name, value in shown)

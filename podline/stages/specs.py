@@ -1,4 +1,4 @@
-"""Specs and results of the chain's stages: frozen models that go through JSON. A result says itself what it came to."""
+"""Specs and results of the pipeline's stages: frozen models that are sent as JSON. A result describes itself."""
 
 from __future__ import annotations
 
@@ -29,35 +29,35 @@ from podline.settings import cluster
 from podline.store import digests
 from podline.strategies import WORKERS, StrategyName
 
-# Part of a training run's identity: raise it when a change in code changes what training computes.
+# Part of a training run's identity: raise it when a code change alters the result of training.
 TRAINING_VERSION = 3
-# The same of an evaluation: raise it when more is to be found beside the document.
+# Part of an evaluation's identity: raise it when an evaluation writes further files.
 EVALUATION_VERSION = 2
-# Part of a decision's identity: raise it when the same figures may be decided on in another way. What was promoted
-# under an earlier number is judged again, also if a person took it back; so other margins alone do not raise it.
+# Part of a decision's identity: raise it when the same figures may lead to another decision. Models that were promoted
+# under an earlier number are then judged again, even after a rollback; so changed margins alone do not raise it.
 PROMOTION_VERSION = 2
-# In a run's folder: the TrainSpec that it was trained with.
+# File in a run's folder: the TrainSpec of its training.
 SPEC = "spec.json"
-# In a run's folder: the trained weights, whose checksum is the model's identity.
+# File in a run's folder: the trained weights, whose checksum is the model's identity.
 WEIGHTS = "model/weights.npz"
-# In a run's folder: the trained model, as plain Keras reads it from JSON.
+# File in a run's folder: the trained model's architecture as JSON for Keras.
 ARCHITECTURE = "model/architecture.json"
-# The split that runs are judged on.
+# The split that runs are evaluated on.
 JUDGED = "test"
-# Of specs whose result depends on all of a data set.
+# Field of specs whose result depends on the whole data set.
 MANIFEST_DIGEST: Any = Field(
     default="",
     exclude_if=lambda digest: not digest,
-    description="of the data set's manifest; empty is any",
+    description="the digest of the data set's manifest; empty accepts any",
 )
 Where: TypeAlias = Callable[[str], str]
-"""Returns the full place of a name in the store, as :meth:`podline.store.contract.Store.where` does."""
+"""A function that returns the full place of a name, as :meth:`podline.store.contract.Store.where` does."""
 
 
 class Spec(Frozen):
     """The input of a stage.
 
-    Fields named in ``not_hashed``, by dotted paths, say where and how, and do not change the result.
+    Fields in ``not_hashed``, as dotted paths, define place and manner, and do not change the result.
     """
 
     not_hashed: ClassVar[frozenset[str]] = frozenset({"root"})
@@ -66,7 +66,7 @@ class Spec(Frozen):
 
     @property
     def record_folder(self) -> str:
-        """Return the folder that the completion record is in; empty if the work is done each time."""
+        """Return the folder of the completion record; empty if the work is done each time."""
         return getattr(self, "folder", "")
 
     @property
@@ -76,12 +76,12 @@ class Spec(Frozen):
 
     @property
     def uses(self) -> tuple[str, ...]:
-        """Return the data set and the run that are worked on, by their names in the store."""
+        """Return the data set and the run that the stage uses, by their names in the store."""
         names = (getattr(self, name, None) for name in ("dataset_folder", "folder"))
         return tuple(name for name in names if name)
 
     def digest(self) -> str:
-        """Return a hash of all that the result depends on."""
+        """Return a hash of everything that the result depends on."""
         document = self.model_dump(mode="json")
         for path in self.not_hashed:
             *branches, leaf = path.split(".")
@@ -94,9 +94,9 @@ class Result(Frozen):
     """The result of a stage.
 
     Attributes:
-        seconds: duration of the work, also where it is re-used.
-        reused: whether it was found done.
-        spans: class of time → seconds that the process of the stage has measured; see :mod:`podline.stopwatch`.
+        seconds: duration of the work, even if an earlier run did it.
+        reused: whether an earlier run did the work.
+        spans: class of time → seconds that the stage's process has measured; see :mod:`podline.stopwatch`.
     """
 
     seconds: float = 0.0
@@ -110,39 +110,39 @@ class Result(Frozen):
         return f"<pre>{html.escape(str(self))}</pre>"
 
     def require_sane(self) -> None:
-        """Refuse a model that fails its check; most results are of none."""
+        """Refuse a model that fails its check; results without a model pass."""
 
     def lines(self, _where: Where = str, /) -> list[str]:
-        """Return what a person is shown, line by line; in full, the names that the result holds."""
+        """Return the result as lines for people; names from the result stay complete."""
         return [self.model_dump_json(indent=2)]
 
 
 class DatasetSpec(Spec):
-    """A converted data set."""
+    """A stage on a converted data set."""
 
     dataset: DatasetName
     fingerprint: str
 
     @property
     def dataset_folder(self) -> str:
-        """Return where the data set lies."""
+        """Return the folder of the data set."""
         return dataset_folder(self.dataset, self.fingerprint)
 
 
 class RecipeSpec(Spec):
-    """A recipe, and the data set that it is for."""
+    """A stage on a recipe and its data set."""
 
     recipe: Recipe
     fingerprint: str
 
     @property
     def dataset_folder(self) -> str:
-        """Return where the data set lies."""
+        """Return the folder of the data set."""
         return dataset_folder(self.recipe.dataset, self.fingerprint)
 
 
 class TrainableSpec(RecipeSpec):
-    """The settings that steps of training depend on."""
+    """A stage that trains, with the settings that its steps depend on."""
 
     not_hashed = frozenset(
         {"root", "strategy", "preflight", "recipe.promotion", "recipe.keep", "recipe.init.file", "lacked_champion"}
@@ -151,39 +151,39 @@ class TrainableSpec(RecipeSpec):
     lacked_champion: bool = Field(
         default=False,
         exclude_if=operator.not_,
-        description="its recipe says further=champion, and there was none: it begins from scratch",
+        description="whether it starts from scratch, because further=champion found no champion",
     )
     manifest_digest: str = MANIFEST_DIGEST
     training_version: int = TRAINING_VERSION
     strategy: StrategyName = "auto"
 
     def digest(self) -> str:
-        """Return a hash of all that the result depends on; what only an evaluation depends on is no part of it."""
+        """Return a hash of everything that the result depends on, without settings that affect only an evaluation."""
         recipe = self.recipe.model_copy(update={"task": self.recipe.task.trained()})
         return super(TrainableSpec, self.model_copy(update={"recipe": recipe})).digest()
 
 
 class ConvertSpec(Spec):
-    """Raw archives in ``source`` become sharded TFRecords under ``datasets/<dataset>/<fingerprint>``.
+    """Converts raw archives in ``source`` to sharded TFRecords under ``datasets/<dataset>/<fingerprint>``.
 
-    In JSON the data set's own settings stand beside the others, as ``side`` of ``coco``.
+    In JSON the data set's own settings are on the same level as the others, like ``side`` of ``coco``.
     """
 
     not_hashed = frozenset({"root", "source", "engine", "workers", "beam_options", "allow_left_out"})
 
     dataset: DatasetName
     source: str = Field(description="a folder, or an official .tar.gz")
-    seed: int = Field(default=0, ge=0, description="of the order in which examples are put into shards")
+    seed: int = Field(default=0, ge=0, description="the seed of the order of examples in shards")
     shard_bytes: int = Field(default=100_000_000, ge=1_000, description="a shard is at most about this large")
     min_shards: int = Field(default=10, ge=1, description="least number of shards of a split, if they reach 1 MB each")
     settings: SerializeAsAny[ConverterSettings] = Field(
-        default=ConverterSettings(), description="those that this data set alone has"
+        default=ConverterSettings(), description="the data set's own settings"
     )
     allow_left_out: float = Field(
         default=LEFT_OUT,
         ge=0,
         le=1,
-        description="the share of a source's records, or of its people, that may be left out; more is an error",
+        description="the largest share of a source's records, or people, that may be left out without an error",
     )
     engine: EngineName = Field(default=LOCAL, description="the engine; see podline.engines")
     workers: int = Field(default=1, ge=1, description="worker processes of the local engine")
@@ -230,7 +230,7 @@ class ConvertResult(Result):
     )
 
     def lines(self, where: Where = str, /) -> list[str]:
-        """Return the data set's size and its place, and how much was left out."""
+        """Return the data set's size and place, and the number of records left out."""
         splits = ", ".join(f"{count(records)} {name}" for name, records in self.splits.items())
         lines = [f"{self.dataset}: {splits} examples, {size(self.bytes)}", where(self.folder)]
         if self.quarantined:
@@ -239,44 +239,44 @@ class ConvertResult(Result):
 
 
 class ValidateSpec(DatasetSpec):
-    """A converted data set's files are held against its manifest."""
+    """Verifies a converted data set's files by its manifest."""
 
     manifest_sha256: str
     deep: bool = Field(
         default=False,
         exclude_if=lambda deep: not deep,
-        description="decode every record, compute the manifest's figures again, and look for images in two splits",
+        description="decode every record, recompute the manifest's figures, and search for images in two splits",
     )
 
     @property
     def folder(self) -> str:
-        """Return where the data set lies."""
+        """Return the folder of the data set."""
         return self.dataset_folder
 
 
 class ValidateResult(Result):
-    """A data set that holds what its manifest says."""
+    """A data set that equals its manifest."""
 
     records: int
     shards: int
     duplicates_within: int | None = Field(
         default=None,
-        description="records whose image another record of the same split has as well; None where not looked for",
+        description="records whose image occurs more than once in their split; None if not searched",
     )
 
     def lines(self, _where: Where = str, /) -> list[str]:
-        """Return how much was checked, and how many images are repeated."""
+        """Return the amounts checked, and the number of repeated images."""
         twice = plural(self.duplicates_within or 0, "image")
         repeated = f"; not the only one of its split: {twice}" if self.duplicates_within else ""
         return [f"as the manifest says: {plural(self.records, 'record')} in {plural(self.shards, 'shard')}{repeated}"]
 
 
 class Pruning(Frozen):
-    """When a trial of a search is ended: its best evaluation so far is above the limit for evaluations of its number.
+    """The limits that end a trial of a search: its best evaluation must stay below the limit for their number.
 
     Attributes:
-        metric: what must fall.
-        limits: of the first evaluation, the second, …; None is no limit, as is the last evaluation of a run.
+        metric: the metric that must fall.
+        limits: limits for the first evaluation, the second, …; None for no limit, as for the last evaluation of a run.
     """
 
     metric: Literal["loss", "error"]
@@ -284,18 +284,18 @@ class Pruning(Frozen):
 
 
 class TrainSpec(TrainableSpec):
-    """A recipe trained on a data set."""
+    """Trains a recipe on a data set."""
 
     not_hashed = TrainableSpec.not_hashed | {"pruning"}
 
     pruning: Pruning | None = Field(
-        default=None, exclude_if=lambda pruning: pruning is None, description="of a trial of a search"
+        default=None, exclude_if=lambda pruning: pruning is None, description="limits of a search's trial"
     )
-    preflight: bool = Field(default=True, description="everything is done once, and undone, before the first step")
+    preflight: bool = Field(default=True, description="rehearse everything once before the first step")
 
     @property
     def run(self) -> str:
-        """Return the run's name: the recipe and a hash of all that the result depends on."""
+        """Return the run's name: the recipe and a hash of everything that the result depends on."""
         return f"{self.recipe.name}-{self.digest()[:12]}"
 
     @property
@@ -316,20 +316,20 @@ class TrainResult(Result):
     weights_sha256: str
     loss: float
     ending: str = Field(
-        default="", exclude_if=operator.not_, description="in words, if it ended early or with an earlier state"
+        default="", exclude_if=operator.not_, description="description of an early end or of an earlier final state"
     )
-    steps_before: int = Field(default=0, description="of the runs that this one trained further")
-    epochs_before: int = Field(default=0, description="of these runs; an epoch that was broken off counts as one")
+    steps_before: int = Field(default=0, description="steps of the runs that this one trained further")
+    epochs_before: int = Field(default=0, description="epochs of these runs; an incomplete epoch counts as one")
     examples_per_second: float
-    pflop: float = Field(default=0.0, description="10¹⁵ floating-point operations of the training; 0: not known")
+    pflop: float = Field(default=0.0, description="10¹⁵ floating-point operations of the training; 0: unknown")
     waiting_for_input: float = Field(description="share of the time, 0…1")
-    traces: int = Field(default=0, description="times that the step became a graph since the last break; 0: not known")
-    load: Load | None = Field(default=None, description="of the processor, since the last break; None: not known")
-    resumed_from: tuple[int, ...] = Field(default=(), description="steps at which the run went on after a break")
+    traces: int = Field(default=0, description="tracings of the step since the last interruption; 0: unknown")
+    load: Load | None = Field(default=None, description="load of the CPU since the last interruption; None: unknown")
+    resumed_from: tuple[int, ...] = Field(default=(), description="steps at which the run resumed")
     devices: str = "cpu"
 
     def lines(self, where: Where = str, /) -> list[str]:
-        """Return how long the training was, how fast, and where it lies."""
+        """Return the duration, the speed and the place of the training."""
         waiting = percent(self.waiting_for_input)
         return [
             f"{self.run}: {plural(self.steps, 'step')} in {duration(self.seconds)}, loss {self.loss:.3f}",
@@ -343,7 +343,7 @@ class RunSpec(DatasetSpec):
     """The common fields of the stages after training: a run and its data set."""
 
     run: str
-    split: str = Field(default=JUDGED, exclude_if=lambda split: split == JUDGED, description="the split that is judged")
+    split: str = Field(default=JUDGED, exclude_if=lambda split: split == JUDGED, description="the evaluated split")
 
     @property
     def folder(self) -> str:
@@ -352,12 +352,12 @@ class RunSpec(DatasetSpec):
 
     @property
     def record_folder(self) -> str:
-        """Return where evaluation and report go: the run's folder, or one in it for the training split."""
+        """Return the folder of evaluation and report: the run's folder, or a folder in it for another split."""
         return self.folder if self.split == JUDGED else f"{self.folder}/on-{self.split}"
 
 
 class EvaluateSpec(RunSpec):
-    """A trained model judged on a split, every example once."""
+    """Evaluates a trained model on a split, every example once."""
 
     weights_sha256: str
     manifest_digest: str = MANIFEST_DIGEST
@@ -378,17 +378,17 @@ class EvaluateSpec(RunSpec):
 
 
 class EvaluateResult(Result):
-    """The figures; ``evaluation.json`` beside them has the tables and the rest."""
+    """The figures of an evaluation; ``evaluation.json`` has the tables and the rest."""
 
     run: str
-    dataset: DatasetName = Field(description="whose examples they are")
+    dataset: DatasetName = Field(description="the data set of the examples")
     examples: int
     metrics: dict[str, Metric]
     measure: str = Field(
         default="top1",
         description="the main metric: `top1` of a classifier, `ap` of a pose network",
     )
-    untrained: float = Field(description="the same of the network before training")
+    untrained: float = Field(description="the main metric of the network before training")
     evaluation_sha256: str
     notes: tuple[str, ...] = Field(
         default=(), exclude_if=operator.not_, description="further figures of its kind, a line each"
@@ -396,14 +396,14 @@ class EvaluateResult(Result):
     failure: str = Field(
         default="",
         exclude_if=operator.not_,
-        description="why the model fails its check, and what helps; empty if it does not",
+        description="why the model fails its check, with remedies; empty if it passes",
     )
 
     def require_sane(self) -> None:
         """Refuse a model that fails its check.
 
         Raises:
-            SanityError: it does.
+            SanityError: the model fails its check.
         """
         if self.failure:
             raise SanityError(self.failure)
@@ -417,31 +417,31 @@ class EvaluateResult(Result):
 
 
 class PromoteSpec(RunSpec):
-    """An evaluated model that may become the champion of its recipe."""
+    """Decides whether an evaluated model becomes the champion of its recipe."""
 
     recipe: str = Field(description="whose champion")
     weights_sha256: str = Field(description="the model's identity")
     evaluation_sha256: str = Field(description="the evaluation's")
-    rules: PromotionSettings = Field(default=PromotionSettings(), description="those of the recipe")
+    rules: PromotionSettings = Field(default=PromotionSettings(), description="the rules of the recipe")
     code: dict[str, str] = Field(
         default_factory=dict, exclude_if=operator.not_, description="installed rules → a digest of their code"
     )
     anyway: bool = Field(default=False, description="promote against the rules")
     reason: str = Field(default="", description="a comment for the history")
-    again: bool = Field(default=False, description="judge it even if that was done before")
+    again: bool = Field(default=False, description="decide again even if there is a decision")
     promotion_version: int = PROMOTION_VERSION
 
     not_hashed = frozenset({"root", "again", "rules.seeds", "rules.seed_minutes"})
 
 
 class PromoteResult(Result):
-    """The decision; ``promotion.json`` has all of it."""
+    """The decision about a promotion; ``promotion.json`` has the details."""
 
-    run: str = Field(description="whose model was judged")
-    recipe: str = Field(description="whose champion it would be")
-    promoted: bool = Field(description="whether it became that")
+    run: str = Field(description="the run of the model")
+    recipe: str = Field(description="the recipe of the champion")
+    promoted: bool = Field(description="whether the model became the champion")
     against: str = Field(description="the reference that it was compared with; empty if there was none")
-    measure: str = Field(description="the metric that counts")
+    measure: str = Field(description="the main metric")
     refusals: tuple[str, ...] = Field(default=(), description="the reasons for refusal, a line each")
     doubt: str = Field(
         default="",
@@ -449,12 +449,12 @@ class PromoteResult(Result):
     )
     more_trainings: int = Field(
         default=0,
-        description="of the reference's recipe that would decide about a model that is undecided; 0 if none would",
+        description="number of trainings of the reference's recipe that would decide; 0 if none would",
     )
     detects: str = Field(default="", description="the margins, in a line; empty if it was compared with nothing")
     floor: float | None = Field(
         default=None,
-        description="the metric that counts, of the reference's trainings, less the margin; None if there is none",
+        description="the main metric of the reference's trainings, less the margin; None without a reference",
     )
     compared: str = Field(
         default="", description="the examples compared, in a line, if the two models' data differ; else empty"
@@ -464,17 +464,17 @@ class PromoteResult(Result):
 
     @property
     def verdict(self) -> Verdict:
-        """Return the decision in a word."""
+        """Return the decision in one word."""
         return "promoted" if self.promoted else "undecided" if self.doubt else "refused"
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Return what is said beside the decision, a line each."""
+        """Return notes on the decision, a line each."""
         return tuple(filter(None, (self.compared, self.detects)))
 
     @property
     def reason(self) -> str:
-        """Return what refuses the model or leaves it undecided, in a line; empty if nothing does."""
+        """Return in one line what refuses the model or leaves it undecided; empty for a champion."""
         more = f"; {len(self.refusals) - 1} more in the report" if len(self.refusals) > 1 else ""
         return self.doubt or "".join(self.refusals[:1]) + more
 
@@ -484,17 +484,17 @@ class PromoteResult(Result):
 
 
 class ReportSpec(RunSpec):
-    """One page about a run."""
+    """Writes a page about one run."""
 
     evaluation_sha256: str
     promotion_sha256: str = Field(
-        default="", exclude_if=lambda sha256: not sha256, description="of the decision that it is to show"
+        default="", exclude_if=lambda sha256: not sha256, description="the checksum of the decision to show"
     )
     command: str = Field(default="", description="the command that repeats it")
     sections: dict[str, str] = Field(
         default_factory=dict,
         exclude_if=operator.not_,
-        description="installed stages that have a section → sha256 of their completion record",
+        description="installed stages with a section → sha256 of their completion record",
     )
     installed: dict[str, str] = Field(
         default_factory=dict,
@@ -513,15 +513,15 @@ class ReportResult(Result):
     charts: str
 
     def lines(self, where: Where = str, /) -> list[str]:
-        """Return where the page is, and the same in Markdown."""
+        """Return the places of the page and of its Markdown version."""
         return [where(self.html), where(self.markdown)]
 
 
 def part_of_work(spec: Spec) -> str:
-    """Return the end of a name that differs between processes that do one piece of work together.
+    """Return the suffix of a name that differs between the processes of one common stage.
 
     Raises:
-        SettingsError: there should be others, and the environment does not say who.
+        SettingsError: the environment does not name the processes.
     """
     place = cluster().place if spec.by_workers else 0
     return f"-worker-{place}" if place else ""

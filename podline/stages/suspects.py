@@ -1,4 +1,4 @@
-"""Spec and result of the stage that finds suspicious labels."""
+"""Spec and result of the stage that finds doubtful labels."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from podline.documents.suspects import FOLDER
 from podline.recipes.settings import Recipe
 from podline.stages.specs import Result, TrainableSpec, Where
 
-# Part of a pass's identity: raise it when other records are found with the same models.
+# Part of a search's identity: raise it when the same models would give other records.
 SUSPECTS_VERSION = 1
 
 
 class SuspectsSpec(TrainableSpec):
-    """Which labels of a data set are not believed by models that did not train on them?"""
+    """Finds labels of a data set that models doubt which were not trained on them."""
 
-    recipe: Recipe = Field(description="that the models were trained with, without the part that each left out")
+    recipe: Recipe = Field(description="the recipe of the models, without the part that each left out")
     runs: tuple[str, ...] = Field(description="the models; number k of n was trained without part k/n")
-    weights: tuple[str, ...] = Field(description="the sha256 of the weights of each")
-    precision: float = Field(gt=0, lt=1, description="the list is as long as this share of it is expected to be wrong")
+    weights: tuple[str, ...] = Field(description="the sha256 of each model's weights")
+    precision: float = Field(gt=0, lt=1, description="the expected share of wrong labels in the list")
     suspects_version: int = SUSPECTS_VERSION
 
     @property
     def folder(self) -> str:
-        """Return where the record, the page and the pictures go."""
+        """Return the folder of record, page and pictures."""
         return f"{FOLDER}/{self.recipe.dataset}/{self.digest()[:12]}"
 
 
@@ -32,10 +32,10 @@ class SuspectsResult(Result):
 
     folder: str = Field(description="its name in the store")
     page: str = Field(description="the name of the page")
-    suspects: int = Field(description="how many there are in all splits, near-duplicates included")
-    sentences: tuple[str, ...] = Field(description="of each split, what is to be expected")
-    first: tuple[str, ...] = Field(description="the first of them, a line each")
+    suspects: int = Field(description="the number of suspects in all splits, including near-duplicates")
+    sentences: tuple[str, ...] = Field(description="the expectation for each split")
+    first: tuple[str, ...] = Field(description="the first suspects, a line each")
 
     def lines(self, where: Where = str, /) -> list[str]:
-        """Return what to expect, the first suspects, and the page."""
+        """Return the expectations, the first suspects, and the page."""
         return [*self.sentences, *self.first, where(self.page)]

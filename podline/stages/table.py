@@ -1,9 +1,10 @@
-"""The table of stages: spec, result, where the code is, what it follows in the flow, how it shows in the report.
+"""The table of stages: spec, result, code, place in the flow, section in the report.
 
 A stage is a plain function from a frozen spec to a frozen result, ``run(spec, reporter) -> result``. Python, the
-command line and a Prefect task call the same function. When it ends well it leaves a *completion record*, published
-last, that names every artifact with its checksum. So a later call knows that the work is done and whole, and what a
-damaged file costs: its own stage and those that depend on it.
+command line and a Prefect task call the same function. A successful stage publishes a *completion record* last, with
+the
+checksum of every artifact. By it a later call knows that the work is complete. A damaged file only costs its own stage
+and the stages that depend on it.
 
 Installed packages add rows by entry points, ``podline.stages``; docs/how-to/stage.md has an example.
 """
@@ -65,14 +66,14 @@ R = TypeVar("R", bound=Result)
 
 @dataclass(frozen=True)
 class Stage(Generic[S, R]):
-    """A stage by name; its functions are entry points ``module:function``, imported only where they are called.
+    """A stage by name; its functions are entry points ``module:function``, imported on call.
 
     Attributes:
         run_at: ``run(spec, reporter) -> result``: the work, in a child process; may import TensorFlow or Beam.
-        find_at: ``find(spec, reporter) -> result | None``: an earlier result that is still whole; imports neither.
-        title: what it does, in a sentence, for Prefect's UI.
-        after: of an installed stage, the one that it follows in the training flow.
-        spec_at: of an installed stage, ``spec(store, run) -> spec`` for a run of the store by name.
+        find_at: ``find(spec, reporter) -> result | None``: an earlier result that is still complete; imports neither.
+        title: a sentence about the stage for Prefect's UI.
+        after: for an installed stage: the stage that it follows in the training flow.
+        spec_at: for an installed stage: ``spec(store, run) -> spec`` for a run of the store by name.
         section: the heading in the report above the result's lines; empty for no section.
     """
 
@@ -87,19 +88,19 @@ class Stage(Generic[S, R]):
     section: str = ""
 
     def run(self, spec: S, reporter: Reporter) -> R:
-        """Do the work, in this process; what it is done on is not deleted meanwhile."""
+        """Do the work in this process; its inputs are protected from deletion meanwhile."""
         with open_store(spec.root).using(spec.uses):
             return entry_points.load(self.run_at)(spec, reporter)
 
     def find(self, spec: S, reporter: Reporter) -> R | None:
-        """Return an earlier result that is still whole, or None."""
+        """Return an earlier result that is still complete, or None."""
         return entry_points.load(self.find_at)(spec, reporter)
 
     def spec_of(self, store: Store, run: str) -> S:
-        """Return what an installed stage is given for a run.
+        """Return the spec of an installed stage for a run.
 
         Raises:
-            StoreError: the run, or a result that the stage needs, is not there.
+            StoreError: the run, or a result that the stage needs, does not exist.
         """
         return entry_points.load(self.spec_at)(store, run)
 
@@ -110,28 +111,28 @@ CONVERT = Stage(
     ConvertResult,
     "podline.beam_jobs.conversion:convert",
     "podline.datasets.fingerprint:find_converted",
-    title="Raw archives become sharded TFRecords.",
+    title="Converts raw archives to sharded TFRecords.",
 )
 VALIDATE = Stage(
     "validate",
     ValidateSpec,
     ValidateResult,
     "podline.datasets.validation:validate",
-    title="Every byte of the data set is checked against its manifest.",
+    title="Verifies every byte of the data set by its manifest.",
 )
 TRAIN = Stage(
     "train",
     TrainSpec,
     TrainResult,
     "podline.training.train:train",
-    title="The recipe is trained; a run that was broken off goes on from its last checkpoint.",
+    title="Trains the recipe; an interrupted run resumes from its last checkpoint.",
 )
 EVALUATE = Stage(
     "evaluate",
     EvaluateSpec,
     EvaluateResult,
     "podline.evaluation.evaluate:evaluate",
-    title="The trained model is judged, every example once.",
+    title="Evaluates the trained model, every example once.",
 )
 PROMOTE = Stage(
     "promote",
@@ -139,30 +140,30 @@ PROMOTE = Stage(
     PromoteResult,
     "podline.promotion.promote:promote",
     "podline.promotion.finding:find",
-    title="The model is held against the champion of its recipe, and takes its place if it is shown not to be worse.",
+    title="Compares the model with its recipe's champion, and replaces that if the model is shown not to be worse.",
 )
 REPORT = Stage(
     "report",
     ReportSpec,
     ReportResult,
     "podline.reporting.report:report",
-    title="One HTML page about the run, and the same in Markdown.",
+    title="Writes an HTML page about the run, and the same in Markdown.",
 )
 PACE = Stage(
     "pace",
     PaceSpec,
     Pace,
     "podline.training.train:pace",
-    title="How long the training may be within the minutes that were asked for.",
+    title="Measures how long the training may be within the requested minutes.",
 )
 LR_FIND = Stage(
     "lr-find",
     LearningRateSpec,
     LearningRateResult,
     "podline.training.finder:find_learning_rate",
-    title="Training steps at a rising rate, and what their losses say of it.",
+    title="Trains at a rising rate, and reads a learning rate off the losses.",
 )
-# The command line alone does these.
+# Only the command line runs these.
 PREFLIGHT = Stage("preflight", PreflightSpec, Preflight, "podline.training.train:preflight")
 SHOW = Stage("show", ShowSpec, ShowResult, "podline.evaluation.sheet:run")
 PREDICT = Stage("predict", PredictSpec, PredictResult, "podline.evaluation.predicting:run")
@@ -171,12 +172,12 @@ INPUT_SPEED = Stage("benchmark", InputSpeedSpec, InputSpeed, "podline.training.i
 DATA_CHANGES = Stage("data-changes", DataChangesSpec, DataChanges, "podline.evaluation.data_changes:changes")
 SUSPECTS = Stage("suspects", SuspectsSpec, SuspectsResult, "podline.suspects.finding:find_suspects")
 
-# Those of the training flow, in its order; a promotion is made where it is asked for.
+# The stages of the training flow, in order; a promotion runs on request.
 CHAIN = (CONVERT, VALIDATE, TRAIN, EVALUATE, PROMOTE, REPORT)
 _TOOLS = (PREFLIGHT, PACE, SHOW, PREDICT, EXPORT, LR_FIND, INPUT_SPEED, SUSPECTS, DATA_CHANGES)
-# Podline's own stages, in every process.
+# Podline's own stages.
 STAGES: dict[str, Stage[Any, Any]] = {stage.name: stage for stage in (*CHAIN, *_TOOLS)}
-# What an installed stage may follow: there is a run from here on.
+# The stages that an installed stage may follow: those with a run.
 _AFTER = (TRAIN.name, EVALUATE.name, PROMOTE.name, REPORT.name)
 
 
@@ -185,7 +186,7 @@ def installed() -> dict[str, Stage[Any, Any]]:
     """Return the stages of installed packages, by name, in order of name.
 
     Raises:
-        SettingsError: one cannot be imported, or its row cannot be.
+        SettingsError: a stage cannot be imported, or its row is invalid.
     """
     found: Registry[Stage[Any, Any]] = Registry("stage", ENTRY_POINTS, STAGES, Stage)
     rows = {name: found.load(name) for name in sorted(found.points())}
@@ -199,12 +200,12 @@ def installed() -> dict[str, Stage[Any, Any]]:
 
 
 def following(name: str) -> list[Stage[Any, Any]]:
-    """Return the installed stages that come right after a stage in the flow."""
+    """Return the installed stages directly after a stage in the flow."""
     return [stage for stage in installed().values() if stage.after == name]
 
 
 def in_order() -> Iterator[Stage[Any, Any]]:
-    """Yield the stages of the training flow in its order: installed ones right after the stage that they follow."""
+    """Yield the stages of the training flow in order, each followed by its installed stages."""
     for stage in CHAIN:
         yield stage
         yield from following(stage.name)
@@ -213,13 +214,13 @@ def in_order() -> Iterator[Stage[Any, Any]]:
 def again_from() -> list[str]:
     """Return the names of the stages from which a flow can be started, in order.
 
-    A promotion is none of them: what was decided about the same figures stands.
+    A promotion is not one of them, since a decision about the same figures stays valid.
     """
     return [stage.name for stage in in_order() if stage is not PROMOTE]
 
 
 def stage_of(spec: Spec) -> Stage[Any, Any]:
-    """Return the stage that a spec is for."""
+    """Return the stage of a spec."""
     for stage in _all().values():
         if type(spec) is stage.spec:
             return stage
@@ -227,10 +228,10 @@ def stage_of(spec: Spec) -> Stage[Any, Any]:
 
 
 def stage_named(name: str) -> Stage[Any, Any]:
-    """Return the stage called ``name``.
+    """Return the stage with this name.
 
     Raises:
-        SettingsError: there is no such stage.
+        SettingsError: the stage does not exist.
     """
     if name not in _all():
         raise SettingsError(f"stage {name!r}: there is none; {nearest(name, _all())}")

@@ -1,7 +1,7 @@
-"""Specs and results of the stages beside the chain: benchmark, sheet, learning-rate search, preflight, prediction.
+"""Specs and results of further stages: benchmark, sheet, learning-rate search, preflight, prediction, export.
 
-They run like any other stage, so an error keeps its class, progress is shown, and no process of the command line or of
-a flow imports TensorFlow.
+They run like any other stage: errors keep their class, progress is shown, and no process of the command line or of a
+flow imports TensorFlow.
 """
 
 from __future__ import annotations
@@ -19,53 +19,51 @@ from podline.recipes.durations import Duration
 from podline.recipes.settings import Recipe
 from podline.stages.specs import RecipeSpec, Result, Spec, TrainableSpec, TrainSpec, Where
 
-# Part of a search's identity: raise it when another rate is read off the same curve.
+# Part of a search's identity: raise it when the same curve would give another rate.
 FINDER_VERSION = 2
-# The file that a prediction writes beside its pictures.
+# The file with predictions, beside the pictures.
 PREDICTIONS = "predictions.json"
-# Classes that are named for a picture.
+# Number of classes that are listed for a picture.
 _NAMED = 3
 ExportFormat: TypeAlias = Literal["onnx", "tflite", "tflite-int8"]
-"""What a model is written as for other runtimes; ``tflite-int8`` computes in integers of 8 bits."""
+"""File formats of models for other runtimes; ``tflite-int8`` computes with 8-bit integers."""
 
 
 class InputSpeedSpec(RecipeSpec):
-    """Measure the speed of each stage of a recipe's input on this machine, and of the model."""
+    """Measures the speed of each stage of a recipe's input on this machine, and of the model."""
 
-    seconds: float = Field(default=0.5, gt=0, le=60, description="for which each stage is measured")
+    seconds: float = Field(default=0.5, gt=0, le=60, description="the seconds for which each stage is measured")
 
 
 class StageSpeed(Frozen):
-    """A stage of the input pipeline, measured by itself."""
+    """The speed of a single stage of the input pipeline."""
 
     name: str = Field(description="`disk`, `read`, `augment`, `batch` or `hand-over`")
     about: str = Field(description="its work")
     milliseconds: float = Field(description="for a batch")
-    examples_per_second: float = Field(description="if it were the only stage")
+    examples_per_second: float = Field(description="the speed if this were the only stage")
 
 
 class InputSpeed(Result):
-    """The speed of a recipe's input, stage by stage, beside the model's. Rates are in examples/s."""
+    """The speed of a recipe's input, by stage, and of the model. Rates are in examples/s."""
 
     recipe: str = Field(description="its name")
     dataset: str = Field(description="the data set's folder in the store")
     batch_size: int = Field(description="examples in a batch")
     devices: str = Field(description="the device of the model")
     stages: tuple[StageSpeed, ...] = Field(
-        description="in the order in which a batch passes through them; `disk` is paid in the first pass over the data "
-        "only (as long as memory can hold them), so it stands apart",
+        description="in the order of a batch's path; `disk` only affects the first pass over the data (as long as "
+        "memory can hold them), so it is separate",
     )
-    disk: StageSpeed = Field(description="what the first pass adds to `read`: the pages are not in memory yet")
+    disk: StageSpeed = Field(description="the extra time of `read` in the first pass, when pages are not in memory")
     bottleneck: str = Field(description="the slowest of the stages")
-    first_pass_bottleneck: str = Field(description="the same in the first pass")
-    together: float = Field(
-        description="the whole pipeline, its stages side by side as in training, without a model that uses the batches"
-    )
-    first_pass: float = Field(description="the same in the first pass")
+    first_pass_bottleneck: str = Field(description="the slowest stage in the first pass")
+    together: float = Field(description="the whole pipeline with parallel stages as in training, but without a model")
+    first_pass: float = Field(description="the whole pipeline in the first pass")
     model: float = Field(description="the training step, with a batch already in memory")
-    training: float = Field(description="the same with this input beside it, which may take the cores from it")
+    training: float = Field(description="the training step with this input, which may compete for the cores")
     waiting: float = Field(description="share of the time for which training with this input waited for it, 0…1")
-    feeds: bool = Field(description="whether the model hardly waits (less than 5 % of the time)")
+    feeds: bool = Field(description="whether the model waits for less than 5 % of the time")
 
     def lines(self, _where: Where = str, /) -> list[str]:
         """Return a table and a verdict."""
@@ -88,7 +86,7 @@ class InputSpeed(Result):
             self.disk,
             *self.stages,
             measured("together", self.together, "the whole pipeline"),
-            measured("model", self.model, f"{step}, its batch at hand"),
+            measured("model", self.model, f"{step}, its batch in memory"),
             measured("training", self.training, f"{step} with this input"),
         ]
 
@@ -109,57 +107,57 @@ class InputSpeed(Result):
             lines.append(_ADVICE[self.bottleneck])
         elif self.training < _SLOWED * self.model:
             lines.append(
-                f"But a step takes {self.model / self.training:.1f} × as long with this input as with a batch at hand: "
+                f"But a step takes {self.model / self.training:.1f} × as long with this input as with a ready batch: "
                 "both use the same cores. Use less augmentation, or give training more cores."
             )
         return lines
 
 
-# Training with the input is slower than this share of the step alone: more than two measurements differ by.
+# Below this ratio of training with input to the step alone, the difference exceeds measurement noise.
 _SLOWED = 0.8
 
 
 _ADVICE = {
     "disk": "The data do not fit into memory and the disk is slow: put the store on a faster one.",
-    "read": "Reading is slow though the data are in memory: other processes may be using the cores or the memory.",
+    "read": "Reading is slow although the data are in memory: other processes may use the cores or the memory.",
     "augment": "Augmentation is slow: use less of it, larger batches do not help; or give the input more cores.",
     "batch": "Turning arrays into tensors is slow, which grows with the bytes of a batch: read fewer fields.",
-    "hand-over": "The way to the device is slow, which grows with the bytes of a batch: keep pixels uint8.",
+    "hand-over": "The copy to the device is slow, which grows with the bytes of a batch: keep pixels uint8.",
 }
 
 
 class ShowSpec(RecipeSpec):
-    """Draw a sheet of a recipe's model input and, for a finished run, of its answers."""
+    """Draws a sheet of a recipe's model input and, for a finished run, of its answers."""
 
-    run: str = Field(default="", description="a finished run; its predictions and mistakes are shown as well")
-    out: str = Field(description="the PNG file that is written; one that is there is replaced")
+    run: str = Field(default="", description="a finished run whose predictions and mistakes are shown too")
+    out: str = Field(description="the PNG file to write or replace")
     examples: int = Field(default=8, ge=1, le=20, description="pictures in a row")
-    epochs: int = Field(default=4, ge=1, le=20, description="rows of pictures as they are augmented")
+    epochs: int = Field(default=4, ge=1, le=20, description="rows of augmented pictures")
 
 
 class ShowResult(Result):
-    """The sheet's path, with the number of judged examples and of right answers; both are 0 without a run."""
+    """The sheet's path, with the numbers of evaluated and of correct examples; both are 0 without a run."""
 
     png: str
     examples: int = 0
     correct: int = 0
 
     def lines(self, _where: Where = str, /) -> list[str]:
-        """Return how many are right, if a run was asked, and the file."""
+        """Return the number of correct examples, with a run, and the file."""
         right = f"{count(self.correct)} of {count(self.examples)} test examples right"
         return [*([f"{right}, {percent(self.correct / self.examples)}"] if self.examples else []), self.png]
 
 
 class LearningRateSpec(TrainableSpec):
-    """A search for a learning rate: the rate rises from step to step, and the loss says which one to train with.
+    """Searches for a learning rate: the rate rises from step to step, and the loss shows which one to train with.
 
-    It begins with the weights that training begins with, or with a run's checkpoint, which it only reads.
+    It starts with the initial weights of training, or with a run's checkpoint, which it only reads.
     """
 
     low: float = Field(default=1e-5, gt=0, description="the rate of the first step")
     high: float = Field(default=10.0, gt=0, le=1e6, description="the rate of the last step")
-    steps: int = Field(default=300, ge=20, le=100_000, description="steps from the one to the other")
-    run: str = Field(default="", description="a run to begin from; empty is the beginning")
+    steps: int = Field(default=300, ge=20, le=100_000, description="number of steps from low to high")
+    run: str = Field(default="", description="the run to start from; empty for initial weights")
     checkpoint_step: int = Field(default=0, ge=0, description="the checkpoint to use")
     checkpoint_sha256: str = Field(default="", description="the identity of this checkpoint")
     finder_version: int = FINDER_VERSION
@@ -172,22 +170,22 @@ class LearningRateSpec(TrainableSpec):
 
     @property
     def folder(self) -> str:
-        """Return where the search leaves what it found."""
+        """Return the folder of the results."""
         return f"finder/{self.recipe.name}-{self.digest()[:12]}"
 
 
 class LearningRateResult(Result):
-    """The result of a search; ``folder`` has the chart and ``finder.json``, the curve with its suggestion."""
+    """The result of a search; ``folder`` has the chart, and ``finder.json`` with the curve and its suggestion."""
 
     folder: str = Field(description="its name in the store")
     chart: str = Field(description="the name of the chart, a PNG")
     learning_rate: float = Field(description="the suggestion")
-    recipe_rate: float = Field(description="the rate that the recipe has, for comparison")
+    recipe_rate: float = Field(description="the recipe's own rate, for comparison")
     floor: tuple[float, float] | None = Field(
-        description="from which rate to which the loss is near its lowest; None if it never falls"
+        description="the lowest and highest rate with a loss near its lowest; None if it never falls"
     )
     blow_up: float | None = Field(description="the rate from which the loss only rises; None if there is none")
-    steps: int = Field(description="the steps taken; fewer than asked for if the loss exploded")
+    steps: int = Field(description="the steps taken, fewer than requested if the loss exploded")
     reasons: tuple[str, ...] = Field(description="reasons for the suggestion, a sentence each")
 
     def lines(self, where: Where = str, /) -> list[str]:
@@ -197,7 +195,7 @@ class LearningRateResult(Result):
 
 
 class PreflightSpec(TrainSpec):
-    """The spec of a training to rehearse, as :class:`~podline.stages.specs.TrainSpec`."""
+    """The spec of a training to rehearse, see :class:`~podline.stages.specs.TrainSpec`."""
 
 
 class Preflight(Result):
@@ -207,18 +205,18 @@ class Preflight(Result):
     devices: str = Field(description="the device of the rehearsal")
     steps: int = Field(description="the remaining steps")
     batch_size: int = Field(description="examples in a step")
-    first_step: float = Field(description="seconds of the first step, turning it into a graph included")
-    step: float = Field(description="seconds of a step after that")
+    first_step: float = Field(description="seconds of the first step, including tracing")
+    step: float = Field(description="seconds of each later step")
     evaluation: float = Field(description="seconds of an evaluation of the whole split")
     evaluations: int = Field(description="the number of evaluations")
     checkpoint: float = Field(description="seconds that a checkpoint takes")
     checkpoint_bytes: int = Field(description="its size")
-    training_seconds: float = Field(description="the estimate for all that is left: steps, evaluations, checkpoints")
-    memory_bytes: int = Field(description="the most that the process had at once")
-    device_memory_bytes: int = Field(default=0, description="the same of the device's own memory; 0 where it has none")
+    training_seconds: float = Field(description="the estimate for all remaining steps, evaluations and checkpoints")
+    memory_bytes: int = Field(description="peak memory of the process")
+    device_memory_bytes: int = Field(default=0, description="peak memory of the device; 0 without its own memory")
 
     def lines(self, _where: Where = str, /) -> list[str]:
-        """Return the estimate in words."""
+        """Return the estimate as text."""
         speed, pace = rate(self.batch_size / self.step), f"{1000 * self.step:.0f} ms"
         evaluation, checkpoint = duration(self.evaluation), duration(self.checkpoint)
         device = f", {size(self.device_memory_bytes)} on the device" if self.device_memory_bytes else ""
@@ -232,16 +230,16 @@ class Preflight(Result):
 
 
 class PaceSpec(TrainableSpec):
-    """Find how long a recipe can train within a number of minutes, by a rehearsal.
+    """Measures how long a recipe can train within a number of minutes, by a rehearsal.
 
-    It is measured once: a later call trains for as long, on any machine, and finds the same run.
+    It is measured once: later calls train equally long, on any machine, and find the same run.
     """
 
-    minutes: float = Field(gt=0, le=100_000, description="for training, evaluations and checkpoints")
+    minutes: float = Field(gt=0, le=100_000, description="the minutes for training, evaluations and checkpoints")
 
     @property
     def folder(self) -> str:
-        """Return where the answer is kept."""
+        """Return the folder of the result."""
         return f"paces/{self.recipe.name}-{self.digest()[:12]}"
 
 
@@ -249,31 +247,28 @@ class Pace(Result):
     """The duration that fits into the requested minutes."""
 
     folder: str = Field(description="its name in the store")
-    duration: Duration = Field(description="of the training, in the recipe's own unit")
-    training_seconds: float = Field(description="the estimate for it")
+    duration: Duration = Field(description="the duration of the training, in the recipe's unit")
+    training_seconds: float = Field(description="the estimated seconds of the training")
 
     def of(self, recipe: Recipe) -> Recipe:
-        """Return a recipe that is trained for as long."""
+        """Return a recipe with this duration."""
         return recipe.changed(duration=self.duration)
 
 
 class PredictSpec(Spec):
-    """A finished run, and pictures for its model to look at."""
+    """Predicts with a finished run's model for some pictures."""
 
     run: str
     images: tuple[str, ...] = Field(min_length=1, description="JPEG or PNG files, of any size")
-    out: str = Field(
-        description="a folder: predictions.json goes there and, of a pose network, a picture for each file"
-    )
+    out: str = Field(description="the folder for predictions.json and, for a pose network, a picture per file")
     threshold: float | None = Field(
         default=None,
-        description="people with a lower score, or labels with a lower probability, are left out; None is what the "
-        "evaluation chose",
+        description="the lowest score of people, or probability of labels; None uses the evaluation's choice",
     )
 
 
 class ClassShare(Frozen):
-    """A class, and the probability that the model gives it."""
+    """A class with its predicted probability."""
 
     name: str
     probability: float
@@ -285,24 +280,22 @@ class PicturePrediction(Frozen):
     file: str = Field(description="the picture's")
     width: int = Field(description="of the picture, in pixels")
     height: int = Field(description="of the picture, in pixels")
-    picture: str | None = Field(
-        default=None, description="the file with skeletons drawn on it; None where the model names classes"
-    )
+    picture: str | None = Field(default=None, description="the file with drawn skeletons; None for a classifier")
     people: tuple[JsonObject, ...] | None = Field(
         default=None,
-        description="COCO results, the surest first, with the file's name; None where the model names classes",
+        description="COCO results, best score first, with the file's name; None for a classifier",
     )
     classes: tuple[ClassShare, ...] | None = Field(
         default=None,
-        description="every class, the likeliest first, or the labels that the model names; None where it finds people",
+        description="every class, most probable first, or the predicted labels; None for a pose network",
     )
     answer: Json = Field(
-        default=None, description="of a model of an installed kind, in the form of the record's target"
+        default=None, description="the answer of an installed kind, in the form of the record's target"
     )
-    words: str = Field(default="", description="the answer in words")
+    words: str = Field(default="", description="the answer as text")
 
     def line(self) -> str:
-        """Return what the model says of the picture."""
+        """Return the answer for the picture in one line."""
         if self.classes is not None:
             named = (f"{share.name} {100 * share.probability:.1f} %" for share in self.classes[:_NAMED])
             return f"{self.file}: {', '.join(named) or 'none'}"
@@ -325,30 +318,30 @@ class PredictResult(Result):
 
 
 class ExportSpec(Spec):
-    """Write a run's model as a file for another runtime."""
+    """Writes a run's model as a file for another runtime."""
 
     run: str
     weights_sha256: str = Field(description="the model's identity")
     format: ExportFormat
-    file: str = Field(description="the file that is written; one that is there is replaced")
-    examples: int = Field(default=0, ge=0, description="the first test examples that it is judged on; 0 is all")
+    file: str = Field(description="the file to write or replace")
+    examples: int = Field(default=0, ge=0, description="the number of test examples for the evaluation; 0 for all")
 
 
 class ExportResult(Result):
-    """A file for another runtime, judged beside the model that it was made of; the same lies beside the file."""
+    """A file for another runtime, evaluated beside its model; a JSON file beside it has the same."""
 
     run: str
     format: ExportFormat
     file: str
     bytes: int = Field(description="its size")
-    examples: int = Field(description="test examples that both were asked about")
-    measure: str = Field(description="the metric that counts")
-    model: float = Field(description="that of the model")
-    exported: float = Field(description="that of the file")
+    examples: int = Field(description="test examples of the comparison")
+    measure: str = Field(description="the main metric")
+    model: float = Field(description="the model's figure")
+    exported: float = Field(description="the file's figure")
     differing: int | None = Field(
-        default=None, description="examples that the two answer differently; None where answers are no single values"
+        default=None, description="examples with different answers; None if answers are not single values"
     )
-    difference: float = Field(description="the largest between two outputs, on the first 100 examples")
+    difference: float = Field(description="the largest difference between outputs, on the first 100 examples")
 
     def lines(self, _where: Where = str, /) -> list[str]:
         """Return the file with its size, and both figures."""

@@ -1,1 +1,1 @@
-"""Cloud TPUs: their health, their users, when one may be used, and how to get it back."""
+"""Cloud TPUs: their health, their users, when one may be used, and how to repair it."""

@@ -1,8 +1,8 @@
-"""Errors of the Cloud TPU API, turned into those of :mod:`podline.errors`.
+"""Converts errors of the Cloud TPU API to those of :mod:`podline.errors`.
 
-An expired credential must look neither like an absent TPU nor like an API that is down. gRPC reports a credential that
-could not be refreshed as UNAVAILABLE (grpc/grpc#19186), which is also what a lost connection is; only the text tells
-them apart.
+An expired credential must not look like an absent TPU or an unavailable API. gRPC reports a credential that could not
+be
+refreshed as UNAVAILABLE (grpc/grpc#19186), like a lost connection; only the text distinguishes them.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _LOG_IN = (
     "log in again (`gcloud auth application-default login`), or give the machine a service account, or name a key file "
     "in GOOGLE_APPLICATION_CREDENTIALS"
 )
-# What google.auth and Google's token servers say of a credential that no waiting makes good.
+# Messages of google.auth and Google's token servers about credentials that need a person.
 _BAD_CREDENTIAL = re.compile(
     r"invalid_grant|invalid_rapt|invalid_client|unauthorized_client|deleted_client|disabled_client|account_not_found|"
     r"expired|revoked|reauthentication|refresh_token",
     re.IGNORECASE,
 )
 _PLUGIN = "Getting metadata from plugin failed"
-# A limit of requests by time passes within a minute. For all other quotas a person has to ask.
+# A rate limit passes within a minute. All other quotas need a person.
 _RATE = re.compile(r"per minute|per second|rate limit|too many requests|qps", re.IGNORECASE)
 _QUOTA = re.compile(r"quota", re.IGNORECASE)
 
@@ -48,18 +48,18 @@ _SETUP: dict[int, str] = {
     code_pb2.PERMISSION_DENIED: "grant the account the role roles/tpu.admin, and enable the API tpu.googleapis.com",
     code_pb2.INVALID_ARGUMENT: "correct the node's spec",
     code_pb2.OUT_OF_RANGE: "correct the node's spec",
-    code_pb2.UNIMPLEMENTED: "check the endpoint; it does not speak the Cloud TPU API, version 2",
+    code_pb2.UNIMPLEMENTED: "check the endpoint; it does not serve the Cloud TPU API, version 2",
     code_pb2.NOT_FOUND: "check the names of project, zone, network, accelerator and runtime version",
 }
 
 
 class NotFoundError(TpuSetupError):
-    """A name that the API does not know."""
+    """The API does not know a name."""
 
 
 @contextlib.contextmanager
 def explained(what: str) -> Iterator[None]:
-    """Turn every failure of a call to the API into one of Podline's own; ``what`` was tried begins its message."""
+    """Turn every failure of an API call into one of Podline's errors, whose message begins with ``what``."""
     try:
         yield
     except exceptions.GoogleAPICallError as error:
@@ -73,7 +73,7 @@ def explained(what: str) -> Iterator[None]:
 
 
 def explain(what: str, code: int, message: str) -> PodlineError:
-    """Return what a status code of ``google.rpc.Code`` and its message mean, of a call or of an operation."""
+    """Return the error for a status code of ``google.rpc.Code`` and its message, of a call or an operation."""
     line = f"{what}: {_line(message)}"
     if _PLUGIN in message:
         return _auth(what, message, retryable=False)
@@ -101,7 +101,7 @@ def _exhausted(line: str, message: str) -> PodlineError:
 def _auth(what: str, message: str, *, retryable: bool) -> PodlineError:
     line = f"{what}: {_line(message)}"
     if _BAD_CREDENTIAL.search(message) and not retryable:
-        return CredentialsError(f"{line}; the credentials are no longer good: {_LOG_IN}")
+        return CredentialsError(f"{line}; the credentials have expired or were revoked: {_LOG_IN}")
     return TpuApiError(f"{line} (the credentials could not be refreshed)")
 
 

@@ -1,7 +1,7 @@
-"""The client of the Cloud TPU API v2; with ``api_errors`` all that imports Google's.
+"""The client of the Cloud TPU API v2; only this module and ``api_errors`` import Google's client.
 
-Enums are read as the numbers on the wire: a number that this release of Google's client does not know yet is then
-UNKNOWN or UNSPECIFIED, and no warning.
+Enums are read as numbers from the wire, so a number that this release of Google's client does not know becomes UNKNOWN
+or UNSPECIFIED, without a warning.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ T = TypeVar("T")
 
 
 def connect(settings: ApiSettings) -> tpu_v2.TpuClient:
-    """Return Google's client for an endpoint; make no call yet.
+    """Create Google's client for an endpoint, without a call.
 
     Raises:
-        CredentialsError: there are none on this machine.
+        CredentialsError: this machine has no credentials.
     """
     with explained(f"Cloud TPU API at {settings.endpoint}"):
         if settings.insecure:
@@ -41,14 +41,14 @@ def connect(settings: ApiSettings) -> tpu_v2.TpuClient:
 class CloudTpu:
     """The nodes and queued resources of one project and zone.
 
-    Every method raises what :mod:`podline.tpu.api_errors` makes of a failure: :class:`TpuApiError` when the API does
-    not answer, :class:`CredentialsError`, :class:`QuotaError`, :class:`TpuSetupError`, :class:`TpuCapacityError`, and
-    :class:`TpuUnhealthyError` when it refuses, which it does to what cannot be done in a node's present state.
+    Every method raises the errors of :mod:`podline.tpu.api_errors`: :class:`TpuApiError` if the API does not answer,
+    :class:`CredentialsError`, :class:`QuotaError`, :class:`TpuSetupError`, :class:`TpuCapacityError`, and
+    :class:`TpuUnhealthyError` if the API refuses, for example because of the node's present state.
 
     Args:
         settings: project, zone, patience with calls and operations.
-        clock: asked and slept on while an operation is awaited.
-        client: Google's own; :func:`connect` makes one.
+        clock: the clock for waiting on operations.
+        client: Google's client; by default one from :func:`connect`.
     """
 
     def __init__(self, settings: ApiSettings, clock: Clock, client: tpu_v2.TpuClient | None = None) -> None:
@@ -62,14 +62,14 @@ class CloudTpu:
         self._client.transport.close()
 
     def node(self, name: str) -> Node | None:
-        """Return a node, or None if there is none of that name."""
+        """Return the node with this name, or None."""
         try:
             return node_from(self._call(f"node {name}", self._client.get_node, name=self._path("nodes", name)))
         except NotFoundError:
             return None
 
     def create_node(self, name: str, spec: NodeSpec) -> None:
-        """Make a node, and wait until it is made."""
+        """Create a node, and wait until it exists."""
         node = _node_message(self._settings, name, spec)
         node.scheduling_config = tpu_v2.SchedulingConfig(spot=spec.spot, reserved=spec.reserved)
         given = {"parent": self._settings.parent, "node_id": name, "node": node}
@@ -84,11 +84,11 @@ class CloudTpu:
         self._change(f"stop node {name}", self._client.stop_node, name)
 
     def delete_node(self, name: str) -> None:
-        """Delete a node if it exists, and wait until it is gone."""
+        """Delete a node if it exists, and wait until it no longer exists."""
         self._delete(f"delete node {name}", self._client.delete_node, name=self._path("nodes", name))
 
     def queued_resource(self, name: str) -> QueuedResource | None:
-        """Return a queued resource, or None if there is none of that name."""
+        """Return the queued resource with this name, or None."""
         path = self._path("queuedResources", name)
         try:
             found = self._call(f"queued resource {name}", self._client.get_queued_resource, name=path)
@@ -102,7 +102,7 @@ class CloudTpu:
         )
 
     def create_queued_resource(self, name: str, spec: NodeSpec) -> None:
-        """Ask for a node of the same name through the queue, and wait until the request is accepted, no longer."""
+        """Request a node of the same name through the queue, and wait until the request is accepted, but not longer."""
         node = _node_message(self._settings, name, spec)
         node_spec = tpu_v2.QueuedResource.Tpu.NodeSpec(parent=self._settings.parent, node_id=name, node=node)
         request = tpu_v2.QueuedResource(tpu=tpu_v2.QueuedResource.Tpu(node_spec=[node_spec]))
@@ -114,7 +114,7 @@ class CloudTpu:
         self._operate(f"queue for node {name}", self._client.create_queued_resource, **given)
 
     def delete_queued_resource(self, name: str) -> None:
-        """Delete a queued resource with its node, and wait until both are gone; none is no error."""
+        """Delete a queued resource with its node, if it exists, and wait until both no longer exist."""
         path = self._path("queuedResources", name)
         self._delete(f"delete queued resource {name}", self._client.delete_queued_resource, name=path, force=True)
 
@@ -131,7 +131,7 @@ class CloudTpu:
     def _change(self, what: str, method: Callable[..., Any], name: str) -> None:
         try:
             self._operate(what, method, name=self._path("nodes", name))
-        except NotFoundError as error:  # it was there a moment ago
+        except NotFoundError as error:  # it existed a moment ago
             raise TpuUnhealthyError(str(error)) from error
 
     def _delete(self, what: str, method: Callable[..., Any], **request: Any) -> None:
@@ -141,7 +141,7 @@ class CloudTpu:
             return
 
     def _await(self, what: str, operation: operations_pb2.Operation) -> None:
-        """Wait for an operation on our own clock; an API that does not answer meanwhile is no end of it."""
+        """Wait for an operation on this clock; continue if the API does not answer meanwhile."""
         deadline = self._clock.now() + self._settings.operation_timeout
         while not operation.done:
             if self._clock.now() >= deadline:
@@ -153,12 +153,12 @@ class CloudTpu:
                 continue
         if operation.HasField("error"):
             error = explain(what, operation.error.code, operation.error.message)
-            # The API did answer; it is the node that did not get there.
+            # The API answered, but the node did not reach the state.
             raise TpuUnhealthyError(str(error)) if isinstance(error, TpuApiError) else error
 
 
 def node_from(message: tpu_v2.Node) -> Node:
-    """Return a node as the API describes it."""
+    """Convert the API's description of a node."""
     raw = tpu_v2.Node.pb(message)
     return Node(
         name=raw.name.rpartition("/")[2],
@@ -199,7 +199,7 @@ def _node_message(api: ApiSettings, name: str, spec: NodeSpec) -> tpu_v2.Node:
 
 
 def _metadata(api: ApiSettings, name: str, spec: NodeSpec) -> dict[str, str]:
-    """Return the start-up script and its inputs, by the names that Google's agent expects."""
+    """Return the start-up script and its inputs, with the names that Google's agent expects."""
     try:
         script = Path(spec.startup_script).expanduser().read_text(encoding="utf-8")
     except OSError as error:

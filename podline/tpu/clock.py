@@ -1,4 +1,4 @@
-"""The clock of everything about TPUs."""
+"""The clock for everything about TPUs."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Tells the time and waits."""
+    """A clock with a sleep function."""
 
     def now(self) -> float:
         """Return seconds since 1970, UTC."""
         ...
 
     def sleep(self, seconds: float) -> None:
-        """Wait."""
+        """Wait for some seconds."""
         ...
 
 
 class SystemClock:
-    """The machine's clock at the start, and the seconds since: a clock that is set meanwhile changes no wait."""
+    """The machine's time at the start plus the seconds since; setting the machine's clock does not affect waits."""
 
     def __init__(self) -> None:
         self._zero = time.time() - time.monotonic()
@@ -29,7 +29,7 @@ class SystemClock:
         return self._zero + time.monotonic()
 
     def sleep(self, seconds: float) -> None:
-        """Wait."""
+        """Wait for some seconds."""
         time.sleep(seconds)
 
 

@@ -1,8 +1,9 @@
-"""The gate: admits a process to a TPU that is healthy and free, and lets it out again.
+"""The gate: admits a process to a TPU once it is healthy and free, and releases the TPU afterwards.
 
-The gate looks, asks the policy, waits or repairs, and looks again, until the policy says go or give up. Every wait
-ends: a look that does not say go is followed by a pause, by a repair that is counted against its budget, or by the end;
-and what a pause waits for has a patience.
+The gate inspects the TPU, asks the policy, waits or repairs, and inspects again, until the policy says go or give up.
+Every loop ends: an inspection without a go is followed by a pause with limited patience, by a repair that counts
+against
+its budget, or by an error.
 """
 
 from __future__ import annotations
@@ -31,17 +32,17 @@ if TYPE_CHECKING:
 
 
 class View(Frozen):
-    """A TPU at a time."""
+    """The state of a TPU at one time."""
 
     name: str = Field(description="the node's")
     at: float = Field(description="seconds since 1970")
-    node: Node | None = Field(description="as the API describes it; None if there is none")
+    node: Node | None = Field(description="the API's description; None if the node does not exist")
     turn: TurnView = Field(description="the user on this machine")
-    lock: LockView | None = Field(default=None, description="libtpu's; None where Podline does not run on the TPU VM")
-    end_announced: str = Field(default="", description="why the machine is about to be taken away; empty if it is not")
+    lock: LockView | None = Field(default=None, description="libtpu's lock; None if Podline does not run on the TPU VM")
+    end_announced: str = Field(default="", description="reason for the announced end of the machine, or empty")
 
     def decision(self, tried: Tried, settings: TpuSettings, *, hung: bool, patient: bool) -> Decision:
-        """Return what the policy says to this view, for a run that has tried some repairs."""
+        """Return the policy's decision about this view, for a run that has tried some repairs."""
         limits, node = settings.budget, self.node
         more = {
             Fact.RESERVED: bool(self.turn.holder),
@@ -60,7 +61,7 @@ class View(Frozen):
         return policy.decide(situation, tried, limits)
 
     def lines(self) -> dict[str, str]:
-        """Return all of it for people, by title."""
+        """Return the view as text for people, by title."""
         symptoms = sorted(self.node.symptoms if self.node else (), key=lambda symptom: -symptom.at)
         lines = {
             "node": str(self).removeprefix("node "),
@@ -82,7 +83,7 @@ class View(Frozen):
 
 
 def look(settings: TpuSettings, api: CloudTpu, clock: Clock, user: TurnView | None = None) -> View:
-    """Return a TPU as it is; take nothing and change nothing. The ``user`` is looked for unless given."""
+    """Return the state of a TPU without changing anything; the ``user`` is looked up unless given."""
     machine, limits, now = settings.machine, settings.limits, clock.now()
     return View(
         name=settings.node,
@@ -96,17 +97,17 @@ def look(settings: TpuSettings, api: CloudTpu, clock: Clock, user: TurnView | No
 
 @contextlib.contextmanager
 def admitted(settings: TpuSettings, api: CloudTpu, clock: Clock, tpu_log: TpuLog) -> Iterator[None]:
-    """Run the body with a TPU that is ready, healthy and this run's alone; afterwards the cool-down starts.
+    """Run the body with a TPU that is ready, healthy and used by this run only; then start the cool-down.
 
     Args:
-        settings: which TPU, and what may be done to get it.
+        settings: the TPU, and the repairs that are allowed.
         api: the Cloud TPU API.
-        clock: asked and slept on.
-        tpu_log: what happened in earlier attempts of the run counts against the budgets; what happens now is added.
+        clock: the clock for waiting.
+        tpu_log: counts repairs of earlier attempts against the budgets, and gets the new events.
 
     Raises:
-        TransientError: there is no TPU to be had now.
-        PermanentError: nor will there be one until a person has changed something.
+        TransientError: no TPU is available now.
+        PermanentError: no TPU will be available until a person changes something.
     """
     gate = _Gate(settings, api, clock, tpu_log)
     gate.enter()
@@ -129,7 +130,7 @@ class _Gate:
         self._failure: PodlineError | None = None
 
     def enter(self) -> None:
-        """Return when the TPU may be used; raise when it is not to be had."""
+        """Return when the TPU may be used; raise an error if it is unavailable."""
         began = self._clock.now()
         try:
             view = self._until_go()
@@ -141,11 +142,11 @@ class _Gate:
         self._tpu_log.tell(now, Event.GO, str(view), now - began)
 
     def leave(self, why: BaseException | None) -> None:
-        """Give the TPU back when the process that used it is gone.
+        """Release the TPU when the process that used it has ended.
 
         Args:
-            why: what ended the use, None if it ended well. A node on which something hung is restarted before its next
-                use, if it may be.
+            why: the error that ended the use, or None. After a hang the node is restarted before its next use, if
+                allowed.
         """
         left = "left the TPU in good order"
         if why is not None:
@@ -178,10 +179,10 @@ class _Gate:
                 step = self._limits.restart if restarted else self._limits.recreate
                 since, patience = self._clock.now(), step.patience
             else:
-                self._wait(f"{view}: to be looked at again after {self._failure}")
+                self._wait(f"{view}: next check after {self._failure}")
 
     def _look(self) -> View:
-        """Take the turn and remove a stale lock if that is possible, and look at the rest."""
+        """Take the turn, remove a stale lock if possible, and inspect the rest."""
         mine = self._turn.take()
         if mine and self._settings.machine is not None:
             lock.clear(self._settings.machine, lambda what: self._tpu_log.tell(self._clock.now(), Event.LOCK, what))
@@ -189,7 +190,7 @@ class _Gate:
         return look(self._settings, self._api, self._clock, user)
 
     def _repair(self, view: View, decision: Decision) -> bool:
-        """Restart or recreate; return whether that worked. Other causes than the node raise, and do not count."""
+        """Restart or recreate the node; return whether that worked. Errors with other causes are raised uncounted."""
         began = self._clock.now()
         event, repair = Event.RECREATE, self._recovery.recreate
         if decision.action is Action.RESTART:

@@ -1,8 +1,8 @@
-"""The lock of this machine's TPU: who holds it, and removal of what a dead process left.
+"""The lock of this machine's TPU: finds its holder, and removes the lock of a dead process.
 
 libtpu takes a POSIX record lock (``lockf``) on ``/tmp/libtpu_lockfile`` and holds it until its process ends
-(``tensorflow/core/tpu/tpu_initializer_helper.cc``). The kernel drops the lock with the process, but the file stays, and
-where another user made it, libtpu cannot open it and believes that the TPU is in use.
+(``tensorflow/core/tpu/tpu_initializer_helper.cc``). The kernel drops the lock with the process, but the file stays. If
+another user created the file, libtpu cannot open it and assumes that the TPU is in use.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FLOCK = struct.Struct("hhqqi4x")
 
 
 class LockView(Frozen):
-    """The lock at a time: free, held by ``holder``, or stale (the file is there, and no living process has it)."""
+    """The state of the lock: free, held by ``holder``, or stale (a file without a living process)."""
 
     file: str
     present: bool
@@ -31,7 +31,7 @@ class LockView(Frozen):
 
     @property
     def stale(self) -> bool:
-        """Whether the file is there although no living process has the TPU."""
+        """Whether the file exists although no living process has the TPU."""
         return self.present and not self.holder
 
     def __str__(self) -> str:
@@ -41,19 +41,19 @@ class LockView(Frozen):
 
 
 def look(machine: MachineSettings) -> LockView:
-    """Return who has the TPU of this machine; take nothing."""
+    """Return the state of this machine's lock, without taking it."""
     path = Path(machine.lock_file)
     return LockView(file=str(path), present=path.exists(), holder=_holder(path))
 
 
 def clear(machine: MachineSettings, log: Callable[[str], None]) -> LockView:
-    """Remove a stale lock, and say so; leave a lock alone that a living process holds.
+    """Remove a stale lock, and log this; keep a lock that a living process holds.
 
     Returns:
-        The lock afterwards.
+        The state of the lock afterwards.
 
     Raises:
-        TpuSetupError: it is stale, but another user's, and cannot be removed.
+        TpuSetupError: the stale lock belongs to another user, and cannot be removed.
     """
     view = look(machine)
     if not view.stale:
@@ -64,7 +64,7 @@ def clear(machine: MachineSettings, log: Callable[[str], None]) -> LockView:
     except PermissionError as error:
         raise TpuSetupError(
             f"{path} was left by a dead process of user {path.stat().st_uid} and cannot be removed "
-            f"({error.strerror}); as long as it is there libtpu takes the TPU for used: sudo rm {path}"
+            f"({error.strerror}); while it exists, libtpu assumes that the TPU is in use: sudo rm {path}"
         ) from error
     if removed:
         log(f"removed {path}, which a dead process had left behind")
@@ -84,7 +84,7 @@ def _holder(path: Path) -> str:
 
 
 def _process(pid: int) -> str:
-    """Return a process as people know it; a lock's holder that cannot be named has no positive number."""
+    """Describe a process for people; a holder in another container has no positive id."""
     if pid <= 0:
         return "a process out of sight (another container's)"
     command = ""
@@ -95,7 +95,7 @@ def _process(pid: int) -> str:
 
 
 def _remove_unheld(path: Path) -> bool:
-    """Remove a file while holding its lock, so that no process takes it in between; whether it was removed."""
+    """Remove a file while holding its lock, so that no process takes it meanwhile; return whether it was removed."""
     try:
         with path.open("r+b") as file:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,6 +1,6 @@
-"""TPU nodes and requests as frozen values, without Google's client, which takes half a second to import.
+"""TPU nodes and requests as frozen values, independent of Google's client, which takes half a second to import.
 
-The names of states, kinds of health and symptoms are those of ``google.cloud.tpu.v2``. One state is our own,
+The names of states, health and symptoms are those of ``google.cloud.tpu.v2``. One state is added,
 :attr:`State.ABSENT`, for a node that the API does not know.
 """
 
@@ -12,7 +12,7 @@ from podline.frozen import Frozen
 
 
 class State(StrEnum):
-    """A stage in a node's life."""
+    """A state of a node."""
 
     ABSENT = "ABSENT"
     STATE_UNSPECIFIED = "STATE_UNSPECIFIED"
@@ -34,11 +34,11 @@ class State(StrEnum):
 
 
 GONE = frozenset({State.PREEMPTED, State.TERMINATED})
-"""States that a node leaves only by being deleted."""
+"""States that a node only leaves by being deleted."""
 
 
 class Health(StrEnum):
-    """A node's health, by Google's monitor."""
+    """A node's health according to Google's monitor."""
 
     HEALTH_UNSPECIFIED = "HEALTH_UNSPECIFIED"
     HEALTHY = "HEALTHY"
@@ -48,22 +48,22 @@ class Health(StrEnum):
 
 
 IN_QUEUE = frozenset({"CREATING", "ACCEPTED", "PROVISIONING", "WAITING_FOR_RESOURCES"})
-"""States of a request that may yet be fulfilled."""
+"""States of a request that may still be fulfilled."""
 
 
 class Symptom(Frozen):
-    """Something that went wrong on a node, by the API's name of its kind; ``at`` is in seconds since 1970."""
+    """A problem on a node, with the API's name of its kind; ``at`` is in seconds since 1970."""
 
     kind: str
     at: float
 
     def age(self, now: float) -> float:
-        """Return the seconds since the symptom; a symptom from the future, by a clock ahead of ours, is new."""
+        """Return the seconds since the symptom; a symptom in the future, from a clock ahead of ours, has age 0."""
         return max(now - self.at, 0.0)
 
 
 class Node(Frozen):
-    """A node; ``queued_resource`` is the request that it came from, empty if there was none."""
+    """A node; ``queued_resource`` names the request that created it, or is empty."""
 
     name: str
     state: State
@@ -77,7 +77,7 @@ class Node(Frozen):
 
 
 class QueuedResource(Frozen):
-    """A request for a node in Google's queue; ``problem`` says why one that is FAILED is."""
+    """A request for a node in Google's queue; ``problem`` explains a FAILED request."""
 
     name: str
     state: str

@@ -1,8 +1,8 @@
-"""Notices from a TPU VM's metadata server: preemption and maintenance.
+"""Reads notices from a TPU VM's metadata server: preemption and maintenance.
 
 The keys are those of Compute Engine: ``instance/preempted`` (``TRUE`` or ``FALSE``), ``instance/maintenance-event``
-(``NONE``, or what is about to happen to the host) and ``instance/upcoming-maintenance`` (a JSON object; 503 or 404
-while there is nothing to announce).
+(``NONE``, or the host's next event) and ``instance/upcoming-maintenance`` (a JSON object; 503 or 404 without an
+announcement).
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ _FLAVOR = {"Metadata-Flavor": "Google"}
 
 
 def end_announced(machine: MachineSettings, now: float, lead: float) -> str:
-    """Return why this machine is about to be taken away.
+    """Return the reason for an announced end of this machine.
 
     Args:
-        machine: whose metadata server is asked.
+        machine: settings with the metadata server.
         now: seconds since 1970.
-        lead: the seconds before its start from which a maintenance counts.
+        lead: seconds before the start of a maintenance from which it counts.
 
     Returns:
-        The reason, for people; empty if nothing is announced, or if no metadata server answers.
+        The reason, for people; empty without an announcement, or without a metadata server.
     """
     keys = ("preempted", "maintenance-event", "upcoming-maintenance?alt=json")
     try:
@@ -41,7 +41,7 @@ def end_announced(machine: MachineSettings, now: float, lead: float) -> str:
 
 
 def _get(machine: MachineSettings, key: str) -> str:
-    # http.client and not urllib: a proxy must never be asked for this machine's own metadata.
+    # http.client instead of urllib, so that no proxy is asked for this machine's metadata.
     connection = http.client.HTTPConnection(machine.metadata_address, timeout=machine.metadata_timeout)
     try:
         connection.request("GET", _PREFIX + key, headers=_FLAVOR)
@@ -55,7 +55,7 @@ def _get(machine: MachineSettings, key: str) -> str:
 
 
 def _upcoming(body: str, now: float, lead: float) -> str:
-    """Read the announcement; some servers write its keys with underscores, others in camel case."""
+    """Parse the announcement; some servers write its keys with underscores, others in camel case."""
     try:
         document = json.loads(body)
         values = {key.replace("_", "").lower(): str(value) for key, value in document.items()}

@@ -1,8 +1,8 @@
-"""The patrol's table of leftovers between runs, and the action for each.
+"""The patrol's table: leftovers between runs, and the action for each.
 
-The gate looks after a TPU for the run that is about to use it; the patrol looks between runs: a node that costs money
-for nothing, a request that holds a name, a run on the node that no flow waits for. It touches the node of the settings
-and no other. Nothing here looks at a node, a server or a clock.
+The gate repairs a TPU for the run that is about to use it. The patrol works between runs: it finds a node that costs
+money without use, a request that blocks a name, and a run on the node that no flow waits for. It only affects the node
+of the settings. This module inspects no node, server or clock.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from podline.tpu_settings import TpuSettings
 
 
 class Remedy(StrEnum):
-    """A remedy of the patrol."""
+    """An action of the patrol."""
 
     NOTHING = "nothing"
     STOP = "stop it"
@@ -28,9 +28,9 @@ class Remedy(StrEnum):
 
 
 class PatrolCase(StrEnum):
-    """A condition that the patrol can find, in words."""
+    """A condition that the patrol can find, as text."""
 
-    USED = "the node: a run lives that may use it"
+    USED = "the node: a living run may use it"
     GONE = "the node: preempted or terminated, or its request failed, and no run lives"
     OFF = "the node: not there, or not running"
     RESTING = "the node: ready or in the queue, unused, but not for tpu.idle_stop yet"
@@ -42,23 +42,23 @@ class PatrolCase(StrEnum):
 
 @dataclass(frozen=True)
 class PatrolRule:
-    """An action, and its reason in words that follow "because"."""
+    """An action, and its reason as words after "because"."""
 
     do: Remedy
     why: str
 
 
 TABLE: dict[PatrolCase, PatrolRule] = {
-    PatrolCase.USED: PatrolRule(Remedy.NOTHING, "the run looks after it"),
+    PatrolCase.USED: PatrolRule(Remedy.NOTHING, "the run takes care of it"),
     PatrolCase.GONE: PatrolRule(
-        Remedy.DELETE, "it is of no use and holds quota or a name; the next run makes a new one"
+        Remedy.DELETE, "it is useless and blocks quota or a name; the next run creates a new one"
     ),
-    PatrolCase.OFF: PatrolRule(Remedy.NOTHING, "it costs next to nothing"),
+    PatrolCase.OFF: PatrolRule(Remedy.NOTHING, "it costs almost nothing"),
     PatrolCase.RESTING: PatrolRule(Remedy.NOTHING, "the next run may come soon, and a start takes minutes"),
     PatrolCase.IDLE: PatrolRule(Remedy.STOP, "it costs money; the next run starts it"),
-    PatrolCase.IDLE_FIXED: PatrolRule(Remedy.DELETE, "such a node cannot be stopped; the next run makes a new one"),
+    PatrolCase.IDLE_FIXED: PatrolRule(Remedy.DELETE, "such a node cannot be stopped; the next run creates a new one"),
     PatrolCase.LEFT: PatrolRule(Remedy.GIVE_BACK, "a server that keeps leases in memory forgets them when it restarts"),
-    PatrolCase.ORPHAN: PatrolRule(Remedy.CANCEL, "no flow waits for what it does"),
+    PatrolCase.ORPHAN: PatrolRule(Remedy.CANCEL, "no flow waits for its result"),
 }
 
 
@@ -68,7 +68,7 @@ class PatrolFinding(Frozen):
     what: str = Field(description="its kind and name")
     seen: str = Field(description="the details")
     case: PatrolCase = Field(description="its row in the table")
-    done: str = Field(default="", description="the patrol's action, or why there was none although the table has one")
+    done: str = Field(default="", description="the patrol's action, or the reason for doing nothing")
 
     def row(self) -> dict[str, str]:
         """Return the finding as a row of a table."""
@@ -87,7 +87,7 @@ class PatrolFinding(Frozen):
 
 
 def costs(node: Node | None, request: QueuedResource | None) -> bool:
-    """Return whether a node costs money, or will as soon as its request is fulfilled."""
+    """Return whether a node costs money, or will when its request is fulfilled."""
     waiting = request is not None and request.state in IN_QUEUE
     return waiting or (node is not None and node.state is State.READY)
 
@@ -95,14 +95,14 @@ def costs(node: Node | None, request: QueuedResource | None) -> bool:
 def node_case(
     node: Node | None, request: QueuedResource | None, settings: TpuSettings, *, used: bool, idle_for: float
 ) -> PatrolCase:
-    """Return what the settings' node amounts to.
+    """Return the condition of the settings' node.
 
     Args:
-        node: as the API describes it; None if there is none.
-        request: for it, in Google's queue; None if there is none.
-        settings: after how long it counts as idle.
-        used: whether a run lives that may use it.
-        idle_for: seconds for which it was seen to cost money without a use.
+        node: the API's description; None if the node does not exist.
+        request: its request in Google's queue, or None.
+        settings: settings with the idle time.
+        used: whether a living run may use the node.
+        idle_for: seconds for which the node was seen to cost money without a use.
     """
     if used:
         return PatrolCase.USED
@@ -117,7 +117,7 @@ def node_case(
 
 
 def forbidden(do: Remedy, settings: TpuSettings) -> str:
-    """Return why an action is not taken although the table says so; empty if it is."""
+    """Return why an action of the table is not taken; empty if it is taken."""
     if do is Remedy.NOTHING:
         return ""
     if settings.patrol == "report":
@@ -125,7 +125,7 @@ def forbidden(do: Remedy, settings: TpuSettings) -> str:
     if do in {Remedy.STOP, Remedy.DELETE} and settings.machine is not None:
         return "not done: this machine is the node itself"
     if do is Remedy.DELETE and settings.spec is None:
-        return "not done: the settings have no spec to make a new one from"
+        return "not done: the settings have no spec to create a new one from"
     return ""
 
 

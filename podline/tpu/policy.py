@@ -1,11 +1,11 @@
-"""The gate's policy: one table, in which the first match wins.
+"""The gate's policy: one table, in which the first matching rule wins.
 
-A rule says what to do at once and, where that is to wait, what to do when the patience is over. Repairs escalate
-within their budgets: restart, then recreate, then give up. Nothing here looks at a node, a clock or a file.
+A rule has an immediate action and, if this is to wait, an action for the end of the patience. Repairs escalate within
+their budgets: restart, then recreate, then give up. This module inspects no node, clock or file.
 
-Sources: READY with an unhealthy runtime often does not clear by itself, and a preempted node can neither be used again
-nor does it free its quota (both known from SkyPilot and from the field); the waits of 20 minutes, the polls of 30
-seconds and the 90 seconds after an out-of-memory symptom are TensorFlow's own (``tensorflow/python/tpu/client``).
+Sources: READY with an unhealthy runtime often does not clear by itself, and a preempted node cannot be used again, but
+keeps its quota (both known from SkyPilot and from practice). The waits of 20 minutes, the polls of 30 seconds and
+the 90 seconds after an out-of-memory symptom are TensorFlow's own (``tensorflow/python/tpu/client``).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from podline.tpu_settings import Limits
 
 
 class Action(StrEnum):
-    """A step of the gate."""
+    """An action of the gate."""
 
     GO = "go"
     WAIT = "wait"
@@ -31,7 +31,7 @@ class Action(StrEnum):
 
 
 class Fact(StrEnum):
-    """Something that can be true of a TPU besides its state and its health."""
+    """A fact about a TPU besides its state and its health."""
 
     RESERVED = "reserved by another"
     ABUSE = "abuse reported"
@@ -43,7 +43,7 @@ class Fact(StrEnum):
 
 
 class Situation(Frozen):
-    """All that a decision depends on; ``patient`` while the wait is younger than its patience."""
+    """All inputs of a decision; ``patient`` is True while the wait is within its patience."""
 
     state: State
     health: Health = Health.HEALTH_UNSPECIFIED
@@ -56,13 +56,13 @@ class PolicyRule:
     """A row of the table.
 
     Attributes:
-        do: the action at once.
-        why: for people, in words that follow "because".
-        states: the rule is for these; None is every one.
-        healths: the rule is for these; None is every one.
-        fact: which must be true; None asks for none.
-        then: the action when the patience is over; None is to go on waiting, for what ends by itself.
-        error: the class that giving up raises.
+        do: the immediate action.
+        why: the reason, as words after "because".
+        states: the states that the rule applies to; None for all.
+        healths: the kinds of health that the rule applies to; None for all.
+        fact: a fact that must be true; None for no condition.
+        then: the action at the end of the patience; None to keep waiting for something that ends by itself.
+        error: the error class for giving up.
     """
 
     do: Action
@@ -74,7 +74,7 @@ class PolicyRule:
     error: type[PodlineError] = TpuUnhealthyError
 
     def matches(self, situation: Situation) -> bool:
-        """Return whether this row is about the situation."""
+        """Return whether this row applies to the situation."""
         return (
             (self.states is None or situation.state in self.states)
             and (self.healths is None or situation.health in self.healths)
@@ -82,7 +82,7 @@ class PolicyRule:
         )
 
 
-# A project's abuse is not taken back within a day; an older report counts as settled.
+# Reports of abuse stay valid for at least a day; an older report counts as resolved.
 _ABUSE_SECONDS = 86_400.0
 _READY, _HEALTHY = frozenset({State.READY}), frozenset({Health.HEALTHY})
 _HIDDEN = frozenset({State.HIDING, State.HIDDEN, State.UNHIDING})
@@ -98,27 +98,27 @@ _WAIT, _RESTART, _RECREATE, _GIVE_UP = Action.WAIT, Action.RESTART, Action.RECRE
 RULES: tuple[PolicyRule, ...] = (
     PolicyRule(_WAIT, "another run on this machine has it", fact=Fact.RESERVED, then=_GIVE_UP, error=TpuInUseError),
     PolicyRule(_GIVE_UP, "Google reports abuse in the project", fact=Fact.ABUSE, error=TpuSetupError),
-    PolicyRule(_RECREATE, "it was taken away, cannot be used again, and holds quota", GONE, error=TpuGoneError),
+    PolicyRule(_RECREATE, "it was preempted, cannot be used again, and holds quota", GONE, error=TpuGoneError),
     PolicyRule(_RECREATE, "there is no such node", frozenset({State.ABSENT}), error=TpuSetupError),
     PolicyRule(_WAIT, "it is being deleted", frozenset({State.DELETING}), then=_GIVE_UP),
     PolicyRule(_WAIT, "it is hidden", _HIDDEN, then=_GIVE_UP, error=TpuSetupError),
     PolicyRule(
         _WAIT,
-        "a living process has it, and nothing is stopped under one",
+        "a living process uses it, which must not be stopped",
         fact=Fact.LOCKED,
         then=_GIVE_UP,
         error=TpuInUseError,
     ),
     PolicyRule(_RESTART, "it is stopped", frozenset({State.STOPPED})),
-    PolicyRule(_WAIT, "it is on its way", _UNDERWAY, then=_RECREATE),
-    PolicyRule(_WAIT, "its state is not known", _UNCLEAR, then=_RESTART),
-    PolicyRule(_WAIT, "its health is not known yet", _READY, _UNCLEAR_HEALTH, then=_RESTART),
+    PolicyRule(_WAIT, "it is being created, started or repaired", _UNDERWAY, then=_RECREATE),
+    PolicyRule(_WAIT, "its state is unknown", _UNCLEAR, then=_RESTART),
+    PolicyRule(_WAIT, "its health is unknown so far", _READY, _UNCLEAR_HEALTH, then=_RESTART),
     PolicyRule(_WAIT, "it is under maintenance and goes on afterwards", _READY, _MAINTENANCE, then=_RESTART),
     PolicyRule(_WAIT, "its runtime is not healthy", _READY, _UNHEALTHY, then=_RESTART),
     PolicyRule(_WAIT, "its end is announced", _READY, _HEALTHY, Fact.ANNOUNCED, then=_GIVE_UP, error=TpuGoneError),
-    PolicyRule(_RESTART, "it says that it is healthy, but its last use hung", _READY, _HEALTHY, Fact.HUNG),
+    PolicyRule(_RESTART, "it reports to be healthy, but its last use hung", _READY, _HEALTHY, Fact.HUNG),
     PolicyRule(_WAIT, "a symptom is fresh", _READY, _HEALTHY, Fact.SYMPTOM, then=_RESTART),
-    PolicyRule(_WAIT, "its last user has only just left", _READY, _HEALTHY, Fact.COOLING),
+    PolicyRule(_WAIT, "its last user has just left", _READY, _HEALTHY, Fact.COOLING),
     PolicyRule(Action.GO, "it is ready, healthy and free", _READY, _HEALTHY),
 )
 
@@ -133,17 +133,17 @@ class Decision:
 
 
 def rule_for(situation: Situation) -> PolicyRule:
-    """Return the first row of the table that matches; there is one for every situation."""
+    """Return the first row of the table that applies; every situation has one."""
     return next(rule for rule in RULES if rule.matches(situation))
 
 
 def decide(situation: Situation, tried: Tried, limits: Limits) -> Decision:
-    """Return what the table says, within the budgets.
+    """Return the table's decision, within the budgets.
 
     Args:
-        situation: what is the case.
-        tried: the repairs that the run has behind it.
-        limits: how many it may have.
+        situation: the situation.
+        tried: the repairs of the run so far.
+        limits: the largest numbers of repairs.
     """
     rule = rule_for(situation)
     action = rule.do if situation.patient or rule.then is None else rule.then
@@ -155,7 +155,7 @@ def decide(situation: Situation, tried: Tried, limits: Limits) -> Decision:
 
 
 def facts_of(symptoms: tuple[Symptom, ...], now: float, limits: Limits) -> frozenset[Fact]:
-    """Return what a node's symptoms amount to at a time; old ones amount to nothing."""
+    """Return the facts that follow from a node's symptoms at a time; old symptoms are ignored."""
     facts = set()
     for symptom in symptoms:
         if symptom.kind == "PROJECT_ABUSE" and symptom.age(now) < _ABUSE_SECONDS:
@@ -184,7 +184,7 @@ def _spent(situation: Situation, tried: Tried, limits: Limits) -> bool:
 def _tried_in_words(tried: Tried, limits: Limits) -> str:
     if limits.recreate.attempts == limits.preemptions == 0:
         return (
-            "a new node cannot be made from here: the settings have no spec, or this machine is the node itself "
+            "a new node cannot be created from here: the settings have no spec, or this machine is the node itself "
             "(then try `podline tpu recover` from another one)"
         )
     return (

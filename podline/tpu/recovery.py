@@ -1,7 +1,7 @@
-"""Recovery of a TPU: stop and start, or delete and create.
+"""Repairs a TPU: stop and start, or delete and create.
 
-Each method does one whole repair and returns when the node's operations are done; the gate sees afterwards whether the
-node is well. An API that does not answer is waited for; whatever else goes wrong is raised.
+Each method does one complete repair and returns when the node's operations are done; then the gate checks the node.
+The methods wait for an API that does not answer, and raise all other errors.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ class Recovery:
     """The repairs of one node.
 
     Args:
-        settings: which node, how to make it, with what delays.
+        settings: the node, its spec and the delays.
         api: the Cloud TPU API.
-        clock: asked and slept on.
-        tpu_log: gets what is waited for.
+        clock: the clock for waiting.
+        tpu_log: gets the reasons for waiting.
     """
 
     def __init__(self, settings: TpuSettings, api: CloudTpu, clock: Clock, tpu_log: TpuLog) -> None:
@@ -45,14 +45,14 @@ class Recovery:
         self.insist(lambda: self._api.start_node(self._name))
 
     def recreate(self) -> None:
-        """Delete the node, if it is there, and make it again; a request that is in the queue already is kept.
+        """Delete the node if it exists, and create it again; keep a request that is already in the queue.
 
         Raises:
-            TpuSetupError: the settings do not say how to make it; then nothing is deleted.
+            TpuSetupError: the settings have no spec for a new node; then nothing is deleted.
         """
         spec = self._settings.spec
         if spec is None:
-            raise TpuSetupError(f"node {self._name}: the settings have no spec to make a new one from")
+            raise TpuSetupError(f"node {self._name}: the settings have no spec for a new one; set tpu.spec")
         deleted = self.delete()
         if deleted:
             self._clock.sleep(self._limits.recreate.pause)
@@ -62,7 +62,7 @@ class Recovery:
             self._create(spec, self._limits.quota_release if deleted else 0.0)
 
     def delete(self) -> bool:
-        """Delete the node and its request; return whether there was anything to delete."""
+        """Delete the node and its request; return whether either existed."""
         node = self.insist(lambda: self._api.node(self._name))
         owner = node.queued_resource if node and node.queued_resource else self._name
         request = self.insist(lambda: self._api.queued_resource(owner))
@@ -78,7 +78,7 @@ class Recovery:
         """Repeat a call, within the patience, while the API does not answer.
 
         Raises:
-            TpuApiError: it did not answer for all that time.
+            TpuApiError: the API did not answer within the patience.
         """
         deadline = self._clock.now() + self._limits.patience
         while True:
@@ -90,7 +90,7 @@ class Recovery:
                 self._wait(str(error))
 
     def _create(self, spec: NodeSpec, quota_patience: float) -> None:
-        """Make the node; the quota of one just deleted may be free only a while later."""
+        """Create the node; the quota of a deleted node may become free with a delay."""
         deadline = self._clock.now() + quota_patience
         while True:
             try:
@@ -101,7 +101,7 @@ class Recovery:
             self._wait("the quota of the deleted node is not free yet")
 
     def _queue(self, spec: NodeSpec) -> None:
-        """Ask for the node through the queue, and wait for its turn."""
+        """Request the node through the queue, and wait until it is created."""
         what = f"queue for node {self._name}"
         if self.insist(lambda: self._api.queued_resource(self._name)) is None:
             self.insist(lambda: self._api.create_queued_resource(self._name, spec))
@@ -116,7 +116,7 @@ class Recovery:
             if self._clock.now() >= deadline:
                 raise TpuCapacityError(
                     f"{what}: still {request.state} after {duration(self._limits.queue)}; the request keeps its place, "
-                    "and the next attempt goes on waiting"
+                    "and the next attempt continues to wait"
                 )
             self._wait(f"the request for a node is {request.state}")
 

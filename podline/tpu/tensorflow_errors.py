@@ -1,10 +1,13 @@
-"""The errors of TensorFlow, sorted into transient and permanent by their messages.
+"""Classifies the errors of TensorFlow as transient or permanent by their messages.
 
-The messages are those known from the field and from the sources: the issue trackers of TensorFlow, XLA, JAX,
-PyTorch/XLA and of those who train with them (the tests name the threads), the error codes in XLA's documentation,
-libtpu's initialisation (``xla/stream_executor/tpu/tpu_initializer_helper.cc``), and what TensorFlow 2.21 raises on a
-CPU. First match wins, so what is sure comes before what is vague: "Unable to initialize backend 'tpu': ABORTED: The TPU
-is already in use" is a TPU in use.
+The messages come from practice and from sources: the issue trackers of TensorFlow, XLA, JAX, PyTorch/XLA and their
+users
+(the tests name the threads), the error codes in XLA's documentation, libtpu's initialisation
+(``xla/stream_executor/tpu/tpu_initializer_helper.cc``), and errors of TensorFlow 2.21 on a CPU. The first match wins,
+so
+specific patterns precede vague ones: "Unable to initialize backend 'tpu': ABORTED: The TPU is already in use" is a TPU
+in
+use.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ from podline.errors import (
 
 @dataclass(frozen=True)
 class Known:
-    """A kind of message: its pattern, its meaning, and the error to raise."""
+    """A kind of message: its pattern, its meaning, and the error class."""
 
     pattern: str
     error: type[PodlineError]
@@ -42,7 +45,7 @@ KNOWN: tuple[Known, ...] = (
         TpuInUseError,
         "another process has the TPU",
     ),
-    # Those that stay.
+    # Permanent errors.
     Known(
         r"ran out of memory in memory space|exceeded hbm capacity|attempting to (reserve|allocate) .{0,80}not possible|"
         r"hbm_out_of_memory|allocation .{0,80}exceeds .{0,40}hbm",
@@ -59,13 +62,13 @@ KNOWN: tuple[Known, ...] = (
         r"not supported (on|inside) (the )?tpu|op type not registered|could not find registered transfer manager|"
         r"tpu compile permanent error",
         SettingsError,
-        "the model does something that a TPU cannot do",
+        "the model uses an operation that a TPU does not support",
     ),
     Known(
         r"must be a compile-time constant|not support (un)?bounded dynamic|must have a fixed size for dimension|"
         r"dynamic (input )?(shape|dimension|size)s? .{0,80}(not (supported|implemented)|unsupported)",
         SettingsError,
-        "the model has shapes that are only known when it runs, which a TPU cannot do",
+        "the model has dynamic shapes, which a TPU does not support",
     ),
     Known(
         r"opkernel was registered to support op 'configuredistributedtpu'|please provide a tpu name to connect to",
@@ -80,12 +83,12 @@ KNOWN: tuple[Known, ...] = (
     Known(
         r"libtpu\S* cannot open shared object|unexpected pjrt_\w+ size|pjrt api version",
         TpuSetupError,
-        "the libtpu of this machine does not go with its TensorFlow",
+        "the libtpu of this machine does not fit its TensorFlow",
     ),
     Known(
         r"invalid \S*slice_builder\S* specified|expected \d+ worker addresses",
         TpuSetupError,
-        "this machine's environment (TPU_PROCESS_ADDRESSES and the like) describes another slice than it is part of",
+        "this machine's environment (TPU_PROCESS_ADDRESSES and the like) describes another slice than its own",
     ),
     Known(
         r"received a label value of|label.{0,40}out of range|indices\[.{0,40}is not in \[0,",
@@ -97,14 +100,14 @@ KNOWN: tuple[Known, ...] = (
         r"incompatible shapes|shapes must be equal|must be divisible|not divisible by|"
         r"dimensions (must be equal|of inputs should match)",
         SettingsError,
-        "sizes that do not go together",
+        "sizes that do not fit each other",
     ),
-    # Those that pass.
+    # Transient errors.
     Known(
         r"preempt|unexpected peer|incarnation|session \S+ is not found|shutting down|shut ?down barrier|sigterm|"
         r"set to error in coordination service|lame workers found",
         TpuGoneError,
-        "the TPU's machine is going away, or came back as another one",
+        "the TPU's machine is being preempted, or was replaced",
     ),
     Known(
         r"socket closed|failed to connect to (all (addresses|subchannels)|remote)|"
@@ -123,7 +126,7 @@ KNOWN: tuple[Known, ...] = (
     ),
 )
 
-# What each class of tf.errors says by itself, where its message says nothing that is known.
+# The meaning of each class of tf.errors with an unknown message.
 _PASSES = frozenset({"UnavailableError", "AbortedError", "DeadlineExceededError", "CancelledError"})
 _UNCLEAR = frozenset({"InternalError", "UnknownError", "DataLossError", "FailedPreconditionError", "OpError"})
 _STAYS = frozenset(
@@ -142,28 +145,28 @@ _LENGTH = 500
 
 
 def explain(kind: str, message: str) -> PodlineError | None:
-    """Return what a failure means.
+    """Return the error for a failure of TensorFlow.
 
     Args:
-        kind: the name of the exception's class.
-        message: what it says.
+        kind: name of the exception's class.
+        message: its message.
 
     Returns:
         The error to raise instead, with the message in it; None for a failure that is not TensorFlow's, by class or
-        message, and so a bug of ours or of Python's.
+        message, and so a bug of Podline or Python.
     """
     line = " ".join(message.split())
     line = line if len(line) <= _LENGTH else f"{line[:_LENGTH]}…"
     of_runtime = kind in _PASSES | _UNCLEAR | _STAYS or kind.endswith("RuntimeError")
     for known in KNOWN:
-        # What a TPU's runtime says may pass; a ValueError that happens to use the same words does not.
+        # Errors of a TPU's runtime may be transient, but not a ValueError that happens to use the same words.
         can_be = of_runtime or not issubclass(known.error, TransientError)
         if can_be and re.search(known.pattern, message, re.IGNORECASE | re.DOTALL):
             return known.error(f"{known.meaning} ({kind}: {line})")
     if kind in _PASSES:
         return TpuUnhealthyError(f"the TPU did not answer ({kind}: {line})")
     if kind in _UNCLEAR:
-        return UnexplainedError(f"TensorFlow failed in a way that is not known; tried once more ({kind}: {line})")
+        return UnexplainedError(f"unknown failure of TensorFlow; tried once more ({kind}: {line})")
     if kind in _STAYS:
         return PermanentError(f"TensorFlow refuses ({kind}: {line})")
     return None

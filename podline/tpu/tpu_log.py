@@ -1,8 +1,7 @@
-"""The TPU log of a run: events with durations, for people and for the budgets of repairs.
+"""The TPU log of a run: events with durations, for people and for the repair budgets.
 
-It is a file in the run's folder, and all that a run keeps of its TPU from one attempt to the next: the number of
-repairs follows from it. It is read again before each entry, so that the flow and the run on the node, of which one
-works while the other waits, write one log.
+The log is a file in the run's folder, and the only memory about the TPU between attempts: it determines the number of
+repairs. It is read again before each entry, so that the flow and the run on the node, which work in turns, share it.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ from podline.store.contract import Store
 
 FILE = "tpu.json"
 TURN = "waits for its turn"
-"""The beginning of what a wait is for where it is not the TPU itself but its other user."""
+"""The first words of a wait for another user of the TPU."""
 
 
 class Event(StrEnum):
     """The kind of an entry.
 
-    ``BEGIN`` is the first attempt of a stage; budgets count from there. ``REPLACE`` is a new node for one that was
-    taken away, ``LEAVE`` the end of a use, ``HANG`` the end of one that hung although the node said it was healthy.
+    ``BEGIN`` is the first attempt of a stage, from which budgets count. ``REPLACE`` is a new node for a preempted one,
+    ``LEAVE`` the end of a use, ``HANG`` the end of a use that hung although the node reported to be healthy.
     """
 
     BEGIN = "begin"
@@ -44,7 +43,7 @@ REPAIRS = (Event.RESTART, Event.RECREATE, Event.REPLACE)
 
 
 class TpuLogEntry(Frozen):
-    """One thing that happened: ``at`` in seconds since 1970, ``took`` in seconds; a repair may not have ``worked``."""
+    """An event: ``at`` in seconds since 1970, ``took`` in seconds; ``worked`` is False for a failed repair."""
 
     at: float
     event: Event
@@ -54,7 +53,7 @@ class TpuLogEntry(Frozen):
 
 
 class Tried(Frozen):
-    """The repairs that a stage's attempts have behind them, whether they worked or not."""
+    """The numbers of repairs by a stage's attempts, whether they worked or not."""
 
     restarts: int = 0
     recreations: int = 0
@@ -66,8 +65,8 @@ class TpuLog:
 
     Args:
         log: gets each new entry, in one line.
-        store: where the log is kept; None keeps it in memory alone.
-        folder: the run's.
+        store: the store of the log; None keeps it in memory only.
+        folder: the run's folder.
     """
 
     def __init__(
@@ -79,16 +78,16 @@ class TpuLog:
 
     @property
     def entries(self) -> tuple[TpuLogEntry, ...]:
-        """All that happened so far."""
+        """All entries so far."""
         return self._entries if self._store is None else read_tpu_log(self._store, self.folder)
 
     def tell(self, at: float, event: Event, what: str, took: float = 0.0, *, worked: bool = True) -> None:
-        """Add an entry, and log it."""
+        """Add an entry and log it."""
         self._write(*self.entries, TpuLogEntry(at=at, event=event, what=what, took=took, worked=worked))
         self.say(f"{event}: {what}" + (f" ({duration(took)})" if took else ""))
 
     def waited(self, at: float, what: str, seconds: float) -> None:
-        """Add a wait of ``seconds`` from ``at`` because of ``what``, or make the last entry longer."""
+        """Add a wait of ``seconds`` from ``at`` because of ``what``, or extend the last entry."""
         *before, last = self.entries or (None,)
         if last is not None and last.event is Event.WAIT and last.what == what:
             self._write(*before, last.model_copy(update={"took": last.took + seconds}))
@@ -109,7 +108,7 @@ class TpuLog:
         return events[-1:] == [Event.HANG]
 
     def tried(self) -> Tried:
-        """Return how many repairs were made since the stage's first attempt."""
+        """Return the numbers of repairs since the stage's first attempt."""
         events = [entry.event for entry in self.entries]
         if Event.BEGIN in events:
             events = events[len(events) - events[::-1].index(Event.BEGIN) :]
@@ -121,7 +120,7 @@ class TpuLog:
 
 
 def read_tpu_log(store: Store, folder: str) -> tuple[TpuLogEntry, ...]:
-    """Return what a run's folder tells of its TPU; nothing for a run that needed none.
+    """Return the TPU log in a run's folder; empty for a run without a TPU.
 
     Raises:
         ArtifactError: the file is damaged.

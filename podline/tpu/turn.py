@@ -1,10 +1,9 @@
-"""Turns at a TPU on this machine: one user at a time, and a pause between two.
+"""Turns at a TPU on this machine: one user at a time, with a pause between two users.
 
-libtpu's own lock is taken only when TensorFlow has started, which takes a while. A turn is taken before anything is
-looked at and given back when all is done, so that two runs never get past the gate together. It is a lock on a small
-file that ends with its process. The file holds the user's process and, when the turn was given back, the time: the
-cool-down counts from there. A killed user could not write that; then the cool-down counts from the moment at which the
-next one notices.
+libtpu's own lock is only taken after TensorFlow's start. A turn is taken before any inspection and returned at the end,
+so that two runs never pass the gate together. It is a lock on a small file that ends with its process. The file
+contains the user's process and, after the turn, the time from which the cool-down counts. A killed user could not write
+the time; then the cool-down counts from the time at which the next user notices.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ class Turn:
     """The right to use a TPU from this machine.
 
     Args:
-        path: the file by which all users take turns.
+        path: the file that all users lock.
         cool_down: seconds between two users.
-        clock: the clock that the cool-down counts by.
+        clock: the clock for the cool-down.
     """
 
     def __init__(self, path: Path, cool_down: float, clock: Clock) -> None:
@@ -36,7 +35,7 @@ class Turn:
         self._free_at = 0.0
 
     def take(self) -> bool:
-        """Take the turn, if no other process on this machine has it; return whether this one has it now.
+        """Take the turn if no other process on this machine has it; return whether this process has it now.
 
         Raises:
             TpuSetupError: the file cannot be used.
@@ -46,7 +45,7 @@ class Turn:
                 self._file = self._stack.enter_context(locked(self._path, wait=False))
             except OSError as error:
                 raise TpuSetupError(
-                    f"{self._path}, by which users of the TPU take turns, cannot be used: {error.strerror}; the "
+                    f"{self._path}, the lock file of the TPU's users, cannot be used: {error.strerror}; the "
                     "setting tpu.folder names its folder"
                 ) from error
             if self._file is not None:
@@ -56,14 +55,14 @@ class Turn:
         return self._file is not None
 
     def give_back(self) -> None:
-        """Give the turn back; the cool-down starts."""
+        """Return the turn; the cool-down starts."""
         self._write(f"{os.getpid()} {self._clock.now()}")
         self._file = None
         self._stack.close()
 
     @property
     def cooling(self) -> float:
-        """The seconds that are left of the cool-down after the last user, for the one who has the turn."""
+        """The remaining seconds of the cool-down after the last user; for the holder of the turn."""
         return max(self._free_at - self._clock.now(), 0.0)
 
     def _write(self, text: str) -> None:
@@ -74,7 +73,7 @@ class Turn:
 
 
 class TurnView(Frozen):
-    """A turn at a time: the process that has it, or how long the cool-down after the last user takes."""
+    """The state of a turn: the process that has it, or the rest of the cool-down."""
 
     holder: str = ""
     cooling: float = 0.0
@@ -86,7 +85,7 @@ class TurnView(Frozen):
 
 
 def look(path: Path, cool_down: float, clock: Clock) -> TurnView:
-    """Return who has the turn; share it for a moment if it is free, and change nothing."""
+    """Return the state of the turn without changing it; share the lock for a moment if it is free."""
     if not path.exists():
         return TurnView()
     words = path.read_bytes().split()
@@ -97,7 +96,7 @@ def look(path: Path, cool_down: float, clock: Clock) -> TurnView:
 
 
 def _cooling(words: list[bytes], cool_down: float, now: float) -> float:
-    """Return the seconds until a cool-down is over; one whose beginning is not written down begins now."""
+    """Return the remaining seconds of a cool-down; without a recorded start it starts now."""
     if not words:
         return 0.0
     try:

@@ -1,8 +1,7 @@
-"""Watch over a TPU during a training: its health, its machine's notices, the progress.
+"""Watches a TPU during a training: its health, its machine's notices and the training's progress.
 
-The training itself does not need the API: an API that does not answer, or expired credentials, end nothing. A training
-that gives no sign of life although its TPU says HEALTHY is the supervisor's to see; the gate restarts the node then,
-before its next use.
+The training itself does not need the API, so an unavailable API or expired credentials end nothing. The supervisor
+detects a training without progress on a HEALTHY TPU; then the gate restarts the node before its next use.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Course(StrEnum):
-    """The further course of a training."""
+    """The next step of a training: go on, save and end, or end now."""
 
     GO_ON = "go on"
     SAVE_AND_END = "checkpoint and end"
@@ -37,18 +36,18 @@ class Course(StrEnum):
 
 
 class Sight(Frozen):
-    """All that the watch sees at a time; times are in seconds."""
+    """All observations of the watch at one time; times are in seconds."""
 
-    state: State | None = Field(default=None, description="the node's; None as long as the API does not say")
+    state: State | None = Field(default=None, description="the node's state; None if the API does not answer")
     health: Health = Field(default=Health.HEALTH_UNSPECIFIED, description="the node's")
     unhealthy_for: float = Field(default=0.0, description="how long it has not been healthy")
     silent_for: float = Field(default=0.0, description="how long the training has shown no progress")
-    end_announced: str = Field(default="", description="why the machine is about to be taken away; empty if it is not")
+    end_announced: str = Field(default="", description="reason for the announced end of the machine, or empty")
 
 
 @dataclass(frozen=True)
 class WatchDecision:
-    """The course of a training, its reason, and the class that is raised when the training has ended."""
+    """The next step of a training, its reason, and the error class to raise after its end."""
 
     course: Course
     why: str = ""
@@ -60,17 +59,17 @@ GO_ON = WatchDecision(Course.GO_ON)
 _TAKEN = GONE | {State.ABSENT, State.DELETING, State.STOPPING, State.STOPPED}
 _CERTAIN = frozenset({State.READY, State.UNKNOWN, State.STATE_UNSPECIFIED})
 UNHEALTHY = frozenset({Health.TIMEOUT, Health.UNHEALTHY_TENSORFLOW, Health.UNHEALTHY_MAINTENANCE})
-"""Health that says that something is wrong; HEALTH_UNSPECIFIED says nothing."""
+"""Kinds of health that indicate a problem; HEALTH_UNSPECIFIED gives no information."""
 
 
 def judge(sight: Sight, limits: Limits) -> WatchDecision:
-    """Return the course of a training, from the gravest case to none; the first match wins.
+    """Return the next step of a training; the first match wins, most serious first.
 
     ===================================================== ======================================
-    seen                                                  course
+    observation                                           next step
     ===================================================== ======================================
     taken away: preempted, deleted, stopped               end now
-    on its way to somewhere: repaired, restarted, hidden  end now
+    in transition: repaired, restarted, hidden            end now
     its end is announced                                  checkpoint and end
     unhealthy, and no progress for ``limits.stall``       end now
     under maintenance                                     checkpoint and end
@@ -98,13 +97,13 @@ def judge(sight: Sight, limits: Limits) -> WatchDecision:
 
 
 class Watch:
-    """Checks a node and its machine in turn, each at its own interval.
+    """Checks a node and its machine, each at its own interval.
 
     Args:
-        settings: which node, on which machine, how often.
+        settings: the node, its machine and the intervals.
         api: the Cloud TPU API.
-        clock: asked, never slept on.
-        log: gets a line when the API stops answering, and one when it answers again.
+        clock: the clock; it is never used for waiting.
+        log: gets a line when the API stops answering, and when it answers again.
     """
 
     def __init__(self, settings: TpuSettings, api: CloudTpu, clock: Clock, log: Callable[[str], None]) -> None:
@@ -135,7 +134,7 @@ class Watch:
         try:
             node = self._api.node(self._settings.node)
         except PodlineError as error:
-            self._say(f"the TPU's health is not known, and the training goes on: {error}", answers=False)
+            self._say(f"the TPU's health is unknown; the training continues: {error}", answers=False)
             return
         self._say("the TPU's health is known again", answers=True)
         state, health = (node.state, node.health) if node else (State.ABSENT, Health.HEALTH_UNSPECIFIED)
@@ -158,13 +157,13 @@ class Watch:
 def watching(
     watch: Watch, silent_for: Callable[[], float], act: Callable[[WatchDecision], None], every: float
 ) -> Iterator[None]:
-    """Look in a thread while the body runs; the first verdict that is not to go on is acted on, and ends the looking.
+    """Run the checks in a thread while the body runs; the first decision to end is executed and stops the checks.
 
     Args:
-        watch: looks.
-        silent_for: seconds since the training last showed progress.
+        watch: runs the checks.
+        silent_for: returns the seconds since the training last showed progress.
         act: ends the training; called in the thread, at most once.
-        every: seconds between two looks.
+        every: seconds between two checks.
     """
     over = threading.Event()
 

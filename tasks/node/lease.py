@@ -1,7 +1,8 @@
 """The lease on a TPU node among flows on different machines: Prefect's concurrency limit ``tpu-NODE``, of one slot.
 
-On one machine, users take turns by :mod:`podline.tpu.turn`. The lease keeps flows of several machines from repairing a
-node at the same time. Prefect renews it while this process lives, and frees it two minutes after the process has died.
+Users on one machine take turns by :mod:`podline.tpu.turn`. The lease prevents flows on several machines from repairing
+a
+node at the same time. Prefect renews it while this process lives, and frees it two minutes after the process's death.
 """
 
 from __future__ import annotations
@@ -38,16 +39,16 @@ def limit_of(node: str) -> str:
 
 @contextlib.contextmanager
 def placed(tpu: TpuSettings, tpu_log: TpuLog) -> Iterator[Runner]:
-    """Yield what runs a stage here or on the node, which no other flow uses meanwhile; show the TPU log in the end.
+    """Yield the function that runs a stage here or on the node, exclusively; finally publish the TPU log.
 
-    Where models run here, the gate alone takes turns.
+    If models run on this machine, only the gate is used.
 
     Args:
-        tpu: the node, and how long to wait.
-        tpu_log: gets what was waited for.
+        tpu: settings with the node and the patience.
+        tpu_log: gets the reasons for waiting.
 
     Raises:
-        TpuInUseError: the turn did not come.
+        TpuInUseError: the lease was not available in time.
     """
     try:
         with contextlib.ExitStack() as stack:
@@ -77,10 +78,10 @@ def _wait_for(stack: contextlib.ExitStack, tpu: TpuSettings, tpu_log: TpuLog) ->
 
 @contextlib.contextmanager
 def lease(node: str) -> Iterator[None]:
-    """Run the body with the lease; a server that is away meanwhile ends nothing.
+    """Run the body with the lease; an unavailable server during the body is ignored.
 
     Raises:
-        TpuInUseError: another run has it.
+        TpuInUseError: another run has the lease.
         httpx.HTTPError: the server does not answer.
     """
     name = limit_of(node)
@@ -88,7 +89,7 @@ def lease(node: str) -> Iterator[None]:
         client.upsert_global_concurrency_limit_by_name(name, 1)
     stack = contextlib.ExitStack()
     try:
-        # No retries of Prefect's: it would wait without a word.
+        # Without Prefect's own retries, which would wait without a message.
         stack.enter_context(
             concurrency(name, max_retries=0, lease_duration=_SECONDS, strict=True, raise_on_lease_renewal_failure=False)
         )
@@ -97,13 +98,13 @@ def lease(node: str) -> Iterator[None]:
     try:
         yield
     finally:
-        with contextlib.suppress(httpx.HTTPError):  # then it ends by itself
+        with contextlib.suppress(httpx.HTTPError):  # the lease then expires
             stack.close()
 
 
 def _publish(tpu_log: TpuLog) -> None:
-    """Put what happened to the TPU on the run, as a table."""
-    # A server that is away for a moment must not cost the stage its work, nor hide why it failed.
+    """Put the TPU log on the run as a table."""
+    # An unavailable server must not fail the stage, nor hide its error.
     with contextlib.suppress(Exception):
         # Prefect's UI reads a table's cells as Markdown.
         cells = [{name: markdown(cell) for name, cell in row.items()} for row in rows(tpu_log.entries)]

@@ -1,8 +1,8 @@
-"""Placement *node*, on the flow's side: a stage runs as a deployment that the node's worker takes up.
+"""Placement *node*, on the flow's side: runs a stage as a deployment, which the node's worker executes.
 
-The flow that waits holds the lease and is through the gate, so the node is there, healthy and this flow's alone; a run
-that is still alive in the node's queue is what an earlier flow left behind when it was killed, and is ended first. The
-stage's answer lies in the store, where both find it; its error stands in the run's state.
+The waiting flow has the lease and has passed the gate, so the node exists, is healthy and belongs to this flow only. A
+living run in the node's queue is a leftover of a killed flow, and is ended first. The stage's result is in the store,
+which both can read; its error is in the run's state.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ from podline.supervision.supervisor import Ending, unless_done
 
 DEPLOYMENT = "stage-on-node/tpu-stage"
 _POLL = 1.0
-# Prefect's worker waits 30 s between SIGTERM and SIGKILL, and looks for what is to be cancelled about as often.
+# Prefect's worker waits 30 s between SIGTERM and SIGKILL, and checks for cancellations about as often.
 _CANCEL_SECONDS = 90.0
 
 
 def run_on_node(spec: Spec, listener: Listener, machine: Settings, ending: Ending) -> Any:
-    """Return a stage's result, worked out on the node; a :class:`podline.supervision.running.Runner`.
+    """Run a stage on the node and return its result; a :class:`podline.supervision.running.Runner`.
 
     Raises:
-        PodlineError: what the stage raised there, as the same class.
-        HangError: the node's worker did not take the run up.
-        ChildKilledError: the run crashed there.
-        TpuSetupError: the server has no such deployment, or the node uses another store.
+        PodlineError: an error of the stage on the node, with the same class.
+        HangError: the node's worker did not start the run.
+        ChildKilledError: the run crashed on the node.
+        TpuSetupError: the server lacks the deployment, or the node uses another store.
     """
     stage = stage_of(spec)
     assert machine.tpu is not None  # noqa: S101 (there is no placement without one)
@@ -57,16 +57,16 @@ def run_on_node(spec: Spec, listener: Listener, machine: Settings, ending: Endin
         with get_client(sync_client=True) as client:
             for run in living_runs(client, node):
                 reporter.warn(f"ending {run.name}, run {run.id}, which an earlier flow left behind on node {node}")
-                end_run(client, run, "the flow that waited for it is gone")
+                end_run(client, run, "the flow that waited for it has ended")
             run = _begin(spec, node)
-            reporter.log(f"waits for the worker of node {node} to take up run {run.name} ({run.id})")
+            reporter.log(f"waits for the worker of node {node} to start run {run.name} ({run.id})")
             state = _followed(client, run, ending, limit)
         if not state.is_completed():
             raise explained(stage.name, node, state)
         result = stage.find(spec, reporter)
         if result is None:
             raise TpuSetupError(
-                f"{stage.name}: its run on node {node} ended well, but what it made is not in {spec.root}; the flow "
+                f"{stage.name}: its run on node {node} ended well, but its result is not in {spec.root}; the flow "
                 "and the node must use one store"
             )
         return result
@@ -82,12 +82,12 @@ def run_on_node(spec: Spec, listener: Listener, machine: Settings, ending: Endin
 
 
 def failure(error: PodlineError) -> str:
-    """Return an error as a state's message, which :func:`explained` understands."""
+    """Encode an error as a state's message, which :func:`explained` decodes."""
     return f"{type(error).__name__}: {error}"
 
 
 def explained(stage: str, node: str, state: State[Any]) -> PodlineError:
-    """Return what a run that did not end well means to the flow that waited for it."""
+    """Return the error for the waiting flow from the state of a failed run."""
     message = state.message or "no message"
     if state.is_cancelled():
         return PermanentError(f"{stage}: its run on node {node} was cancelled: {message}")
@@ -98,10 +98,10 @@ def explained(stage: str, node: str, state: State[Any]) -> PodlineError:
 
 
 def living_runs(client: SyncPrefectClient, node: str) -> list[FlowRun]:
-    """Return the runs on a node that have not ended, or not even begun.
+    """Return the runs on a node that have not ended.
 
     Raises:
-        TpuSetupError: the server has no such deployment.
+        TpuSetupError: the server lacks the deployment.
     """
     try:
         deployment = client.read_deployment_by_name(DEPLOYMENT)
@@ -120,7 +120,7 @@ def living_runs(client: SyncPrefectClient, node: str) -> list[FlowRun]:
 
 
 def end_run(client: SyncPrefectClient, run: FlowRun, why: str) -> None:
-    """End a run through its worker by SIGTERM, so that it saves its work; mark one that stays as crashed."""
+    """End a run through its worker by SIGTERM, so that it saves its work; mark it as crashed if it does not end."""
     if _has_not_begun(client.read_flow_run(run.id)):
         client.set_flow_run_state(run.id, Cancelled(message=why), force=True)
         return
@@ -139,7 +139,7 @@ def _begin(spec: Spec, node: str) -> FlowRun:
         DEPLOYMENT,
         parameters={"stage": stage.name, "spec": spec.model_dump(mode="json")},
         flow_run_name=f"{stage.name} on {node}",
-        # The node's worker alone looks into this queue, so no other node takes the run.
+        # Only this node's worker reads this queue, so no other node takes the run.
         work_queue_name=node,
         timeout=0,
     )
@@ -148,20 +148,20 @@ def _begin(spec: Spec, node: str) -> FlowRun:
 
 
 def _followed(client: SyncPrefectClient, run: FlowRun, ending: Ending, limit: float) -> State[Any]:
-    """Return the run's last state; however this ends, the run has ended as well.
+    """Wait for the run's end and return its last state; if this raises, the run has ended as well.
 
-    A run that has begun gives signs of life to the server, which marks it as crashed when they stop.
+    A started run sends heartbeats to the server, which marks it as crashed when they stop.
     """
     deadline = time.monotonic() + limit
     try:
         while run.state is None or not run.state.is_final():
             if _has_not_begun(run) and time.monotonic() > deadline:
-                why = f"no worker took up the run {run.name} within {duration(limit)}, the setting tpu.limits.worker"
+                why = f"no worker started the run {run.name} within {duration(limit)}, the setting tpu.limits.worker"
                 ending.ask(HangError(f"{why}; see `journalctl -u google-startup-scripts` on the node"), at_once=True)
             if ending.error is not None:
                 raise ending.error  # noqa: TRY301 (it is caught like an interruption)
             time.sleep(_POLL)
-            with contextlib.suppress(httpx.HTTPError):  # a server that is away ends nothing
+            with contextlib.suppress(httpx.HTTPError):  # an unavailable server does not end the run
                 run = client.read_flow_run(run.id)
     except BaseException as error:
         _end(client, run, str(error) or type(error).__name__, at_once=ending.at_once)
@@ -170,7 +170,7 @@ def _followed(client: SyncPrefectClient, run: FlowRun, ending: Ending, limit: fl
 
 
 def _end(client: SyncPrefectClient, run: FlowRun, why: str, *, at_once: bool) -> None:
-    # The server may be what is gone; the error that is on its way says more than one about that.
+    # The server may be unavailable; the error being raised is more informative.
     with contextlib.suppress(httpx.HTTPError):
         if at_once:
             client.set_flow_run_state(run.id, Crashed(message=why), force=True)

@@ -1,8 +1,8 @@
-"""The patrol's round: finds leftovers of a TPU between runs, and repairs those that the settings allow.
+"""Runs the patrol: finds leftovers of a TPU between runs, and repairs those that the settings allow.
 
-:mod:`podline.tpu.patrol` has the table of what is done in which case; here the cases are looked for. The lease is held
-while the node is stopped or deleted, so that no flow begins to use it meanwhile. The only memory is a variable on the
-server: since when the node is unused.
+:mod:`podline.tpu.patrol` has the table of actions; this module finds the cases. It holds the lease while it stops or
+deletes the node, so that no flow starts using it meanwhile. Its only memory is a variable on the server: the time since
+which the node is unused.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ _ALIVE = (StateType.PENDING, StateType.RUNNING, StateType.CANCELLING)
 
 
 def patrolled(tpu: TpuSettings) -> tuple[list[PatrolFinding], PodlineError | None]:
-    """Do one round; return what it found, and the first thing that went wrong. All else was done."""
+    """Run one round; return its findings, and the first error. An error does not stop the other actions."""
     with get_client(sync_client=True) as client, CloudTpu(tpu.api, SYSTEM_CLOCK) as api:
         round_ = _Round(tpu, client, api)
         return list(round_.findings()), round_.problem
 
 
 def publish(findings: list[PatrolFinding], tpu: TpuSettings) -> None:
-    """Put what a round found on the flow run, as a table."""
+    """Put the findings of a round on the flow run as a table."""
     create_table_artifact(
         # Prefect's UI reads a table's cells as Markdown, and a run on the server may have any name.
         [{name: markdown(cell) for name, cell in finding.row().items()} for finding in findings],
@@ -61,7 +61,7 @@ def publish(findings: list[PatrolFinding], tpu: TpuSettings) -> None:
 
 
 class _Round:
-    """One round of the patrol; ``problem`` is the first thing that went wrong."""
+    """One round of the patrol; ``problem`` is the first error."""
 
     def __init__(self, tpu: TpuSettings, client: SyncPrefectClient, api: CloudTpu) -> None:
         self._tpu, self._client, self._api = tpu, client, api
@@ -69,7 +69,7 @@ class _Round:
         self.problem: PodlineError | None = None
 
     def findings(self) -> Iterator[PatrolFinding]:
-        """Yield what there is, each done with before the next is looked for."""
+        """Yield the findings; each is handled before the next is searched."""
         for part in (self._runs, self._lease, self._node):
             try:
                 yield from part()
@@ -77,7 +77,7 @@ class _Round:
                 self.problem = self.problem or error
 
     def _runs(self) -> Iterator[PatrolFinding]:
-        """Yield runs on the node that no flow waits for, and note whether any run lives that may use the node."""
+        """Yield runs on the node that no flow waits for, and record whether any living run may use the node."""
         for run in self._on_node():
             if self._is_orphan(run):
                 yield self._deal(f"run {run.name}", str(run.state_name), PatrolCase.ORPHAN, partial(self._cancel, run))
@@ -90,7 +90,7 @@ class _Round:
         return living_runs(self._client, self._tpu.node) if self._tpu.placement == "node" else []
 
     def _is_orphan(self, run: FlowRun) -> bool:
-        """Return whether a run on the node works for a flow that has ended."""
+        """Return whether a run on the node belongs to a flow that has ended."""
         if run.parent_task_run_id is None:
             return True
         ours = TaskRunFilter(id=TaskRunFilterId(any_=[run.parent_task_run_id]))
@@ -127,7 +127,7 @@ class _Round:
         yield self._deal(f"node {name}", ", ".join(seen), case, remedy)
 
     def _unused_for(self) -> float:
-        """Return the seconds since the node was first seen unused, without a use in between."""
+        """Return the seconds since the node was first seen unused."""
         now = SYSTEM_CLOCK.now()
         since = json.loads(str(Variable.get(_MEMORY, default="{}"))).get(self._tpu.node, now)
         Variable.set(_MEMORY, json.dumps({self._tpu.node: since}), overwrite=True)
@@ -145,7 +145,7 @@ class _Round:
         return "deleted" if Recovery(self._tpu, self._api, SYSTEM_CLOCK, TpuLog()).delete() else "gone already"
 
     def _deal(self, what: str, seen: str, case: PatrolCase, do: Callable[[], str]) -> PatrolFinding:
-        """Do what the table says, if it may be done."""
+        """Take the action of the table, if it is allowed."""
         remedy = TABLE[case].do
         done = forbidden(remedy, self._tpu)
         if remedy is not Remedy.NOTHING and not done:

@@ -1,1 +1,1 @@
-"""A flow run's state on the Prefect server: its log, cards, slots, stops."""
+"""A flow run's state on the Prefect server: its log, cards, slots and stops."""

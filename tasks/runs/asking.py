@@ -1,4 +1,4 @@
-"""Requests to the Prefect server that ``PREFECT_API_URL`` names, with errors of one line."""
+"""Sends requests to the Prefect server in ``PREFECT_API_URL``, with one-line errors."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from podline.errors import PodlineError, ServerAwayError, SettingsError
 
 
 def require_named() -> None:
-    """Check that a server is named; without, Prefect would start one of its own and find nothing on it.
+    """Check that a server is named; otherwise Prefect would start its own, empty server.
 
     Raises:
-        SettingsError: none is.
+        SettingsError: no server is named.
     """
     if not PREFECT_API_URL.value():
         raise SettingsError("which Prefect server? set PREFECT_API_URL, like http://127.0.0.1:4200/api")
@@ -24,12 +24,12 @@ def require_named() -> None:
 
 @contextlib.contextmanager
 def explained() -> Iterator[None]:
-    """Turn what Prefect's client raises in the body into an error of ours.
+    """Turn errors of Prefect's client in the body into Podline's errors.
 
     Raises:
-        SettingsError: the server asks for a secret that is not the one given.
-        ServerAwayError: it does not answer.
-        PodlineError: it refuses.
+        SettingsError: the server asks for another secret.
+        ServerAwayError: the server does not answer.
+        PodlineError: the server refuses the request.
     """
     url = PREFECT_API_URL.value()
     try:
@@ -37,7 +37,7 @@ def explained() -> Iterator[None]:
     except httpx.TransportError as error:
         raise ServerAwayError(f"the Prefect server {url} does not answer ({error})") from error
     except RuntimeError as error:
-        # As the engine raises it when it begins a flow run.
+        # The engine raises this error at the start of a flow run.
         if not isinstance(error.__cause__, httpx.TransportError):
             raise
         raise ServerAwayError(f"the Prefect server {url} does not answer ({error.__cause__})") from error
@@ -46,6 +46,6 @@ def explained() -> Iterator[None]:
             given = "is another one" if PREFECT_API_AUTH_STRING.value() else "is not set"
             raise SettingsError(
                 f"the Prefect server {url} asks for a secret: PREFECT_API_AUTH_STRING {given}; "
-                "it has to be what the server was given as PREFECT_SERVER_API_AUTH_STRING, or what `podline up` told"
+                "set it to the server's PREFECT_SERVER_API_AUTH_STRING, or to the secret that `podline up` shows"
             ) from error
         raise PodlineError(f"the Prefect server {url} refuses: {error}") from error

@@ -1,8 +1,8 @@
-"""Credentials from a Prefect block, for a running flow and the processes that it starts.
+"""Passes credentials from a Prefect block to a running flow and its child processes.
 
-They go from the block into a file that this user alone can read, in a folder that this user alone can enter, whose name
-Google's library is told by the environment. The file is gone when the flow ends, and, if it was killed, when the next
-one begins. No spec, no log and no artifact ever has more of them than the block's name.
+The credentials are written to a file that only this user can read, in a folder that only this user can enter; an
+environment variable names the file for Google's library. The file is deleted at the end of the flow or, if the flow was
+killed, at the start of the next one. Specs, logs and artifacts contain only the block's name.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _KINDS = {"gcp-credentials": "prefect_gcp.credentials", "gcs-bucket": "prefect_g
 
 @contextlib.contextmanager
 def bucket_credentials() -> Iterator[None]:
-    """Let Google's library find the credentials of the block that the settings name, while the body runs.
+    """Let Google's library find the credentials of the block in the settings while the body runs.
 
-    Without such a setting nothing is changed, and nothing imported.
+    Without the setting, nothing is changed or imported.
 
     Raises:
-        SettingsError: the settings cannot be.
-        CredentialsError: there is no such block, or it holds no credentials.
+        SettingsError: the settings are invalid.
+        CredentialsError: the block does not exist, or has no credentials.
         StoreError: the file cannot be written.
     """
     store = settings.load().store
@@ -42,7 +42,7 @@ def bucket_credentials() -> Iterator[None]:
         return
     block = _loaded(store.credentials_block)
     if block.service_account_file is None and block.service_account_info is None:
-        yield  # the block says: whatever this machine has
+        yield  # the block uses the machine's own credentials
         return
     keys = FolderStore(Path(store.cache).expanduser() / "credentials")
     keys.sweep()
@@ -68,7 +68,7 @@ def _loaded(name: str) -> Any:
     try:
         block = Block.load(name)
     except Exception as error:
-        # What a block that cannot be understood says of itself holds what is in it: not even its traceback goes on.
+        # An error about an unreadable block contains its content, so even its traceback is dropped.
         raise CredentialsError(
             f"the Prefect block {name} cannot be loaded ({type(error).__name__}); `prefect block ls` lists those that "
             "the server has; an embedded one has none: let GOOGLE_APPLICATION_CREDENTIALS name a file there"
@@ -85,5 +85,5 @@ def _written(info: Any, file: Path) -> Path:
 
 
 def _look_again() -> None:
-    # Google's client takes a second to import, for those alone who use it.
+    # Importing Google's client takes a second, which only users of blocks pay.
     importlib.import_module("podline.store.buckets").forget_clients()

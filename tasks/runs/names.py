@@ -1,4 +1,4 @@
-"""Names on a Prefect server by which Podline's deployments, runs and artifacts are found."""
+"""Names of Podline's deployments, runs and artifacts on a Prefect server."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ import re
 from datetime import timedelta
 
 TAG = "podline"
-"""Deployments whose runs a person or a schedule starts: a crashed run begins again once, and failures are notified."""
+"""Deployments whose runs a person or a schedule starts: a crashed run restarts once, and failures are notified."""
 TPU_TAG = "podline-tpu"
-"""Deployments for TPUs, which are made only where the settings name one."""
+"""Deployments for TPUs, which exist only if the settings name a TPU."""
 OUR_TAGS = (TAG, TPU_TAG)
 SILENCE = timedelta(seconds=130)
-"""A run of ours without a heartbeat for so long is gone: it has missed four; see ``settings.HEARTBEAT``."""
+"""The seconds without a heartbeat after which a run counts as gone: four missed ones; see ``settings.HEARTBEAT``."""
 
 
 def key_of(recipe: str, kind: str) -> str:
-    """Return the key of a recipe's artifacts of a kind, like ``coco-pose-report``: small letters, figures, dashes.
+    """Return the key of a recipe's artifacts of a kind, like ``coco-pose-report``: small letters, digits, dashes.
 
-    Prefect's UI keeps a history for each key, so every recipe has its own.
+    Prefect's UI keeps a history per key, so every recipe has its own keys.
     """
     return f"{re.sub('[^a-z0-9]+', '-', recipe.lower())}-{kind}"
 
 
 def recipe_of(folder: str) -> str:
-    """Return the recipe of a run or a search, by its folder in the store: ``runs/<recipe>-<hash>``."""
+    """Return the recipe in the name of a run's or search's folder: ``runs/<recipe>-<hash>``."""
     return folder.split("/")[1].rpartition("-")[0]

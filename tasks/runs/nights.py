@@ -1,8 +1,8 @@
-"""The rules of nights: which of several that are due runs, and when a schedule stops.
+"""The rules of nights: which of several due nights runs, and when a schedule is paused.
 
-One night at a time is the deployment's own concurrency limit, in ``prefect.yaml``: a night that is due while another is
-at work waits for it. Here is what that leaves open. All of it looks at runs that the schedule or an automation made;
-what a person starts is always done.
+The deployment's own concurrency limit, in ``prefect.yaml``, allows one night at a time: a night that is due during
+another waits for it. This module adds further rules, for runs that a schedule or an automation made. Runs that a person
+starts are always executed.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from podline.documents.ledger_entry import Started
 from podline.tasks.runs.this_run import starts, states_of
 
 PAUSED = "podline.schedule.paused"
-"""The event that a schedule was paused; its payload has a message."""
+"""The event of a paused schedule; its payload has a message."""
 _PAGE = 50
 
 
 class Beginning(NamedTuple):
-    """The origin of a run and the number of its attempt: see :class:`podline.documents.ledger_entry.Entry`."""
+    """The origin of a run and the number of its attempt; see :class:`podline.documents.ledger_entry.Entry`."""
 
     started: Started
     schedule: str
@@ -47,7 +47,7 @@ class Beginning(NamedTuple):
 def what_began() -> Beginning:
     """Return what began this attempt of the flow run.
 
-    A run that crashed and begins again is the same night: a retry is an attempt at a run that had come to its end.
+    A restart after a crash is the same night; a retry is a new attempt of a run that had ended.
     """
     context = FlowRunContext.get()
     if context is None or context.flow_run is None:
@@ -65,11 +65,10 @@ def what_began() -> Beginning:
 
 
 def later_night() -> FlowRun | None:
-    """Return the latest night that is due and makes this run needless; None if there is none, or this is no night.
+    """Return the latest due night that replaces this run; None without one, or if this run is not a night.
 
-    A night takes the data as they are when it begins. So of several that were missed, or that waited for one that took
-    too long, the latest stands for all. It also does for those before it when it has begun, or ended, however it did:
-    they would do no better. A night that has begun once, and is started again, is wanted.
+    A night uses the data at its start. So among several nights that were missed or had to wait, the latest replaces the
+    others, even after it has started or ended. A night that has started once, and is started again, is always executed.
     """
     context = FlowRunContext.get()
     if context is None or context.flow_run is None:
@@ -84,17 +83,17 @@ def later_night() -> FlowRun | None:
 
 
 def pause_if_hopeless(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> None:  # noqa: ARG001 (a hook)
-    """Pause the schedules of a deployment whose last nights failed, one after the other; a hook of flows.
+    """Pause the schedules of a deployment after a series of failed nights; a hook of flows.
 
-    How many they may be is the setting ``nights.pause_after``. It says so in the run's log, and by an event,
-    :data:`PAUSED`, that notifications are sent for.
+    The setting ``nights.pause_after`` is the number of failures. The hook writes to the run's log, and emits the event
+    :data:`PAUSED`, which triggers notifications.
     """
     most = settings.load().nights.pause_after
     if not most or not flow_run.auto_scheduled or flow_run.deployment_id is None:
         return
     with get_client(sync_client=True) as client:
         run = client.read_flow_run(flow_run.id)
-        # What crashed at its first start begins again, see podline.deployments.automations.
+        # A run that crashed at its first start is restarted, see podline.deployments.automations.
         if run.state_type == StateType.CRASHED and run.run_count == 1:
             return
         ended = {StateType.COMPLETED, StateType.FAILED, StateType.CRASHED}
@@ -106,7 +105,7 @@ def pause_if_hopeless(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]
             client.update_deployment_schedule(deployment.id, schedule.id, active=False)
     message = (
         f"{deployment.name}: {most} nights in a row failed, the last at {_due(last[0]):%Y-%m-%d %H:%M %Z}; its "
-        "schedule is paused. When the cause is mended, switch it on again: Deployments, the deployment, Schedules"
+        "schedule is paused. When the cause is corrected, switch it on again: Deployments, the deployment, Schedules"
     )
     flow_run_logger(flow_run).error(message)
     emit_event(
@@ -132,7 +131,7 @@ def _nights(
     states: set[StateType],
     due: FlowRunFilterExpectedStartTime | None = None,
 ) -> Iterator[FlowRun]:
-    """Yield runs of the same deployment that no person started, the latest due first."""
+    """Yield runs of the same deployment that no person started, latest due time first."""
     wanted = FlowRunFilter(
         deployment_id=FlowRunFilterDeploymentId(any_=[run.deployment_id] if run.deployment_id else []),
         expected_start_time=due,
@@ -142,14 +141,14 @@ def _nights(
         page = client.read_flow_runs(
             flow_run_filter=wanted, sort=FlowRunSort.EXPECTED_START_TIME_DESC, limit=_PAGE, offset=offset
         )
-        # The server has no filter for those that a person started.
+        # The server cannot filter runs that a person started.
         yield from (night for night in page if is_night(night))
         if len(page) < _PAGE:
             return
 
 
 def is_night(run: FlowRun) -> bool:
-    """Return whether a schedule or an automation made a run, and no person."""
+    """Return whether a schedule or an automation made a run."""
     return run.auto_scheduled or (run.created_by is not None and run.created_by.type == "AUTOMATION")
 
 

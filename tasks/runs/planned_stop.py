@@ -1,9 +1,10 @@
-"""A planned stop of a flow run: it saves a checkpoint and returns to the queue, and no crash is counted.
+"""A planned stop of a flow run: the run saves a checkpoint and returns to the queue, without counting as a crash.
 
-A SIGTERM to a run means that it goes on later: the end of ``podline up``, a service manager, a machine that shuts down.
-The run's own process puts it back where it can (:func:`interrupted`), and the worker does for those that could not
-(:mod:`podline.deployments.worker`). It is suspended and scheduled again, and the server does not count what resumes: a
-run still begins again by itself after a real crash (:mod:`podline.deployments.automations`).
+A run that gets SIGTERM continues later: at the end of ``podline up``, of a service, or of the machine. The run's own
+process returns it to the queue if possible (:func:`interrupted`); otherwise the worker does
+(:mod:`podline.deployments.worker`). The run is suspended and scheduled again, and the server does not count resumed
+runs.
+So a run still restarts by itself after a real crash (:mod:`podline.deployments.automations`).
 """
 
 from __future__ import annotations
@@ -24,18 +25,18 @@ from prefect.states import Scheduled, Suspended
 from podline import settings
 
 NAME = "AwaitingRetry"
-MESSAGE = "Stopped as planned; what it had saved is kept, and it goes on by itself when a worker is there."
-# The process of the run has a moment to end, before a worker that is there takes the run up again.
+MESSAGE = "Stopped as planned; its saved work is kept, and it continues when a worker runs."
+# Seconds for the process of the run to end, before a running worker starts the run again.
 _PAUSE = timedelta(seconds=20)
 
 
 def is_one() -> bool:
-    """Return whether a SIGTERM that cancels nothing is a planned stop: a worker started this process."""
+    """Return whether a SIGTERM without a cancellation is a planned stop: whether a worker started this process."""
     return settings.of_prefect_worker()
 
 
 def is_cancelled() -> bool:
-    """Return whether a person cancels the run, as its server says; False if that does not answer."""
+    """Return whether a person cancels the run, according to its server; False if the server does not answer."""
     with contextlib.suppress(httpx.HTTPError, ObjectNotFound), get_client(sync_client=True) as client:
         state = client.read_flow_run(UUID(flow_run.id)).state
         return state is not None and (state.is_cancelling() or state.is_cancelled())
@@ -43,14 +44,14 @@ def is_cancelled() -> bool:
 
 
 def interrupted() -> Pause | None:
-    """Put the run back whose body was ended by SIGTERM, and return what to raise so that Prefect sees no crash.
+    """Return a run to the queue after SIGTERM; return the exception that hides the stop from Prefect's crash detection.
 
     Returns:
         None if no worker started the run, a person cancels it, or the server does not answer.
     """
     if not is_one():
         return None
-    # Whoever asked once may ask the whole group as well.
+    # The sender may send a second SIGTERM to the whole group.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     with contextlib.suppress(httpx.HTTPError, ObjectNotFound), get_client(sync_client=True) as client:
         state = put_back(client, UUID(flow_run.id))
@@ -61,10 +62,10 @@ def interrupted() -> Pause | None:
 
 
 def put_back(client: SyncPrefectClient, run_id: UUID) -> State | None:
-    """Put a run that is under way back into the queue, without counting a start.
+    """Return a run in progress to the queue without counting a start.
 
     Returns:
-        Its state; None if it has ended, waits already, or is being cancelled.
+        The new state; None if the run has ended, already waits, or is being cancelled.
     """
     state = client.read_flow_run(run_id).state
     if state is None or not (state.is_running() or state.is_pending()):

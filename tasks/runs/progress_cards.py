@@ -1,7 +1,7 @@
-"""Cards of progress on a flow run's page: one for each stage, in the order of the stages.
+"""Progress cards on a flow run's page: one per stage, in the order of the stages.
 
-The UI lists the artifacts of a run by their ids, the highest first, and a server draws ids at random. So a run creates
-all its cards first, with one key, and assigns them to stages in the order of their ids. A retry finds them again.
+The UI sorts a run's artifacts by id, highest first, and a server draws ids at random. So a run first creates all cards
+with one key, and assigns them to stages in the order of their ids. A retry finds them again.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from prefect.runtime import flow_run
 from podline.stopwatch import measured
 from podline.tasks.runs.names import key_of
 
-# Flow run → stage → card: of this process, for its task runs.
+# Flow run → stage → card, in this process.
 _cards: dict[str, dict[str, UUID]] = {}
 
 
 @measured("between")
 def deal_cards(recipe: str, stages: Sequence[str]) -> None:
-    """Make the cards of the flow run that is running, or find those of its earlier start.
+    """Create the cards of the current flow run, or find those of its earlier start.
 
     Args:
-        recipe: whose they are; see :func:`podline.tasks.runs.names.key_of`.
-        stages: in their order.
+        recipe: the run's recipe; see :func:`podline.tasks.runs.names.key_of`.
+        stages: the stages in order.
     """
     key, run = key_of(recipe, "progress"), str(flow_run.id)
     ours = ArtifactFilter(flow_run_id=ArtifactFilterFlowRunId(any_=[UUID(run)]), key=ArtifactFilterKey(any_=[key]))
-    # Without its cards a run can do its work.
+    # A run can work without its cards.
     with contextlib.suppress(Exception), get_client(sync_client=True) as client:
         found = [artifact.id for artifact in client.read_artifacts(artifact_filter=ours)]
         missing = len(stages) - len(found)
@@ -44,17 +44,17 @@ def deal_cards(recipe: str, stages: Sequence[str]) -> None:
 
 
 def card_of(stage: str) -> UUID | None:
-    """Return the card of a stage of the flow run that is running; None if it has none."""
+    """Return the card of a stage of the current flow run, or None."""
     return _cards.get(str(flow_run.id), {}).get(stage)
 
 
 def show(stage: str, share: float, words: str) -> None:
-    """Write on a stage's card, if there is one.
+    """Update a stage's card, if it has one.
 
     Args:
-        stage: whose.
-        share: how much is done, in percent.
-        words: what stands there.
+        stage: name of the stage.
+        share: progress in percent.
+        words: text on the card.
     """
     card = card_of(stage)
     if card is not None:

@@ -1,4 +1,4 @@
-"""Writes a stage's events to its Prefect run: to the log, and to its card of progress."""
+"""Writes a stage's events to its Prefect run: to the log, and to its progress card."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def stage_listener(stage: str, title: str = "") -> Listener:
     """Return a listener that writes to the terminal, the run's log and its progress card; call it in the task run.
 
     Args:
-        stage: which.
-        title: whose card it is, if that is not the stage's.
+        stage: name of the stage.
+        title: title of the card, if it differs from the stage.
     """
     listeners = (terminal(), _whatever_the_console_does(to_logger(get_run_logger())), ProgressCard(title or stage))
 
@@ -35,9 +35,9 @@ def stage_listener(stage: str, title: str = "") -> Listener:
 
 
 def _whatever_the_console_does(listener: Listener) -> Listener:
-    """Return a listener that ends no stage.
+    """Wrap a listener so that a broken console does not end the stage.
 
-    Prefect's console is rich's, which raises SystemExit when the worker that reads what it prints is gone.
+    Prefect's console is rich's, which raises SystemExit when the worker that reads its output has ended.
     """
 
     def tell(event: Event) -> None:
@@ -50,8 +50,9 @@ def _whatever_the_console_does(listener: Listener) -> Listener:
 class ProgressCard:
     """Shows a stage's progress on its run, at most every few seconds.
 
-    It is written in a thread of its own: a server that is away keeps its clients waiting for a minute and more, and the
-    stage has to be watched meanwhile. What has become old by then is not written.
+    A separate thread writes the card: requests to an unavailable server take more than a minute, while the stage must
+    be
+    watched. Outdated values are not written.
     """
 
     def __init__(self, stage: str, clock: Callable[[], float] = time.monotonic) -> None:
@@ -63,9 +64,9 @@ class ProgressCard:
         self._writer: threading.Thread | None = None
 
     def __call__(self, event: Event) -> None:
-        """Move the card on."""
+        """Update the card by an event."""
         if event["event"] == "result" and self._share < 100.0:
-            end = "found done, and verified" if event["result"].get("reused") else "done"
+            end = "reused after verification" if event["result"].get("reused") else "done"
             self._want(100.0, f"{self._stage}: {end}").join(_LAST_SECONDS)
         if event["event"] == "waiting":
             self._want(self._share, f"{self._stage}: {event['message']}")
@@ -82,11 +83,11 @@ class ProgressCard:
             writer.join(_LAST_SECONDS)
 
     def _want(self, share: float, description: str) -> threading.Thread:
-        """Hand the newest to the thread that writes, or to a new one."""
+        """Pass the newest values to the writing thread, or start one."""
         with self._lock:
             self._wanted = share, description
             if self._writer is None:
-                # The run that the card belongs to is known by this thread's context.
+                # The thread's context determines the run of the card.
                 work = contextvars.copy_context().run
                 self._writer = threading.Thread(target=work, args=(self._write,), name="progress", daemon=True)
                 self._writer.start()
@@ -99,6 +100,6 @@ class ProgressCard:
                 if wanted is None:
                     self._writer = None
                     return
-            # A server that is away must not cost the stage its work.
+            # An unavailable server must not fail the stage.
             with contextlib.suppress(Exception):
                 show(self._stage, *wanted)

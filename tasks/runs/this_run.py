@@ -1,4 +1,4 @@
-"""State of a flow run on the server: tags to find it by, and labels for what is done once."""
+"""State of a flow run on the server: its tags, and labels for actions that are done once."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from prefect.runtime import flow_run
 
 
 def add_tags(*tags: str) -> None:
-    """Put tags on the flow run that is running, beside those that it has."""
+    """Add tags to the current flow run."""
     run = UUID(flow_run.id)
     with get_client(sync_client=True) as client:
         client.update_flow_run(run, tags={*client.read_flow_run(run).tags, *tags})
 
 
 def states_of(client: SyncPrefectClient, run: UUID) -> list[State]:
-    """Return the states that a flow run has had, the earliest first."""
+    """Return a flow run's states, earliest first."""
     return sorted(client.read_flow_run_states(run), key=lambda state: state.timestamp)
 
 
 def starts(states: Sequence[State]) -> int:
-    """Return how often a flow run of these states has begun; its server's own count leaves out planned stops."""
+    """Return how often a flow run with these states has started; the server's own count omits planned stops."""
     before = [None, *(state.type for state in states)]
     return sum(state.is_running() and was != StateType.RUNNING for was, state in zip(before, states, strict=False))
 
 
 def run_once(name: str, do: Callable[[], object]) -> None:
-    """Do something for the flow run that is running, unless an earlier start of the same run, before a retry, did.
+    """Run an action for the current flow run, unless an earlier start of the same run, before a retry, did.
 
-    It is noted on the server, so a retry on another machine knows of it. A start that is killed before the note
-    does it again.
+    A label on the server records it, so a retry on another machine knows. A start that is killed before the label is
+    written repeats the action.
 
     Args:
-        name: of what is done.
-        do: does it.
+        name: name of the action.
+        do: the action.
     """
     run, label = UUID(flow_run.id), f"podline.{name}"
     with get_client(sync_client=True) as client:

@@ -166,7 +166,7 @@ def test_another_manifest_than_the_one_named(store: Store, manifest: Manifest) -
 
 def test_no_such_data_set(store: Store) -> None:
     spec = ValidateSpec(root=str(store.root), dataset="mnist", fingerprint="0" * 16, manifest_sha256="0" * 64)
-    with pytest.raises(StoreError, match="is not there; run `podline convert` first"):
+    with pytest.raises(StoreError, match="does not exist; run `podline convert` first"):
         validate(spec, silent())
 
 

@@ -73,7 +73,7 @@ def test_a_file_that_was_changed_is_read_again(recipe_file: Path) -> None:
         ),
         (
             "from podline.recipes.settings import *\nRECIPE = Recipe(name='mnist', dataset='mnist')",
-            r"my_recipe.py: the recipe is named 'mnist', as another one; give it a name of its own",
+            r"my_recipe.py: the recipe is named 'mnist', like another recipe; choose another name",
         ),
     ],
 )

@@ -240,7 +240,7 @@ def test_a_model_that_cannot_tell_its_images_apart_is_a_finding_that_is_warned_o
 
 
 def test_a_data_set_that_is_not_there_is_one_clear_line(tmp_path):
-    with pytest.raises(StoreError, match=r"manifest\.json is not there; run `podline convert` first"):
+    with pytest.raises(StoreError, match=r"manifest\.json does not exist; run `podline convert` first"):
         train(spec_of(tmp_path), silent())
     assert not (tmp_path / "runs").exists()
 

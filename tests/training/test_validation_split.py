@@ -135,7 +135,7 @@ def test_a_run_killed_between_its_decisions_ends_the_same(store: Store, tmp_path
 def test_train_and_val_alone_are_trained_on_and_tested_on(tmp_path: Path) -> None:
     alone = converted(tmp_path, train=60, validation=30)
     assert {split.name: split.records for split in manifest_in(alone).splits} == {"train": 60, "test": 30}
-    with pytest.raises(SettingsError, match="vs validation_share=0: it decides by examples that are held out"):
+    with pytest.raises(SettingsError, match="vs validation_share=0: it needs examples that are held out"):
         spec_of(alone)
 
 

@@ -128,7 +128,7 @@ def test_another_store_on_the_node_is_said(client: SyncPrefectClient, tmp_path: 
 
 
 def test_a_run_that_no_worker_takes_up_is_given_up_and_marked(client: SyncPrefectClient, tmp_path: Path) -> None:
-    with played(client) as taken, pytest.raises(errors.HangError, match="no worker took up the run act on night"):
+    with played(client) as taken, pytest.raises(errors.HangError, match="no worker started the run act on night"):
         run_on_node(ActSpec(root=str(tmp_path), act="work", number=4), lambda _event: None, machine(worker=1), Ending())
     assert state(client, taken[0]) == "Crashed"
 

@@ -238,7 +238,7 @@ def test_from_a_stage_on_it_runs_again_and_a_retry_does_not_repeat_that(nightly:
 
 def test_a_night_that_gives_way_leaves_no_traceback_in_its_log() -> None:
     log = logging.getLogger("prefect.flow_runs")
-    needless = CancelledRun("needless: the night that was due at … stands for it")
+    needless = CancelledRun("replaced by the later night that was due at …")
     record = log.makeRecord(log.name, logging.ERROR, "", 0, "unexpected", (), (CancelledRun, needless, None))
     assert not log.filter(record)
     bug = log.makeRecord(log.name, logging.ERROR, "", 0, "unexpected", (), (ValueError, ValueError("a bug"), None))

@@ -31,7 +31,7 @@ def night(recipe: str) -> str:
     if flow_run.run_count == 1:
         stage("convert")
         raise ValueError("of the first start")
-    show("convert", 100.0, "convert: found done, and verified")
+    show("convert", 100.0, "convert: reused after verification")
     for name in ("validate", "train"):
         stage(name)
     return str(flow_run.id)
@@ -49,7 +49,7 @@ def test_a_card_for_each_stage_in_their_order_also_after_a_retry() -> None:
     for recipe in ("coco_pose", "mnist"):
         cards = listed(night(recipe))
         assert [(card["description"], card["data"]) for card in cards] == [
-            ("convert: found done, and verified", 100.0),
+            ("convert: reused after verification", 100.0),
             ("validate: done", 100.0),
             ("train: done", 100.0),
             ("evaluate: not begun", 0.0),
