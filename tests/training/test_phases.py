@@ -120,7 +120,7 @@ def test_evaluations_come_after_so_many_epochs_or_examples_whatever_the_batch(ma
     [
         ({"batch_size": 97}, "batch_size=97 vs 96 examples"),
         ({"augmentation.cutout": 8}, "cutout=8 vs images of 8 × 8"),
-        ({"trainable_layers": ["stage9"]}, "no layer with weights starts with 'stage9'; there are: .*classifier"),
+        ({"trainable_layers": ["stage9"]}, "no layer with weights starts with 'stage9'; the layers are: .*classifier"),
     ],
 )
 def test_a_later_phase_that_cannot_be_is_refused_before_the_first_step(tmp_path, changes, words):

@@ -80,7 +80,7 @@ def test_a_training_fits_into_the_minutes_that_it_may_take(root):
     assert found == answer.model_copy(update={"reused": True})
     assert PACE.find(pace_spec(training_spec(root), 0.6), silent()) is None
     with pytest.raises(
-        SettingsError, match=r"^1e-05 minutes vs .* s until the first step, and .* s for each step: give more minutes"
+        SettingsError, match=r"^1e-05 minutes vs .* s until the first step and .* s for each step: give more minutes"
     ):
         pace(pace_spec(training_spec(root), 1e-5), silent())
 

@@ -98,7 +98,7 @@ def test_one_label_out_of_range_among_hundreds_is_named_with_its_place(root: Pat
     )
     saved = (step_of(POISONED) - 1) // 3 * 3
     assert rest.startswith(
-        f"without them the batch is finite; they fail with the weights of step {saved} already: mend"
+        f"without them the batch is finite; they fail with the weights of step {saved} already: correct"
     )
     assert len(norms.split(": ")[1].split(", ")) == 5
     assert not any("again from step" in event.get("message", "") for event in said), "no step is taken again"
@@ -175,7 +175,7 @@ def test_a_rate_that_is_too_high_is_no_examples_fault(root: Path):
     message = failing(root, model=RESNET, schedule=rate, checkpoint_steps=8)
     assert re.match(r"the loss is (nan|inf) at step \d+: batch \d+ of 25 in epoch 1, 32 examples", message)
     assert "no single example is the cause: of the batch's examples each one fails by itself" in message
-    assert "the weights are: the largest output is " in message
+    assert "the weights are the cause: the largest output is " in message
     assert "a lower learning rate" in message
     folder = root / spec_of(root, model=RESNET, schedule=rate, checkpoint_steps=8).folder
     assert [event.event for event in read_events(folder / "events.jsonl")] == ["started", "diverged"]
@@ -198,7 +198,7 @@ def test_a_gradient_whose_norm_overflows_is_not_blamed_on_the_device(root: Path,
 def test_a_batch_that_is_finite_in_float32_on_the_cpu_is_not_compared_with_the_cpu(root: Path, monkeypatch):
     monkeypatch.setattr(BatchCheck, "fault", lambda *_arguments: None)
     message = failing(root, model=RESNET, schedule=ScheduleSettings(kind="constant", learning_rate=1e30))
-    assert "the weights are: the largest output is" in message
+    assert "the weights are the cause: the largest output is" in message
     assert "on the CPU" not in message
 
 
@@ -223,7 +223,7 @@ def test_a_few_examples_that_hold_most_of_an_exploded_loss_are_named(root: Path,
     monkeypatch.setattr(objective, "cross_entropy", heavy)
     message = failing(root, explosion=ExplosionSettings(factor=2.0, stretches=1))
     assert f"the cause is {place_of(root, POISONED)}, label 255" in message
-    assert "% of the batch's loss is theirs" in message
+    assert "% of the batch's loss comes from these examples" in message
 
 
 def test_an_example_that_cannot_be_evaluated_is_named(root: Path):

@@ -356,7 +356,7 @@ def test_damaged_metadata_and_files(tmp_path: Path) -> None:
     [
         ('file_name,label\n"open,cat\n', "cannot be read as a table"),
         ("file_name,label,label\na,b,c\n", "the labels may be in 'label', 'label'"),
-        ("", "no one of files"),
+        ("", "but none for files"),
         ("file_name,label\n\udcff,cat\n", "save it as CSV in UTF-8"),
     ],
 )

@@ -100,7 +100,7 @@ BROKEN = {
         {"num_keypoints": 0, "keypoints": [0] * 51, "segmentation": [[math.inf] * 6]},
         "annotation {}00: its segmentation polygons 0 0 is inf: Input should be a finite number",
     ),
-    "id twice": ({"id": 100}, "annotation 100 is there twice"),
+    "id twice": ({"id": 100}, "annotation 100 occurs twice"),
     "outline": ({"iscrowd": 1, "segmentation": {"size": [5, 5], "counts": [25]}}, "annotation {}00: run lengths"),
     "no outline": ({"iscrowd": 1, "segmentation": [7]}, "annotation {}00: its segmentation polygons 0 is 7: Input"),
     "no counts": ({"iscrowd": 1, "segmentation": {"size": [5, 5]}}, "annotation {}00: its segmentation run lengths co"),
@@ -114,7 +114,7 @@ def test_a_person_that_cannot_be_read_leaves_its_image_out(tmp_path: Path) -> No
     found = left_out(both(tmp_path, files))
     for number, (_changed, reason) in enumerate(BROKEN.values(), start=3):
         assert found.pop(f"{number:012}.jpg (image {number})").startswith(reason.format(number)), reason
-    assert found == {"000000000001.jpg (image 1)": "annotation 100 is there twice"}
+    assert found == {"000000000001.jpg (image 1)": "annotation 100 occurs twice"}
 
 
 def exif(orientation: int, width: int = WIDTH, height: int = HEIGHT) -> bytes:

@@ -141,7 +141,7 @@ def test_of_categories_that_differ_one_is_named(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"2 categories with different joints vs one: .*conversion.category=NAME"):
         opened(tmp_path)
     assert opened(tmp_path, category="rat").skeleton.joints[-1] == "paw"
-    with pytest.raises(SourceError, match="no keypoints of the category 'cat'; categories that have: mouse, rat"):
+    with pytest.raises(SourceError, match="no keypoints of the category 'cat'; categories with some: mouse, rat"):
         opened(tmp_path, category="cat")
 
 
@@ -163,7 +163,7 @@ def _mixed(made: dict[str, Any]) -> None:
         (lambda made: made["categories"][0].update(skeleton=["x"]), "skeleton is .* vs pairs of joints"),
         (
             lambda made: made["categories"][0].update(keypoints=["a", "a", "b", "c", "d"]),
-            "'a' is there 2 times vs once",
+            "'a' occurs 2 times vs once",
         ),
         (lambda made: made["categories"][0].update(keypoints=["a", "b"]), "has 2 names of keypoints vs 5"),
         *(
