@@ -1,1 +1,1 @@
-"""Data sets as wholes: fingerprint, draft, validation, census, changes."""
+"""Operations on whole data sets: fingerprint, draft, validation, census, changes."""

@@ -1,7 +1,8 @@
-"""The census of a data set, two hashes for each record; the comparison of two data sets by it.
+"""The census of a data set, two hashes per record, and comparisons of two data sets by their censuses.
 
-A census is a few megabytes where the data are gigabytes. It is taken once, when a run first wants to know what changed
-since the one before, and kept in the store, where it outlives the data set.
+A census takes megabytes instead of gigabytes. It is made once, when a run first compares its data with the previous
+run's,
+and stays in the store when the data set is deleted.
 """
 
 from __future__ import annotations
@@ -26,30 +27,30 @@ from podline.store.contract import Store
 
 FOLDER = "ledger/data"
 MOST_RECORDS, TOLD_RECORDS = 20, 6
-"""How many of the records that came, went or changed are named, and how many of these in a sentence."""
+"""Largest number of added, removed or changed records with names, in a change and in a sentence."""
 
 COLUMNS = np.dtype([("images", "<u8"), ("answers", "<u8"), ("labels", "<i8"), ("ids", "<i8")])
-"""Of each record: a hash of the image's pixels, one of all else, the class (-1 where records have none), COCO's id of
-the image (-1 for other data)."""
+"""The columns per record: a hash of the image's pixels, one of the other fields, the class (-1 without), and COCO's id
+of the image (-1 for other data)."""
 _DIGEST_BYTES = 8
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 
 Places = npt.NDArray[np.int64]
 SplitCensus = npt.NDArray[Any]
-"""One entry a record, in the order of the split, (n,) of :data:`COLUMNS`."""
+"""The entries of all records, in the order of the split, (n,) of :data:`COLUMNS`."""
 Census = Mapping[str, SplitCensus]
-"""A data set's splits by name."""
+"""The splits of a data set by name."""
 Change = dict[str, SplitChange] | str
-"""What became of a data set's splits, by name; or why that is not known."""
+"""The changes of a data set's splits by name, or the reason why they are unknown."""
 
 
 class RecordChanges(NamedTuple):
-    """The changes of a split: positions, ascending.
+    """The changes of a split, as ascending positions.
 
     Attributes:
-        added: in the split after.
-        removed: in the split before.
-        relabelled: in both, (before, after), of records with the same image and another answer.
+        added: positions in the later split.
+        removed: positions in the earlier split.
+        relabelled: positions (before, after) of records with the same image and another target.
     """
 
     added: list[int]
@@ -58,11 +59,11 @@ class RecordChanges(NamedTuple):
 
 
 def census_of(store: Store, dataset: str, fingerprint: str) -> Census:
-    """Return a data set's census: the one that is kept, or one taken now, and kept if the data set was validated.
+    """Return a data set's stored census, or make one, and store it if the data set was validated.
 
     Raises:
-        StoreError: there is neither a census nor the data set, or it cannot be read.
-        ArtifactError: one of them is damaged.
+        StoreError: neither a census nor the data set exists, or it cannot be read.
+        ArtifactError: the census or the data set is damaged.
     """
     stage = f"{dataset}-{fingerprint}"
     name = f"{FOLDER}/{stage}.npz"
@@ -83,7 +84,7 @@ def census_of(store: Store, dataset: str, fingerprint: str) -> Census:
 
 
 def take(store: Store, folder: str, manifest: Manifest) -> dict[str, SplitCensus]:
-    """Read every record of a data set."""
+    """Make a census by reading every record of a data set."""
     return {split.name: _take(store, folder, manifest, split.name) for split in manifest.splits}
 
 
@@ -105,7 +106,7 @@ def _take(store: Store, folder: str, manifest: Manifest, split: str) -> SplitCen
 
 
 def hashes_of(columns: list[np.ndarray]) -> npt.NDArray[np.uint64]:
-    """Hash each record's values; of a million different records hardly ever two have one hash."""
+    """Hash each record's values; among a million different records equal hashes are very unlikely."""
     rows = [np.ascontiguousarray(values).reshape(len(values), -1).view(np.uint8) for values in columns]
 
     def digests() -> Iterator[int]:
@@ -119,7 +120,7 @@ def hashes_of(columns: list[np.ndarray]) -> npt.NDArray[np.uint64]:
 
 
 def changes(before: SplitCensus, after: SplitCensus) -> RecordChanges:
-    """Compare a split before and after. The order of records does not matter; one that is there twice counts twice."""
+    """Compare a split before and after. The order of records is ignored; a repeated record counts repeatedly."""
     then, now = same_examples(before, after)
     gone, come = np.delete(np.arange(len(before)), then), np.delete(np.arange(len(after)), now)
     old, new = equal_pairs(before["images"][gone], after["images"][come])
@@ -128,9 +129,9 @@ def changes(before: SplitCensus, after: SplitCensus) -> RecordChanges:
 
 
 def same_examples(before: SplitCensus, after: SplitCensus) -> tuple[Places, Places]:
-    """Return the positions, in each of two splits, of the records that both have, image and answer; as pairs, (n,).
+    """Return the positions, in each of two splits, of the records that both have, image and target; as pairs, (n,).
 
-    Of records that are equal, the first of one is the first of the other.
+    Among equal records, the first of one split is paired with the first of the other.
     """
     return equal_pairs(*(split["images"] * _ODD + split["answers"] for split in (before, after)))
 
@@ -138,7 +139,7 @@ def same_examples(before: SplitCensus, after: SplitCensus) -> tuple[Places, Plac
 def equal_pairs(before: npt.NDArray[Any], after: npt.NDArray[Any]) -> tuple[Places, Places]:
     """Pair equal values, the first of one side with the first of the other, in the order of the second side."""
     _, which = np.unique(np.concatenate([before, after]), return_inverse=True)
-    # With how often each came before, a number is there once on each side.
+    # Together with its number of earlier occurrences, a value is unique on each side.
     keys = [side + len(which) * _earlier(side) for side in np.split(which, [len(before)])]
     _, then, now = np.intersect1d(*keys, assume_unique=True, return_indices=True)
     order = np.argsort(now)
@@ -146,7 +147,7 @@ def equal_pairs(before: npt.NDArray[Any], after: npt.NDArray[Any]) -> tuple[Plac
 
 
 def _earlier(values: Places) -> Places:
-    """Return how often each value comes earlier."""
+    """Return the number of earlier occurrences of each value."""
     order = np.argsort(values, kind="stable")
     earlier = np.empty(len(values), np.int64)
     earlier[order] = np.arange(len(values)) - np.searchsorted(values[order], values[order])
@@ -154,7 +155,7 @@ def _earlier(values: Places) -> Places:
 
 
 def change_between(store: Store, before: Data, after: Data) -> Change:
-    """Compare two data sets, or say in a line why that cannot be done."""
+    """Compare two data sets, or return the reason why they cannot be compared."""
     try:
         folder = dataset_folder(after.dataset, after.fingerprint)
         names = read_manifest(store, folder).class_names if store.exists(f"{folder}/{MANIFEST}") else ()
@@ -165,7 +166,7 @@ def change_between(store: Store, before: Data, after: Data) -> Change:
 
 
 def _differences(before: Census, after: Census, class_names: Sequence[str]) -> dict[str, SplitChange]:
-    """Split → what changed in it between two censuses; splits without a change are left out."""
+    """Return the changes between two censuses by split, without unchanged splits."""
     nothing, found = np.empty(0, COLUMNS), {}
     for split in dict.fromkeys([*before, *after]):
         then, now = before.get(split, nothing), after.get(split, nothing)

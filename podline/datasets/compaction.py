@@ -1,4 +1,4 @@
-"""Rewrites a version of the user's own images into shards that hold its records alone, in their order."""
+"""Rewrites a version of the user's own images into new shards without dead records, in the version's order."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ from podline.store.contract import Store
 def compact(
     store: Store, manifest: Manifest, least: float, reporter: Reporter, forgotten: Mapping[str, str] | None = None
 ) -> Version | None:
-    """Publish a version with the same records in shards of their own; None if too few of the old ones are dead.
+    """Publish a version with the same records in new shards; return None if too few of the old records are dead.
 
     Args:
-        store: with the data set.
-        manifest: of the version.
+        store: the store of the data set.
+        manifest: the manifest of the version.
         least: the share of dead records, 0 … 1, above which it is rewritten.
-        reporter: told how far it is.
-        forgotten: the sha256 of images' files → the reason; their records are left out, and it is rewritten always.
+        reporter: reports the progress.
+        forgotten: sha256 of image files to leave out → the reason; with any, the version is always rewritten.
 
     Raises:
         SettingsError: the data set has no versions, or a split would have no record.
@@ -80,7 +80,7 @@ def compact(
 
 
 def _write(store: Store, manifest: Manifest, known: str, forgotten: Mapping[str, str], reporter: Reporter) -> int:
-    """Write the version; return how many records were left out."""
+    """Write the version; return the number of records left out."""
     started, layout = time.monotonic(), stored_layout(manifest.fields)
     encoded = isinstance(layout, EncodedLayout)
     table = RecordTable(store.local(f"{manifest.folder}/{RECORDS}"))
@@ -143,7 +143,7 @@ def _publish(
     kept: Mapping[str, Ids],
     forgotten: Mapping[str, str],
 ) -> None:
-    """Publish the table of records, and what else lies beside the shards; the manifest last."""
+    """Publish the table of records, and the files beside the shards; the manifest last."""
     folder, contents = f"{manifest.folder.rpartition('/')[0]}/{known}", {name: hashlib.sha256() for name in written}
     left_out = [each for name in written for each in _left_out(table, name, forgotten)]
     pixels = {name: part.pixels for name, part in written.items()}
@@ -171,7 +171,7 @@ def _publish(
 def _rows(
     table: RecordTable, written: Mapping[str, Written], kept: Mapping[str, Ids], contents: Mapping[str, Any]
 ) -> Iterator[Any]:
-    """Yield the rows that are kept, with the places that their records have in new shards; hash what they are."""
+    """Yield the kept rows with their places in the new shards; hash their contents."""
     for name, part in written.items():
         first = 0
         for rows in table.of_split(name):
@@ -183,7 +183,7 @@ def _rows(
 
 
 def _left_out(table: RecordTable, split: str, forgotten: Mapping[str, str]) -> Iterator[Quarantined]:
-    """Yield what the manifest says of a split's records that are forgotten."""
+    """Yield the manifest's entries for a split's forgotten records."""
     reasons = {bytes.fromhex(sha256)[:DIGEST_BYTES]: (sha256, reason) for sha256, reason in forgotten.items()}
     for rows in table.of_split(split, "key") if forgotten else ():
         known = np.isin(stored_digests(rows["key"]), np.array(list(reasons), f"S{DIGEST_BYTES}"))
@@ -193,7 +193,7 @@ def _left_out(table: RecordTable, split: str, forgotten: Mapping[str, str]) -> I
 
 
 def _complete(store: Store, manifest: Manifest, folder: str, shards: int, seconds: float) -> None:
-    """Write the conversion's completion record of the version: the next conversion of the same source finds it."""
+    """Write the conversion's completion record of the version, so that the next conversion of the source finds it."""
     record = read_completion(store, manifest.folder, CONVERT.name)
     compacted = read_manifest(store, folder)
     changes = {

@@ -21,7 +21,7 @@ from podline.stages.specs import ConvertSpec
 
 
 def class_names_of(source: RawData) -> dict[str, tuple[str, ...]]:
-    """Return feature → names of its classes, of all that are labels."""
+    """Return the class names of each label feature."""
     return {feature.name: feature.class_names for feature in source.features if feature.class_names}
 
 
@@ -32,14 +32,14 @@ def manifest_of(
     records: FileInfo | None = None,
     base: str = "",
 ) -> Manifest:
-    """Return the manifest of a source's data set.
+    """Make the manifest of a source's data set.
 
     Args:
-        spec: of its conversion.
-        source: of its records.
-        splits: what they became.
-        records: the table of records.
-        base: the fingerprint of the version that it goes on from.
+        spec: the spec of the conversion.
+        source: the source of the records.
+        splits: the entries of the splits.
+        records: the file of the table of records.
+        base: the fingerprint of the version that it extends.
     """
     layout = stored_layout(source.features)
     return Manifest(
@@ -63,14 +63,14 @@ def manifest_of(
 
 
 class Written(NamedTuple):
-    """The shards of a split that were written, with their class counts and pixel sums."""
+    """The new shards of a split, with their class counts and pixel sums."""
 
     shards: ShardTable
     counts: npt.NDArray[np.int64]
     pixels: PixelSums
 
     def info(self, name: str, truth: FileInfo | None) -> SplitInfo:
-        """Return what the manifest says of a split with no other shards; ``truth`` is what people are judged by."""
+        """Return the manifest's entry of a split without other shards; ``truth`` is the file for evaluating people."""
         return SplitInfo(
             name=name,
             records=self.shards.records,
@@ -83,13 +83,13 @@ class Written(NamedTuple):
 
 
 def written_splits(plans: ShardPlans, shards: Iterable[WrittenShard]) -> dict[str, Written]:
-    """Return what each split became; shards, in the order of their plans, are taken one after another."""
+    """Collect the written shards by split; shards are consumed in the order of their plans."""
     written = iter(shards)
     return {plan.name: _written(itertools.islice(written, plan.shards), plan.shards) for plan in plans.splits}
 
 
 def _written(shards: Iterator[WrittenShard], count: int) -> Written:
-    """Return what ``count`` shards of a split became."""
+    """Collect ``count`` written shards of a split."""
     first = next(shards)
     counts, pixels = np.array(first.info.class_counts, np.int64), add_up([first.pixels])
 

@@ -1,4 +1,4 @@
-"""Examples of a converted data set as NumPy arrays, by position or in a training's batches; needs no TensorFlow."""
+"""Reads examples of a converted data set as NumPy arrays, by position or in training batches; needs no TensorFlow."""
 
 from __future__ import annotations
 
@@ -19,22 +19,23 @@ Ids = npt.NDArray[np.int64]
 
 
 class Examples:
-    """The examples of a split, numbered 0 … len-1; a data set in PyTorch's sense as well.
+    """The examples of a split, numbered 0 … len-1; also a data set for PyTorch.
 
-    Each field is an array: ``image`` uint8 (n, height, width, channels), ``label`` int64 (n,), and what else the
-    manifest lists. A copy in another process opens the store again.
+    Each field is an array: ``image`` uint8 (n, height, width, channels), ``label`` int64 (n,), and the other fields in
+    the
+    manifest. A copy in another process opens the store again.
 
     Attributes:
-        manifest: the data set's.
-        split: the split's name.
+        manifest: the manifest of the data set.
+        split: the name of the split.
     """
 
     def __init__(self, root: str, folder: str, split: str, reporter: Reporter | None = None) -> None:
         """Open a split of the data set in a folder of a store.
 
         Raises:
-            StoreError: there is no such data set, or it cannot be read.
-            ArtifactError: no such split, or a file is not what the manifest says.
+            StoreError: the data set does not exist, or cannot be read.
+            ArtifactError: the split does not exist, or a file differs from the manifest.
         """
         store = open_store(root)
         self.manifest, self.split = read_manifest(store, folder), split
@@ -49,17 +50,17 @@ class Examples:
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """Return the names of the classes; a label is a place in them."""
+        """Return the names of the classes; a label is an index of them."""
         return self.manifest.class_names
 
     def __len__(self) -> int:
         return len(self._reader)
 
     def __getitem__(self, ids: int | slice | Sequence[int] | Ids) -> dict[str, Array]:
-        """Return the example at a position, or those of a slice or at some positions, in the order given.
+        """Return the example at a position, or those of a slice or of several positions, in the given order.
 
         Raises:
-            IndexError: there is no such position.
+            IndexError: a position is out of range.
             ArtifactError: a record is damaged.
         """
         found = np.arange(*ids.indices(len(self))) if isinstance(ids, slice) else np.asarray(ids)
@@ -73,13 +74,13 @@ class Examples:
         """Return the batches of a training in Podline's order.
 
         Args:
-            batch_size: examples in a batch; what is left over of an epoch is left out.
-            seed: of the order; a recipe's ``seed`` gives the order of its training.
-            epochs: passes over the split.
-            start: the step of the first batch, to go on after a break.
+            batch_size: examples in a batch; the incomplete last batch of an epoch is dropped.
+            seed: seed of the order; a recipe's ``seed`` gives the order of its training.
+            epochs: number of passes over the split.
+            start: the step of the first batch, for resuming.
 
         Raises:
-            ValueError: a batch is empty or larger than the split, or the training has no such step.
+            ValueError: a batch is empty or larger than the split, or ``start`` is out of range.
         """
         order = TrainingOrder(len(self), batch_size, seed)
         steps = epochs * order.steps_per_epoch
@@ -89,10 +90,10 @@ class Examples:
 
 
 class Batches(Sequence[dict[str, Array]]):
-    """Batches of a training by number. Each is a function of its step: any process gets the same, in any order."""
+    """Batches of a training by number. Each depends only on its step: every process gets the same, in any order."""
 
     def __init__(self, examples: Examples, order: TrainingOrder, steps: range) -> None:
-        """Take the batches of some steps of an order."""
+        """Select the batches of some steps of an order."""
         self._examples, self._order, self.steps = examples, order, steps
 
     def __len__(self) -> int:
@@ -106,7 +107,7 @@ class Batches(Sequence[dict[str, Array]]):
         """Return a batch, or the batches of a slice.
 
         Raises:
-            IndexError: there is no such batch.
+            IndexError: the number is out of range.
             ArtifactError: a record is damaged.
         """
         if isinstance(place, slice):

@@ -1,8 +1,8 @@
-"""The fingerprint of a data set, and how an earlier conversion of a source is found.
+"""Computes the fingerprint of a data set, and finds an earlier conversion of a source.
 
-A conversion notes on this machine, under a hash of its settings and of the names, sizes and times of the source's
-files, which data set it made. So the flow and the Prefect worker never parse a raw file, and a night with nothing new
-reads none of its bytes.
+A conversion records the resulting data set on this machine, under a hash of its settings and of the names, sizes and
+times of the source's files. So flow and Prefect worker never parse a raw file, and a night without new data reads none
+of its bytes.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Memory:
     """This machine's record of one source, converted with one set of settings.
 
     Attributes:
-        store: what it is converted into.
+        store: the store of the data set.
         key: a hash of the files' names, sizes and times, and of the settings.
     """
 
@@ -54,7 +54,7 @@ class Memory:
 
     @property
     def fingerprint(self) -> str:
-        """The fingerprint of the converted data set; empty if unknown: then the source is opened."""
+        """The fingerprint of the converted data set; empty if unknown, so that the source must be opened."""
         try:
             text = self._file.read_text()
         except (OSError, ValueError):
@@ -62,20 +62,20 @@ class Memory:
         return text if _FINGERPRINT.fullmatch(text) else ""
 
     def remember(self, fingerprint: str) -> None:
-        """Note which data set the source became.
+        """Record the data set of the source.
 
         Raises:
-            StoreError: it cannot be written.
+            StoreError: the record cannot be written.
         """
         self.store.own_folder(_CONVERSIONS)
         with explained("write", self._file):
             self._file.write_text(fingerprint)
 
     def forget(self) -> None:
-        """Delete the note: the source is opened the next time.
+        """Delete the record, so that the source is opened the next time.
 
         Raises:
-            StoreError: it cannot be deleted.
+            StoreError: the record cannot be deleted.
         """
         with explained("delete", self._file):
             self._file.unlink(missing_ok=True)
@@ -94,7 +94,7 @@ def converter_settings(spec: ConvertSpec) -> dict[str, int | str]:
     """Return the settings of a conversion that its bytes depend on.
 
     Raises:
-        SettingsError: there is no such data set.
+        SettingsError: the data set does not exist.
     """
     dataset = datasets.find(spec.dataset)
     version, code, of_kind = dataset.version, of_dataset(dataset), code_of_targets(dataset.kind)
@@ -110,16 +110,16 @@ def converter_settings(spec: ConvertSpec) -> dict[str, int | str]:
 
 
 def record_form(settings: Mapping[str, int | str]) -> dict[str, int | str]:
-    """Return what the form of records depends on; a corrected record is another one by its targets."""
+    """Return the settings that determine the form of records, without corrections, which only change targets."""
     return {name: value for name, value in settings.items() if name not in ("corrections", "forgotten")}
 
 
 def source_of(spec: ConvertSpec, store: Store) -> RawData:
-    """Open the source that a conversion reads.
+    """Open the source of a conversion.
 
     Raises:
-        SettingsError: there is no such data set.
-        SourceError: the source is missing, damaged or another data set, or more is left out than the spec allows.
+        SettingsError: the data set does not exist.
+        SourceError: the source is missing, damaged or another data set, or leaves out more than the spec allows.
         StoreError: the cache folder cannot be written.
     """
     work = store.own_folder(source_cache(store).name)
@@ -129,7 +129,7 @@ def source_of(spec: ConvertSpec, store: Store) -> RawData:
 
 
 def corrected(spec: ConvertSpec, store: Store) -> ConvertSpec:
-    """Return a conversion with its data set's corrections and forgotten images, where its settings can have some.
+    """Return a conversion with its data set's corrections and forgotten images, if its settings support them.
 
     Raises:
         ArtifactError: a review, or the document of a forgotten image, is damaged.
@@ -143,10 +143,11 @@ def corrected(spec: ConvertSpec, store: Store) -> ConvertSpec:
 
 
 def fingerprint(spec: ConvertSpec, files: Iterable[SourceFile]) -> str:
-    """Hash all that a converted data set's bytes depend on: 16 hexadecimal digits.
+    """Hash everything that a converted data set's bytes depend on: 16 hexadecimal digits.
 
-    These are the raw files, with their checksums, and the settings; the data set's own name, where things are and how
-    the work is divided are not.
+    The hash covers the raw files, with their checksums, and the settings. It does not cover the data set's own name,
+    paths
+    and the division of the work.
     """
     return digests.of_json(
         {
@@ -159,7 +160,7 @@ def fingerprint(spec: ConvertSpec, files: Iterable[SourceFile]) -> str:
 
 
 def memory_of(spec: ConvertSpec, store: Store) -> Memory:
-    """Return what this machine knows of a conversion's source as it is now.
+    """Return this machine's record of a conversion's source in its present state.
 
     Raises:
         SourceError: the source does not exist, or cannot be listed.
@@ -175,9 +176,9 @@ def memory_of(spec: ConvertSpec, store: Store) -> Memory:
 
 
 def find_converted(spec: ConvertSpec, reporter: Reporter) -> ConvertResult | None:
-    """Return an earlier conversion of the same files with the same settings, if all that it wrote is still whole.
+    """Return an earlier conversion of the same files with the same settings, if all its files are still complete.
 
-    One that is no longer the newest version is none: the source returned to it, which is a version of its own.
+    A conversion that is no longer the newest version does not count: a return to it makes a new version.
 
     Raises:
         SourceError: the source does not exist.
@@ -193,12 +194,12 @@ def find_converted(spec: ConvertSpec, reporter: Reporter) -> ConvertResult | Non
 
 
 def _superseded(store: Store, spec: ConvertSpec, found: Sequence[Version], known: str) -> bool:
-    """Return whether the newest of the versions whose records have a conversion's form holds another one."""
+    """Return whether the newest version with a conversion's form of records has another content."""
     form = record_form(converter_settings(spec))
     for version in reversed(found):
         if version.content == known:
             return False
-        with contextlib.suppress(PodlineError):  # it was deleted
+        with contextlib.suppress(PodlineError):  # the version was deleted
             manifest = read_manifest(store, dataset_folder(spec.dataset, version.fingerprint))
             if record_form(manifest.converter) == form:
                 return True
@@ -217,6 +218,6 @@ def _state(source: str, settings: ConverterSettings) -> object:
     if place.is_dir():
         folders = [place, *(place / name for name in settings.folders)]
     elif place.suffix not in _ARCHIVES:
-        folders.append(place.parent)  # a table names files beside it
+        folders.append(place.parent)  # a table names files in its folder
     files = chain([] if place.is_dir() else [one(place)], *map(listing, filter(Path.is_dir, folders)))
     return [str(place), digests.of_list(file.state for file in files)]

@@ -1,7 +1,7 @@
-"""Plans a version of the user's own images that goes on from an older one: new records alone are written.
+"""Plans a version of the user's own images that extends an older one: only new records are written.
 
-A record is the same if its image's file, its pixels and its targets are. What a version says of its records equals what
-a conversion of all of them at once says; only where they lie, and since when, differs.
+A record is unchanged if its image's file, its pixels and its targets are. The version's manifest equals that of a
+conversion of all records at once, except for the places and first versions of records.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from podline.kinds.table import kind_named
 from podline.stages.specs import ConvertSpec
 from podline.store.contract import Store
 
-compute: Any = pyarrow.compute  # its functions are made when it is imported
+compute: Any = pyarrow.compute  # its functions are created at import
 ADDED, REMOVED, RELABELLED, MOVED = "added", "removed", "relabelled", "moved"
 _READ_AT_ONCE, _ROWS = 1_000, 1 << 17
 _BINARY = pa.binary(DIGEST_BYTES)
@@ -59,14 +59,14 @@ _FALSE = np.empty(0, np.bool_)
 
 
 class Difference(NamedTuple):
-    """New records of a split, and those that it has no more.
+    """The changes of a split's records since an older version.
 
     Attributes:
-        records: how many it has now.
-        content: the sha256 of the keys and digests of these, in their order.
-        new: records that the older version has not.
-        dead: records of the older version that the split has no more.
-        relabelled: which of these it has with another digest.
+        records: number of records now.
+        content: sha256 of the records' keys and digests, in their order.
+        new: positions of records that the older version lacks.
+        dead: positions, in the older version, of records that the split no longer has.
+        relabelled: which dead records are still there with another digest.
     """
 
     records: int
@@ -78,14 +78,14 @@ class Difference(NamedTuple):
 
 @dataclass(frozen=True)
 class SplitGrowth:
-    """The records of a split: those that the older version has, and new ones.
+    """The kept and new records of a split.
 
     Attributes:
-        change: since the older version.
-        why: for what reason each dead record is none.
-        older: the shards that have the records kept.
-        counts: of each class, in these.
-        pixels: likewise the sums; None of no record.
+        change: the changes since the older version.
+        why: the reason for each dead record.
+        older: the shards with the kept records.
+        counts: number of kept records of each class.
+        pixels: pixel sums of the kept records; None without any.
     """
 
     change: Difference
@@ -97,15 +97,15 @@ class SplitGrowth:
 
 @dataclass(frozen=True)
 class Growth:
-    """A version to be.
+    """The plan of a version.
 
     Attributes:
-        fingerprint: its own.
-        base: the version that it goes on from, if any.
-        before: the newest version but it, mostly the base; a source that returned to an earlier content has another.
-        table: of the base's records.
-        splits: those of the source, and those that the base alone has, now without a record.
-        changes: how many records were added, removed, relabelled, or moved to another split, since the one before.
+        fingerprint: fingerprint of the version.
+        base: the version that it extends, or None.
+        before: the newest other version, mostly the base; another one after a return to an earlier content.
+        table: the table of the base's records.
+        splits: the splits of the source, and those that only the base has, which are now empty.
+        changes: numbers of added, removed, relabelled and moved records since the previous version.
     """
 
     fingerprint: str
@@ -117,18 +117,18 @@ class Growth:
 
     @property
     def new(self) -> dict[str, Ids]:
-        """Split → the positions of records that are written."""
+        """The positions of the records to write, by split."""
         return {name: split.change.new.ids for name, split in self.splits.items()}
 
     def prefix(self, dataset: str) -> str:
-        """Return how the names of new shards begin: a plan from another base never takes them for its own."""
+        """Return the prefix of new shards' names, so that a plan from another base never uses them."""
         return f"{dataset}.{self.base.fingerprint}" if self.base else dataset
 
     def infos(self, written: Mapping[str, Written]) -> tuple[tuple[SplitInfo, ...], dict[str, PixelSums]]:
-        """Return what the manifest says of each split, and the sums of their pixels.
+        """Return the manifest's entry of each split, and the pixel sums by split.
 
         Args:
-            written: what new records became, of splits that have some.
+            written: the new shards by split.
         """
         infos, sums = [], {}
         for name, split in self.splits.items():
@@ -151,11 +151,11 @@ class Growth:
         return tuple(infos), sums
 
     def rows(self, written: Mapping[str, Written]) -> Iterator[pa.Table]:
-        """Yield the table of records, some rows at a time; see :meth:`infos`."""
+        """Yield the table of records in parts; see :meth:`infos`."""
         for name, split in self.splits.items():
             new, edges = split.change.new.ids, np.arange(0, split.change.records + _ROWS, _ROWS)
             edges = edges.clip(max=split.change.records)
-            sizes = np.diff(edges - np.searchsorted(new, edges))  # of what is kept
+            sizes = np.diff(edges - np.searchsorted(new, edges))  # of the kept records
             for first, end, old in zip(edges, edges[1:], _cut(self._stored(name, dead=False), sizes), strict=False):
                 some, is_new = _places(new, int(first), int(end))
                 both = pa.concat_tables([old, self._new_rows(name, some, written.get(name))])
@@ -165,7 +165,7 @@ class Growth:
             yield from self._stored(name, dead=True) if len(split.change.dead.ids) else ()
 
     def _stored(self, name: str, *, dead: bool) -> Iterator[pa.Table]:
-        """Yield the rows of the base's records that a split keeps, or of those that are dead."""
+        """Yield the base's rows for the kept or the dead records of a split."""
         split, first = self.splits[name], 0
         for rows in self.table.of_split(name) if self.table else ():
             some, is_dead = _places(split.change.dead.ids, first, first + len(rows))
@@ -176,7 +176,7 @@ class Growth:
             yield found
 
     def _named(self, rows: pa.Table) -> pa.Table:
-        """Return rows of the base's table, its shards named as another version of the data set names them."""
+        """Return rows of the base's table with shard names relative to another version of the data set."""
         shards = rows["shard"]
         moved = compute.binary_join_element_wise(f"../{self.base.fingerprint}/" if self.base else "", shards, "")
         return with_columns(rows, shard=compute.if_else(compute.starts_with(shards, "../"), shards, moved))
@@ -196,14 +196,14 @@ class Growth:
 
 
 def _places(ascending: Ids, first: int, end: int) -> tuple[slice, npt.NDArray[np.bool_]]:
-    """Return which of some positions lie from ``first`` to ``end``, and of each place whether it is one."""
+    """Return the part of ascending positions from ``first`` to ``end``, and a mask of that range."""
     some, mask = slice(*np.searchsorted(ascending, [first, end]).tolist()), np.zeros(end - first, np.bool_)
     mask[ascending[some] - first] = True
     return some, mask
 
 
 def _cut(tables: Iterator[pa.Table], sizes: Iterable[int]) -> Iterator[pa.Table]:
-    """Yield rows in tables of some sizes."""
+    """Yield rows in tables of the given sizes."""
     rest = rows_of({})
     for size in sizes:
         while len(rest) < size:
@@ -213,9 +213,9 @@ def _cut(tables: Iterator[pa.Table], sizes: Iterable[int]) -> Iterator[pa.Table]
 
 
 def fitting_base(store: Store, spec: ConvertSpec, source: ImagesSource, candidates: Iterator[str]) -> Manifest | None:
-    """Return the first of some versions, by fingerprint, that a conversion can go on from: same settings, same classes.
+    """Return the first of some versions, by fingerprint, that a conversion can extend: same settings, same classes.
 
-    One that lacks a file is passed over.
+    A version with a missing file is skipped.
     """
     layout = stored_layout(source.features)
     wanted = (
@@ -242,15 +242,14 @@ def fitting_base(store: Store, spec: ConvertSpec, source: ImagesSource, candidat
 def growth_of(store: Store, source: ImagesSource, fingerprint: str, base: Manifest | None) -> Growth:
     """Plan a version.
 
-    Args:
-        store: with the base.
-        source: of all records.
-        fingerprint: of the version.
-        base: what it goes on from.
+    store: the store of the base.
+    source: the source of all records.
+    fingerprint: fingerprint of the version.
+    base: manifest of the version to extend, or None.
 
     Raises:
         ArtifactError: a file of the base is damaged.
-        StoreError: it cannot be read.
+        StoreError: a file of the base cannot be read.
     """
     now = source.identities()
     table = RecordTable(store.local(stored_name(base.folder, RECORDS))) if base else None
@@ -271,7 +270,7 @@ def growth_of(store: Store, source: ImagesSource, fingerprint: str, base: Manife
 
 
 def _difference(then: Iterator[Identities], now: Iterator[Identities]) -> Difference:
-    """Compare a split with itself in an older version; keys ascend, and equal ones have one digest."""
+    """Compare a split with an older version of it; keys ascend, and equal keys have one digest."""
     content, records, news, deads, relabelled = hashlib.sha256(), 0, list[Records](), list[Records](), [_FALSE]
     for before, after, old, new in matched(numbered(then), numbered(now)):
         content.update(joined(after.keys, after.digests))
@@ -285,7 +284,7 @@ def _difference(then: Iterator[Identities], now: Iterator[Identities]) -> Differ
 
 
 def _older(base: Manifest | None, table: RecordTable | None, split: str, change: Difference) -> tuple[OlderShards, ...]:
-    """Return the shards of older versions, those of each as a whole, of which a split still has a record."""
+    """Return the older versions' shards, all of a version together, if a split still has a record of them."""
     if base is None or table is None or change.records == len(change.new.ids):
         return ()
     info = base.split(split)
@@ -304,7 +303,7 @@ def _older(base: Manifest | None, table: RecordTable | None, split: str, change:
 def _statistics(
     store: Store, base: Manifest, pixels: PixelSums, split: str, dead: Ids, kind: str
 ) -> tuple[npt.NDArray[np.int64], PixelSums | None]:
-    """Return the class counts and the pixel sums of a base's split without some of its records."""
+    """Return the class counts and pixel sums of a base's split without some of its records."""
     counts = np.array(base.split(split).class_counts, np.int64)
     if len(dead):
         reader, census = open_split(store, base.folder, base, split), kind_named(kind).targets().census

@@ -1,4 +1,4 @@
-"""Matches the records of two versions by the sha256 of their images' files, some at a time."""
+"""Matches the records of two versions by the sha256 of their image files, in parts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Records(NamedTuple):
     """Some records of a version.
 
     Attributes:
-        ids: their numbers, ascending, (n,).
+        ids: numbers of the records, ascending, (n,).
         keys: see :class:`Identities`.
         digests: see :class:`Identities`.
     """
@@ -28,11 +28,11 @@ class Records(NamedTuple):
     digests: Keys
 
     def part(self, some: slice) -> Records:
-        """Return those of some places."""
+        """Return the records at some places."""
         return self._make(column[some] for column in self)
 
     def without(self, places: Ids) -> Records:
-        """Return all but those at some places."""
+        """Return all records except those at some places."""
         return self._make(np.delete(column, places) for column in self)
 
 
@@ -40,12 +40,12 @@ NOTHING = Records(np.empty(0, np.int64), *2 * (np.empty(0, f"S{DIGEST_BYTES}"),)
 
 
 def together(parts: Iterable[Records]) -> Records:
-    """Return records one after the other."""
+    """Concatenate records."""
     return NOTHING._make(map(np.concatenate, zip(NOTHING, *parts, strict=True)))
 
 
 def numbered(identities: Iterable[Identities], first: int = 0) -> Iterator[Records]:
-    """Yield records with their numbers, from ``first`` on."""
+    """Yield records with their numbers, starting at ``first``."""
     for some in identities:
         yield Records(np.arange(first, first := first + len(some.keys)), *some)
 
@@ -57,16 +57,16 @@ def stored_identities(table: RecordTable | None, split: str) -> Iterator[Identit
 
 
 def matched(then: Iterator[Records], now: Iterator[Records]) -> Iterator[tuple[Records, Records, Ids, Ids]]:
-    """Match the records of two sides, whose keys ascend; memory holds some of them at a time.
+    """Match the records of two sides with ascending keys; memory holds a part of them at a time.
 
     Yields:
-        All records of each side that have some keys; then the places among them of records with the same key, the first
-        of one side with the first of the other.
+        All records of each side with some keys; then the places among them of records with equal keys, the first of one
+        side paired with the first of the other.
     """
     sides, waiting, ended = (then, now), [NOTHING, NOTHING], [False, False]
     while True:
         for n, side in enumerate(sides):
-            while not ended[n] and np.all(waiting[n].keys[:1] == waiting[n].keys[-1:]):  # maybe more of the key
+            while not ended[n] and np.all(waiting[n].keys[:1] == waiting[n].keys[-1:]):  # the key may go on
                 some = next(side, None)
                 ended[n] = some is None
                 waiting[n] = together([waiting[n], some or NOTHING])
@@ -76,7 +76,7 @@ def matched(then: Iterator[Records], now: Iterator[Records]) -> Iterator[tuple[R
         cuts = [int(np.searchsorted(one.keys, min(lasts))) if lasts else len(one.keys) for one in waiting]
         before, after = (one.part(slice(cut)) for one, cut in zip(waiting, cuts, strict=True))
         waiting = [one.part(slice(cut, None)) for one, cut in zip(waiting, cuts, strict=True)]
-        starts = np.arange(len(after.keys))  # of the records of one key
+        starts = np.arange(len(after.keys))  # starts of the records of each key
         starts[1:][after.keys[1:] == after.keys[:-1]] = 0
         nth = np.arange(len(after.keys)) - np.maximum.accumulate(starts)
         at = np.searchsorted(before.keys, after.keys) + nth
@@ -86,6 +86,6 @@ def matched(then: Iterator[Records], now: Iterator[Records]) -> Iterator[tuple[R
 
 
 def joined(keys: Keys, digests: Keys) -> bytes:
-    """Return the key and the digest of each record, one after the other."""
+    """Return the key and the digest of each record, concatenated."""
     columns = [np.ascontiguousarray(column).view(np.uint8).reshape(-1, DIGEST_BYTES) for column in (keys, digests)]
     return np.concatenate(columns, axis=1).tobytes()

@@ -1,4 +1,4 @@
-"""Looks up the size and the name of images' files, which no record holds, in what this machine's conversions keep."""
+"""Looks up size and name of image files, which records do not contain, in the caches of this machine's conversions."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from podline.store.contract import Store
 
 
 class SourceFacts(NamedTuple):
-    """Facts about some images' files.
+    """Facts about some image files.
 
     Attributes:
-        pixels: width times height of each, (n,); -1 of one that this machine did not convert.
-        names: of each in the source, as ``cat/1.png``; empty where ``pixels`` is -1.
+        pixels: width times height of each image, (n,); -1 if this machine did not convert it.
+        names: name of each file in the source, as ``cat/1.png``; empty where ``pixels`` is -1.
     """
 
     pixels: npt.NDArray[np.int64]
@@ -31,21 +31,21 @@ class SourceFacts(NamedTuple):
 
     @property
     def complete(self) -> bool:
-        """Return whether all are known."""
+        """Return whether all facts are known."""
         return bool((self.pixels >= 0).all())
 
     @property
     def formats(self) -> list[str]:
-        """Return how each name ends, as ``.jpg``."""
+        """Return the ending of each name, as ``.jpg``."""
         return [f".{name.rpartition('.')[2].lower()}".replace(".jpeg", ".jpg") for name in self.names]
 
 
 def source_facts(store: Store, keys: npt.NDArray[np.bytes_]) -> SourceFacts:
-    """Return what this machine's conversions keep of images' files; of several names, that of the newest conversion.
+    """Return the facts in this machine's caches; among several names, that of the newest conversion.
 
     Args:
-        store: that they were converted into.
-        keys: the beginnings of the sha256 of the files.
+        store: the store of the conversions.
+        keys: the first bytes of the sha256 of the files.
     """
     pixels, names = np.full(len(keys), -1, np.int64), [""] * len(keys)
     tables = [folder / IMAGES for folder in unpacked(source_cache(store)) if (folder / IMAGES).exists()]
@@ -68,7 +68,7 @@ def source_facts(store: Store, keys: npt.NDArray[np.bytes_]) -> SourceFacts:
 
 
 def file_names(store: Store, manifest: Manifest, split: str, records: Sequence[int]) -> list[str]:
-    """Return what the files of some records of a split are called in the source; empty where this machine knows none.
+    """Return the names, in the source, of some records' image files; empty for files unknown to this machine.
 
     Raises:
         ArtifactError: the table of records is damaged.

@@ -1,8 +1,7 @@
 """The validation stage: compares a data set's files with its manifest.
 
-Each file's sha256 is compared. Of a shard that differs, the frames are walked, so that damage has an address: which
-record of which file, at which byte. With ``deep``, every record is decoded and all that the manifest says is computed
-again.
+It verifies each file's sha256. In a differing shard it checks the frames, so that the error names the record and its
+byte. With ``deep`` it decodes every record and recomputes everything in the manifest.
 """
 
 from __future__ import annotations
@@ -46,11 +45,11 @@ Counts = npt.NDArray[np.int64]
 
 
 def validate(spec: ValidateSpec, reporter: Reporter) -> ValidateResult:
-    """Check a converted data set; the validation stage.
+    """Verify a converted data set; the validation stage.
 
     Raises:
-        ArtifactError: it is not what its manifest says, or, with ``deep``, its splits share an image.
-        StoreError: it is not there, or cannot be read.
+        ArtifactError: the data set differs from its manifest or, with ``deep``, its splits share an image.
+        StoreError: the data set is missing, or cannot be read.
     """
     started = time.monotonic()
     store = open_store(spec.root)
@@ -74,10 +73,10 @@ def validate(spec: ValidateSpec, reporter: Reporter) -> ValidateResult:
 
 
 def check_files(store: Store, manifest: Manifest, reporter: Reporter) -> array[float]:
-    """Check the sha256 of a data set's shards and of what lies beside them; return when each was published.
+    """Verify the sha256 of a data set's shards and other files; return their publication times.
 
     Raises:
-        ArtifactError: with the file, the record and both values.
+        ArtifactError: the message has the file, the record and both values.
         StoreError: a file cannot be read.
     """
 
@@ -88,7 +87,7 @@ def check_files(store: Store, manifest: Manifest, reporter: Reporter) -> array[f
             return require_content(store, name, found, info).published
         except ArtifactError:
             if found and isinstance(info, ShardInfo):
-                count_records(store.local(name, found))  # names the record that is damaged
+                count_records(store.local(name, found))  # raises an error that names the damaged record
             raise
 
     published, total = array("d"), sum(1 for _ in manifest.files)
@@ -99,13 +98,13 @@ def check_files(store: Store, manifest: Manifest, reporter: Reporter) -> array[f
 
 
 def check_records(store: Store, folder: str, manifest: Manifest, reporter: Reporter) -> int:
-    """Decode every record, compute all that a manifest says again, and compare its splits with each other.
+    """Decode every record, recompute everything in a manifest, and compare its splits.
 
     Returns:
-        Records whose image another record of the same split has as well.
+        The number of records whose image occurs more than once in their split.
 
     Raises:
-        ArtifactError: with the file, the record and both values.
+        ArtifactError: the message has the file, the record and both values.
         StoreError: a file cannot be read.
     """
     layout = stored_layout(manifest.fields)
@@ -130,7 +129,7 @@ def check_records(store: Store, folder: str, manifest: Manifest, reporter: Repor
             for shard, part in _by_shard(edges, first, records):
                 found = targets.census(part, len(counts))
                 counts += found
-                of_shards[shard] += found[: shards.classes]  # all of them, or none
+                of_shards[shard] += found[: shards.classes]  # all classes, or none
             ids += records[IMAGE_ID].ravel().tolist() if IMAGE_ID in records else []
             of_images.append(hashes_of([images]))
             done += len(images)
@@ -144,7 +143,7 @@ def check_records(store: Store, folder: str, manifest: Manifest, reporter: Repor
 
 
 def _by_shard(edges: npt.NDArray[np.int64], first: int, records: Arrays) -> Iterator[tuple[int, Arrays]]:
-    """Yield the shards that records come from, ``first`` being the first one's place, and their parts of them."""
+    """Yield the shards of some records with their parts of the records; ``first`` is the first record's place."""
     end = first + len(records[IMAGE])
     for shard in range(int(np.searchsorted(edges, first, "right")) - 1, int(np.searchsorted(edges, end))):
         part = slice(max(edges[shard], first) - first, min(edges[shard + 1], end) - first)
@@ -152,14 +151,14 @@ def _by_shard(edges: npt.NDArray[np.int64], first: int, records: Arrays) -> Iter
 
 
 def _check_split(where: str, split: SplitInfo, pixels: PixelSums, counts: Counts, of_shards: Counts) -> None:
-    """Check a split's totals; they are whole numbers, or made of such in one way, so they agree to the last bit.
+    """Check a split's totals; they are exact, so they agree to the last bit.
 
     Args:
-        where: the manifest.
-        split: its split.
-        pixels: of all records.
-        counts: of each class.
-        of_shards: the same in each shard, of as many classes as the manifest has counts of.
+        where: the place of the manifest.
+        split: the split's entry in the manifest.
+        pixels: pixel sums of all records.
+        counts: number of records of each class.
+        of_shards: the same per shard, for the classes with counts in the manifest.
     """
     claims: list[tuple[str, Any, Any]] = [
         (f"{shard.file}: class counts", tuple(found.tolist()), shard.class_counts)
@@ -176,7 +175,7 @@ def _check_split(where: str, split: SplitInfo, pixels: PixelSums, counts: Counts
 
 
 def _check_truth(store: Store, folder: str, manifest: Manifest, split: str, written: set[int]) -> None:
-    """Check that a split's people are judged by the very images that it has."""
+    """Check that a split's annotations of people belong to exactly its images."""
     judged = {image["id"] for image in read_truth(store, folder, manifest, split)["images"]}
     odd = sorted(judged ^ written)
     if odd:
@@ -187,7 +186,7 @@ def _check_truth(store: Store, folder: str, manifest: Manifest, split: str, writ
 
 
 def _check_images(where: str, readers: Sequence[SplitReader], hashes: Sequence[npt.NDArray[np.uint64]]) -> int:
-    """Count the images that are there more than once, by each split's hashes; between splits, one is an error."""
+    """Count repeated images by each split's hashes; an image in two splits is an error."""
     for (one, ours), (other, theirs) in itertools.combinations(zip(readers, hashes, strict=True), 2):
         shared = np.intersect1d(ours, theirs)
         if len(shared):
@@ -196,7 +195,7 @@ def _check_images(where: str, readers: Sequence[SplitReader], hashes: Sequence[n
                 for reader, split in ((one, ours), (other, theirs))
             ]
             raise ArtifactError(
-                f"{where}: one image is in two splits, as {at[0]} and as {at[1]}: what is tested was trained on; "
+                f"{where}: one image is in two splits, as {at[0]} and as {at[1]}: test images are training images; "
                 "delete this folder and convert again"
             )
     _, counts = np.unique(np.concatenate(hashes), return_counts=True)

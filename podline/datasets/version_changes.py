@@ -1,6 +1,6 @@
-"""Compares two versions of the user's own images by their tables of records: images added, removed, relabelled, moved.
+"""Compares two versions of the user's own images by their tables of records: added, removed, relabelled, moved.
 
-An image is the same by its file, so that versions of other settings can be compared as well.
+Images are identified by their files, so versions with different settings can be compared as well.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from podline.store.contract import Store
 
 
 class VersionRecords:
-    """The records of a version, numbered over all splits; its table is read some rows at a time.
+    """The records of a version, numbered over all splits; its table is read in parts.
 
     Attributes:
-        manifest: of the version.
+        manifest: the manifest of the version.
     """
 
     def __init__(self, store: Store, manifest: Manifest) -> None:
         """Open the table of records.
 
         Raises:
-            SettingsError: the data set has none.
+            SettingsError: the data set has no table.
             ArtifactError: the table or a shard is damaged.
         """
         if manifest.records is None:
@@ -50,13 +50,13 @@ class VersionRecords:
         self._store = store
 
     def of_split(self, split: str) -> Iterator[Records]:
-        """Yield the records of a split; none where there is no such split."""
+        """Yield the records of a split; nothing for a missing split."""
         if split in self.splits:
             first = int(self._firsts[self.splits.index(split)])
             yield from numbered(stored_identities(self._table, split), first)
 
     def keys(self, ids: Ids) -> Keys:
-        """Return the beginning of the sha256 of some images' files, (n,); the whole table is read."""
+        """Return the first bytes of the sha256 of some image files, (n,); this reads the whole table."""
         found = np.empty(len(ids), NOTHING.keys.dtype)
         for some in chain.from_iterable(map(self.of_split, self.splits)):
             mine = np.isin(ids, some.ids)
@@ -64,7 +64,7 @@ class VersionRecords:
         return found
 
     def drawn(self, most: int, *, held_out: bool = False) -> Ids:
-        """Draw records, of all splits or of those that nothing is trained on."""
+        """Draw records from all splits, or only from held-out ones."""
         numbers = [number for number, split in enumerate(self.splits) if not held_out or split != TRAIN]
         edges = np.cumsum([0, *np.diff(self._firsts)[numbers]])
         places = permuted(0, "old images", 0, int(edges[-1]), np.arange(min(most, edges[-1])))
@@ -72,7 +72,7 @@ class VersionRecords:
         return places - edges[which] + self._firsts[numbers][which]
 
     def gather(self, ids: Ids, fields: Sequence[str] | None = None) -> Arrays:
-        """Return fields of some records, in the order given; see :meth:`SplitReader.gather`."""
+        """Return fields of some records, in the given order; see :meth:`SplitReader.gather`."""
         names = fields or [field.name for field in self.manifest.fields]
         splits = self._splits_of(ids)
         parts, order = list[Arrays](), np.argsort(splits, kind="stable")
@@ -92,19 +92,19 @@ class VersionRecords:
         return self._readers[number]
 
     def words(self, ids: Ids) -> list[str]:
-        """Return the targets of some records in words."""
+        """Return the targets of some records as text."""
         names = [field.name for field in self.manifest.fields if field.name != IMAGE]
         found = self.gather(ids, names)
         return text_targets(self.manifest.kind).words(found, self.manifest.class_names) if found else []
 
     def named(self, ids: Ids) -> list[str]:
-        """Return how some records are called, as ``train[3]``."""
+        """Return the names of some records, as ``train[3]``."""
         splits = self._splits_of(ids)
         places = zip(splits.tolist(), (ids - self._firsts[splits]).tolist(), strict=True)
         return [f"{self.splits[split]}[{place}]" for split, place in places]
 
     def classes(self, ids: Ids) -> list[str]:
-        """Return the class of some records; "" where records have none, or several."""
+        """Return the class of some records; an empty text for records with no class or several."""
         has_class = any((field.name, field.encoding) == (LABEL, "varint") for field in self.manifest.fields)
         return self.words(ids) if has_class else [""] * len(ids)
 
@@ -113,10 +113,10 @@ class VersionChanges(NamedTuple):
     """The changes from a version to another.
 
     Attributes:
-        added: records of the version after.
-        removed: records of the version before.
-        relabelled: records of both, whose targets differ, as two arrays.
-        moved: likewise; they are in another split.
+        added: records of the later version.
+        removed: records of the earlier version.
+        relabelled: records of both with different targets, as two arrays.
+        moved: records of both in different splits, as two arrays.
     """
 
     added: Ids
@@ -126,7 +126,7 @@ class VersionChanges(NamedTuple):
 
 
 def version_changes(before: VersionRecords, after: VersionRecords) -> VersionChanges:
-    """Compare two versions: each split with itself, then what is left of all splits.
+    """Compare two versions: first each split with itself, then the remaining records of all splits.
 
     Raises:
         ArtifactError: a record is damaged.
@@ -134,7 +134,7 @@ def version_changes(before: VersionRecords, after: VersionRecords) -> VersionCha
     gone, come, relabelled = list[Records](), list[Records](), [(NOTHING.ids, NOTHING.ids)]
 
     def compare(then: Records, now: Records, old: Ids, new: Ids) -> None:
-        maybe = then.digests[old] != now.digests[new]  # or its pixels, or the classes' numbers
+        maybe = then.digests[old] != now.digests[new]  # pixels or class numbers may differ as well
         ids = then.ids[old[maybe]], now.ids[new[maybe]]
         words = zip(before.words(ids[0]), after.words(ids[1]), strict=True)
         other = np.array([was != is_now for was, is_now in words], np.bool_)

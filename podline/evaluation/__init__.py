@@ -1,1 +1,1 @@
-"""Evaluates a model on every example of a split, once; gives each figure a confidence interval."""
+"""Evaluates a model on every example of a split once, and gives each figure a confidence interval."""

@@ -1,4 +1,4 @@
-"""The input and output of an evaluation; the same for every kind of task."""
+"""The input and output of an evaluation, for every kind of task."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Case:
     reporter: Reporter
 
     def of_run(self) -> JsonObject:
-        """Return the first fields of the evaluation: which run is judged, and on what."""
+        """Return the first fields of the evaluation: the run and its data."""
         return self.spec.model_dump(include=RunEvaluation.model_fields.keys() - {"kind"})
 
 
@@ -40,10 +40,10 @@ class Judgement:
 
     Attributes:
         document: all figures; ``evaluation.json``.
-        files: what else is written beside it, by name.
-        warning: what a person should look at; empty if all is well.
-        notes: further figures for a person, a line each.
-        failure: why the model fails its check, and what helps; empty if it does not.
+        files: contents of further files beside it, by name.
+        warning: a warning for people, or empty.
+        notes: further figures for people, a line each.
+        failure: why the model fails its check, with remedies; empty if it passes.
     """
 
     document: AnyEvaluation

@@ -1,4 +1,4 @@
-"""Says what changed between two versions of images of one's own, and whether new images look like old ones."""
+"""Describes the changes between two versions of the user's own images, and tests whether new images look different."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from podline.stages.data_changes import DataChanges
 from podline.store.contract import Store
 
 SHOWN = 8
-"""Pictures of each kind of change."""
-_NEW, _OLD = 1_000, 2_000  # images that are compared, at most
-_READ = 20 * _OLD  # old records whose class is read to draw them
+"""Number of pictures of each kind of change."""
+_NEW, _OLD = 1_000, 2_000  # largest numbers of compared images
+_READ = 20 * _OLD  # number of old records whose class is read for the draw
 _RELABELS = 6
 _FORM = ("side", "fit", "channels", "images")
 _TOLD, _TOLD_BY_MODEL = "error of a classifier", "error of a classifier on the champion's features"
 
 
 class Model(NamedTuple):
-    """A model that has seen no new image.
+    """A model that was trained on none of the new images.
 
     Attributes:
-        run: its run.
-        features: from images to what the model makes of them, (n, values).
+        run: the run of the model.
+        features: a function from images to the model's features, (n, values).
     """
 
     run: str
@@ -45,7 +45,7 @@ class Model(NamedTuple):
 
 
 class Versions(NamedTuple):
-    """Two versions and what changed between them."""
+    """Two versions and the changes between them."""
 
     before: VersionRecords
     after: VersionRecords
@@ -58,14 +58,14 @@ def compared(
     """Compare two versions.
 
     Args:
-        store: with both.
-        before: the older one.
-        after: the newer one.
-        model: whose features another classifier gets.
+        store: the store of both versions.
+        before: manifest of the earlier version.
+        after: manifest of the later version.
+        model: a model whose features a second classifier uses.
 
     Raises:
         SettingsError: the data set has no versions.
-        ArtifactError: one of them is damaged.
+        ArtifactError: a version is damaged.
     """
     started, then, now = time.monotonic(), VersionRecords(store, before), VersionRecords(store, after)
     changes = version_changes(then, now)
@@ -95,7 +95,7 @@ def compared(
 
 
 def _by_class(manifest: Manifest, split: str = "") -> dict[str, int]:
-    """Return the records of each class, in all splits or in one; of "" where the kind has no classes."""
+    """Return the number of records of each class, in all splits or in one; without classes, of an empty name."""
     found = dict.fromkeys(manifest.class_names or ("",), 0)
     for info in manifest.splits:
         if split in ("", info.name):
@@ -114,12 +114,12 @@ def _counts(before: Manifest, after: Manifest) -> dict[str, dict[str, tuple[int,
 
 
 def _looks(store: Store, versions: Versions, model: Model | None) -> tuple[list[str], bool]:
-    """Return whether new images look like old ones, in sentences; and whether a test says that they do not."""
+    """Return sentences that compare new images with old ones, and whether a test shows a difference."""
     before, after, changes = versions
     forms = [{name: one.manifest.converter.get(name, "") for name in _FORM} for one in (before, after)]
     if forms[0] != forms[1]:
         told = [f"{name} {forms[0][name]} → {forms[1][name]}" for name in _FORM if forms[0][name] != forms[1][name]]
-        return [f"other settings ({', '.join(told)}): images are compared by their files, not by their looks"], False
+        return [f"other settings ({', '.join(told)}): images are compared only by their files"], False
     if not len(changes.added):
         return [], False
     drawn = _drawn(versions, before.drawn(_READ))
@@ -131,7 +131,7 @@ def _looks(store: Store, versions: Versions, model: Model | None) -> tuple[list[
     classified = _classifiers(drawn.sample, looks.plain_features(drawn.images(versions)), _TOLD, texts)
     found = looks.chances(drawn.sample, quantities | classified, seed)
     by = "plain features (frequencies and colours)"
-    # A model knows what it was trained on.
+    # The model may recognise its training images.
     if model and _enough(apart := _drawn(versions, before.drawn(_READ, held_out=True))):
         groups = {name: ids for name, ids in apart.sample.groups.items() if name in drawn.sample.groups}
         sample = apart.sample._replace(groups=groups)
@@ -146,14 +146,14 @@ def _enough(drawn: Drawn) -> bool:
 
 
 def _classifiers(sample: Sample, features: Floats, told: str, texts: dict[Key, str]) -> dict[Key, Statistic]:
-    """Return the test of a classifier in each group; add how well it tells the images apart to ``texts``."""
+    """Return the test of a classifier in each group; add the classifier's error to ``texts``."""
     found = {(group, told): Classifier(sample, group, features) for group in sample.groups}
     texts |= {key: f"{told} {percent(one.error())} (chance is 50 %)" for key, one in found.items()}
     return {key: one.statistic for key, one in found.items()}
 
 
 class Drawn(NamedTuple):
-    """New and old images of the same classes, drawn to be compared."""
+    """New and old images of the same classes, drawn for a comparison."""
 
     sample: Sample
     new_ids: Ids
@@ -165,13 +165,13 @@ class Drawn(NamedTuple):
         return self.sample.new
 
     def images(self, versions: Versions) -> npt.NDArray[np.uint8]:
-        """Return the pixels of all."""
+        """Return the pixels of all images."""
         sides = ((versions.after, self.new_ids), (versions.before, self.old_ids))
         return np.concatenate([side.gather(ids, [IMAGE])[IMAGE] for side, ids in sides if len(ids)])
 
 
 def _drawn(versions: Versions, old: Ids) -> Drawn:
-    """Draw new images, and some of the ``old`` ones in the shares that the new ones' classes have."""
+    """Draw new images, and ``old`` ones with the same shares of classes."""
     before, after, changes = versions
     places = np.arange(min(_NEW, len(changes.added)))
     new = changes.added[permuted(0, "new images", 0, len(changes.added), places)]
@@ -187,7 +187,7 @@ def _drawn(versions: Versions, old: Ids) -> Drawn:
 
 
 def _quantities(store: Store, versions: Versions, drawn: Drawn) -> tuple[dict[Key, Statistic], dict[Key, str]]:
-    """Return the test of each quantity in each group, and by how much it differs in words."""
+    """Return the test of each quantity in each group, and the differences as text."""
     images, sample = drawn.images(versions), drawn.sample
     values = {
         "brightness": images.mean(axis=(1, 2, 3)),
@@ -211,7 +211,7 @@ def _quantities(store: Store, versions: Versions, drawn: Drawn) -> tuple[dict[Ke
 
 
 def _change(sample: Sample, group: str, name: str, values: Mapping[str, Array]) -> str:
-    """Return by how much new images have more of a quantity than old ones of the same classes."""
+    """Describe by how much new images exceed old ones of the same classes in a quantity."""
     mine = np.isin(sample.stratum, sample.groups[group])
     new, old = mine & sample.new, mine & ~sample.new
     means = np.bincount(sample.stratum[old], values[name][old]) / np.maximum(1, np.bincount(sample.stratum[old]))
@@ -220,7 +220,7 @@ def _change(sample: Sample, group: str, name: str, values: Mapping[str, Array]) 
 
 
 def _formats(sample: Sample, group: str, formats: Sequence[str]) -> str:
-    """Return the format whose share is the most another one."""
+    """Return the format with the largest change of its share."""
     mine, found = np.isin(sample.stratum, sample.groups[group]), np.array(formats)
     shares = {
         name: tuple(float((found[mine & side] == name).mean()) for side in (sample.new, ~sample.new))
@@ -233,7 +233,7 @@ def _formats(sample: Sample, group: str, formats: Sequence[str]) -> str:
 def _sentences(
     found: Mapping[Key, float], texts: Mapping[Key, str], drawn: Drawn, tests: int, by: str
 ) -> tuple[list[str], bool]:
-    """Return what shifted, a sentence for each group; that new images look like old ones if nothing did."""
+    """Return a sentence about the differences of each group, or one sentence if there are none."""
     new, old = int(drawn.new.sum()), int((~drawn.new).sum())
     how = f"{plural(tests, 'test')}, by permutations and Holm at {percent(looks.LEVEL)}; classifier on {by}"
     compared_with = f"{plural(new, 'new image')} vs {plural(old, 'old one')} of the same classes"
@@ -248,7 +248,7 @@ def _sentences(
 
 
 def pictures(versions: Versions) -> list[PictureRow]:
-    """Return some of the images that were added, removed and relabelled, drawn as the kind of task does."""
+    """Return some of the added, removed and relabelled images, drawn by the kind of task."""
     before, after, changes = versions
     sides = {"added": (after, changes.added), "removed": (before, changes.removed)}
     sides["relabelled"] = after, changes.relabelled[1]
@@ -262,7 +262,7 @@ def _pictures(records: VersionRecords, ids: Ids) -> list[Picture]:
 
 
 def block(versions: Versions) -> Block | None:
-    """Return these pictures as a block of a sheet; None if nothing changed."""
+    """Return these pictures as a block of a sheet; None without changes."""
     rows = pictures(versions)
     about = f"{versions.before.manifest.fingerprint} → {versions.after.manifest.fingerprint}"
     return Block(f"What changed in {versions.after.manifest.dataset}", about, rows) if rows else None

@@ -1,4 +1,4 @@
-"""The stage that says what changed between two versions of a data set: the champion's features tell looks apart."""
+"""The stage that compares two versions of a data set, with the help of the champion's features."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _BATCH = 256
 
 
 def changes(spec: DataChangesSpec, reporter: Reporter) -> DataChanges:
-    """Compare two versions, and draw pictures of what changed where the spec says a file.
+    """Compare two versions, and draw pictures of the changes if the spec names a file.
 
     Raises:
         SettingsError: the data set has no versions.
-        StoreError: a version is gone, or the file cannot be written.
-        ArtifactError: one is damaged.
+        StoreError: a version is missing, or the file cannot be written.
+        ArtifactError: a version is damaged.
     """
     store = open_store(spec.root)
     before, after = (read_manifest(store, dataset_folder(spec.dataset, name)) for name in (spec.before, spec.after))
@@ -46,9 +46,9 @@ def changes(spec: DataChangesSpec, reporter: Reporter) -> DataChanges:
 
 
 def _champion(store: Store, before: Manifest, reporter: Reporter) -> Model | None:
-    """Return the newest champion that was trained on the version before or an older one; None if there is none.
+    """Return the newest champion that was trained on the earlier version or an older one, or None.
 
-    A later one was trained on new images, which it would tell from others by that alone.
+    A later champion was trained on new images, and could recognise them.
     """
     known = [version.fingerprint for version in versions(store, before.dataset)]
     older = set(known[: known.index(before.fingerprint) + 1] if before.fingerprint in known else [before.fingerprint])
@@ -66,7 +66,7 @@ def _champion(store: Store, before: Manifest, reporter: Reporter) -> Model | Non
 
 
 def features_of(model: keras.Model) -> Callable[[npt.NDArray[np.uint8]], Array]:
-    """Return a function from images to what the last dense layer gets, (n, values); to the answers if there is none."""
+    """Return a function from images to the last dense layer's input, (n, values), or else to the outputs."""
     dense = [layer for layer in model.layers if isinstance(layer, keras.layers.Dense)]
     return partial(_answers, keras.Model(model.inputs[0], dense[-1].input if dense else model.outputs[0]))
 

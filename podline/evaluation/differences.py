@@ -1,8 +1,8 @@
-"""Differences of two models, with what chance does to them: the examples that they are judged on, and the seed.
+"""Differences of two models, and the effect of chance on them: by the evaluated examples, and by the seed.
 
-Two models judged on the same examples are wrong on many of the same ones: looking at what only one of them got right
-tells far smaller differences from chance than two intervals side by side do. Two trainings of one recipe differ as
-well, by their seed; see :mod:`podline.noise`. Pure functions; no TensorFlow.
+Two models that are evaluated on the same examples make many of the same mistakes. So examples that only one of them got
+right reveal far smaller differences than two separate intervals. Trainings of one recipe also differ by their seed; see
+:mod:`podline.noise`. Pure functions; no TensorFlow.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from podline.intervals import Z
 from podline.noise import Seeds
 
 LEVEL = 0.05
-"""A difference that chance gives in fewer than one of twenty comparisons of equal models is not called noise."""
+"""The p-value below which a difference is not called noise."""
 PART_LEVEL = 0.01
-"""That of all classes or joints together: they are looked at besides."""
+"""The p-value for all classes or joints together, which are checked in addition."""
 
 Key = TypeVar("Key")
 Chance = Literal["noise", "seed", "beyond"]
@@ -33,19 +33,20 @@ CHANCES: dict[Chance, str] = {
 
 
 class Difference(Frozen):
-    """After minus before.
+    """The difference of a figure, after minus before.
 
     Attributes:
-        value: of the figure.
-        low: its 95 % interval, by the examples and the seeds …
-        high: … from low to high.
-        p_value: how often chance gives a difference at least so large, between models that are equally good.
-        trainings: how many trainings tell of the spread between seeds.
-        seeds_known: whether they are enough.
-        paired: whether both were judged on the same examples.
-        examples: how many both were judged on; the smaller number where these are not the same.
-        gained: examples that only the second got right; None where examples are not right or wrong, or not the same.
-        lost: examples that only the first got right, or None.
+        value: the difference.
+        low: lower end of its 95 % interval, by the examples and the seeds …
+        high: … and upper end.
+        p_value: probability of a difference at least as large between equally good models.
+        trainings: number of trainings that show the spread between seeds.
+        seeds_known: whether these are enough.
+        paired: whether both models were evaluated on the same examples.
+        examples: number of common examples; the smaller number if the examples differ.
+        gained: number of examples that only the second model got right; None if answers are not right or wrong, or the
+            examples differ.
+        lost: number of examples that only the first model got right, or None.
     """
 
     value: float
@@ -66,7 +67,7 @@ class Difference(Frozen):
 
     @property
     def method(self) -> str:
-        """The statistical test, in words."""
+        """The statistical test as text."""
         examples = "on the same examples" if self.paired else "by two intervals, since the examples are not the same"
         if not self.seeds_known:
             return f"{examples}; the spread between seeds is assumed"
@@ -74,19 +75,19 @@ class Difference(Frozen):
 
 
 def chance_of(p_value: float, *, known: bool, level: float = LEVEL) -> Chance:
-    """Return what to think of a p-value, given whether the spread between seeds is known."""
+    """Return the verdict for a p-value, given whether the spread between seeds is known."""
     return "noise" if p_value >= level else "beyond" if known else "seed"
 
 
 def sampled_change(nets: npt.NDArray[np.int64], examples: int) -> float:
-    """Return the variance that the examples give to the change of a share of right answers between equal models.
+    """Return the variance, by the examples, of the change of a share of right answers between equal models.
 
     Agresti and Min: "Simple improved confidence intervals for comparing matched proportions", Statistics in Medicine
-    2005: one half of an example is added to each of the four kinds; without seeds it is nearly McNemar's test.
+    2005: half an example is added to each of the four kinds; without seeds it is nearly McNemar's test.
 
     Args:
-        nets: of each example, or of each image with its people, what was gained less what was lost, (n,).
-        examples: how many examples or people there are.
+        nets: gains minus losses of each example, or of each image with its people, (n,).
+        examples: number of examples or people.
     """
     return float(((nets**2).sum() + 1) / (examples + 2) ** 2)
 
@@ -95,10 +96,11 @@ class ShareChange(NamedTuple):
     """The change of a class or a joint between two models.
 
     Attributes:
-        before: the share of right answers, or of labelled joints that are close, of the first model.
-        after: that of the second.
-        sampled: the variance of the change by the examples; of a joint, by images: people of one image are found or
-            not found together.
+        before: the first model's share of right answers, or of labelled joints that are close.
+        after: the second model's share.
+        sampled: variance of the change by the examples; for a joint by images, since the people of one image are found
+            or
+            missed together.
     """
 
     before: float
@@ -107,18 +109,18 @@ class ShareChange(NamedTuple):
 
     @classmethod
     def of(cls, was: npt.NDArray[np.bool_], now: npt.NDArray[np.bool_], nets: npt.NDArray[np.int64]) -> ShareChange:
-        """Return the change of a share.
+        """Compute the change of a share.
 
         Args:
-            was: of each example, whether the first model got it right, (n,).
-            now: whether the second did.
+            was: which examples the first model got right, (n,).
+            now: which examples the second model got right.
             nets: see :func:`sampled_change`.
         """
         return cls(float(was.mean()), float(now.mean()), sampled_change(nets, len(now)))
 
     @property
     def change(self) -> float:
-        """By how much the share rises."""
+        """The rise of the share."""
         return self.after - self.before
 
 
@@ -126,12 +128,12 @@ def accuracies(right_before: npt.ArrayLike, right_after: npt.ArrayLike, seeds: S
     """Return the difference of the accuracies of two classifiers on the same examples.
 
     Args:
-        right_before: of each example, whether the first model got it right, (n,).
-        right_after: whether the second model did.
-        seeds: what a seed does to an accuracy.
+        right_before: which examples the first model got right, (n,).
+        right_after: which examples the second model got right.
+        seeds: the effect of the seed on an accuracy.
 
     Raises:
-        ValueError: they are not of the same examples.
+        ValueError: the numbers of examples differ.
     """
     before, after = np.asarray(right_before, bool), np.asarray(right_after, bool)
     if before.shape != after.shape:
@@ -149,7 +151,7 @@ def accuracies(right_before: npt.ArrayLike, right_after: npt.ArrayLike, seeds: S
 
 
 def unpaired(before: Metric, after: Metric, examples: int, seeds: Seeds) -> Difference:
-    """Return the difference of two figures with intervals of their own, on examples that are not the same."""
+    """Return the difference of two figures with separate intervals, on different examples."""
     sampled = sampling_variance(before) + sampling_variance(after)
     return difference(after.value - before.value, sampled, seeds, examples, paired=False)
 
@@ -175,11 +177,11 @@ def difference(value: float, sampled: float, seeds: Seeds, examples: int, *, pai
 
 
 def holm(chances: Mapping[Key, float]) -> dict[Key, float]:
-    """Return chances of several tests, raised so that each can be held against the rate meant for all together.
+    """Correct the p-values of several tests, so that each can be compared with the common level.
 
     Holm: "A simple sequentially rejective multiple test procedure", Scandinavian Journal of Statistics 1979: the
-    smallest times how many there are, the next times one less, and so on, never falling. If nothing is wrong, one of
-    them lies below a rate with no more than that probability, whatever they have to do with each other.
+    smallest p-value times their number, the next times one less, and so on, never falling. Without a real difference,
+    the probability of any p-value below the level is at most the level, for any dependence between the tests.
     """
     raised, reached = {}, 0.0
     for place, key in enumerate(sorted(chances, key=lambda each: chances[each])):
@@ -189,5 +191,5 @@ def holm(chances: Mapping[Key, float]) -> dict[Key, float]:
 
 
 def chances(parts: Mapping[str, ShareChange], seeds: Mapping[str, Seeds]) -> dict[str, float]:
-    """Return how likely so large a movement of each class or joint is by chance, all of them considered."""
+    """Return the corrected p-value of each class's or joint's change."""
     return holm({name: seeds[name].interval(part.change, part.sampled)[2] for name, part in parts.items()})

@@ -1,4 +1,4 @@
-"""The evaluation stage: a trained model judged on a split, every example once."""
+"""The evaluation stage: evaluates a trained model on a split, every example once."""
 
 from __future__ import annotations
 
@@ -24,17 +24,18 @@ from podline.training.run import prepared
 
 
 def evaluate(spec: EvaluateSpec, reporter: Reporter) -> EvaluateResult:
-    """Judge a run's model, and the weights that its training began with, and write ``runs/<run>/evaluation.json``.
+    """Evaluate a run's model, and its initial weights, and write ``runs/<run>/evaluation.json``.
 
-    Beside it lies what is said of each example. Every figure is the same for any ``batch_size``; see the document of
-    the run's kind for what there is. A model that fails its check is a result with a ``failure``, so that a report can
+    The answers to each example are written beside it. Every figure is the same for any ``batch_size``; the document of
+    the
+    run's kind describes them. A model that fails its check gives a result with a ``failure``, so that a report can
     follow.
 
     Raises:
-        StoreError: there is no such data set or run.
+        StoreError: the data set or the run does not exist.
         SettingsError: the run was trained on another data set.
-        ArtifactError: the weights or the data are not what they were, or the data were changed while they were read.
-        WorkerLostError: of several processes that evaluate together not all came.
+        ArtifactError: the weights or the data have changed, before or during reading.
+        WorkerLostError: some of several processes that evaluate together did not start.
     """
     started = time.monotonic()
     store = open_store(spec.root)
@@ -42,7 +43,7 @@ def evaluate(spec: EvaluateSpec, reporter: Reporter) -> EvaluateResult:
     manifest = read_manifest(store, spec.dataset_folder, spec.manifest_digest)
     training = _training(spec, store)
     recipe = training.recipe.changed(task=training.recipe.task.changed(**spec.judging))
-    # First of all, as in training: it sets the seeds that its weights are drawn from.
+    # This comes first, as in training, because it sets the seeds of the initial weights.
     strategy = prepared(recipe, spec.strategy)
     if warning := devices.fallback(spec.strategy):
         reporter.warn(warning)
@@ -55,7 +56,7 @@ def evaluate(spec: EvaluateSpec, reporter: Reporter) -> EvaluateResult:
     judgement = kind_of(recipe).judge(case)
     with contextlib.nullcontext(store) if agreement.chief else temporary_store(store, "worker") as mine:
         result = _published(spec, mine, judgement, time.monotonic() - started)
-    # Nobody is done before the chief is.
+    # All processes wait for the chief.
     agreement.meet()
     if warning := judgement.failure or judgement.warning:
         reporter.warn(warning)
@@ -85,7 +86,7 @@ def _published(spec: EvaluateSpec, store: Store, judgement: Judgement, seconds: 
 
 
 def _training(spec: EvaluateSpec, store: Store) -> TrainSpec:
-    """Return the spec that the run was trained with."""
+    """Return the spec of the run's training."""
     training = training_of(store, spec.run)
     if training.dataset_folder != spec.dataset_folder:
         raise SettingsError(

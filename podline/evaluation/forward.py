@@ -1,4 +1,4 @@
-"""Models over splits: a finished run's model, and batches of its answers beside the records' fields."""
+"""Runs models over splits: loads a finished run's model, and yields its answers with the records' fields."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ IMAGE = "image"
 _NEWS_SECONDS = 1.0
 
 Answers = Callable[[EvaluationInput], Iterator[tuple[Any, dict[str, Array]]]]
-"""From an input to its batches: the answers, as NumPy arrays (n, …), and the records' other fields."""
+"""A function from an input to its batches: the answers, as NumPy arrays (n, …), and the records' other fields."""
 
 
 def answers_of(
@@ -35,9 +35,9 @@ def answers_of(
     """Return a model as a function of an input.
 
     Args:
-        model: takes uint8 images (n, height, width, channels).
-        strategy: what it was built under; each replica answers its part of a batch.
-        part: what of the model's answer is wanted: a tensor (n, …), or a tuple or dictionary of such.
+        model: a model that takes uint8 images (n, height, width, channels).
+        strategy: the strategy of the model; each replica answers its part of a batch.
+        part: selects the needed part of the outputs: a tensor (n, …), or a tuple or dictionary of tensors.
     """
 
     def answer(batch: dict[str, tf.Tensor]) -> Any:
@@ -62,11 +62,11 @@ def finished_model(store: Store, run: str) -> keras.Model:
 
     Raises:
         StoreError: there is no such finished run.
-        ArtifactError: its weights are not what they were.
+        ArtifactError: its weights have changed.
     """
     folder = f"runs/{run}"
     if not store.exists(completion_name(folder, TRAIN.name)):
-        raise StoreError(f"{store.uri}: run {run} is not finished; `podline train` goes on with it")
+        raise StoreError(f"{store.uri}: run {run} is not finished; finish it with `podline train`")
     return load_model(store, folder, run_of(store, run).stages[TRAIN.name].result["weights_sha256"])
 
 

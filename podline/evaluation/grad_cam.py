@@ -15,25 +15,25 @@ import tensorflow as tf
 
 from podline.arrays import Array, Image
 
-_HEAT = 0.5  # share of the colours in a picture
+_HEAT = 0.5  # weight of the colours in a picture
 
 
 def looked_at(model: keras.Model, images: Sequence[Image]) -> list[Image]:
-    """Colour the places of images that speak for what a model answers, from violet (not at all) to yellow (most).
+    """Colour the places of images that support a model's answer, from violet (not at all) to yellow (most).
 
     Args:
-        model: from uint8 images to logits (n, classes).
+        model: a model from uint8 images to logits (n, classes).
         images: uint8 (height, width, channels), all of one shape.
 
     Returns:
-        A picture for each image, uint8 (height, width, 3); none of a model without maps of places.
+        A picture for each image, uint8 (height, width, 3); empty for a model without spatial maps.
     """
     weights = place_weights(model, np.stack(images))
     return [] if weights is None else [_coloured(*pair) for pair in zip(images, weights, strict=True)]
 
 
 def place_weights(model: keras.Model, images: Array) -> Array | None:
-    """Return how much each place of the model's last maps speaks for its answer: float32 (n, rows, columns), 0…1."""
+    """Return how much each place of the model's last maps supports its answer: float32 (n, rows, columns), 0…1."""
     maps = _last_maps(model)
     if maps is None:
         return None
@@ -47,7 +47,7 @@ def place_weights(model: keras.Model, images: Array) -> Array | None:
 
 
 def _last_maps(model: keras.Model) -> Any:
-    """Return the last output (n, rows, columns, channels) that a layer has made of the image; None if there is none."""
+    """Return the last layer output with shape (n, rows, columns, channels), or None."""
     learned = [layer for layer in model.layers if layer.weights]
     first = model.layers.index(learned[0]) if learned else len(model.layers)
     outputs = [layer.output for layer in model.layers[first:]]

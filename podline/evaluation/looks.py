@@ -1,7 +1,8 @@
-"""Tests whether new images look like old ones: permutation tests, by class and over all, corrected together by Holm.
+"""Tests whether new images look like old ones: permutation tests by class and in total, with Holm's correction.
 
-New and old images change places at random within a stratum, which is a class: so other shares of the classes are no
-change of looks, and the rate of false alarms is exact whatever the values are.
+Permutations exchange new and old images within a stratum, which is a class. So changed shares of classes do not count
+as
+changed looks, and the rate of false alarms is exact for any values.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from scipy.stats import rankdata
 from podline.evaluation.differences import holm
 
 LEVEL = 0.02
-"""The probability of any false alarm among all tests of a comparison: two nights in a hundred."""
+"""The probability of any false alarm among all tests of a comparison: two in a hundred nights."""
 LEAST, MOST_CLASSES = 8, 30
-"""New and old images that a class needs to be tested by itself; the classes with the most new images are tested."""
+"""The number of new and of old images that a class needs for its own test; classes with most new images are tested."""
 EVERY = ""
 """The group of all images."""
 _DEALS, _AT_ONCE, _ENOUGH = 10_000, 1_000, 20
-_ROUNDING = 1e-5  # of a statistic: an equal one counts as reached
+_ROUNDING = 1e-5  # relative tolerance within which statistics count as equal
 _BLOCK = 8  # pixels of a side, as in JPEG files
 _RIDGE = 10.0  # times the mean square length of the features
 
@@ -33,7 +34,7 @@ Ids = npt.NDArray[np.int64]
 Key = tuple[str, str]
 """A test: its group and its quantity."""
 Statistic = Callable[[Floats], Floats]
-"""From columns of :func:`as_they_are`, (n, columns), to what is larger the more new images differ, (columns,)."""
+"""A function from columns of :func:`as_they_are`, (n, columns), to values that grow with the difference, (columns,)."""
 
 
 class Sample(NamedTuple):
@@ -41,8 +42,8 @@ class Sample(NamedTuple):
 
     Attributes:
         new: whether each image is new, (n,).
-        stratum: the class of each, by its number.
-        groups: the strata of each group that is tested; see :func:`groups_of`.
+        stratum: number of the class of each image.
+        groups: strata of each tested group; see :func:`groups_of`.
     """
 
     new: npt.NDArray[np.bool_]
@@ -51,7 +52,7 @@ class Sample(NamedTuple):
 
 
 def groups_of(new: npt.NDArray[np.bool_], stratum: Ids, names: Sequence[str]) -> dict[str, Ids]:
-    """Return all images as a group, and each class that has enough, by its name."""
+    """Return the group of all images, and each class with enough images, by name."""
     news, olds = (np.bincount(stratum[side], minlength=len(names)) for side in (new, ~new))
     enough = [
         number for number in np.argsort(-news, kind="stable").tolist() if min(news[number], olds[number]) >= LEAST
@@ -77,17 +78,18 @@ def indicated(sample: Sample, values: Sequence[str]) -> Floats:
 
 
 def centred(sample: Sample, values: Floats) -> Floats:
-    """Return values less their mean in each stratum, (n, values)."""
+    """Subtract the mean of each stratum from values, (n, values)."""
     counts = np.maximum(np.bincount(sample.stratum), 1)
     means = [np.bincount(sample.stratum, column) / counts for column in values.T]
     return values - np.stack(means, axis=1).astype(values.dtype)[sample.stratum]
 
 
 def plain_features(images: npt.NDArray[np.uint8]) -> Floats:
-    """Return features of images (n, height, width, channels) that need no model, (n, values).
+    """Return features of images (n, height, width, channels) without a model, (n, values).
 
-    These are the logarithms of the energies of the frequencies that JPEG files have, in blocks of 8 pixels, which
-    blur, noise and compression change; and the mean colours in 4 × 4 parts of an image.
+    They are the logarithms of the energies at JPEG's frequencies, in blocks of 8 pixels, which blur, noise and
+    compression
+    change; and the mean colours in 4 × 4 parts of an image.
     """
     count, height, width, _ = images.shape
     rows, columns = height // _BLOCK, width // _BLOCK
@@ -100,12 +102,12 @@ def plain_features(images: npt.NDArray[np.uint8]) -> Floats:
 
 
 class Classifier:
-    """Ridge regression that tells new images from old ones; each is scored by all others of its group.
+    """Ridge regression that separates new from old images; each image is scored by a fit to all others of its group.
 
     Args:
-        sample: of images.
-        group: which of them.
-        features: of all images, (n, values).
+        sample: the sample of images.
+        group: name of the group.
+        features: features of all images, (n, values).
     """
 
     def __init__(self, sample: Sample, group: str, features: Floats) -> None:
@@ -124,23 +126,23 @@ class Classifier:
         return (self._scores(target) * target).sum(axis=0)
 
     def error(self) -> float:
-        """Return the share of images that it takes for new or old ones wrongly, both kinds alike; 0.5 is chance."""
+        """Return the share of misclassified images, with equal weight for new and old; 0.5 is chance."""
         scores, new = self._scores(as_they_are(self._sample)[self._mine])[:, 0], self._sample.new[self._mine]
         return float((scores[new] <= 0).mean() + (scores[~new] > 0).mean()) / 2
 
     def _scores(self, target: Floats) -> Floats:
-        """Return each image's score without itself: in closed form, so that a permutation costs two small products."""
+        """Return each image's leave-one-out score, in closed form, so that a permutation costs two small products."""
         known, weights, own = self._parts
         return (known @ (weights @ target) - own * target) / (1 - own)
 
 
 def mean_of(sample: Sample, group: str, values: Floats) -> Statistic | None:
-    """Return the statistic of a group's values: their mean in new images is another one; None if they do not vary.
+    """Return the statistic that compares the mean of new images' values with old ones'; None for constant values.
 
     Args:
-        sample: of images.
-        group: which of them.
-        values: of :func:`ranked` or :func:`indicated`.
+        sample: the sample of images.
+        group: name of the group.
+        values: values of :func:`ranked` or :func:`indicated`.
     """
     mine = np.isin(sample.stratum, sample.groups[group])[:, np.newaxis] * values
     scale = np.sqrt((mine**2).sum(axis=0))
@@ -151,22 +153,22 @@ def mean_of(sample: Sample, group: str, values: Floats) -> Statistic | None:
 
 
 def as_they_are(sample: Sample) -> Floats:
-    """Return who is new as a column, less the share of new images in its stratum."""
+    """Return the column of new images, minus the share of new images in its stratum."""
     return centred(sample, sample.new[:, np.newaxis].astype(np.float32))
 
 
 def significant(chances: Mapping[Key, float]) -> dict[Key, float]:
-    """Return the tests that chance does not explain, with their p-values by Holm."""
+    """Return the tests that chance does not explain, with their corrected p-values."""
     return {name: chance for name, chance in holm(chances).items() if chance <= LEVEL}
 
 
 def chances(sample: Sample, statistics: Mapping[Key, Statistic], seed: int) -> dict[Key, float]:
-    """Return how often a permutation's statistic is at least that of the images as they are: the p-values.
+    """Return the p-value of each test: how often a permutation's statistic reaches that of the real images.
 
     Args:
-        sample: of images.
-        statistics: of each test.
-        seed: of the permutations.
+        sample: the sample of images.
+        statistics: statistic of each test.
+        seed: seed of the permutations.
     """
     strata = [np.flatnonzero(sample.stratum == one) for one in np.unique(sample.stratum)]
     random, own = np.random.default_rng(seed), as_they_are(sample)

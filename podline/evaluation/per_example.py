@@ -1,4 +1,4 @@
-"""Models' answers for each example of a split, as arrays in a file beside ``evaluation.json``."""
+"""Stores models' answers to each example of a split, as arrays in a file beside ``evaluation.json``."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from podline.store.contract import Store
 
 @dataclass(frozen=True)
 class PerExample:
-    """Arrays with one entry an example, in the order of the split.
+    """Arrays with one entry per example, in the order of the split.
 
     Attributes:
-        file: the file's name.
-        holds: what it holds, in a word.
-        decides: the array of the answers.
-        labels: what is true of each example, (n, …).
+        file: name of the file.
+        holds: noun for its content.
+        decides: name of the array of answers.
+        labels: the truth about each example, (n, …).
     """
 
     file: ClassVar[str]
@@ -36,20 +36,20 @@ class PerExample:
 
     @classmethod
     def joined(cls, parts: Sequence[Self]) -> Self:
-        """Return the examples of all parts, one after the other."""
+        """Concatenate the examples of all parts."""
         return cls(**{name: np.concatenate([getattr(each, name) for each in parts]) for name in _names(cls)})
 
     @classmethod
     def read(cls, store: Store, folder: str) -> Self:
-        """Return what an evaluation left in its folder.
+        """Read the file of an evaluation from its folder.
 
         Raises:
-            StoreError: the run's evaluation is gone, or of another kind.
+            StoreError: the run has no evaluation, or one of another kind.
             ArtifactError: the file is damaged.
         """
         name = f"{folder}/{cls.file}"
         if not store.exists(name):
-            raise StoreError(f"{store.where(name)} is not there; `podline evaluate` writes it")
+            raise StoreError(f"{store.where(name)} does not exist; `podline evaluate` writes it")
         try:
             with np.load(io.BytesIO(read_artifact(store, folder, "evaluate", name)), allow_pickle=False) as arrays:
                 found = cls(**{each: arrays[each] for each in _names(cls)})
@@ -62,7 +62,7 @@ class PerExample:
         return found
 
     def at(self, places: npt.NDArray[np.int64]) -> Self:
-        """Return those of the examples at some places of the split, in the order given, (n,)."""
+        """Return the examples at some places of the split, in the given order, (n,)."""
         return type(self)(**{name: getattr(self, name)[places] for name in _names(type(self))})
 
     @property
@@ -71,7 +71,7 @@ class PerExample:
         return getattr(self, self.decides)
 
     def to_bytes(self) -> bytes:
-        """Return a file that depends on the values alone."""
+        """Encode the arrays as a file that depends only on the values."""
         buffer = io.BytesIO()
         arrays: dict[str, Any] = {name: getattr(self, name) for name in _names(type(self))}
         np.savez_compressed(buffer, **arrays)

@@ -1,4 +1,4 @@
-"""Predicts with a finished run's model on any pictures: skeletons, classes with probabilities, other answers."""
+"""Predicts for pictures with a finished run's model: skeletons, classes with probabilities, other answers."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ _BATCH = 8
 
 @dataclass(frozen=True)
 class Predicted:
-    """A picture and what the model says of it; a notebook shows it.
+    """A picture and the model's answer; a notebook shows both.
 
     Attributes:
-        prediction: in words and numbers.
-        picture: uint8 (height, width, 3), with skeletons if there are people to draw.
+        prediction: the answer as text and numbers.
+        picture: uint8 (height, width, 3), with skeletons if people were found.
     """
 
     prediction: PicturePrediction
@@ -57,7 +57,7 @@ class PictureReader(Protocol):
 
     @property
     def threshold(self) -> float | None:
-        """People with a lower score are left out; None for classes."""
+        """The least score of people; None for classes."""
         ...
 
     def fed(self, pixels: Image) -> Image:
@@ -69,19 +69,19 @@ class PictureReader(Protocol):
         ...
 
     def say(self, name: str, place: int, pixels: Image, answer: Any) -> Predicted:
-        """Return the model's answer for a picture in words.
+        """Format the model's answer for a picture.
 
         Args:
-            name: the picture's.
-            place: its number, from 1.
+            name: name of the picture.
+            place: number of the picture, from 1.
             pixels: uint8 (height, width, 3).
-            answer: from :meth:`answers`, of this picture.
+            answer: the picture's output of :meth:`answers`.
         """
         ...
 
 
 class Predictor:
-    """A finished run's model, ready to look at pictures."""
+    """A finished run's model, ready for predictions."""
 
     def __init__(self, store: Store, run: str, reporter: Reporter, threshold: float | None = None) -> None:
         """Load the model.
@@ -89,12 +89,12 @@ class Predictor:
         Args:
             store: the store.
             run: the run's name.
-            reporter: told where there is no evaluation to take the threshold from.
-            threshold: of people's scores; by default the one that the run's evaluation chose.
+            reporter: reports a missing evaluation, which would define the threshold.
+            threshold: least score of people; by default the one that the run's evaluation chose.
 
         Raises:
             StoreError: there is no such finished run.
-            ArtifactError: its weights are not what they were.
+            ArtifactError: its weights have changed.
         """
         training = training_of(store, run)
         model = finished_model(store, run)
@@ -108,14 +108,14 @@ class Predictor:
 
     @property
     def threshold(self) -> float | None:
-        """People with a lower score are left out; None for classes."""
+        """The least score of people; None for classes."""
         return self._reader.threshold
 
     def __call__(self, pictures: Iterator[tuple[str, Image]]) -> Iterator[Predicted]:
-        """Predict for pictures, a few at a time.
+        """Predict for pictures, in small batches.
 
         Args:
-            pictures: names, and uint8 (height, width, 3), red, green, blue.
+            pictures: names with uint8 (height, width, 3), red, green, blue.
         """
         first = 1
         while batch := list(islice(pictures, _BATCH)):
@@ -128,12 +128,12 @@ class Predictor:
 
 
 def run(spec: PredictSpec, reporter: Reporter) -> PredictResult:
-    """Predict for the pictures and write the answers into ``spec.out``; the stage's function.
+    """Predict for the pictures and write the answers to ``spec.out``; the stage's function.
 
     Raises:
-        SourceError: a file is no picture; nothing is written then.
+        SourceError: a file is not a picture; then nothing is written.
         StoreError: there is no such finished run, or the folder cannot be written.
-        ArtifactError: the run's weights are not what they were.
+        ArtifactError: the run's weights have changed.
     """
     started = time.monotonic()
     paths = [Path(image) for image in spec.images]
@@ -160,10 +160,10 @@ def run(spec: PredictSpec, reporter: Reporter) -> PredictResult:
 
 
 def named(pictures: Iterable[str | Path | Image]) -> Iterator[tuple[str, Image]]:
-    """Pictures with their names: files, or arrays, which are numbered.
+    """Yield pictures with their names: files, or arrays, which are numbered.
 
     Raises:
-        SourceError: a file is no picture.
+        SourceError: a file is not a picture.
     """
     with PictureSandboxes() as sandboxes:
         for number, picture in enumerate(pictures, start=1):
@@ -176,7 +176,7 @@ def named(pictures: Iterable[str | Path | Image]) -> Iterator[tuple[str, Image]]
 
 
 def document(predictions: Sequence[PicturePrediction]) -> list[JsonObject]:
-    """Return what goes into the file: COCO results of all pictures, or each picture's classes or answer."""
+    """Return the content of the file: COCO results of all pictures, or each picture's classes or answer."""
     if all(prediction.people is not None for prediction in predictions):
         return [person for prediction in predictions for person in prediction.people or ()]
     fields = {"file", "classes", "answer"}
@@ -192,7 +192,7 @@ def _names(paths: Sequence[Path]) -> Iterator[str]:
 
 
 def _write(file: Path, data: bytes) -> None:
-    """Write a file atomically: readers never see half of it."""
+    """Write a file atomically, so that readers never see a part of it."""
     temporary = file.with_name(f".{file.name}.{os.getpid()}")
     with explained("write", file):
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""A picture sheet: a model's input before and after augmentation, and a run's answers."""
+"""Draws a sheet of pictures: a model's input before and after augmentation, and a run's answers."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def run(spec: ShowSpec, reporter: Reporter) -> ShowResult:
     """Draw the sheet into ``spec.out``.
 
     Raises:
-        StoreError: there is no such data set or no such finished run, or the file cannot be written.
+        StoreError: the data set or the finished run does not exist, or the file cannot be written.
         SettingsError: the recipe does not fit the data set.
-        ArtifactError: the data set or the weights are not what they were.
+        ArtifactError: the data set or the weights have changed.
     """
     started = time.monotonic()
     figure, examples, correct = drawn(spec, reporter)
@@ -37,7 +37,7 @@ def run(spec: ShowSpec, reporter: Reporter) -> ShowResult:
 
 
 def drawn(spec: ShowSpec, reporter: Reporter) -> tuple[Sheet, int, int]:
-    """Return the sheet, and how many test examples a classifier's run was asked about and got right."""
+    """Return the sheet, and the numbers of evaluated and of correct test examples of a classifier's run."""
     store, kind = open_store(spec.root), kind_of(spec.recipe)
     manifest_sha256(store, spec.dataset_folder)
     manifest = read_manifest(store, spec.dataset_folder)
@@ -67,11 +67,11 @@ def _fed(spec: ShowSpec, store: Store, manifest: Manifest) -> Block:
             for epoch in range(spec.epochs)
         ]
     about = f"examples of the training split of {manifest.dataset}; {how}"
-    return Block(f"What the model of {recipe.name} is fed", about, rows)
+    return Block(f"Input of the model of {recipe.name}", about, rows)
 
 
 def save(figure: Figure, file: Path) -> None:
-    """Write a PNG whole: a reader of the file never sees half of it."""
+    """Write a PNG atomically, so that readers never see a part of it."""
     temporary = file.with_name(f".{file.name}.{os.getpid()}")
     with explained("write", file):
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
-"""Networks of ``keras.applications``, without their classifiers of ImageNet, for images in colour.
+"""Networks of ``keras.applications`` for colour images, without their ImageNet classifiers.
 
-They are built without weights; ``podline train --init FILE`` takes weights from a file. Layers have Keras's names, and
-in front of them is the normalisation of pixels that Keras itself trained with, whatever the data set.
+They are built without weights; ``podline train --init FILE`` loads weights from a file. Layers have Keras's names. The
+input is normalised by the constants that Keras trained with, for every data set.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _WORD_STARTS = re.compile(r"(?<=.)(?=[A-Z][a-z]+)|(?<=[a-z])(?=[A-Z])")
 
 
 class Pixels(NamedTuple):
-    """The constants by which pixels in 0…255 are normalised, per channel."""
+    """The constants that normalise pixels in 0…255, per channel."""
 
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
 
 
-_TO_ONE = Pixels((127.5, 127.5, 127.5), (127.5, 127.5, 127.5))  # from -1 to 1
+_TO_ONE = Pixels((127.5, 127.5, 127.5), (127.5, 127.5, 127.5))  # maps to -1 … 1
 _IMAGENET = Pixels((0.485 * 255, 0.456 * 255, 0.406 * 255), (0.229 * 255, 0.224 * 255, 0.225 * 255))
 PIXELS = {
     "mobilenetv3-small": _TO_ONE,
@@ -36,26 +36,26 @@ PIXELS = {
     "efficientnetv2-b0": _IMAGENET,
     "convnext-tiny": _IMAGENET,
 }
-"""By model: ``include_preprocessing`` of each application, as one mean and one deviation per channel."""
+"""Constants by model: the application's ``include_preprocessing`` as one mean and one deviation per channel."""
 
 
 def mobilenetv3_small(image_shape: tuple[int, int, int], classes: int, settings: ModelSettings) -> keras.Model:
-    """Howard et al.: "Searching for MobileNetV3", ICCV 2019."""
+    """Build MobileNetV3-Small. Howard et al.: "Searching for MobileNetV3", ICCV 2019."""
     return _classifier(keras.applications.MobileNetV3Small, image_shape, classes, settings, alpha=settings.width)
 
 
 def mobilenetv3_large(image_shape: tuple[int, int, int], classes: int, settings: ModelSettings) -> keras.Model:
-    """Howard et al.: "Searching for MobileNetV3", ICCV 2019."""
+    """Build MobileNetV3-Large. Howard et al.: "Searching for MobileNetV3", ICCV 2019."""
     return _classifier(keras.applications.MobileNetV3Large, image_shape, classes, settings, alpha=settings.width)
 
 
 def efficientnetv2_b0(image_shape: tuple[int, int, int], classes: int, settings: ModelSettings) -> keras.Model:
-    """Tan, Le: "EfficientNetV2", ICML 2021."""
+    """Build EfficientNetV2-B0. Tan, Le: "EfficientNetV2", ICML 2021."""
     return _classifier(keras.applications.EfficientNetV2B0, image_shape, classes, settings)
 
 
 def convnext_tiny(image_shape: tuple[int, int, int], classes: int, settings: ModelSettings) -> keras.Model:
-    """Liu et al.: "A ConvNet for the 2020s", CVPR 2022."""
+    """Build ConvNeXt-Tiny. Liu et al.: "A ConvNet for the 2020s", CVPR 2022."""
     return _classifier(keras.applications.ConvNeXtTiny, image_shape, classes, settings)
 
 
@@ -66,10 +66,10 @@ def _classifier(
     settings: ModelSettings,
     **options: Any,
 ) -> keras.Model:
-    """Return an application's layers, the mean of each channel, dropout and a dense layer.
+    """Build an application with average pooling, dropout and a dense layer.
 
     Raises:
-        SettingsError: images that are too small or have no three channels; a width that the network does not have.
+        SettingsError: images are too small or do not have three channels; or the network does not have this width.
     """
     height, width, channels = image_shape
     if min(height, width) < SMALLEST_SIDE or channels != 3:
@@ -87,9 +87,9 @@ def _classifier(
 
 
 def named_as_first(network: keras.Model) -> keras.Model:
-    """Return a copy without weights, whose layers are named as in a process that has built no other model.
+    """Return a copy without weights, with layer names as in a new process.
 
-    Keras numbers the layers that have no name of their own: ``layer_normalization``, ``layer_normalization_1`` …
+    Keras numbers unnamed layers over a process: ``layer_normalization``, ``layer_normalization_1`` …
     """
     counts: Counter[str] = Counter()
 

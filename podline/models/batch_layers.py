@@ -1,9 +1,9 @@
-"""Batch norm and dropout over a whole batch, also where replicas share it.
+"""Batch norm and dropout over a whole batch, even if replicas share it.
 
-Under one replica they are TensorFlow's own operations. Under several, statistics are those of the whole batch, and
-what chance does to an example depends on its place in the whole batch: so a step computes the same, but for the order
-in which numbers are added up, whatever the number of replicas. Each replica keeps its own copy of moving statistics and
-of generators; they get equal values by equal arithmetic.
+With one replica they use TensorFlow's own operations. With several, statistics cover the whole batch, and an example's
+random draws depend on its place in the whole batch. So a step computes the same for any number of replicas, except for
+the order of additions. Each replica has its own copy of moving statistics and of generators, which stay equal by equal
+arithmetic.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from podline.errors import SettingsError
 
 @keras.saving.register_keras_serializable(package="podline")
 class FusedBatchNormalization(keras.layers.BatchNormalization):
-    """Keras's layer with the forward and the backward pass in one operation each.
+    """Keras's batch norm with one fused operation each for forward and backward pass.
 
-    Keras 3 composes batch norm of a dozen small operations; fused, a training step of a small ResNet took 13-22 % less
+    Keras 3 composes batch norm of a dozen small operations. Fused, a training step of a small ResNet took 13-22 % less
     time on two CPU cores. Weights, configuration and results are Keras's, except that the moving variance averages the
-    unbiased variance of the batch. It is for channels: the last axis, or axis 1 of images. On any other axis, and with
-    a mask, it is Keras's, for one replica only.
+    unbiased variance of the batch. Only channels are fused: the last axis, or axis 1 of images. Other axes, and inputs
+    with a mask, use Keras's code, for one replica only.
     """
 
     def call(self, inputs: Tensor, training: bool | None = None, mask: Tensor = None) -> Tensor:
-        """Normalise a batch (n, …, channels), or (n, channels, height, width) where the axis is 1."""
+        """Normalise a batch (n, …, channels), or (n, channels, height, width) for axis 1."""
         rank = len(inputs.shape)
         axis = self.axis % rank
         if rank == 4 and axis in (1, 3) and mask is None:
@@ -63,7 +63,7 @@ class FusedBatchNormalization(keras.layers.BatchNormalization):
     def _shared(self, inputs: Tensor, channels: int) -> Tensor:
         """Normalise a replica's part of a batch by the mean and variance of the whole batch.
 
-        The gradient flows through both means over replicas, whose own gradient is the mean over replicas.
+        The gradient flows through both means over replicas; their own gradient is the mean over replicas.
         """
         context, dtype = tf.distribute.get_replica_context(), inputs.dtype
         inputs = tf.cast(inputs, tf.float32)
@@ -79,7 +79,7 @@ class FusedBatchNormalization(keras.layers.BatchNormalization):
         return tf.cast(centred * tf.reshape(scale, shape) + tf.reshape(beta, shape), dtype)
 
     def _scale_and_offset(self) -> tuple[tf.Tensor, tf.Tensor]:
-        """Of each channel; 1 and 0 where the layer learns none."""
+        """Return scale and offset of each channel; 1 and 0 if the layer does not learn them."""
         mean: Tensor = self.moving_mean
         gamma = tf.ones(mean.shape) if self.gamma is None else tf.convert_to_tensor(self.gamma)
         beta = tf.zeros(mean.shape) if self.beta is None else tf.convert_to_tensor(self.beta)
@@ -95,10 +95,10 @@ class FusedBatchNormalization(keras.layers.BatchNormalization):
 
 @keras.saving.register_keras_serializable(package="podline")
 class BatchDropout(keras.layers.Dropout):
-    """Keras's layer, whose draws for an example depend on its place in the whole batch.
+    """Keras's dropout, with random draws that depend on an example's place in the whole batch.
 
-    Left to itself, every replica would draw the same for its part. Each draws for the whole batch instead, which is
-    little work for the features before a classifier, and takes its own part.
+    Keras's own layer would draw equal values for every replica's part. This layer draws for the whole batch in each
+    replica, which is cheap for the features before a classifier, and uses the replica's part.
     """
 
     def call(self, inputs: Tensor, training: bool = False) -> Tensor:
@@ -109,7 +109,7 @@ class BatchDropout(keras.layers.Dropout):
         share = inputs.shape[0]
         shape = [size or length for size, length in zip(self.noise_shape or inputs.shape, inputs.shape, strict=True)]
         whole = tf.ones([share * context.num_replicas_in_sync, *shape[1:]], inputs.dtype)
-        # Zero where a feature is dropped, else what makes up for it.
+        # Zero for a dropped feature, else the scale that compensates for the dropped ones.
         factors = keras.random.dropout(whole, self.rate, seed=self.seed_generator)
         first = tf.cast(context.replica_id_in_sync_group, tf.int32) * share
         return inputs * tf.ensure_shape(factors[first : first + share], [share, *shape[1:]])

@@ -1,4 +1,4 @@
-"""The building blocks of the shipped networks: stock Keras layers with names and He initialisation."""
+"""The building blocks of Podline's networks: stock Keras layers with names and He initialisation."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import keras
 
 @dataclass(frozen=True)
 class Blocks:
-    """Layers on maps of one data format; they pad with ``same``.
+    """Layers for maps in one data format, with padding ``same``.
 
     Attributes:
         data_format: as in the recipe; maps are (n, height, width, channels), or (n, channels, height, width).
-        limit: where ReLUs cut, if they do.
-        activation: ``relu``, or another of Keras's by its name.
+        limit: upper limit of ReLUs, or None.
+        activation: ``relu``, or another activation of Keras by name.
     """
 
     data_format: str = "channels_last"
@@ -29,14 +29,14 @@ class Blocks:
         return 1 if self.data_format == "channels_first" else -1
 
     def begin(self, image_shape: tuple[int, int, int]) -> tuple[keras.KerasTensor, keras.KerasTensor]:
-        """Return the input of images (height, width, channels), and the same in the data format."""
+        """Return the input for images (height, width, channels), and the same tensor in the data format."""
         image: Any = keras.Input(image_shape)
         return image, keras.layers.Permute((3, 1, 2), name="channels_first")(image) if self.axis == 1 else image
 
     def convolution(
         self, maps: keras.KerasTensor, name: str, filters: int, *, kernel: int = 3, stride: int = 1, bias: bool = False
     ) -> keras.KerasTensor:
-        """Apply a square convolution; a batch norm after it makes a bias useless."""
+        """Apply a square convolution without bias if a batch norm follows, which makes a bias useless."""
         he_normal: Any = keras.initializers.HeNormal()
         return keras.layers.Conv2D(
             filters,
@@ -52,7 +52,7 @@ class Blocks:
     def depthwise(self, maps: keras.KerasTensor, name: str, *, stride: int) -> keras.KerasTensor:
         """Apply a 3 × 3 convolution to each channel separately."""
         kernel = 3
-        # He's rule by hand: Keras would take all channels for inputs of each filter.
+        # He's rule computed here, because Keras would count all channels as inputs of each filter.
         he_normal: Any = keras.initializers.RandomNormal(stddev=math.sqrt(2) / kernel)
         return keras.layers.DepthwiseConv2D(
             kernel,
@@ -65,7 +65,7 @@ class Blocks:
         )(maps)
 
     def norm(self, maps: keras.KerasTensor, name: str) -> keras.KerasTensor:
-        """Batch normalisation over the channels. Ioffe, Szegedy: "Batch Normalization", ICML 2015."""
+        """Apply batch normalisation over the channels. Ioffe, Szegedy: "Batch Normalization", ICML 2015."""
         return keras.layers.BatchNormalization(axis=self.axis, momentum=0.9, name=name)(maps)
 
     def normed(self, maps: keras.KerasTensor, name: str) -> keras.KerasTensor:
@@ -83,14 +83,14 @@ class Blocks:
 
 
 def classifier(features: keras.KerasTensor, classes: int, dropout: float) -> keras.KerasTensor:
-    """Logits (n, classes) of features (n, values)."""
+    """Compute logits (n, classes) from features (n, values)."""
     if dropout:
         features = keras.layers.Dropout(dropout, name="dropout")(features)
     return keras.layers.Dense(classes, name="classifier")(features)
 
 
 def make_divisible(channels: float, divisor: int = 8) -> int:
-    """Channels rounded to a multiple of the divisor, but never below 90 % of what was asked for.
+    """Round channels to a multiple of the divisor, but not below 90 % of the request.
 
     Sandler et al.: "MobileNetV2", CVPR 2018; the authors' ``make_divisible``.
     """

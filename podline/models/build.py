@@ -1,4 +1,4 @@
-"""A Keras model as Podline trains it: uint8 images in, the normalisation inside, weights that the seed gives."""
+"""Builds a Keras model for training: uint8 images as input, normalisation inside, initial weights by the seed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-# Keras has no public way to restart its count of names.
+# Keras has no public way to reset its numbering of names.
 from keras.src.backend.common import global_state
 
 from podline.documents.manifest import Manifest
@@ -28,13 +28,13 @@ STOCK: dict[type[keras.layers.Layer], type[keras.layers.Layer]] = {
     FusedBatchNormalization: keras.layers.BatchNormalization,
     BatchDropout: keras.layers.Dropout,
 }
-"""Podline's own layers, and the ones of Keras that they take the place of."""
+"""Podline's own layers, and the layers of Keras that they replace."""
 _OWN = {stock: own for own, stock in STOCK.items()}
 _TO_FLOAT32 = {POLICIES["bfloat16"]: POLICIES["float32"]}
 _VALUES = (tf.Tensor, tf.Variable, keras.Variable)
 _SEED_STATE = "seed_generator_state"
 Exchange = Callable[[keras.layers.Layer], keras.layers.Layer]
-"""What makes another layer of a layer."""
+"""A function that converts a layer to another layer."""
 
 
 def build_model(
@@ -46,24 +46,25 @@ def build_model(
     seed: int = 0,
     precision: Precision = "float32",
 ) -> keras.Model:
-    """Return the model of a recipe, with fresh weights.
+    """Build the model of a recipe, with fresh weights.
 
     Args:
-        settings: which kind, how wide, how deep, what is regularised.
+        settings: kind, width, depth and regularisation of the network.
         image_shape: (height, width, channels).
         classes: number of logits.
-        mean: per channel, of pixels in 0…255, from the training split.
-        std: standard deviation per channel, of the same pixels; a channel that never varies (0) is centred, not scaled.
-        seed: of weights and dropout; see :func:`trainable_model`.
+        mean: mean per channel, of pixels in 0…255, from the training split.
+        std: standard deviation per channel, of the same pixels; a constant channel (0) is centred, but not scaled.
+        seed: seed of weights and dropout; see :func:`trainable_model`.
         precision: as in :func:`trainable_model`.
 
     Returns:
-        A model from uint8 (n, height, width, channels) to float32 logits (n, classes). Its ``losses`` hold the L2
+        A model from uint8 (n, height, width, channels) to float32 logits (n, classes). Its ``losses`` contain the L2
         terms.
 
     Raises:
-        SettingsError: there is no such model, it cannot be built, or gives no logits; ``channels_first`` without a GPU;
-            an image or a number of classes that cannot be; and what :func:`trainable_model` raises.
+        SettingsError: the model does not exist, cannot be built, or returns no logits; ``channels_first`` without a
+            GPU; an
+            invalid image shape or number of classes; and errors of :func:`trainable_model`.
     """
     if len(image_shape) != 3 or min(image_shape) < 1 or classes < 1:
         raise SettingsError(
@@ -76,7 +77,7 @@ def build_model(
     if shapes != [[(None, *image_shape)], [(None, classes)]]:
         raise SettingsError(
             f"model {settings.kind}: from {shapes[0]} to {shapes[1]} vs from {(None, *image_shape)} to "
-            f"{(None, classes)}: its function must give a functional keras.Model from normalised images to logits"
+            f"{(None, classes)}: its function must return a functional keras.Model from normalised images to logits"
         )
     _require_fixed_constants(settings, network, lambda: _made(settings, image_shape, classes))
     mean, std = PIXELS.get(settings.kind, (mean, std))
@@ -84,7 +85,7 @@ def build_model(
 
 
 def image_model(recipe: Recipe, manifest: Manifest, outputs: int) -> keras.Model:
-    """Return a recipe's network for a data set, with fresh weights; pixels are normalised by the training split.
+    """Build a recipe's network for a data set, with fresh weights, and with normalisation by the training split.
 
     Raises:
         SettingsError: see :func:`build_model`.
@@ -104,26 +105,28 @@ def trainable_model(
     l2_layers: tuple[str, ...] = (),
     precision: Precision = "float32",
 ) -> keras.Model:
-    """Return a trainable copy of a functional model; the model's own weights are not used.
+    """Return a trainable copy of a functional model with new weights.
 
-    In front of it come uint8 images and their normalisation. Batch norm and dropout become those of
+    It adds uint8 input and its normalisation. Batch norm and dropout become those of
     :mod:`podline.models.batch_layers`.
 
     Args:
-        network: from normalised images (n, height, width, channels) to anything.
-        name: what the model is called.
-        mean: per channel, of pixels in 0…255, from the training split.
-        std: standard deviation per channel, of the same pixels; a channel that never varies (0) is centred, not scaled.
-        seed: of weights and dropout; what a variable is drawn from depends on it and on the variable's layer's name,
-            and on nothing else in the process.
-        l2: added to the losses for each kernel …
-        l2_layers: … of the layers whose names start with one of these.
-        precision: of all layers before the last one with a kernel.
+        network: a model from normalised images (n, height, width, channels) to anything.
+        name: name of the new model.
+        mean: mean per channel, of pixels in 0…255, from the training split.
+        std: standard deviation per channel, of the same pixels; a constant channel (0) is centred, but not scaled.
+        seed: seed of weights and dropout; the random values of a variable depend only on this seed, the variable and
+            the
+            name of its layer.
+        l2: factor of the L2 term for each kernel …
+        l2_layers: … of the layers whose names start with one of these prefixes.
+        precision: precision of all layers before the last one with a kernel.
 
     Raises:
-        SettingsError: a mean or deviation per channel that does not fit the images; bfloat16 where it would be
-            emulated; a prefix in ``l2_layers`` that fits no layer with a kernel; weights whose initializer does not
-            take a seed; a layer that several replicas would compute otherwise than one.
+        SettingsError: the mean or deviation does not fit the images' channels; bfloat16 would be emulated; a prefix in
+            ``l2_layers`` matches no layer with a kernel; an initializer takes no seed; or several replicas would
+        compute a
+            layer differently from one.
     """
     _, *image_shape = network.inputs[0].shape
     if not len(mean) == len(std) == image_shape[-1]:
@@ -149,12 +152,12 @@ def _trainable(
     l2_layers: tuple[str, ...] = (),
     dtype: str = POLICIES["float32"],
 ) -> keras.Model:
-    # Variables that are made in such a scope draw their values when it is left.
+    # Variables created in such a scope get their values at its end.
     with _fresh_names(), keras.StatelessScope():
         image = keras.Input(network.inputs[0].shape[1:], dtype="uint8", name="image")
         outputs = _computed(network, front(image), dtype)
         model = keras.Model(image, keras.tree.map_structure(_float32, outputs), name=name)
-        model.trainable = True  # which layers train is the recipe's
+        model.trainable = True  # the recipe decides later which layers train
         _regularise(model, l2, l2_layers)
         _require_shared_state(model)
         _seed(model, seed)
@@ -162,7 +165,7 @@ def _trainable(
 
 
 def exportable(model: keras.Model) -> keras.Model:
-    """Return the model with stock Keras layers in float32, so that plain Keras opens its ``.keras`` file and its JSON.
+    """Return the model with stock Keras layers in float32, so that plain Keras can load its ``.keras`` file and JSON.
 
     Returns:
         A copy with copies of the weights; it computes the same up to float32 rounding.
@@ -184,10 +187,10 @@ def _copied(model: keras.Model, exchange: Exchange) -> keras.Model:
 
 
 def require_device(data_format: str, devices: Sequence[str]) -> None:
-    """Refuse a data format that no device here can compute; TensorFlow's CPU kernels know channels last only.
+    """Refuse a data format that no device here supports; TensorFlow's CPU kernels only support channels last.
 
     Raises:
-        SettingsError: ``channels_first`` and no GPU among the device names.
+        SettingsError: ``channels_first`` without a GPU among the device names.
     """
     if data_format == "channels_first" and not any("GPU" in device for device in devices):
         raise SettingsError(
@@ -207,10 +210,10 @@ def _made(settings: ModelSettings, image_shape: tuple[int, int, int], classes: i
 
 
 def _require_fixed_constants(settings: ModelSettings, network: keras.Model, again: Callable[[], keras.Model]) -> None:
-    """Refuses a layer with random weights that is called on a constant: its answer is a constant of the model.
+    """Refuse a layer with random weights that is called on a constant, because its output is a random constant.
 
     Raises:
-        SettingsError: the constants are others when the model is made again.
+        SettingsError: the constants differ when the model is built again.
     """
     first = _constants(network)
     if first and not all(map(np.array_equal, first, _constants(again()))):
@@ -231,14 +234,14 @@ def _graph(network: keras.Model) -> Any:
 
 
 def _shapes(network: keras.Model, side: str) -> list[Any]:
-    """Return the shapes of a functional model's inputs or outputs; of anything else its type."""
+    """Return the shapes of a functional model's inputs or outputs; for other objects their type."""
     tensors = getattr(network, side, None) if isinstance(network, keras.Model) else None
     return [f"a {type(network).__name__}"] if tensors is None else [tuple(tensor.shape) for tensor in tensors]
 
 
 @contextlib.contextmanager
 def _fresh_names() -> Iterator[None]:
-    """Has layers without a name be numbered from the first on, whatever was built in the process before."""
+    """Restart Keras's numbering of unnamed layers, independent of earlier models in the process."""
     names = global_state.get_global_attribute("object_name_uids")
     global_state.set_global_attribute("object_name_uids", None)
     try:
@@ -254,7 +257,7 @@ def _normalised(image: keras.KerasTensor, mean: Sequence[float], std: Sequence[f
 
 
 def _computed(network: keras.Model, image: keras.KerasTensor, dtype: str) -> Any:
-    """Apply a functional model's copied layers, with Podline's own in place of stock ones, to an image."""
+    """Apply copies of a functional model's layers to an image, with Podline's layers instead of stock ones."""
     made: dict[int, Any] = {}
     last = max((place for place, layer in enumerate(network.layers) if _kernels(layer)), default=0)
     exact = {id(layer) for layer in network.layers[last:]}
@@ -263,7 +266,7 @@ def _computed(network: keras.Model, image: keras.KerasTensor, dtype: str) -> Any
     }
 
     def copied(layer: keras.layers.Layer) -> Any:
-        # A layer that is called twice is one layer.
+        # Each layer is copied once, even if it is called twice.
         if id(layer) not in made:
             nested, exchange = isinstance(layer, keras.Model), exchanges[id(layer) in exact]
             made[id(layer)] = _cloned(layer, exchange) if nested else exchange(layer)
@@ -279,12 +282,12 @@ def _cloned(model: keras.Model, exchange: Exchange) -> keras.Model:
 def _exchanging(
     classes: dict[Any, Any], policies: dict[str, str]
 ) -> Callable[[keras.layers.Layer], keras.layers.Layer]:
-    """Copy a layer, without its weights, as another class and policy, if there is one for it."""
+    """Return a function that copies a layer without its weights, with another class and policy if needed."""
 
     def exchange(layer: keras.layers.Layer) -> Any:
         _require_loadable(type(layer), layer.name)
         try:
-            # What is an operation and no layer has none, and computes in what it is given.
+            # An operation that is no layer has no policy, and computes in the type of its input.
             exchanged = policies.get(getattr(getattr(layer, "dtype_policy", None), "name", ""))
             dtype = {"dtype": exchanged} if exchanged else {}
             return classes.get(type(layer), type(layer)).from_config(layer.get_config() | dtype)
@@ -297,10 +300,10 @@ def _exchanging(
 
 
 def _require_loadable(kind: Any, name: str) -> None:
-    """Refuses a layer that the evaluation of the trained model would not find.
+    """Refuse a layer whose class the evaluation could not load.
 
     Raises:
-        SettingsError: its class is not registered.
+        SettingsError: the class is not registered.
     """
     if kind.__module__.split(".")[0] == "keras":
         return
@@ -323,7 +326,7 @@ def _regularise(model: keras.Model, l2: float, prefixes: tuple[str, ...]) -> Non
     names = [layer.name for layer in model.layers if _kernels(layer)]
     for prefix in prefixes:
         if not any(name.startswith(prefix) for name in names):
-            raise SettingsError(f"l2_layers: no layer's name starts with {prefix!r}; there are {', '.join(names)}")
+            raise SettingsError(f"l2_layers: no layer's name starts with {prefix!r}; the layers are {', '.join(names)}")
     for layer in model.layers:
         if layer.name.startswith(prefixes):
             for kernel in _kernels(layer):
@@ -331,7 +334,7 @@ def _regularise(model: keras.Model, l2: float, prefixes: tuple[str, ...]) -> Non
 
 
 def _require_shared_state(model: keras.Model) -> None:
-    """Refuse layers that keep a state for each replica, as averages of its part of a batch or random seeds.
+    """Refuse layers whose state would differ between replicas, like averages of a part of a batch, or random seeds.
 
     Raises:
         SettingsError: the model has such a layer.
@@ -371,7 +374,7 @@ def _drawing(variable: Any, seed: int) -> Callable[..., Any]:
     """Return a variable's initializer with a seed.
 
     Raises:
-        SettingsError: it takes none, and draws other numbers each time.
+        SettingsError: the initializer takes no seed, and draws other numbers each time.
     """
     initializer = variable._initializer
     if not hasattr(initializer, "seed"):

@@ -1,4 +1,4 @@
-"""The calls of layers that a built Keras model consists of, and the multiply-adds of each."""
+"""Lists the layer calls of a built Keras model, and counts the multiply-adds of each."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from typing import Any, NamedTuple
 
 import keras
 from keras import layers
-from keras.src.applications.convnext import LayerScale  # which Keras has no public name for
+from keras.src.applications.convnext import LayerScale  # Keras has no public name for it
 
 from podline.models.build import STOCK
 
 Shape = tuple[Any, ...]
-"""Without the batch; None, which is unknown, for an axis whose length is not fixed."""
+"""A shape without the batch; None for an axis of variable length."""
 
 
 class Call(NamedTuple):
-    """A layer, or an operation of ``keras.ops``, as it is called once in a model; shapes leave the batch out.
+    """One call of a layer or an operation of ``keras.ops`` in a model; shapes omit the batch.
 
     Attributes:
-        layer: what is called.
-        inputs: of its input, or of each where there are several.
-        outputs: of its output, or of each.
-        sources: what gives each input.
+        layer: the called layer or operation.
+        inputs: shapes of its inputs.
+        outputs: shapes of its outputs.
+        sources: the layers or operations that produce its inputs.
     """
 
     layer: layers.Layer
@@ -34,22 +34,22 @@ class Call(NamedTuple):
 
     @property
     def is_sized(self) -> bool:
-        """Whether the lengths of all axes are known."""
+        """Return whether the lengths of all axes are known."""
         return None not in itertools.chain(*self.inputs, *self.outputs)
 
     @property
     def values_in(self) -> int:
-        """Numbers that come in, of all inputs."""
+        """The number of input values."""
         return sum(math.prod(shape) for shape in self.inputs)
 
     @property
     def values_out(self) -> int:
-        """Numbers that come out."""
+        """The number of output values."""
         return sum(math.prod(shape) for shape in self.outputs)
 
 
 def calls_of(model: keras.Model) -> Iterator[Call]:
-    """Every call of a layer or an operation, in the order of the model."""
+    """Yield every call of a layer or operation, in the order of the model."""
     functional: Any = getattr(model, "_functional", model)  # a Sequential holds one
     nodes = {id(node) for at_depth in functional._nodes_by_depth.values() for node in at_depth}
     for operation in functional.operations:
@@ -67,21 +67,21 @@ def stock(layer: layers.Layer) -> type[layers.Layer]:
 
 
 def total(amounts: list[int | None]) -> int | None:
-    """Return the sum; None, unknown, if one of the terms is."""
+    """Return the sum; None if a term is None."""
     known = [amount for amount in amounts if amount is not None]
     return sum(known) if len(known) == len(amounts) else None
 
 
 def multiply_adds(call: Call) -> int | None:
-    """Multiply-adds of one call for one example, counted as papers do: of convolutions, dense layers and attention.
+    """Count the multiply-adds of one call for one example, as papers do: convolutions, dense layers and attention.
 
-    None is unknown: the layer has weights, or is an attention or a product, and is of no class that is known here, or
-    an axis has no fixed length.
+    None means unknown: the layer has weights, or is an attention or a product, and its class is unknown, or an axis has
+    variable length.
     """
     layer = call.layer
     if isinstance(layer, keras.Model):
         return total([multiply_adds(inner) for inner in calls_of(layer)])
-    # Operations of keras.ops are known by name alone.
+    # Operations of keras.ops can only be recognised by name.
     count = _MULTIPLY_ADDS.get(stock(layer)) or _OF_OPERATIONS.get(type(layer).__name__)
     if count is not None:
         return count(call) if call.is_sized else None
@@ -116,7 +116,7 @@ def _einsum_dense(call: Call) -> int:
 
 
 def _attention(call: Call) -> int:
-    """Four projections, the scores, and the values weighed by them."""
+    """Count four projections, the scores, and the weighted sums of values."""
     layer = call.layer
     query, value = call.inputs[0], call.inputs[1]
     key = call.inputs[2] if len(call.inputs) > 2 else value
@@ -131,7 +131,7 @@ def _matmul(call: Call) -> int | None:
 
 
 def _dot_product_attention(call: Call) -> int:
-    """Of a query and keys (places, heads, values): the scores, and the values weighed by them."""
+    """Count the scores and the weighted sums for a query and keys (places, heads, values)."""
     return 2 * math.prod(call.inputs[0]) * call.inputs[1][0]
 
 
@@ -143,7 +143,7 @@ _CONVOLUTIONS: tuple[type[layers.Layer], ...] = (layers.Conv1D, layers.Conv2D, l
 _DEPTHWISE: tuple[type[layers.Layer], ...] = (layers.DepthwiseConv1D, layers.DepthwiseConv2D)
 _SEPARABLE: tuple[type[layers.Layer], ...] = (layers.SeparableConv1D, layers.SeparableConv2D)
 _TRANSPOSED: tuple[type[layers.Layer], ...] = (layers.Conv1DTranspose, layers.Conv2DTranspose, layers.Conv3DTranspose)
-# What weighs, and sums as many products as there are numbers: papers leave it out.
+# Operations with one product per value, which papers ignore.
 _WEIGHING: tuple[type[layers.Layer], ...] = (
     layers.BatchNormalization,
     layers.LayerNormalization,
@@ -167,5 +167,5 @@ _OF_OPERATIONS: dict[str, Callable[[Call], int | None]] = {
     "Matmul": _matmul,
     "DotProductAttention": _dot_product_attention,
 }
-# Products without weights, which are not counted here.
+# Products without weights, whose multiply-adds are not counted here.
 _PRODUCTS = {"Dot", "Attention", "AdditiveAttention", "Einsum", "Tensordot"}

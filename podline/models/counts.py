@@ -1,4 +1,4 @@
-"""A model's layers and cost, counted from the built Keras model."""
+"""Counts the layers and the cost of a built Keras model."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CIFAR100_IMAGE, CIFAR100_CLASSES = (32, 32, 3), 100
 
 
 def describe(settings: ModelSettings, image_shape: tuple[int, int, int], classes: int) -> ModelDescription:
-    """Build the model of these settings; return its layers and cost.
+    """Build the model of some settings; return its layers and cost.
 
     Raises:
         SettingsError: see :func:`podline.models.build.build_model`.
@@ -28,10 +28,10 @@ def describe(settings: ModelSettings, image_shape: tuple[int, int, int], classes
 
 
 def described(model: keras.Model) -> ModelDescription:
-    """Return what a built model is made of and costs."""
+    """Return the layers and cost of a built model."""
     height, width, channels = model.inputs[0].shape[1:]
     answers = model.outputs[0].shape
-    classes = answers[-1] if len(answers) == 2 else 0  # else they are maps
+    classes = answers[-1] if len(answers) == 2 else 0  # otherwise the outputs are maps
     calls: dict[int, list[Call]] = {}
     for call in calls_of(model):
         calls.setdefault(id(call.layer), []).append(call)
@@ -54,12 +54,12 @@ def described(model: keras.Model) -> ModelDescription:
 
 
 def forward_multiply_adds(model: keras.Model) -> int:
-    """Return the multiply-adds of a forward pass for one example, of the layers whose multiply-adds are known."""
+    """Return the multiply-adds of a forward pass for one example, over the layers with known multiply-adds."""
     return sum(multiply_adds(call) or 0 for call in calls_of(model))
 
 
 def _row(calls: list[Call]) -> LayerDescription:
-    """Return a layer's row from its calls; an operation of ``keras.ops`` has no weights."""
+    """Return the description of a layer from its calls; an operation of ``keras.ops`` has no weights."""
     layer = calls[0].layer
     is_layer = isinstance(layer, layers.Layer)
     parameters = _values(layer.weights) if is_layer else 0

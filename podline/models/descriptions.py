@@ -1,4 +1,4 @@
-"""The description of a trained run's model: layers and cost."""
+"""Reads the description of a trained run's model: layers and cost."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from podline.store.contract import Store
 def describe_run(store: Store, training: TrainSpec, manifest: Manifest) -> ModelDescription:
     """Return the description of a run's model.
 
-    Runs of earlier versions have none: their model is built again and counted, which imports TensorFlow.
+    Runs of earlier versions have no file: their model is built again and counted, which imports TensorFlow.
 
     Raises:
-        StoreError: it cannot be read.
-        ArtifactError: it is not what training wrote.
+        StoreError: the file cannot be read.
+        ArtifactError: the file has changed.
     """
     folder, recipe = training.folder, training.recipe
     name = f"{folder}/{DESCRIPTION}"

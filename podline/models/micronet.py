@@ -1,7 +1,7 @@
-"""The score of the MicroNet challenge.
+"""Computes the score of the MicroNet challenge.
 
-The challenge (NeurIPS 2019, https://micronet-challenge.github.io) ranked CIFAR-100 models by what inference needs,
-relative to WideResNet-28-10. :func:`micronet_score` says what is counted here.
+The challenge (NeurIPS 2019, https://micronet-challenge.github.io) ranked CIFAR-100 models by the cost of inference,
+relative to WideResNet-28-10. :func:`micronet_score` lists the rules.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from podline.models.calls import Call, calls_of, multiply_adds, stock, total
 WIDE_RESNET_STORAGE = 36.5e6
 WIDE_RESNET_OPERATIONS = 10.49e9
 
-# Of an activation, for each value: an exponential, a root or an error function counts as one.
+# Operations of an activation per value: an exponential, a root or an error function counts as one.
 _ACTIVATIONS = {"linear": 0, "relu": 1, "relu6": 1, "tanh": 1, "sigmoid": 4, "silu": 5, "gelu": 5}
 _KERNELS: tuple[type[layers.Layer], ...] = (layers.Conv2D, layers.DepthwiseConv2D, layers.Dense, layers.EinsumDense)
 _FREE: tuple[type[layers.Layer], ...] = (
@@ -33,13 +33,13 @@ _FREE: tuple[type[layers.Layer], ...] = (
 
 
 def micronet_score(model: keras.Model) -> MicroNetScore | None:
-    """Return the score by the MicroNet challenge's rules for 32-bit models; None where a layer is unknown to them.
+    """Return the score by the MicroNet challenge's rules for 32-bit models; None if a layer is not covered by them.
 
-    Counted, as the organisers' own script does (google-research/micronet_challenge/counting.py):
+    The count follows the organisers' own script (google-research/micronet_challenge/counting.py):
 
     - Storage: every number that inference needs, 32 bits as 1: kernels, biases, the mean and deviation of the input.
-      A batch norm right after a convolution is folded into it: the kernel takes the scale in, one offset a channel is
-      left. One elsewhere keeps both. A constant scale of the logits is folded into the classifier.
+      A batch norm directly after a convolution is folded into it: the scale goes into the kernel, and one offset per
+      channel remains. Other batch norms keep both. A constant scale of the logits is folded into the classifier.
     - Operations: multiplications and additions each as one. A sum of n products is n multiplications and n - 1
       additions; an offset is one addition, a ReLU one operation, an average of n values n - 1 additions and one
       multiplication, the largest of n values n - 1 operations, a residual addition one; normalising a pixel is one of
@@ -47,8 +47,8 @@ def micronet_score(model: keras.Model) -> MicroNetScore | None:
       divisions. A layer norm over n values is 2 n for its mean and for centring, 2 n for the variance, 3 n for three
       scales and offsets, and 2 for the deviation.
 
-    Not used: the challenge's "freebie", by which a model that is not quantised may be counted as if it had 16 bits
-    (storage and multiplications halved). Nothing here is sparse or quantised.
+    The challenge's "freebie" is not used; it counts an unquantised model as if it had 16 bits (half the storage and
+    multiplications). No model here is sparse or quantised.
     """
     calls = list(calls_of(model))
     operations = total([_operations(call) for call in calls])
@@ -66,7 +66,7 @@ def micronet_score(model: keras.Model) -> MicroNetScore | None:
 
 
 def _is_folded(call: Call) -> bool:
-    """Whether it reads convolutions or dense layers as they are, and so vanishes into them."""
+    """Return whether a batch norm directly follows convolutions or dense layers, and is folded into them."""
     return all(
         stock(source) in _KERNELS and keras.activations.serialize(source.activation) == "linear"
         for source in call.sources
@@ -78,7 +78,7 @@ def _normalises(call: Call) -> bool:
 
 
 def _inference_values(call: Call) -> int:
-    """Numbers that must be stored for inference."""
+    """Count the numbers that must be stored for inference."""
     if _normalises(call):
         return 2 * call.outputs[0][-1]
     if stock(call.layer) is layers.BatchNormalization:
@@ -87,7 +87,7 @@ def _inference_values(call: Call) -> int:
 
 
 def _operations(call: Call) -> int | None:
-    """Multiplications and additions for one example; None where its rules are unknown."""
+    """Count multiplications and additions for one example; None if the rules do not cover the layer."""
     count = _OPERATIONS.get(stock(call.layer))
     if count is not None:
         return count(call) if call.is_sized else None
@@ -95,7 +95,7 @@ def _operations(call: Call) -> int | None:
 
 
 def _products(call: Call) -> int | None:
-    """Count a sum of n products: one addition less than n, which a bias needs again."""
+    """Count the operations of sums of n products: n - 1 additions each, and one more with a bias."""
     products, activation = multiply_adds(call), _activation(call)
     if products is None or activation is None:
         return None

@@ -1,8 +1,9 @@
-"""MobileNetV2 for images of any size.
+"""Builds MobileNetV2 for images of any size.
 
 Sandler et al.: "MobileNetV2: Inverted Residuals and Linear Bottlenecks", CVPR 2018. At 128 pixels and above the strides
-are the paper's. Smaller images keep their resolution in the early layers: halvings are left out from the start of the
-network until the last map has at least 4 × 4 places.
+are the paper's. For smaller images, the first strides are omitted until the last map has at least 4 × 4 places, so
+early
+layers keep the resolution.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import keras
 from podline.models.blocks import Blocks, classifier, make_divisible
 from podline.recipes.settings import ModelSettings
 
-# Table 2 of the paper: expansion factor, channels, number of blocks, stride of the first of them.
+# Table 2 of the paper: expansion factor, channels, number of blocks, stride of the first block.
 BOTTLENECKS = (
     (1, 16, 1, 1),
     (6, 24, 2, 2),
@@ -32,7 +33,7 @@ RELU_LIMIT = 6.0
 
 
 def mobilenetv2(image_shape: tuple[int, int, int], classes: int, settings: ModelSettings) -> keras.Model:
-    """Return a stem, 17 bottlenecks, a head that grows only with a width above 1 (section 6.1), a classifier."""
+    """Build a stem, 17 bottlenecks, a head that only grows for a width above 1 (section 6.1), and a classifier."""
     make = Blocks(settings.data_format, RELU_LIMIT)
     image, maps = make.begin(image_shape)
     maps = backbone(make, maps, settings.width, min(image_shape[:2]))
@@ -42,7 +43,7 @@ def mobilenetv2(image_shape: tuple[int, int, int], classes: int, settings: Model
 
 
 def backbone(make: Blocks, maps: keras.KerasTensor, width: float, side: int) -> keras.KerasTensor:
-    """Return the last bottleneck's maps."""
+    """Return the maps of the last bottleneck."""
     strides = iter(_strides(side))
     channels = make_divisible(STEM_CHANNELS * width)
     maps = make.convolved(maps, "stem", channels, stride=next(strides))
@@ -68,7 +69,7 @@ def _strides(side: int) -> list[int]:
 def _bottleneck(
     make: Blocks, maps: keras.KerasTensor, name: str, expanded: int, filters: int, stride: int
 ) -> keras.KerasTensor:
-    """Expand, filter each channel, project; no activation after the projection: it would lose what a ReLU cuts off."""
+    """Expand, filter each channel, project; without activation after the projection, since a ReLU would lose values."""
     channels, before = maps.shape[make.axis], maps
     if expanded > channels:
         maps = make.convolved(maps, f"{name}_expand", expanded, kernel=1)

@@ -1,4 +1,4 @@
-"""The model of a trained run by its architecture: the package that the model came from need not be there."""
+"""Loads the model of a trained run by its architecture, even without the package that the model came from."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from podline.store.contract import Store
 
 
 def network_of(store: Store, folder: str) -> keras.Model:
-    """Return a run's model of Keras's own layers, with any weights.
+    """Return a run's model with Keras's own layers and arbitrary weights.
 
     Raises:
         StoreError: the architecture cannot be read.
-        ArtifactError: it is not what training wrote, or has a layer of a class that is not there.
+        ArtifactError: the architecture has changed, or has a layer of a missing class.
     """
     name = f"{folder}/{ARCHITECTURE}"
     text = read_artifact(store, folder, "train", name).decode(errors="replace")
-    MODELS.import_installed()  # which makes their layers known to Keras
+    MODELS.import_installed()  # registers their layers with Keras
     try:
         model: Any = keras.models.model_from_json(text)
     except (ValueError, TypeError, KeyError) as error:

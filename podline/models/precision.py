@@ -1,4 +1,4 @@
-"""The precision that a network's layers compute in; weights, statistics, loss and logits are float32 in any case."""
+"""The precision of a network's layers; weights, statistics, loss and logits are always float32."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from podline.errors import SettingsError
 from podline.recipes.settings import Precision
 
 POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
-"""By precision, Keras's name for a layer that computes in it and keeps float32 weights."""
+"""Keras's policy for each precision, with float32 weights."""
 _CPU_FLAGS = {"avx512_bf16", "amx_bf16"}
 _AMPERE = (8, 0)  # the first compute capability of NVIDIA's GPUs with bfloat16
 
 
 def policy(precision: Precision) -> str:
-    """Keras's policy for a recipe's precision, on the devices of this process.
+    """Return Keras's policy for a recipe's precision, on the devices of this process.
 
     Raises:
-        SettingsError: bfloat16 where it would be emulated.
+        SettingsError: bfloat16 would be emulated.
     """
     emulated = "" if precision == "float32" else _emulated_by()
     if precision == "bfloat16" and emulated:

@@ -1,6 +1,6 @@
-"""Weights in other programs' files, by the names of layers: ``.keras``, ``.h5``, ``.npz``, a SavedModel's variables.
+"""Reads weights from other programs' files by layer names: ``.keras``, ``.h5``, ``.npz``, a SavedModel's variables.
 
-A child process with limits reads them (:mod:`podline.models.weights_parsing`) and hands on plain arrays.
+A child process with limits parses them (:mod:`podline.models.weights_parsing`) and passes plain arrays.
 """
 
 from __future__ import annotations
@@ -15,20 +15,21 @@ from podline.errors import ArtifactError, SettingsError, SourceError
 from podline.sandbox import Limits, confined, limits_of
 
 Layers = dict[str, dict[str, Array]]
-"""Layer → variable → values. A variable is its name, or its place as Keras 3 writes it: ``0``, ``1`` …"""
+"""Layer → variable → values. A variable is its name, or its number in Keras 3's files: ``0``, ``1`` …"""
 
 _FOLDER = "folder"
 _KINDS = (".keras", ".h5", ".npz", _FOLDER)
-_TENSORFLOW = Limits(512_000_000, 20.0)  # that TensorFlow needs to start
+_TENSORFLOW = Limits(512_000_000, 20.0)  # for the start of TensorFlow
 
 
 def read_weights(file: Path) -> Layers:
     """Return the floating-point weights of a file; a layer within another is named ``outer/inner``.
 
     Raises:
-        SettingsError: the file's name tells of none of the formats.
-        ArtifactError: it cannot be read, is damaged, leads to other files, has no names of layers, or takes too much
-            memory or time to read.
+        SettingsError: the file's name has none of the known endings.
+        ArtifactError: the file cannot be read, is damaged, refers to other files, has no names of layers, or exceeds
+            the
+            limits of memory or time.
     """
     kind = _FOLDER if file.is_dir() else file.suffix
     if kind not in _KINDS:

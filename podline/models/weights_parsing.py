@@ -1,9 +1,9 @@
 """Parses files of weights in a child process, and writes their arrays as plain ``.npy`` files.
 
-Nothing of a file is executed: no class of it is imported, no graph is loaded. Nothing outside it is read: HDF5's links,
-external data sets and virtual data sets may name any file of the user. They are refused before a value is read, as
-``safe_get_h5_dataset`` of Keras does (keras/src/saving/saving_lib.py). Keras's published ``.h5`` files have the layout
-of Keras 2, what Keras 3 saves has another; both are read.
+Nothing in a file is executed: no class is imported, and no graph is loaded. Other files are not read: HDF5's links,
+external data sets and virtual data sets could name any file of the user. They are refused before a value is read, as in
+``safe_get_h5_dataset`` of Keras (keras/src/saving/saving_lib.py). Both layouts are read: that of Keras 2, which Keras's
+published ``.h5`` files have, and that of Keras 3.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from podline.entry_points import reason
 from podline.errors import ArtifactError
 
 _IN_KERAS = "model.weights.h5"
-_DEEPEST = 100  # groups within groups; a layer within a layer takes two or three
+_DEEPEST = 100  # depth of nested groups; a nested layer takes two or three
 
 Named = Iterator[tuple[str, Array]]
 """The arrays of a file with their paths."""
@@ -35,11 +35,12 @@ def write_arrays(file: Path, kind: str, size: int, folder: Path) -> list[str]:
     """Write a file's floating-point arrays as ``0.npy``, ``1.npy`` and so on.
 
     Returns:
-        Each array's ``layer/variable``.
+        The ``layer/variable`` of each array.
 
     Raises:
-        ArtifactError: the file is damaged, leads to other files, has no names of layers, or has far more bytes of
-            weights than its own.
+        ArtifactError: the file is damaged, refers to other files, has no names of layers, or has far more bytes of
+            weights
+            than its own size.
     """
     paths: list[str] = []
     try:
@@ -54,7 +55,7 @@ def write_arrays(file: Path, kind: str, size: int, folder: Path) -> list[str]:
 
 
 def _at_most(most: int, file: Path, arrays: Named) -> Named:
-    """Yield the floating-point arrays, without the states of generators; refuse more bytes than ``most``."""
+    """Yield the floating-point arrays, without generator states; refuse more bytes than ``most``."""
     written = 0
     for path, values in arrays:
         if np.issubdtype(values.dtype, np.floating):
@@ -86,11 +87,11 @@ def _of_h5(content: Any, file: Path | None = None) -> Named:
 
 
 def _objects(group: Any, file: object, above: str = "", seen: set[Any] | None = None) -> Iterator[tuple[str, Any]]:
-    """Yield each object of an HDF5 file with its path; refuse what leads out of the file, or to an object again.
+    """Yield each object of an HDF5 file with its path; refuse references to other files, and repeated objects.
 
     Raises:
-        ArtifactError: a link is not a hard link, a data set's values are elsewhere, an object has two paths, or groups
-            are nested too deeply.
+        ArtifactError: a link is not a hard link, a data set's values are in another file, an object has two paths, or
+            groups are nested too deeply.
     """
     seen = seen or {group}
     for name in group:
@@ -120,7 +121,7 @@ def _refused(file: object, path: str, what: str) -> ArtifactError:
 
 
 def _of_keras2(h5: Any) -> Named:
-    """Read Keras 2's layout: a group for each layer; its attribute ``weight_names`` lists its variables in order."""
+    """Read Keras 2's layout: one group per layer, whose attribute ``weight_names`` lists its variables in order."""
     for layer in map(_text, h5.attrs["layer_names"]):
         for name in map(_text, h5[layer].attrs["weight_names"]):
             path = name.removesuffix(":0")
@@ -128,7 +129,7 @@ def _of_keras2(h5: Any) -> Named:
 
 
 def _of_keras3(objects: dict[str, Any], file: object) -> Named:
-    """Read Keras 3's layout: a group ``vars`` for each layer, with its name as an attribute and numbered variables."""
+    """Read Keras 3's layout: one group ``vars`` per layer, with its name as an attribute and numbered variables."""
     groups: dict[str, Any] = {
         path.removesuffix("/vars"): found
         for path, found in objects.items()
@@ -150,7 +151,7 @@ def _of_keras3(objects: dict[str, Any], file: object) -> Named:
 
 
 def _of_saved_model(folder: Path) -> Named:
-    """Read a SavedModel's checkpoint, whose graph of objects has the variables' full names."""
+    """Read a SavedModel's checkpoint, whose object graph has the variables' full names."""
     import tensorflow as tf  # noqa: PLC0415 (no other format needs it)
     from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectGraph  # noqa: PLC0415
 
@@ -178,4 +179,4 @@ READERS: dict[str, Callable[[Path], Named]] = {
     ".h5": _of_h5,
     "folder": _of_saved_model,
 }
-"""Suffix → its reader; a folder is a SavedModel."""
+"""The reader for each suffix; a folder is a SavedModel."""

@@ -1,1 +1,1 @@
-"""The store: a folder or a bucket, its cache, its locks, and the checksums of what it holds."""
+"""The store: a folder or a bucket, with its cache, locks and checksums."""

@@ -1,11 +1,11 @@
 """A store in a bucket of Google Cloud Storage.
 
-A bucket shows an object whole or not at all; a folder needs renames for that. This module adds to each upload:
+A bucket shows an object complete or not at all, like a rename in a folder. This module adds to each upload:
 
-- the generation that it replaces (none if the name must be new): two writers cannot mix, a repeated request changes
+- the generation that it replaces (none for a new name), so that two writers cannot mix, and a repeated request changes
   nothing;
 - the crc32c: the service refuses other bytes;
-- the sha256, in the object's metadata beside the crc32c of the same bytes: reading it later needs no download.
+- the sha256, in the object's metadata beside the crc32c of the same bytes, so that reading it later needs no download.
 
 All requests go through google-cloud-storage, which retries with jitter until the deadline. ``STORAGE_EMULATOR_HOST``
 names an emulator. Google's library finds the credentials; this module handles only their names.
@@ -50,16 +50,16 @@ from podline.store.cloud_storage import client, cloud_explained, forget_client, 
 from podline.store.contract import BUCKET_SCHEME, Listed, Store, explained
 from podline.store.prefetch import in_order
 
-# Between two of these, one of another writer may come in.
+# Between two calls, another writer may change the object.
 _ATTEMPTS_TO_REPLACE = 5
-# What is larger goes up in pieces of this, each of which can be sent again by itself.
+# Larger files are uploaded in pieces of this size, each of which can be retried.
 _PIECE_BYTES = 8 * 2**20
 _CONNECT_SECONDS, _ANSWER_SECONDS = 10.0, 60.0
 _BLOCK_BYTES = 2**20
-# What is larger comes in pieces of this: memory is so much for each that is fetched at once, whatever its size.
+# Larger objects are downloaded in pieces of this size, which limits the memory of each download.
 _FETCHED_BYTES = 8 * 2**20
-# The object's own bytes, and not what a Content-Encoding says that they stand for: sizes and checksums are theirs. In
-# one read of the connection: the library's own loop takes 8 KiB at a time, and the interpreter's lock for each.
+# Downloads the object's own bytes, which sizes and checksums refer to, without decoding a Content-Encoding. One read of
+# the connection suffices; the library's own loop takes the interpreter's lock for every 8 KiB.
 _AS_STORED: dict[str, Any] = {"raw_download": True, "single_shot_download": True}
 # A range has no checksum of its own.
 _UNCHECKED: dict[str, Any] = {"checksum": None, **_AS_STORED}
@@ -69,10 +69,10 @@ _LISTED_FIELDS = "items(name,size,updated,generation,crc32c,metadata),nextPageTo
 
 
 def split_uri(uri: str) -> tuple[str, str]:
-    """Return the bucket, and the prefix without slashes at its ends, of ``gs://bucket/prefix``.
+    """Split ``gs://bucket/prefix`` into the bucket and the prefix without slashes at its ends.
 
     Raises:
-        SettingsError: there is no bucket in it, its name cannot be one, or the prefix has an empty part.
+        SettingsError: the bucket is missing or its name is invalid, or the prefix has an empty part.
     """
     bucket, _, prefix = uri.removeprefix(BUCKET_SCHEME).partition("/")
     prefix = prefix.strip("/")
@@ -81,7 +81,7 @@ def split_uri(uri: str) -> tuple[str, str]:
     if not _BUCKET_NAME.fullmatch(bucket):
         raise SettingsError(
             f"{uri}: {bucket!r} is not a bucket's name, which has lower-case letters, digits, '-', '_' and '.', with a "
-            "letter or digit at both ends; mend the name"
+            "letter or digit at both ends; correct the name"
         )
     return bucket, prefix
 
@@ -90,15 +90,15 @@ class BucketStore(Store):
     """The objects below a prefix of a bucket."""
 
     def __init__(self, uri: str, option: str = "--root") -> None:
-        """Open a store with this machine's settings; nothing is asked of the service yet.
+        """Open a store with this machine's settings, without a request to the service.
 
         Args:
             uri: ``gs://bucket`` or ``gs://bucket/prefix``.
-            option: where a person names it, for errors.
+            option: the option that names the store, for errors.
 
         Raises:
-            SettingsError: the URI is neither.
-            CredentialsError: there are none.
+            SettingsError: the URI is invalid.
+            CredentialsError: this machine has no credentials.
         """
         bucket, prefix = split_uri(uri)
         settings = load().store
@@ -108,13 +108,13 @@ class BucketStore(Store):
         self.parallel = settings.parallel
         self._prefix = f"{prefix}/" if prefix else ""
         cache = Path(settings.cache).expanduser().absolute()
-        # For people who look into it, and apart for stores whose names look alike.
+        # The readable part is for people; the hash separates stores with similar names.
         looks = re.sub(r"[^A-Za-z0-9.-]+", "_", self.uri.removeprefix(BUCKET_SCHEME))
         self.scratch = self.beside = cache / "stores" / f"{looks}-{digests.of_bytes(self.uri.encode())[:8]}"
         self._cache = _cache(cache, settings.cache_limit)
         with self._explained("open", self.uri):
             self._bucket = client().bucket(bucket, user_project=settings.user_project or None)
-        # The first half of the deadline is for single requests, the second for transfers begun anew.
+        # The first half of the deadline is for single requests, the second for repeated transfers.
         retry = DEFAULT_RETRY.with_delay(0.5, 15.0, 2.0).with_timeout(settings.deadline / 2)
         self._again = retry.with_predicate(worth_trying)
         timeout = (min(_CONNECT_SECONDS, settings.deadline), min(_ANSWER_SECONDS, settings.deadline))
@@ -136,7 +136,7 @@ class BucketStore(Store):
 
     @measured("store")
     def sha256(self, name: str, found: Listed | None = None) -> str:
-        """See :meth:`Store.sha256`; an object that Podline did not write is downloaded."""
+        """See :meth:`Store.sha256`; an object that another program wrote is downloaded."""
         there = found or self._there(name)
         if there.sha256:
             return there.sha256
@@ -145,7 +145,7 @@ class BucketStore(Store):
 
     @measured("store")
     def local(self, name: str, found: Listed | None = None) -> Path:
-        """Return a checked copy in the cache; see :meth:`Store.local`."""
+        """Return a verified copy in the cache; see :meth:`Store.local`."""
         there = found or self._there(name)
         key = f"{self._bucket.name}/{self._name(name)}#{there.version}"
         return self._cache.get(
@@ -161,7 +161,7 @@ class BucketStore(Store):
             return list(threads.map(lambda name: self.local(name, found.get(name)), wanted))
 
     def _looked_at(self, names: Sequence[str]) -> dict[str, Listed]:
-        """Look up several names: one request for each folder with at least two of them."""
+        """Look up several names, with one request for each folder that has two of them or more."""
         folders = Counter(name.rpartition("/")[0] for name in names)
         shared = [folder for folder, count in folders.items() if count > 1]
         return {found.name: found for folder in shared for found in self.listing(folder, delimiter="/")}
@@ -187,7 +187,7 @@ class BucketStore(Store):
                 raise self._missing(name, version) from None
 
     def read_pieces(self, name: str, length: int, version: str) -> Iterator[bytes]:
-        """Fetch several at a time; see :meth:`Store.read_pieces`."""
+        """Fetch several pieces at a time; see :meth:`Store.read_pieces`."""
         with self._explained("read", self.where(name)):
             yield from self._pieces(name, self._there(name, version), length, self.parallel)
 
@@ -200,13 +200,13 @@ class BucketStore(Store):
             raise DataCorruption(None, f"got crc32c {found}, expected {there.crc32c}")
 
     def listing(self, prefix: str = "", *, delimiter: str | None = None) -> Iterator[Listed]:
-        """See :meth:`Store.listing`; with the delimiter ``/``, without what is in folders below."""
+        """See :meth:`Store.listing`; with the delimiter ``/``, files in subfolders are left out."""
         top = f"{self._prefix}{prefix.rstrip('/')}/" if prefix else self._prefix
         with self._explained("list", self.where(prefix) if prefix else self.uri):
             blobs = self._bucket.list_blobs(
                 prefix=top, delimiter=delimiter, fields=_LISTED_FIELDS, page_size=1000, **self._options
             )
-            # A name that ends in a slash is a folder that some console made.
+            # A name that ends in a slash is a folder object, which some consoles create.
             yield from (self._listed(blob) for blob in blobs if not blob.name.endswith("/"))
 
     @measured("store")
@@ -215,12 +215,12 @@ class BucketStore(Store):
         top = self._name(f"{prefix}/")
         with self._explained("list", self.where(prefix)):
             blobs = self._bucket.list_blobs(prefix=top, delimiter="/", fields="prefixes,nextPageToken", **self._options)
-            deque(blobs, maxlen=0)  # which pages have been fetched is known at the end
+            deque(blobs, maxlen=0)  # the prefixes are known after the last page
             return sorted(each.removeprefix(self._prefix).rstrip("/") for each in blobs.prefixes)
 
     def now(self) -> float:
         """Publish an object and delete it; see :meth:`Store.now`."""
-        name = f"runs/clock-{uuid.uuid4().hex[:12]}/now"  # if it stays, it is found as an unfinished run
+        name = f"runs/clock-{uuid.uuid4().hex[:12]}/now"  # if it is not deleted, it looks like an unfinished run
         self.publish_bytes(name, b"")
         published = self._there(name).published
         self.delete(name)
@@ -229,7 +229,7 @@ class BucketStore(Store):
     @measured("store")
     def publish_file(self, source: Path, name: str, *, replace: bool = False, flush: bool = True) -> None:
         """Upload the file; see :meth:`Store.publish_file`."""
-        del flush  # what the service has acknowledged is safe
+        del flush  # acknowledged data are safe
         with explained("read", source):
             content = _content(name, source)
         for _ in range(_ATTEMPTS_TO_REPLACE):
@@ -246,10 +246,10 @@ class BucketStore(Store):
                 try:
                     self._again(self._upload)(source, content, generation)
                 except api.PreconditionFailed:
-                    continue  # another process wrote it meanwhile; or this one did, and the answer was lost
+                    continue  # another process wrote it, or the answer to this process's write was lost
                 except api.NotFound:
                     self._require_bucket()
-                    continue  # a large file's last answer was lost, and its upload is over: look what is there
+                    continue  # the last answer of a large upload was lost: check the object
                 return
         raise StoreUnavailableError(f"cannot write {self.where(name)}: other processes write it all the time")
 
@@ -279,7 +279,7 @@ class BucketStore(Store):
             raise DataCorruption(None, f"got crc32c {blob.crc32c}, sent {content.crc32c}")
 
     def _fetch(self, name: str, there: Listed, copy: Path) -> None:
-        """Download an object into ``copy``, a file of its size; retry if the checksum does not match."""
+        """Download an object into ``copy``, a file of its size; retry if the checksum differs."""
 
         def fetch() -> None:
             with copy.open("r+b") as stream:
@@ -296,17 +296,17 @@ class BucketStore(Store):
         return found
 
     def _missing(self, name: str, version: str = "") -> PodlineError:
-        """Return the error for a name, or a version of it, that is not there."""
+        """Return the error for a missing name, or a missing version of it."""
         there = self.find(name)
         if there is not None and version:
             return ArtifactError(
                 f"{self.where(name)} is generation {there.version} now, and was {version} at the first look; nothing "
                 "was mixed, run it again"
             )
-        return StoreError(f"cannot read {self.where(name)}: it is not there")
+        return StoreError(f"cannot read {self.where(name)}: it does not exist")
 
     def _require_bucket(self) -> None:
-        """Raise an error if an object is missing because its bucket is."""
+        """Raise an error if an object is missing because its bucket is missing."""
         if self.uri not in _known:
             with self._explained("open the bucket of", self.uri):
                 listed = self._bucket.list_blobs(max_results=1, **self._options)
@@ -330,7 +330,7 @@ class BucketStore(Store):
         return cloud_explained(action, where, self.settings.deadline, self._option)
 
 
-# Stores whose buckets are there.
+# Stores whose buckets exist.
 _known: set[str] = set()
 
 
@@ -340,14 +340,14 @@ def _cache(folder: Path, limit: int) -> Cache:
 
 
 def forget_clients() -> None:
-    """Drop what was opened, so that the environment (credentials, the emulator's address) is looked at again."""
+    """Close all clients, so that the environment (credentials, the emulator's address) is read again."""
     _cache.cache_clear()
     _known.clear()
     forget_client()
 
 
 def _content(name: str, path: Path) -> Listed:
-    """Return what a name will be when the file is published, in one pass; memory is flat."""
+    """Return the listing that a name will have after the file is published, in one pass with constant memory."""
     crc32c, sha256, size = google_crc32c.Checksum(), hashlib.sha256(), 0
     with path.open("rb") as stream:
         while block := stream.read(_BLOCK_BYTES):
@@ -358,7 +358,7 @@ def _content(name: str, path: Path) -> Listed:
 
 
 def _crc32c(path: Path) -> str:
-    """Return the crc32c of a file, as the service writes it; a tenth of the time that its sha256 would take."""
+    """Return the crc32c of a file in the service's format; this takes a tenth of the time of its sha256."""
     checksum = google_crc32c.Checksum()
     with path.open("rb") as stream:
         while block := stream.read(_BLOCK_BYTES):
@@ -371,6 +371,6 @@ def _written(checksum: google_crc32c.Checksum) -> str:
 
 
 def _sha256_of(blob: Blob) -> str:
-    """Return the sha256 that an object's writer noted, if its bytes are still the writer's; else an empty string."""
+    """Return the sha256 in an object's metadata if its bytes are unchanged since; else an empty string."""
     metadata = blob.metadata or {}
     return metadata.get(_SHA256, "") if metadata.get(_CRC32C) == blob.crc32c else ""

@@ -1,10 +1,12 @@
-"""A shared cache of objects with a size limit; the least recently used goes first.
+"""A shared cache of objects with a size limit; the least recently used copy is removed first.
 
-Each copy is a file named by a hash of its key, which says which bytes it has (bucket, name, generation). It has two
-locks (:mod:`podline.store.locks`). A process that uses the copy shares the one until it ends. A process that checks,
-fetches or removes the copy holds the other alone. So no copy is removed while it is used, two processes never fetch
-the same one twice, and a half fetched copy that no process has locked is a leftover. A third lock, one for the folder,
-is held while copies are listed, begun or named.
+Each copy is a file named by a hash of its key (bucket, name, generation). It has two locks
+(:mod:`podline.store.locks`).
+Processes that use the copy share the first lock until they end. A process that checks, fetches or removes the copy
+holds
+the second one exclusively. So no copy in use is removed, two processes never fetch the same copy, and an incomplete
+copy
+without a lock is a leftover. A third lock, for the folder, is held while copies are listed, created or renamed.
 """
 
 from __future__ import annotations
@@ -25,14 +27,14 @@ _ROOM = "room"
 
 
 class Cache:
-    """A cache folder, as one process sees it; any number of threads may use it at once."""
+    """A cache folder in one process; any number of threads may use it at once."""
 
     def __init__(self, folder: Path, limit: int) -> None:
         """Open a cache.
 
         Args:
-            folder: made if it is not there.
-            limit: bytes that all copies together may have.
+            folder: the folder, created if missing.
+            limit: largest total number of bytes of all copies.
         """
         self._copies, self._locks = folder / "objects", folder / "locks"
         self._limit = limit
@@ -44,16 +46,16 @@ class Cache:
             self._locks.mkdir(parents=True, exist_ok=True)
 
     def get(self, key: str, size: int, is_whole: Callable[[Path], bool], fetch: Callable[[Path], None]) -> Path:
-        """Return a copy, which stays for as long as this process lives.
+        """Return a copy, which is kept while this process runs.
 
         Args:
-            key: says which bytes it has.
-            size: how many.
-            is_whole: checks a copy that is there; called once in a process.
-            fetch: writes the copy into a file that is there and has its size.
+            key: identifies the bytes.
+            size: number of bytes.
+            is_whole: verifies an existing copy; called once per process.
+            fetch: writes the copy into an existing file of its size.
 
         Raises:
-            StoreError: the cache cannot be written, or what is in use leaves no room for the copy.
+            StoreError: the cache cannot be written, or copies in use leave too little space.
         """
         name = hashlib.sha256(key.encode()).hexdigest()[:32]
         copy = self._copies / name
@@ -65,24 +67,24 @@ class Cache:
             with explained("write to the cache", copy), locked(self._lock(name, _WORK)):
                 if not (copy.is_file() and copy.stat().st_size == size and is_whole(copy)):
                     self._fetch(copy, size, fetch)
-                os.utime(copy)  # used now
+                os.utime(copy)  # records the use
                 self._held.enter_context(locked(self._lock(name, _USE), shared=True))
                 self._names.add(name)
         return copy
 
     def release(self) -> None:
-        """Give back all copies: this process uses none of them any more."""
+        """Release all copies: this process no longer uses them."""
         with self._guard:
             self._held.close()
             self._names.clear()
 
     def _fetch(self, copy: Path, size: int, fetch: Callable[[Path], None]) -> None:
         half, room = copy.with_suffix(_HALF), self._lock(_ROOM)
-        # Files come and go under this lock alone: a process that makes room finds those that it has listed.
+        # Files are only added and removed under this lock, so listed files exist while space is freed.
         with locked(room):
             copy.unlink(missing_ok=True)
             self._remove_until(self._limit - size, copy.name)
-            # Its size counts from now on, for those that make room meanwhile.
+            # Its size counts from now on for processes that free space.
             with half.open("wb") as stream:
                 stream.truncate(size)
         try:
@@ -98,11 +100,11 @@ class Cache:
         return self._locks / f"{name}{kind}"
 
     def _remove_until(self, most: int, wanted: str) -> None:
-        """Remove copies that no process uses, the least recently used first, until ``most`` bytes are left or fewer."""
+        """Remove unused copies, least recently used first, until at most ``most`` bytes are left."""
         with os.scandir(self._copies) as found:
             files = [(entry.stat(), entry.name) for entry in found]
         total = sum(facts.st_size for facts, _ in files)
-        # What was left half done goes whether there is room or not.
+        # Incomplete leftovers are always removed.
         spare = files if total > most else [(facts, name) for facts, name in files if name.endswith(_HALF)]
         for facts, name in sorted(spare, key=lambda pair: pair[0].st_mtime_ns):
             path = self._copies / name
@@ -116,7 +118,7 @@ class Cache:
             )
 
     def _removed(self, path: Path) -> bool:
-        """Remove a file unless a process uses it or makes it."""
+        """Remove a file unless a process uses or writes it."""
         with contextlib.ExitStack() as stack:
             for kind in (_WORK, _USE):
                 if stack.enter_context(locked(self._lock(path.stem, kind), wait=False)) is None:

@@ -1,6 +1,6 @@
-"""google-cloud-storage: its client as Podline uses it, and its errors as Podline's, transient or permanent.
+"""The client of google-cloud-storage, and the conversion of its errors to Podline's, transient or permanent.
 
-The library retries what is worth retrying until its deadline; an error comes after that.
+The library retries temporary failures until its deadline; errors appear only after that.
 """
 
 # Google's library has no types.
@@ -26,11 +26,11 @@ from requests.adapters import HTTPAdapter
 from podline import settings
 from podline.errors import ArtifactError, CredentialsError, PodlineError, StoreError, StoreUnavailableError
 
-# A request's method and address, which say nothing to a person and may hold the token of an upload.
+# A request's method and address, which do not help a person and may contain the token of an upload.
 _ADDRESS = re.compile(r"\b(?:GET|POST|PUT|DELETE|HEAD|PATCH)?\s*https?://\S+|with url: \S+")
-# What the library adds about itself.
+# Text that the library adds about itself.
 _STATUS = re.compile(r"\('Request failed with status code'.*\)")
-# Google's words about a token that was signed by a clock that is wrong.
+# Google's messages about a token that a machine with a wrong clock signed.
 _CLOCK = re.compile(r"iat and exp|short-lived token|Token used too (?:early|late)", re.IGNORECASE)
 _CODES = frozenset({408, 429, 500, 502, 503, 504})
 _BROKEN_OFF = (
@@ -42,39 +42,39 @@ _BROKEN_OFF = (
     urllib3.exceptions.HTTPError,
 )
 _MOST_WORDS = 300
-# Of the most shards and ranges that may be on their way at once.
+# The largest number of shards and ranges in parallel.
 _KEPT_CONNECTIONS = 320
 
 
 @functools.lru_cache(maxsize=1)
 def client() -> storage.Client:
-    """Return the client of this process, set up by the environment (credentials, proxies, the emulator's address)."""
-    # It warns of each request that it repeats, with the address, in which a service account's name may be.
+    """Return the client of this process, configured by the environment (credentials, proxies, emulator address)."""
+    # The library warns of each repeated request, with its address, which may contain the name of a service account.
     logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
-    # Else it asks for the bucket's location, to trace requests by; without saying who pays, and few accounts may.
+    # Otherwise the library requests the bucket's location for tracing, without a paying project and without permission.
     settings.export({"DISABLE_GCS_PYTHON_CLIENT_OTEL_BUCKET_METADATA": "1"})
-    # Without a project: nothing here needs one, and credentials may not name any.
+    # No project is set: no call needs one, and credentials may have none.
     made = storage.Client(project=None)
-    # There is no public way to its session, and Google's own samples go this one.
+    # Google's own samples access its session like this; there is no public way.
     session: requests.Session = made._http
-    # By default ten connections are kept, and each further one is opened for every request.
+    # By default ten connections are kept, and each further request opens a new one.
     for scheme in ("https://", "http://"):
         session.mount(scheme, HTTPAdapter(pool_maxsize=_KEPT_CONNECTIONS))
-    # Proxies and certificates are looked up once: for every request, it is a quarter of what a small one costs.
+    # Proxies and certificates are looked up once; for every request this takes a quarter of a small one's time.
     found = session.merge_environment_settings(made.api_endpoint, {}, None, None, None)
     session.proxies, session.verify, session.trust_env = found["proxies"], found["verify"], False
     return made
 
 
 def forget_client() -> None:
-    """Close the client, so that the next one is set up by the environment of then."""
+    """Close the client, so that the next one uses the environment of that time."""
     if client.cache_info().currsize:
         client().close()
     client.cache_clear()
 
 
 def worth_trying(error: BaseException) -> bool:
-    """Return whether a whole transfer may be tried again: the service is busy, or the transfer broke off."""
+    """Return whether a whole transfer may be tried again: the service is busy, or the transfer was interrupted."""
     if isinstance(error, api.GoogleAPICallError):
         return error.code in _CODES
     if isinstance(error, InvalidResponse):
@@ -84,19 +84,19 @@ def worth_trying(error: BaseException) -> bool:
 
 @contextlib.contextmanager
 def cloud_explained(action: str, where: str, deadline: float, option: str = "--root") -> Generator[None, None, None]:
-    """Turn what the library raises in the body into an error of one clear line.
+    """Turn the library's errors in the body into one-line errors.
 
     Args:
-        action: what was being done, as a verb phrase: "read", "list".
+        action: the action as a verb phrase: "read", "list".
         where: the object, or the store.
-        deadline: seconds for which it was tried, the setting ``store.deadline``.
-        option: where a person names the bucket.
+        deadline: seconds of all tries, the setting ``store.deadline``.
+        option: the option that names the bucket.
 
     Raises:
-        StoreUnavailableError: it may well work later.
-        CredentialsError: there are none, or they are refused.
-        ArtifactError: the object is another one by now.
-        StoreError: anything else that trying again will not change.
+        StoreUnavailableError: a later try may work.
+        CredentialsError: credentials are missing, or are refused.
+        ArtifactError: the object has a new generation.
+        StoreError: any other permanent error.
     """
     try:
         yield
@@ -107,16 +107,16 @@ def cloud_explained(action: str, where: str, deadline: float, option: str = "--r
 
 def _explanation(what: str, error: Exception, deadline: float, option: str) -> PodlineError:
     if worth_trying(error) or isinstance(error, InvalidResponse | api.ServerError):
-        how = "answers with damaged content" if isinstance(error, DataCorruption) else "does not answer as it should"
+        how = "answers with damaged content" if isinstance(error, DataCorruption) else "answers with errors"
         return StoreUnavailableError(
-            f"{what}: the storage service {how}, however often it is asked (the setting store.deadline is "
+            f"{what}: the storage service {how}, in all tries (the setting store.deadline is "
             f"{deadline:g} s); last: {_words(error)}"
         )
     if isinstance(error, auth.GoogleAuthError | api.Unauthorized):
         if _CLOCK.search(str(error)):
             return CredentialsError(
-                f"{what}: the credentials are refused for their times ({type(error).__name__}); is the clock of this "
-                "machine right? Set it, or let NTP do it"
+                f"{what}: the credentials are refused for their times ({type(error).__name__}); correct this "
+                "machine's clock, or use NTP"
             )
         return CredentialsError(
             f"{what}: no valid credentials for Google Cloud ({type(error).__name__}); run `gcloud auth "
@@ -144,7 +144,7 @@ def _explanation(what: str, error: Exception, deadline: float, option: str) -> P
 
 
 def _words(error: BaseException) -> str:
-    """Return an error in a few words, without addresses."""
+    """Return an error as a short text without addresses."""
     text = _STATUS.sub("", _ADDRESS.sub("", str(getattr(error, "message", "") or error)))
     text = " ".join(text.split()).strip(" :")
     kind = int(error.code) if isinstance(error, api.GoogleAPICallError) and error.code else type(error).__name__

@@ -1,14 +1,15 @@
-"""The contract of a store: names under one root, each object published whole.
+"""The contract of a store: names under one root, each object published atomically.
 
-A store is a folder (:mod:`podline.store.folder`) or a bucket (:mod:`podline.store.buckets`). Both promise the same: a
-name does not exist or has its full content; an existing name is never overwritten by other content unless the caller
-says ``replace``; what is read is what was published, or an error.
+A store is a folder (:mod:`podline.store.folder`) or a bucket (:mod:`podline.store.buckets`). Both guarantee the same: a
+name does not exist or has its full content. Different content never overwrites an existing name unless the caller
+passes
+``replace``. A read returns the published content, or raises an error.
 
-Code that needs a file, to map it into memory or to hand it to a library, asks for :meth:`Store.local`; for messages
-there is :meth:`Store.where`; all else goes through names.
+Code that needs a file, to map it into memory or to pass it to a library, calls :meth:`Store.local`. Messages use
+:meth:`Store.where`. All other code uses names.
 
-Beside what is published, a store has a *scratch* folder on this machine, for logs, locks and temporary files: a
-folder's is ``.podline`` below it.
+A store also has a *scratch* folder on this machine, for logs, locks and temporary files; in a folder it is
+``.podline``.
 """
 
 from __future__ import annotations
@@ -30,19 +31,19 @@ from podline.store import digests, locks
 BUCKET_SCHEME = "gs://"
 SCRATCH = ".podline"
 INDEX = "index.html"
-"""The page over all nights, in the root."""
+"""The page about all nights, in the root."""
 _TEMPORARY = "tmp"
-# Of the scratch folder: for its owner alone.
+# The mode of the scratch folder: accessible to its owner only.
 _PRIVATE = 0o700
 
 
 @contextlib.contextmanager
 def explained(action: str, path: Path | str) -> Generator[None, None, None]:
-    """Turn an :class:`OSError` in the body into a :class:`StoreError` of one clear line.
+    """Turn an :class:`OSError` in the body into a one-line :class:`StoreError`.
 
     Args:
-        action: what was being done, as a verb phrase: "write", "read the manifest of".
-        path: what it was done to.
+        action: the action as a verb phrase: "write", "read the manifest of".
+        path: the file or folder of the action.
     """
     try:
         yield
@@ -61,10 +62,10 @@ class Listed(NamedTuple):
     """A published name.
 
     Attributes:
-        published: the Unix time at which it was published.
-        version: changes with the content.
-        sha256: of its content, in hexadecimal; empty if the content would have to be read for it.
-        crc32c: of an object, as the service writes it; of a file none.
+        published: Unix time of the publication.
+        version: a text that changes with the content.
+        sha256: hexadecimal checksum of its content; empty if the content would have to be read for it.
+        crc32c: of an object, in the service's format; empty for a file.
     """
 
     name: str
@@ -78,15 +79,16 @@ class Listed(NamedTuple):
 class Store(ABC):
     """A store; names are relative, with ``/`` between their parts.
 
-    A method that reads raises :class:`StoreError` if the name is not there or cannot be read, and
-    :class:`ArtifactError` if it is another object by now than ``found`` or ``version`` says, as :meth:`find` or
-    :meth:`listing` returned it. A method that writes raises :class:`StoreError` if it cannot.
+    A method that reads raises :class:`StoreError` if the name does not exist or cannot be read, and
+    :class:`ArtifactError`
+    if the object has changed since the ``found`` or ``version`` that :meth:`find` or :meth:`listing` returned. A method
+    that writes raises :class:`StoreError` if it fails.
 
     Attributes:
         uri: the root as a user would write it.
-        scratch: a folder on this machine, for what is not published.
-        beside: a folder on this machine for files that are for people and for this machine alone, like drawn samples.
-        parallel: how many objects may be fetched at once.
+        scratch: a folder on this machine for unpublished files.
+        beside: a folder on this machine for local files that people use, like drawn samples.
+        parallel: number of objects that may be fetched at once.
     """
 
     uri: str
@@ -106,18 +108,18 @@ class Store(ABC):
     def local(self, name: str, found: Listed | None = None) -> Path:
         """Return a local file with the content of a published name, for reading only.
 
-        In a folder it is the file itself, which need not be there. Of an object it is a copy in the cache, checked
-        against the object's checksum, which stays for as long as this process lives. With ``found``, the object is not
-        looked up again.
+        For a folder it is the file itself, which may be missing. For an object it is a copy in the cache, verified by
+        the
+        object's checksum and kept while this process runs. With ``found``, the object is not looked up again.
         """
 
     def locals(self, names: Iterable[str]) -> list[Path]:
-        """Return local files of several names; objects are looked up together, and fetched several at a time."""
+        """Return local files of several names; objects are looked up together, and fetched in parallel."""
         return [self.local(name) for name in names]
 
     @abstractmethod
     def find(self, name: str) -> Listed | None:
-        """Return a published name with its size and time; None if there is none."""
+        """Return the listing of a published name with size and time, or None."""
 
     @abstractmethod
     def sha256(self, name: str, found: Listed | None = None) -> str:
@@ -129,53 +131,53 @@ class Store(ABC):
 
     @abstractmethod
     def read_range(self, name: str, start: int, length: int, version: str = "") -> bytes:
-        """Return ``length`` bytes of a published name from ``start``; fewer at its end."""
+        """Return ``length`` bytes of a published name from ``start``, or fewer at its end."""
 
     @abstractmethod
     def read_pieces(self, name: str, length: int, version: str) -> Iterator[bytes]:
-        """Yield the whole content of a large object, ``length`` bytes at a time; memory is flat.
+        """Yield the whole content of a large object, ``length`` bytes at a time, with constant memory.
 
         Raises:
-            StoreUnavailableError: after the last piece: what came is not what is there.
+            StoreUnavailableError: after the last piece: the received bytes differ from the object.
         """
 
     @abstractmethod
     def listing(self, prefix: str = "") -> Iterator[Listed]:
-        """Yield all published names below a folder in their order, as strings are sorted; memory is flat."""
+        """Yield all published names below a folder in sorted order, with constant memory."""
 
     @abstractmethod
     def folders(self, prefix: str) -> list[str]:
-        """Return the names of the folders in a folder, sorted; what lies in them is not listed."""
+        """Return the names of the folders in a folder, sorted, without listing their content."""
 
     @abstractmethod
     def now(self) -> float:
-        """Return the Unix time by the clock that dates what is published; something is written to find out."""
+        """Return the Unix time by the clock that dates publications; this writes something to the store."""
 
     @abstractmethod
     def publish_file(self, source: Path, name: str, *, replace: bool = False, flush: bool = True) -> None:
-        """Publish a finished local file; ``source`` is best made in :meth:`workspace`, and may be gone afterwards.
+        """Publish a finished local file; ``source`` should be in :meth:`workspace`, and may be moved.
 
         Args:
             source: the file.
-            name: where it goes.
-            replace: whether other content that is there may be overwritten.
-            flush: wait until the disk has it. Without, a power cut (not a killed process) may leave a published name
-                with less than its content, until :meth:`flush` was called.
+            name: name of the publication.
+            replace: whether different content may be overwritten.
+            flush: wait until the content is on the disk. Without it, a power cut (but not a killed process) may leave a
+                published name with incomplete content, until :meth:`flush` is called.
 
         Raises:
-            TakenError: the name is there with other content, and ``replace`` is not set.
+            TakenError: the name exists with other content, and ``replace`` is not set.
         """
 
     @abstractmethod
     def flush(self, names: Iterable[str]) -> None:
-        """Wait until the disk has files that were published without waiting; of a bucket, there is nothing to do."""
+        """Wait until files that were published without waiting are on the disk; does nothing for a bucket."""
 
     @abstractmethod
     def delete(self, name: str) -> None:
-        """Remove a name; one that is not there is no error."""
+        """Remove a name; a missing name is no error."""
 
     def exists(self, name: str) -> bool:
-        """Return whether a name was published."""
+        """Return whether a name exists."""
         return self.find(name) is not None
 
     def list(self, prefix: str = "") -> list[str]:
@@ -183,19 +185,19 @@ class Store(ABC):
         return [found.name for found in self.listing(prefix)]
 
     def read_json(self, name: str, remedy: str = digests.REMEDY) -> Json:
-        """Return a JSON document, verified against the digest that it carries.
+        """Return a JSON document, verified by the digest in it.
 
         Args:
-            name: what is read.
-            remedy: what to do if it is damaged.
+            name: name of the document.
+            remedy: remedy for a damaged document.
 
         Raises:
-            ArtifactError: it is not JSON, or not what was published under this name.
+            ArtifactError: the document is not JSON, or has changed.
         """
         return self.read_document(name, remedy)[0]
 
     def read_document(self, name: str, remedy: str = digests.REMEDY) -> tuple[Json, str]:
-        """Return what :meth:`read_json` does, with the digest, which is empty for anything but an object."""
+        """Return the result of :meth:`read_json`, with the digest, which is empty for values other than objects."""
         return digests.read_document(name, self.where(name), self.read_bytes(name), remedy)
 
     def publish_bytes(self, name: str, data: bytes, *, replace: bool = False, flush: bool = True) -> None:
@@ -207,15 +209,15 @@ class Store(ABC):
             self.publish_file(temporary, name, replace=replace, flush=flush)
 
     def publish_json(self, name: str, document: Json, *, replace: bool = False, flush: bool = True) -> None:
-        """Publish a JSON document, indented, keys in the order given; an object carries a digest of itself."""
+        """Publish a JSON document, indented, with keys in the given order; an object gets a digest."""
         published = digests.with_digest(name, document) if is_object(document) else document
         content = (json.dumps(published, indent=2, allow_nan=False) + "\n").encode()
         self.publish_bytes(name, content, replace=replace, flush=flush)
 
     def own_folder(self, *parts: str) -> Path:
-        """Make a folder below :attr:`scratch`, and return it; only this user can enter the scratch folder.
+        """Create a folder below :attr:`scratch`, and return it; only this user can enter the scratch folder.
 
-        What is in there (logs, the database of a server and its secret, unpacked archives) may be readable by itself.
+        Files in it (logs, a server's database and secret, unpacked archives) may themselves be readable.
         """
         folder = self.scratch.joinpath(*parts)
         with explained("write to the store", self.uri):
@@ -228,9 +230,9 @@ class Store(ABC):
 
     @contextlib.contextmanager
     def workspace(self, label: str) -> Generator[Path, None, None]:
-        """Make a temporary folder on this machine that is gone when the body ends.
+        """Create a temporary folder on this machine, and delete it after the body.
 
-        Of a folder, it is on the store's own file system.
+        For a folder, it is on the store's own file system.
         """
         with contextlib.ExitStack() as stack:
             parent = self.own_folder(_TEMPORARY)
@@ -239,15 +241,16 @@ class Store(ABC):
             yield folder
 
     def sweep(self) -> int:
-        """Remove the temporary folders that killed processes left; return their number."""
+        """Remove temporary folders of killed processes; return their number."""
         return locks.sweep(self.scratch / _TEMPORARY)
 
     @contextlib.contextmanager
     def using(self, folders: Iterable[str]) -> Generator[None, None, None]:
-        """Keep data sets and runs, by their names in the store, from being deleted while the body runs.
+        """Protect data sets and runs, by their names in the store, from deletion while the body runs.
 
-        In a folder this holds for every process that has the folder, in a bucket for those of this machine. Where one
-        is being deleted just now, its end is waited for.
+        In a folder this protects from every process that uses the folder, in a bucket from those of this machine. A
+        deletion
+        in progress is waited for.
         """
         with contextlib.ExitStack() as stack:
             for folder in sorted(set(folders)):
@@ -257,7 +260,7 @@ class Store(ABC):
 
     @contextlib.contextmanager
     def alone(self, folder: str) -> Generator[bool, None, None]:
-        """Keep a data set or a run from being used while the body runs; yields False where a process uses it."""
+        """Protect a data set or run from use while the body runs; yield False if a process uses it."""
         with contextlib.ExitStack() as stack:
             with explained("write to the store", self.uri):
                 free = stack.enter_context(locks.locked(self._use_of(folder), wait=False))
@@ -272,7 +275,7 @@ class Store(ABC):
 
 
 def _make(folder: Path) -> None:
-    """Make a folder and those that it lies in; of these, scratch folders are for their owner alone."""
+    """Create a folder and its parents; scratch folders are accessible to their owner only."""
     if not folder.is_dir():
         _make(folder.parent)
         folder.mkdir(mode=_PRIVATE if folder.name == SCRATCH else 0o777, exist_ok=True)

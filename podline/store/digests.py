@@ -1,7 +1,7 @@
-"""Checksums: of bytes and files, and the digest that every JSON document in a store carries.
+"""Checksums of bytes and files, and the digest in every JSON document of a store.
 
-The digest is the last key of a document. It covers the name, so a document that was copied over another one is noticed
-although it is whole. An object without a digest is damaged; lists have none.
+The digest is the last key of a document. It covers the name, which reveals a valid document copied over another one. An
+object without a digest is damaged; lists have none.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def of_bytes(data: bytes | bytearray | memoryview) -> str:
 
 
 def of_file(path: Path) -> str:
-    """Return the sha256 of a file's content, in hexadecimal; memory is flat.
+    """Return the sha256 of a file's content, in hexadecimal, with constant memory.
 
     Raises:
         OSError: the file cannot be read.
@@ -35,12 +35,12 @@ def of_file(path: Path) -> str:
 
 
 def of_json(document: Json) -> str:
-    """Return the sha256 of a JSON document in one canonical form: the order of keys makes no difference."""
+    """Return the sha256 of a JSON document in a canonical form that ignores the order of keys."""
     return of_bytes(_canonical(document))
 
 
 def of_list(members: Iterable[Json]) -> str:
-    """Return what :func:`of_json` returns of a list, whose members are taken as they are needed."""
+    """Return the result of :func:`of_json` for a list whose members are consumed one by one."""
     digest, stream, comma = hashlib.sha256(b"["), iter(members), b""
     while some := list(islice(stream, 1_000)):
         digest.update(comma + _canonical(some)[1:-1])
@@ -50,21 +50,21 @@ def of_list(members: Iterable[Json]) -> str:
 
 
 def with_digest(name: str, document: JsonObject) -> JsonObject:
-    """Return a document as it is published under a name: with its digest."""
+    """Return a document with its digest, for publication under a name."""
     return {**document, KEY: _digest(name, document)}
 
 
 def read_document(name: str, where: str, data: bytes, remedy: str = REMEDY) -> tuple[Json, str]:
-    """Return the content of a document and its digest, which is empty for anything but an object.
+    """Return the content of a document and its digest, which is empty for values other than objects.
 
     Args:
         name: its name in the store.
-        where: the same as a user would write it.
+        where: its place as a user would write it.
         data: its bytes.
-        remedy: what to do if it is damaged.
+        remedy: remedy for a damaged document.
 
     Raises:
-        ArtifactError: it is not JSON, or not what was published under this name.
+        ArtifactError: the document is not JSON, or has changed.
     """
     try:
         document: Json = json.loads(data)
@@ -73,7 +73,7 @@ def read_document(name: str, where: str, data: bytes, remedy: str = REMEDY) -> t
     if not is_object(document):
         return document, ""
     if KEY not in document:
-        raise ArtifactError(f"{where} has no {KEY}: it is not what was published; {remedy}")
+        raise ArtifactError(f"{where} has no {KEY}: it was changed after its publication; {remedy}")
     content: JsonObject = {**document}
     expected = str(content.pop(KEY))
     try:

@@ -17,7 +17,7 @@ from podline.stopwatch import measured
 from podline.store import digests
 from podline.store.contract import SCRATCH, Listed, Store, explained
 
-# Errors of file systems without hard links; there, two processes may write one name at once.
+# Errors of file systems without hard links, where two processes may write one name at once.
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 
 
@@ -36,7 +36,7 @@ class FolderStore(Store):
 
     def local(self, name: str, found: Listed | None = None) -> Path:
         """Return the file of a name; see :meth:`Store.local`."""
-        del found  # a reader of the file finds out
+        del found  # readers of the file notice a missing file
         self._require_inside(name)
         return self.root / name
 
@@ -51,7 +51,7 @@ class FolderStore(Store):
 
     @measured("store")
     def sha256(self, name: str, found: Listed | None = None) -> str:
-        """See :meth:`Store.sha256`; all of the file is read."""
+        """See :meth:`Store.sha256`; this reads the whole file."""
         del found
         with explained("read", self.local(name)):
             return digests.of_file(self.local(name))
@@ -84,7 +84,7 @@ class FolderStore(Store):
         return (facts for facts in found if facts is not None)
 
     def _names(self, folder: str) -> Iterator[str]:
-        """Yield the names below a folder without the scratch folder; folders may come and go meanwhile."""
+        """Yield the names below a folder without the scratch folder; folders may change meanwhile."""
         for name in self._entries(folder):
             if not name.endswith("/"):
                 yield name
@@ -92,7 +92,7 @@ class FolderStore(Store):
                 yield from self._names(name)
 
     def _entries(self, folder: str) -> list[str]:
-        """Return the names that lie in a folder itself, sorted; those of folders end in a slash."""
+        """Return the names directly in a folder, sorted; names of folders end in a slash."""
         path = self.local(folder)
         gone = contextlib.suppress(FileNotFoundError, NotADirectoryError)
         with explained("list", path), gone, os.scandir(path) as entries:
@@ -104,7 +104,7 @@ class FolderStore(Store):
         return [name.rstrip("/") for name in self._entries(f"{prefix}/") if name.endswith("/")]
 
     def now(self) -> float:
-        """Make a temporary folder and look at its time; see :meth:`Store.now`."""
+        """Create a temporary folder and read its time; see :meth:`Store.now`."""
         with self.workspace("clock") as folder:
             return folder.stat().st_mtime
 
@@ -145,20 +145,20 @@ class FolderStore(Store):
                 _sync(folder)
 
     def delete(self, name: str) -> None:
-        """Remove the file, and the folders that are empty then; see :meth:`Store.delete`."""
+        """Remove the file and its empty parent folders; see :meth:`Store.delete`."""
         path = self.local(name)
         with explained("delete", path):
             path.unlink(missing_ok=True)
-        with contextlib.suppress(OSError):  # one that is not empty ends it
+        with contextlib.suppress(OSError):  # a non-empty folder ends the loop
             for folder in itertools.takewhile(self.root.__ne__, path.parents):
                 folder.rmdir()
 
 
 def _has_same(target: Path, source: Path) -> bool:
-    """Return whether a file is there with the content of another.
+    """Return whether a file exists with the content of another.
 
     Raises:
-        TakenError: it is there with other content.
+        TakenError: the file exists with other content.
     """
     if not target.is_file():
         return False
@@ -168,7 +168,7 @@ def _has_same(target: Path, source: Path) -> bool:
 
 
 def _appear(source: Path, target: Path) -> None:
-    """Give a file a free name: of several processes at once, one succeeds, the others get FileExistsError."""
+    """Give a file a free name: among several processes one succeeds, the others get FileExistsError."""
     try:
         os.link(source, target)
     except OSError as error:
@@ -180,7 +180,7 @@ def _appear(source: Path, target: Path) -> None:
 
 
 def _into_folder(settle: Callable[[Path, Path], object], source: Path, target: Path) -> None:
-    """Settle a file in its folder, again while other processes delete the folder's last file."""
+    """Move a file into its folder; retry while other processes delete the folder's last file."""
     for left in reversed(range(100)):
         try:
             _make_folder(target.parent)
@@ -197,7 +197,7 @@ def _listed(name: str, facts: os.stat_result) -> Listed:
 
 
 def _make_folder(folder: Path) -> None:
-    """Make a folder, and those above it, so that a power cut takes none of them away again."""
+    """Create a folder and its parents durably, so that they survive a power cut."""
     made = list(itertools.takewhile(lambda above: not above.exists(), (folder, *folder.parents)))
     folder.mkdir(parents=True, exist_ok=True)
     for each in made:
@@ -205,7 +205,7 @@ def _make_folder(folder: Path) -> None:
 
 
 def _sync(path: Path) -> None:
-    """Flush a file's content, or a folder's renames: after a power cut, the old or the new name exists."""
+    """Flush a file's content, or a folder's renames, so that after a power cut the old or the new name exists."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -215,6 +215,6 @@ def _sync(path: Path) -> None:
 
 @contextlib.contextmanager
 def temporary_store(store: Store, label: str) -> Generator[FolderStore, None, None]:
-    """Make a store in a temporary folder of another one, gone when the body ends."""
+    """Create a store in a temporary folder of another one, and delete it after the body."""
     with store.workspace(label) as folder:
         yield FolderStore(folder)

@@ -1,8 +1,9 @@
-"""File locks: which process works on what, on this machine and in its containers.
+"""File locks between processes, on one machine and in its containers.
 
-A lock is a ``flock`` on a small file. The kernel drops it with the process that holds it, however that ends, so a file
-that is left behind is no lock. Processes that see the same file exclude each other whatever their host names and
-process numbers: in containers, and on several machines where the file system passes locks on (NFS does).
+A lock is a ``flock`` on a small file. The kernel drops it with the process that holds it, so a leftover file is no
+lock.
+Processes that see the same file exclude each other independent of host names and process ids: in containers, and on
+several machines if the file system forwards locks (NFS does).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from podline.plain import plain
 _POLL_SECONDS = 0.5
 _HOLDER_BYTES = 300
 _SUFFIX = ".lock"
-# What this process holds until it ends.
+# Locks that this process holds until it ends.
 _held, _paths = contextlib.ExitStack(), set[Path]()
 
 
@@ -35,13 +36,14 @@ def locked(path: Path, *, shared: bool = False, wait: bool = True) -> Generator[
     """Hold a lock while the body runs.
 
     Args:
-        path: the file, which is made for all users of the machine; its folder has to be there. A link, or a file with a
-            second name, is refused: in a folder like /tmp anybody can put one there.
-        shared: others may share it.
-        wait: until it is free.
+        path: the file, which is created for all users of the machine; its folder must exist. A link, or a file with a
+            second
+            name, is refused, since anybody can create one in a folder like /tmp.
+        shared: whether others may share the lock.
+        wait: whether to wait until the lock is free.
 
     Yields:
-        The open file; None, only without ``wait``, where another process has the lock.
+        The open file; None if another process has the lock, only without ``wait``.
 
     Raises:
         OSError: the file cannot be used.
@@ -57,15 +59,15 @@ def locked(path: Path, *, shared: bool = False, wait: bool = True) -> Generator[
 
 @contextlib.contextmanager
 def turn(path: Path, holder: str, waits: Callable[[str, float], None]) -> Generator[bool, None, None]:
-    """Hold a lock while the body runs; the file says who has it.
+    """Hold a lock while the body runs; the file contains the holder's description.
 
     Args:
         path: the file.
-        holder: what this process works on, for those that wait.
-        waits: called twice a second while another process has it, with who that is and the seconds waited so far.
+        holder: description of this process's work, for waiting processes.
+        waits: called twice a second while another process has the lock, with its description and the seconds so far.
 
     Yields:
-        Whether it was waited for.
+        Whether there was a wait.
 
     Raises:
         OSError: the file cannot be used.
@@ -96,17 +98,17 @@ def hold(path: Path) -> None:
 
 
 def release() -> None:
-    """Give back all that :func:`hold` took."""
+    """Release all locks of :func:`hold`."""
     _held.close()
     _paths.clear()
 
 
 @contextlib.contextmanager
 def temporary_folder(parent: Path, label: str) -> Generator[Path, None, None]:
-    """Make a folder below ``parent`` that is gone when the body ends; :func:`sweep` knows by a lock that it is used.
+    """Create a folder below ``parent``, and delete it after the body; a lock tells :func:`sweep` that it is in use.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: the folder cannot be created.
     """
     folder = parent / f"{label}~{uuid.uuid4().hex[:12]}"
     lock = _lock_of(folder)
@@ -120,7 +122,7 @@ def temporary_folder(parent: Path, label: str) -> Generator[Path, None, None]:
 
 
 def sweep(parent: Path) -> int:
-    """Remove the temporary folders that killed processes left below ``parent``, and return their number."""
+    """Remove the temporary folders of killed processes below ``parent``, and return their number."""
     if not parent.is_dir():
         return 0
     return sum(_removed(parent / name) for name in {each.name.removesuffix(_SUFFIX) for each in parent.iterdir()})
@@ -128,7 +130,7 @@ def sweep(parent: Path) -> int:
 
 def _removed(folder: Path) -> bool:
     lock = _lock_of(folder)
-    with contextlib.suppress(OSError), locked(lock, wait=False) as free:  # another user's leftovers stay
+    with contextlib.suppress(OSError), locked(lock, wait=False) as free:  # leftovers of other users stay
         if free:
             shutil.rmtree(folder, ignore_errors=True)
             lock.unlink(missing_ok=True)
@@ -141,10 +143,11 @@ def _lock_of(folder: Path) -> Path:
 
 
 def _open(path: Path) -> IO[bytes]:
-    """Open a lock's file for reading and writing, and make it where it is missing.
+    """Open a lock's file for reading and writing; create it if missing.
 
-    O_CREAT on another user's file in a folder like /tmp is refused by the kernel (``fs.protected_regular``), so a file
-    that is there is opened without it.
+    The kernel refuses O_CREAT on another user's file in a folder like /tmp (``fs.protected_regular``), so an existing
+    file
+    is opened without it.
     """
     flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK
     while True:
@@ -152,7 +155,7 @@ def _open(path: Path) -> IO[bytes]:
             return os.fdopen(os.open(path, flags), "r+b", buffering=0)
         with contextlib.suppress(FileExistsError):
             descriptor = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o666)
-            os.fchmod(descriptor, 0o666)  # whatever the umask
+            os.fchmod(descriptor, 0o666)  # independent of the umask
             return os.fdopen(descriptor, "r+b", buffering=0)
 
 
@@ -165,10 +168,10 @@ def _flock(stream: IO[bytes], kind: int) -> bool:
 
 
 def _is_still_there(descriptor: int, path: Path) -> bool:
-    """Return whether a path leads to the open file; the process that had the lock before may have deleted it.
+    """Return whether a path still leads to the open file, which the previous holder may have deleted.
 
     Raises:
-        OSError: it is no file, or has a second name.
+        OSError: the path is not a file, or the file has a second name.
     """
     found = os.fstat(descriptor)
     if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:

@@ -13,14 +13,14 @@ def open_store(root: str | Path, option: str = "--root") -> Store:
     """Return the store at a root.
 
     Args:
-        root: a folder, which is made when the first thing is published; or ``gs://bucket`` or ``gs://bucket/prefix``.
-        option: where a person names it, for errors.
+        root: a folder, which is created at the first publication; or ``gs://bucket`` or ``gs://bucket/prefix``.
+        option: the option that names the store, for errors.
 
     Raises:
-        SettingsError: the root is neither.
+        SettingsError: the root is invalid.
     """
     if str(root).startswith(BUCKET_SCHEME):
-        # Google's client takes a second to import, for those alone who use it.
+        # Importing Google's client takes a second, which only stores in buckets need.
         from podline.store.buckets import BucketStore  # noqa: PLC0415
 
         return BucketStore(str(root), option)

@@ -1,7 +1,8 @@
-"""Links to the pages of stores, which :mod:`podline.deployments.pages` serves at an address of its own.
+"""Makes links to the pages of stores, which :mod:`podline.deployments.pages` serves at a separate address.
 
-That address is the setting ``pages.url``. Links are made for the stores that the settings name, which are the ones that
-the pages' program serves. A store is addressed by a digest of its root, so no address has a path of a machine in it.
+This address is the setting ``pages.url``. Links exist for the stores in the settings, which the pages' program serves.
+A
+store is addressed by a digest of its root, so that addresses contain no paths of a machine.
 """
 
 from __future__ import annotations
@@ -13,19 +14,19 @@ from podline.store import digests
 from podline.store.contract import BUCKET_SCHEME, Store
 from podline.store.opening import open_store
 
-# Opens for accounts of Google Cloud that may read the bucket.
+# Opens for accounts of Google Cloud with read access to the bucket.
 _BUCKET_PAGE = "https://storage.cloud.google.com/"
 
 
 def served() -> dict[str, Store]:
-    """Return the stores whose pages are served, by their keys: the root, and the setting ``pages.stores``."""
+    """Return the stores whose pages are served, by key: the root, and the setting ``pages.stores``."""
     machine = settings.load()
     stores = [open_store(root, "pages.stores") for root in (machine.root, *machine.pages.stores)]
     return {key_of(store.uri): store for store in stores}
 
 
 def key_of(uri: str) -> str:
-    """Return the key by which a store is addressed."""
+    """Return the key in a store's address."""
     return digests.of_bytes(uri.encode())[:12]
 
 
@@ -42,7 +43,7 @@ class PageLinks:
         self._store, self._url = store, url if url and key_of(store.uri) in served() else ""
 
     def to(self, name: str) -> str:
-        """Return a link to a page of the store that a browser can follow, or its place if there is no such link."""
+        """Return a link to a page of the store, or the page's place if no server serves it."""
         where = self._store.where(name)
         if self._url:
             return f"[{where}]({self._url}{page_path(self._store.uri, name)})"

@@ -12,15 +12,16 @@ Answer = TypeVar("Answer")
 
 
 def in_order(function: Callable[[Item], Answer], items: Iterable[Item], threads: int) -> Generator[Answer, None, None]:
-    """Yield what a function makes of items, in their order.
+    """Yield a function's results for items, in their order.
 
     Args:
         function: called by the threads.
-        items: taken as they are needed.
-        threads: how many items are worked on at once, and how many answers wait at most; 1 is the caller's own.
+        items: consumed as needed.
+        threads: number of items in progress, and largest number of waiting results; with 1 the caller's thread does
+            all.
 
     Raises:
-        Exception: what the function raised, in its turn.
+        Exception: an exception of the function, in its place in the order.
     """
     if threads == 1:
         yield from map(function, items)

@@ -249,7 +249,7 @@ time.time = lambda: right() + 3600
         (
             "",
             {"STORAGE_EMULATOR_HOST": "http://127.0.0.1:9", "PODLINE_STORE_DEADLINE": "1"},
-            "the storage service does not answer as it should",
+            "the storage service answers with errors",
         ),
     ],
 )

@@ -208,7 +208,7 @@ def test_objects_of_a_folder_are_looked_at_together_and_come_in_pieces(
     assert len(proxy.queries) == 16
     store.locals(contents)
     assert len(proxy.queries) == 17
-    with pytest.raises(StoreError, match=r"cannot read .*a folder/missing: it is not there"):
+    with pytest.raises(StoreError, match=r"cannot read .*a folder/missing: it does not exist"):
         store.locals([*contents, "a folder/missing"])
 
 
