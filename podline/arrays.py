@@ -17,4 +17,4 @@ Image = npt.NDArray[np.uint8]
 """Pixels, (height, width, channels)."""
 
 Tensor: TypeAlias = Any
-"""A tensor or a variable that is computed with; TensorFlow gives its operators no types."""
+"""A tensor or variable in computations; untyped, since TensorFlow gives its operators no types."""

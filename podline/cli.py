@@ -1,6 +1,6 @@
-"""The command line: a table of commands, each imported when it is called, and the handling of errors.
+"""The command line: a table of commands, each imported on call, and the handling of errors.
 
-Nothing here imports more than click, so that ``podline --help`` is instant.
+This module imports only click, so that ``podline --help`` is instant.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ class ListedCommand(NamedTuple):
 
 SECTIONS: dict[str, dict[str, ListedCommand]] = {
     "Begin": {
-        "run": ListedCommand("run:run", "Go from raw archive to report, as a Prefect flow on this machine."),
+        "run": ListedCommand("run:run", "Run all stages from raw archive to report, as a Prefect flow here."),
         "init": ListedCommand("init:init", "Write a project: recipe, model, prefect.yaml, test, README."),
     },
     "One stage at a time, in this order": {
-        "convert": ListedCommand("stage:convert", "Turn raw archives into sharded TFRecords."),
-        "validate": ListedCommand("stage:validate", "Check every byte of a data set against its manifest."),
-        "train": ListedCommand("stage:train", "Train a recipe; go on from its last checkpoint."),
-        "evaluate": ListedCommand("stage:evaluate", "Judge a trained model on every test example."),
+        "convert": ListedCommand("stage:convert", "Convert raw archives to sharded TFRecords."),
+        "validate": ListedCommand("stage:validate", "Verify every byte of a data set by its manifest."),
+        "train": ListedCommand("stage:train", "Train a recipe; resume from its last checkpoint."),
+        "evaluate": ListedCommand("stage:evaluate", "Evaluate a trained model on every test example."),
         "report": ListedCommand("stage:report", "Write one HTML page about a run."),
         "stage": ListedCommand("stage:stage_command", "Run a stage of an installed package."),
     },
@@ -55,12 +55,12 @@ SECTIONS: dict[str, dict[str, ListedCommand]] = {
     "Nights and machines": {
         "up": ListedCommand("operate:up", "Run a Prefect server, a worker and all deployments here, until Ctrl-C."),
         "deploy": ListedCommand("operate:deploy", "Make pools, limits, automations, deployments on any server."),
-        "worker": ListedCommand("operate:worker", "Do the runs of a server on this machine, until Ctrl-C."),
+        "worker": ListedCommand("operate:worker", "Execute runs of a server on this machine, until Ctrl-C."),
         "engine": ListedCommand("engine:engine_group", "check"),
         "tpu": ListedCommand("tpu:tpu", "status · recover · patrol"),
     },
 }
-# For developers, from a checkout; the first page leaves it out.
+# For developers with a checkout; the first page omits it.
 _HIDDEN = {"benchmark": ListedCommand("benchmark:benchmark", "")}
 
 HELP = """Turn image archives into TFRecords, a trained TensorFlow model and a report, every night.
@@ -91,14 +91,14 @@ is one line on standard error; --debug adds the traceback.
 
 
 class CommandTable(pages.Group):
-    """A group whose commands are imported when they are called, not when they are listed."""
+    """A group whose commands are imported on call, and not for a list."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         """Return all names, in the table's order."""
         return [name for section in SECTIONS.values() for name in section]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        """Return the command of a name."""
+        """Return the command with this name."""
         for section in (*SECTIONS.values(), _HIDDEN):
             if cmd_name in section:
                 return entry_points.load(f"podline.commands.{section[cmd_name].at}")
@@ -131,13 +131,13 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run a command line and exit with its code.
 
     Args:
-        arguments: what follows ``podline``; this process's own unless given.
+        arguments: the arguments after ``podline``; by default those of this process.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
-    # Wherever it stands, before a command or after it.
+    # --debug may come before or after a command.
     arguments = [argument for argument in given if argument != "--debug"]
     debug = arguments != given
-    # As an exception it lets every stage save and every child end, which dying of the signal would not.
+    # An exception lets every stage save its work and every child end, which death by the signal would not.
     signal.signal(signal.SIGTERM, _terminated)
     shared: dict[str, bool] = {}
     as_json = "--json" in arguments
@@ -155,7 +155,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             as_json=as_json,
         )
     except Exception as error:
-        # A command that has printed what it found, and then fails for it, has said all that there is to say in JSON.
+        # A command that printed its JSON document and then fails prints no second document.
         as_json = as_json and "said_json" not in shared
         _fail(debug, _line(error), getattr(error, "exit_code", 1), as_json=as_json, kind=type(error).__name__)
     sys.exit(0)
@@ -176,7 +176,7 @@ def _fail(
     kind: str = "Usage",
     usage: click.ClickException | None = None,
 ) -> NoReturn:
-    """Write one line to standard error, or the traceback; with --json a document to standard output too."""
+    """Write one line, or the traceback, to standard error; with --json also a document to standard output."""
     if debug:
         traceback.print_exc()
     context = getattr(usage, "ctx", None)

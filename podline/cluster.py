@@ -1,8 +1,8 @@
-"""The processes that train together, and what ``TF_CONFIG`` says of them; :mod:`podline.launchers` has other sources.
+"""Reads ``TF_CONFIG``: the processes that train together; :mod:`podline.launchers` has other sources.
 
-``TF_CONFIG`` is TensorFlow's own variable, JSON: the ``host:port`` of every process, by job, and which one this is; see
-:data:`EXAMPLE`. The first worker is the chief, unless there is a job ``chief`` of one process. Nothing here needs
-TensorFlow.
+``TF_CONFIG`` is TensorFlow's own variable, in JSON: the ``host:port`` of every process, by job, and which one this
+process is; see :data:`EXAMPLE`. The first worker is the chief, unless there is a job ``chief`` of one process. This
+module does not need TensorFlow.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from podline.frozen import Frozen
 
 VARIABLE = "TF_CONFIG"
 EXAMPLE = '{"cluster": {"worker": ["host1:2222", "host2:2222"]}, "task": {"type": "worker", "index": 0}}'
-# In this order: the chief, where there is such a job, comes first.
+# In this order, since the chief comes first if there is such a job.
 _JOBS = ("chief", "worker")
 
-# The classes of tf.errors that are about another process, and those that are if they say so.
+# Classes of tf.errors about another process, and classes that are so only with certain messages.
 _AWAY = frozenset({"UnavailableError", "AbortedError", "CancelledError", "DeadlineExceededError"})
 _PERHAPS_AWAY = frozenset({"InternalError", "UnknownError", "FailedPreconditionError"})
 _TOLD = r"collective|coordination|grpc server|/job:(worker|chief)|incarnation"
@@ -31,8 +31,8 @@ class Cluster(Frozen):
     """Processes that train together.
 
     Attributes:
-        addresses: ``host:port`` of each.
-        place: which of them this one is, from 0; the first is the chief, which alone writes to the run's folder.
+        addresses: ``host:port`` of each process.
+        place: number of this process, from 0; the first one is the chief, which alone writes to the run's folder.
     """
 
     addresses: tuple[str, ...]
@@ -40,15 +40,15 @@ class Cluster(Frozen):
 
     @property
     def chief(self) -> bool:
-        """Whether this is the one that writes."""
+        """Whether this process is the chief, which writes."""
         return self.place == 0
 
 
 def parse(text: str) -> Cluster:
-    """Return what ``TF_CONFIG`` says.
+    """Parse ``TF_CONFIG``.
 
     Raises:
-        SettingsError: it is no JSON, or names no such process.
+        SettingsError: the text is not JSON, or does not name this process.
     """
     try:
         document = json.loads(text)
@@ -61,7 +61,7 @@ def parse(text: str) -> Cluster:
         ) from error
     other = sorted(set(cluster) - set(_JOBS))
     if other:
-        raise SettingsError(f"{VARIABLE} has a job {other[0]!r}; workers know only {' and '.join(_JOBS)}")
+        raise SettingsError(f"{VARIABLE} has a job {other[0]!r}; expected only {' and '.join(_JOBS)}")
     if not 0 <= index < len(jobs.get(kind, [])):
         raise SettingsError(f"{VARIABLE} says that this is {kind} {index} vs a cluster of {_sizes(jobs)}")
     if len(jobs.get("chief", [])) > 1:
@@ -74,14 +74,14 @@ def parse(text: str) -> Cluster:
 
 
 def lost(kind: str, message: str) -> WorkerLostError | None:
-    """Return what a failure of TensorFlow in one of several processes says about the others.
+    """Return the error if a failure of TensorFlow in this process is due to another process.
 
     Args:
-        kind: the name of the exception's class.
-        message: what it says.
+        kind: name of the exception's class.
+        message: its message.
 
     Returns:
-        The error to raise instead; None if the failure has nothing to do with the others.
+        The error to raise instead; None if the failure has another cause.
     """
     line = " ".join(message.split())
     told = re.search(_TOLD, line, re.IGNORECASE)
@@ -89,8 +89,8 @@ def lost(kind: str, message: str) -> WorkerLostError | None:
         return None
     start = told.start() if told else 0
     return WorkerLostError(
-        "another worker is gone or cannot be reached, or this one's address is taken; start all of them again, and "
-        f"they go on from the last checkpoint ({kind}: {line[start : start + _LENGTH]})"
+        "another worker has ended or is unreachable, or this one's address is in use; start all of them again, and "
+        f"they resume from the last checkpoint ({kind}: {line[start : start + _LENGTH]})"
     )
 
 

@@ -1,6 +1,6 @@
-"""The number of cores that this process may use, by its affinity and the quotas of its control groups.
+"""Counts the cores that this process may use, by its affinity and the quotas of its control groups.
 
-A container that may use two of 64 cores has a quota and no affinity: 64 processes would take turns on two cores.
+A container with two of 64 cores has a quota but no affinity: 64 processes would share two cores.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ def usable_cores(groups: Path = GROUPS, own: Path = OWN) -> int:
     """Return the number of cores, rounded up; at least 1.
 
     Args:
-        groups: where control groups are mounted.
-        own: the file that names this process's groups.
+        groups: mount point of control groups.
+        own: the file with the names of this process's groups.
     """
     affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, math.ceil(min([affinity, *_quotas(groups, own)])))
 
 
 def _quotas(groups: Path, own: Path) -> list[float]:
-    """Return the quotas of this process's group and of those above it, in cores.
+    """Return the quotas of this process's group and of its parents, in cores.
 
-    ``cpu.max`` is of version 2 of control groups, ``cpu.cfs_quota_us`` of version 1:
+    ``cpu.max`` belongs to version 2 of control groups, ``cpu.cfs_quota_us`` to version 1:
     https://docs.kernel.org/admin-guide/cgroup-v2.html, https://docs.kernel.org/scheduler/sched-bwc.html
     """
     quotas: list[float] = []
@@ -39,7 +39,7 @@ def _quotas(groups: Path, own: Path) -> list[float]:
 
 
 def control_groups(groups: Path = GROUPS, own: Path = OWN) -> Iterator[Path]:
-    """Yield the folders in which the processor's controller of this process's group, and of those above it, may be."""
+    """Yield the possible folders of the CPU controller for this process's group and its parents."""
     lines: list[str] = []
     with contextlib.suppress(OSError):
         lines = own.read_text().splitlines()
@@ -49,7 +49,7 @@ def control_groups(groups: Path = GROUPS, own: Path = OWN) -> Iterator[Path]:
         if controllers and "cpu" not in controllers.split(","):
             continue
         inner = PurePosixPath(path.lstrip("/"))
-        # In a container the path may be the host's.
+        # In a container the path may be that of the host.
         yield from (root / folder for folder in {inner, *inner.parents, PurePosixPath()})
 
 
@@ -57,8 +57,8 @@ def _quota(group: Path) -> float:
     """Return a group's quota.
 
     Raises:
-        OSError: it has none.
-        ValueError: it is ``max``.
+        OSError: the group has no quota.
+        ValueError: the quota is ``max``.
     """
     if (group / "cpu.max").exists():
         quota, period = (group / "cpu.max").read_text().split()

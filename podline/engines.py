@@ -1,4 +1,4 @@
-"""Names of the engines: where a conversion's Beam job runs. Needs no Beam.
+"""Names of the engines, which define where a conversion's Beam job runs. Needs no Beam.
 
 ======================  =============================================================================================
 name                    where
@@ -7,7 +7,7 @@ name                    where
 ``dask:ADDRESS``        a Dask cluster, by the address of its scheduler: ``dask:scheduler:8786``
 ``prism``               Beam's Prism, which is started on this machine
 ``dataflow``            Google Cloud Dataflow
-``job-server:ADDRESS``  a job server of Beam's, like Flink's or Spark's, by its host and port
+``job-server:ADDRESS``  one of Beam's job servers, like Flink's or Spark's, by its host and port
 ======================  =============================================================================================
 
 :mod:`podline.beam_jobs.engines` turns a name into a Beam runner.

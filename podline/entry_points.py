@@ -1,4 +1,4 @@
-"""Code by name, ``module:name``: calls from a lower layer into a higher one, and parts of installed packages."""
+"""Imports code by ``module:name``: for calls from a lower layer to a higher one, and for installed packages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from podline.errors import SettingsError, one_line
 
-# A command's help needs neither pydantic nor what is installed, and is there at once.
+# A command's help must not import pydantic or installed packages.
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
@@ -18,19 +18,19 @@ SECTIONS = "podline.sections"
 
 
 def load(place: str) -> Any:
-    """Import and return what a name ``module:name`` of Podline's own stands for."""
+    """Import the object of a name ``module:name`` in Podline."""
     module, _, name = place.partition(":")
     return getattr(importlib.import_module(module), name)
 
 
 def installed(group: str) -> list[EntryPoint]:
-    """Return the entry points of installed packages in a group, as ``podline.measures``; none is imported yet."""
+    """Return the entry points of installed packages in a group, as ``podline.measures``, without importing them."""
     return list(_found(group, tuple(sys.path)))
 
 
 @functools.cache
 def _found(group: str, _path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
-    """Read the entry points of every package once for each search path: 20 ms for 270 packages, several times a run."""
+    """Read the entry points of every package once per search path; it takes 20 ms for 270 packages."""
     import importlib.metadata  # noqa: PLC0415
 
     return tuple(importlib.metadata.entry_points(group=group))
@@ -40,7 +40,7 @@ def load_installed(named: EntryPoint) -> Any:
     """Import and return the object of an installed package's entry point.
 
     Raises:
-        SettingsError: it cannot be imported, or is not there.
+        SettingsError: the object cannot be imported, or does not exist.
     """
     try:
         return named.load()
@@ -49,7 +49,7 @@ def load_installed(named: EntryPoint) -> Any:
 
 
 def reason(error: Exception) -> str:
-    """Return an error of somebody else's code in one line; of a value that cannot be, which one."""
+    """Return an exception of external code in one line; for an invalid value, name the value."""
     from pydantic import ValidationError  # noqa: PLC0415
 
     from podline.frozen import problem_in  # noqa: PLC0415

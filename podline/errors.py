@@ -1,11 +1,10 @@
-"""The errors, sorted by one question: would trying again help?
+"""The errors, in two groups: those for which a retry may help, and those for which it cannot.
 
-*Permanent* errors fail at once; *transient* ones are retried with the delays of their cause, see
-:class:`Budgets`. A message is one line (or a few short ones): it names the file, the record, both values
-and the remedy.
+*Permanent* errors fail at once; *transient* ones are retried with the delays of their cause, see :class:`Budgets`. A
+message is one line (or a few short ones): it names the file, the record, both values and the remedy.
 
-Errors cross process borders: a stage's child writes :meth:`PodlineError.to_json`, and its parent raises the same class
-again with :func:`from_json`.
+Errors are passed between processes: a stage's child writes :meth:`PodlineError.to_json`, and its parent raises the same
+class with :func:`from_json`.
 """
 
 from __future__ import annotations
@@ -26,83 +25,83 @@ def one_line(error: BaseException) -> str:
 
 
 class PodlineError(Exception):
-    """Any failure that Podline explains itself.
+    """A failure that Podline explains.
 
     Attributes:
-        exit_code: the command line's answer to it.
-        heading: what a failed run's message in Prefect's UI begins with; a row of docs/reference/states.md.
+        exit_code: exit code of the command line.
+        heading: first words of a failed run's message in Prefect's UI; a row of docs/reference/states.md.
     """
 
     exit_code: ClassVar[int] = 1
     heading: ClassVar[str] = "Unexpected"
 
     def __init__(self, message: str = "") -> None:
-        """Make an error; its message is cleaned, since it may hold anybody's names and is shown on terminals."""
+        """Create an error; its message is cleaned for terminals, since it may contain untrusted names."""
         super().__init__(plain(message))
 
     def to_json(self) -> dict[str, Any]:
-        """Return this error as JSON that :func:`from_json` turns back into the same class."""
+        """Return this error as JSON, from which :func:`from_json` restores the same class."""
         return {"type": type(self).__name__, "message": str(self)}
 
 
 class PermanentError(PodlineError):
-    """Trying again with the same input cannot help."""
+    """A retry with the same input cannot help."""
 
 
 class SettingsError(PermanentError):
-    """A setting, an option or a spec that is unknown, out of bounds, or at odds with another."""
+    """A setting, option or spec is unknown, out of bounds, or contradicts another."""
 
     heading = "Settings"
     exit_code = 2
 
 
 class SourceError(PermanentError):
-    """A raw archive that is missing, damaged, hostile, or not the data set that was asked for."""
+    """A raw archive is missing, damaged, hostile, or another data set than requested."""
 
     heading = "Raw data"
     exit_code = 3
 
 
 class ArtifactError(PermanentError):
-    """A file written by Podline that no longer matches its manifest or checksum."""
+    """A file written by Podline no longer matches its manifest or checksum."""
 
     heading = "Damaged artifact"
     exit_code = 4
 
 
 class TakenError(ArtifactError):
-    """A name that exists with other content."""
+    """A name already exists with other content."""
 
     heading = "Name taken"
 
 
 class StoreError(PermanentError):
-    """A store that cannot be read or written: no permission, no space, no such place."""
+    """A store cannot be read or written: no permission, no space, no such place."""
 
     heading = "Store"
     exit_code = 5
 
 
 class DivergenceError(PermanentError):
-    """A loss or a gradient that is not finite, or a loss that exploded."""
+    """A loss or gradient is not finite, or a loss exploded."""
 
     heading = "Training diverged"
     exit_code = 6
 
 
 class PrunedError(PermanentError):
-    """A trial of a search that was ended since the others were better at the same point; what it had is saved."""
+    """A search ended a trial because others were better at the same point; its progress is saved."""
 
 
 class SanityError(PermanentError):
-    """A result that cannot be told from guessing."""
+    """A result is not better than guessing."""
 
     heading = "No better than guessing"
     exit_code = 7
 
 
 class CredentialsError(PermanentError):
-    """Credentials for Google Cloud that are missing, expired or revoked."""
+    """Credentials for Google Cloud are missing, expired or revoked."""
 
     heading = "Credentials"
     exit_code = 8
@@ -116,37 +115,37 @@ class QuotaError(PermanentError):
 
 
 class TpuSetupError(PermanentError):
-    """A TPU, its project or its machine that is not set up for the run."""
+    """A TPU, its project or its machine is not set up for the run."""
 
     heading = "TPU set-up"
     exit_code = 10
 
 
 class RefusedError(PermanentError):
-    """A model that a rule keeps from becoming the champion of its recipe."""
+    """A rule refuses a model as the champion of its recipe."""
 
     heading = "Promotion refused"
     exit_code = 11
 
 
 class UndecidedError(PermanentError):
-    """A model that is shown neither to be worse than the champion nor not to be; the champion stays."""
+    """A model is neither shown to be worse than the champion nor shown not to be; the champion stays."""
 
     heading = "Promotion undecided"
     exit_code = 12
 
 
 class EngineError(PermanentError):
-    """An engine of conversions that lacks Podline, has another version, or refuses the account."""
+    """An engine of conversions lacks Podline, has another version, or refuses the account."""
 
     heading = "Engine set-up"
     exit_code = 13
 
 
 class TransientError(PodlineError):
-    """Trying again, after a delay, may well help.
+    """A retry after a delay may help.
 
-    ``retry_delays`` are seconds before the first, second, … retry of those that count against the same ``budget``.
+    ``retry_delays`` are seconds before the first, second, … retry of errors with the same ``budget``.
     """
 
     exit_code = 75  # EX_TEMPFAIL of sysexits.h
@@ -168,29 +167,29 @@ class StageTimeoutError(TransientError):
 
 
 class HangError(TransientError):
-    """A stage gave no sign of progress for too long."""
+    """A stage made no progress for too long."""
 
     heading = "No progress"
 
 
 class ServerAwayError(TransientError):
-    """A Prefect server that does not answer."""
+    """A Prefect server does not answer."""
 
 
 class StoreUnavailableError(TransientError):
-    """A store that does not answer, or is overloaded."""
+    """A store does not answer, or is overloaded."""
 
     heading = "Store unavailable"
 
 
 class SourceUnavailableError(TransientError):
-    """A server of raw archives that did not answer, or broke off; what was fetched is kept."""
+    """A server of raw archives did not answer, or the connection broke; fetched bytes are kept."""
 
     heading = "Download"
 
 
 class PreemptedError(TransientError):
-    """The machine asked the stage to end (SIGTERM); its work was saved."""
+    """SIGTERM asked the stage to end; its progress was saved."""
 
     heading = "Asked to end"
     exit_code = 143  # 128 + SIGTERM
@@ -199,20 +198,20 @@ class PreemptedError(TransientError):
 
 
 class WorkerLostError(TransientError):
-    """A process of a training on several hosts was lost or did not come; all resume from the checkpoint."""
+    """A process of a training on several hosts was lost or did not start; all resume from the checkpoint."""
 
     heading = "Training process lost"
     retry_delays = (10.0, 60.0, 300.0)
 
 
 class EngineLostError(TransientError):
-    """An engine of conversions that does not answer, or lost its workers; what was written is used again."""
+    """An engine of conversions does not answer, or lost its workers; written shards are reused."""
 
     heading = "Engine lost"
 
 
 class OvertakenError(TransientError):
-    """Somebody changed the champion meanwhile; the model is judged again, against the new one."""
+    """Another process changed the champion meanwhile; the model is judged again, against the new champion."""
 
     heading = "Champion changed"
     retry_delays = (1.0, 5.0, 30.0)
@@ -225,21 +224,21 @@ class TpuApiError(TransientError):
 
 
 class TpuUnhealthyError(TransientError):
-    """A TPU that is not READY and HEALTHY after the repairs that its budget allows."""
+    """A TPU is not READY and HEALTHY after the repairs in its budget."""
 
     heading = "TPU unhealthy"
     retry_delays = (300.0, 900.0, 1800.0)
 
 
 class TpuInUseError(TransientError):
-    """A TPU that another process uses."""
+    """Another process uses the TPU."""
 
     heading = "TPU in use"
     retry_delays = (300.0, 600.0, 1200.0)
 
 
 class TpuGoneError(TransientError):
-    """A TPU that was preempted or taken away."""
+    """A TPU was preempted or deleted."""
 
     heading = "TPU taken away"
     retry_delays = (30.0, 60.0, 120.0, 300.0, 600.0)
@@ -247,14 +246,14 @@ class TpuGoneError(TransientError):
 
 
 class TpuCapacityError(TransientError):
-    """Google Cloud has no TPU of the kind now, although the quota allows it."""
+    """Google Cloud has no TPU of the type now, although the quota allows it."""
 
     heading = "No TPU free"
     retry_delays = (600.0, 1800.0, 3600.0)
 
 
 class UnexplainedError(TransientError):
-    """An unknown failure of TensorFlow, tried once more."""
+    """An unknown failure of TensorFlow; it is retried once."""
 
     heading = "TensorFlow"
     retry_delays = (60.0,)
@@ -263,7 +262,7 @@ class UnexplainedError(TransientError):
 
 @dataclass(frozen=True)
 class Retry:
-    """The next try: after ``delay`` seconds; the ``number``-th of ``most`` that its budget has."""
+    """The next retry: after ``delay`` seconds; number ``number`` of ``most`` in its budget."""
 
     delay: float
     number: int
@@ -272,12 +271,12 @@ class Retry:
 
 @dataclass
 class Budgets:
-    """The budgets that one stage has used up: each cause has its delays and is counted by itself."""
+    """The used budgets of one stage: each cause has its own delays and count."""
 
     used: Counter[str] = field(default_factory=Counter[str])
 
     def after(self, error: object) -> Retry | None:
-        """Count a failure; return the next try, or None."""
+        """Count a failure; return the next retry, or None."""
         if not isinstance(error, TransientError) or self.used[error.budget] >= len(error.retry_delays):
             return None
         delay = error.retry_delays[self.used[error.budget]]
@@ -293,7 +292,7 @@ def _classes(root: type[PodlineError]) -> dict[str, type[PodlineError]]:
 
 
 def from_json(document: dict[str, Any]) -> PodlineError:
-    """Return the error that :meth:`PodlineError.to_json` described; of an unknown type, a :class:`PodlineError`."""
+    """Restore the error of :meth:`PodlineError.to_json`; an unknown type becomes a :class:`PodlineError`."""
     known = _classes(PodlineError).get(str(document.get("type")))
     message = str(document.get("message", "no message"))
     return known(message) if known else PodlineError(f"{document.get('type')}: {message}")

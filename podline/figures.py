@@ -1,7 +1,7 @@
-"""Formats figures for people: one rounding for each kind of quantity.
+"""Formats figures for people, with one rounding per kind of quantity.
 
-A share and its interval are rounded to the same digit, so that ``82.3 % [79.9, 84.5]`` can be read at a glance and
-nothing suggests more than the interval allows. Thousands are set apart by commas; a negative number has a real minus.
+A share and its interval are rounded to the same digit, like ``82.3 % [79.9, 84.5]``, so that no figure looks more exact
+than its interval allows. Commas separate thousands; negative numbers have a real minus.
 """
 
 from __future__ import annotations
@@ -14,71 +14,71 @@ from podline.measures import measure_named
 
 
 def percent(share: float) -> str:
-    """Return a share as a percentage: ``82.3 %``."""
+    """Format a share as a percentage: ``82.3 %``."""
     return f"{100 * share:.1f} %"
 
 
 def metric_text(name: str, metric: Metric) -> str:
-    """Return a metric with its interval, where one is known: shares in percent, a loss with three decimals."""
+    """Format a metric with its interval, if known: shares in percent, a loss with three decimals."""
     text = value_text(name, metric.value)
     return f"{text} {interval_text(name, metric)}" if metric.low != metric.high else text
 
 
 def interval_text(name: str, metric: Metric) -> str:
-    """Return the interval of a metric, without units: ``[79.9, 84.5]``."""
+    """Format the interval of a metric, without units: ``[79.9, 84.5]``."""
     return f"[{bound_text(name, metric.low)}, {bound_text(name, metric.high)}]"
 
 
 def with_name(name: str, text: str) -> str:
-    """Return a metric's figure as it stands alone: what is no share is called by its name, as ``AP 0.815``."""
+    """Format a metric's figure for use alone; add the name unless it is a share, as ``AP 0.815``."""
     measure = measure_named(name)
     return text if measure.in_percent else f"{measure.label} {text}"
 
 
 def value_text(name: str, value: float) -> str:
-    """Return a metric's value alone: a share in percent, any other with three decimals."""
+    """Format a metric's value: a share in percent, any other with three decimals."""
     return percent(value) if measure_named(name).in_percent else f"{value:.3f}"
 
 
 def bound_text(name: str, value: float) -> str:
-    """Return an end of a metric's interval: as the value, without a unit."""
+    """Format an end of a metric's interval like the value, without a unit."""
     return f"{100 * value:.1f}" if measure_named(name).in_percent else f"{value:.3f}"
 
 
 def change_text(name: str, value: float) -> str:
-    """Return by how much a metric changed, with its sign: ``+1.4 points`` of a share, ``−0.012`` of any other."""
+    """Format the change of a metric with its sign: ``+1.4 points`` for a share, ``−0.012`` for others."""
     return f"{change_bound(name, value)} points" if measure_named(name).in_percent else change_bound(name, value)
 
 
 def arrow(change: str) -> str:
-    """Return the direction of a change by the words of :func:`change_text`; empty where they say zero."""
+    """Return the direction of a change formatted by :func:`change_text`; empty for zero."""
     return "" if not change.strip("+\N{MINUS SIGN}0. points") else "▲" if change.startswith("+") else "▼"
 
 
 def change_bound(name: str, value: float) -> str:
-    """Return a change, or an end of its interval, without a unit."""
+    """Format a change, or an end of its interval, without a unit."""
     text = f"{100 * value:+.1f}" if measure_named(name).in_percent else f"{value:+.3f}"
     return text.replace("-", "\N{MINUS SIGN}")
 
 
 def short_moment(unix_time: float) -> str:
-    """Return a moment in universal time that sorts as text: ``2026-11-21 03:14``."""
+    """Format a time in UTC that sorts as text: ``2026-11-21 03:14``."""
     return f"{datetime.fromtimestamp(unix_time, UTC):%Y-%m-%d %H:%M}"
 
 
 def day(unix_time: float) -> str:
-    """Return a day in universal time, as short as it can be: ``21 Nov``."""
+    """Format a day in UTC briefly: ``21 Nov``."""
     when = datetime.fromtimestamp(unix_time, UTC)
     return f"{when.day} {when:%b}"
 
 
 def count(number: int) -> str:
-    """Return a whole number: ``50,000``."""
+    """Format an integer: ``50,000``."""
     return f"{number:,}"
 
 
 def short_count(number: float) -> str:
-    """Return a large number with three significant digits: ``4.12 million``."""
+    """Format a large number with three significant digits: ``4.12 million``."""
     for unit, name in ((1e12, "trillion"), (1e9, "billion"), (1e6, "million")):
         if number >= unit:
             return f"{number / unit:.3g} {name}"
@@ -86,17 +86,17 @@ def short_count(number: float) -> str:
 
 
 def rate(number: float) -> str:
-    """Return things per second, with three significant digits or all digits before the point."""
+    """Format a rate per second, with three significant digits or all digits before the point."""
     return f"{number:.3g}" if number < 100 else count(round(number))
 
 
 def pflop(number: float) -> str:
-    """Return 10¹⁵ floating-point operations with three digits: ``0.515 PFLOP``; 0 is not known."""
+    """Format petaflop with three digits: ``0.515 PFLOP``; 0 means unknown."""
     return f"{number:.3g} PFLOP" if number else "PFLOP not known"
 
 
 def size(number: int) -> str:
-    """Bytes in decimal units: ``24.8 MB``."""
+    """Format bytes in decimal units: ``24.8 MB``."""
     for unit, name in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
         if number >= unit:
             return f"{number / unit:.1f} {name}"
@@ -104,7 +104,7 @@ def size(number: int) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a stretch of time: ``0.04 s``, ``4.2 s``, ``42 s``, ``9 min 48 s``, ``20 min``, ``3 h 12 min``."""
+    """Format a duration: ``0.04 s``, ``4.2 s``, ``42 s``, ``9 min 48 s``, ``20 min``, ``3 h 12 min``."""
     if seconds < 0.995:
         return f"{seconds:.2f} s"
     if seconds < 9.95:
@@ -116,13 +116,13 @@ def duration(seconds: float) -> str:
 
 
 def moment(unix_time: float) -> str:
-    """Return a moment in universal time: ``21 November 2026, 03:14 UTC``."""
+    """Format a time in UTC: ``21 November 2026, 03:14 UTC``."""
     when = datetime.fromtimestamp(unix_time, UTC)
     return f"{when.day} {when:%B %Y, %H:%M} UTC"
 
 
 def rounded(number: float) -> str:
-    """Return any number with four significant digits, never in scientific notation above a millionth."""
+    """Format any number with four significant digits, never in scientific notation above a millionth."""
     if number == 0 or not math.isfinite(number):
         return f"{number:g}"
     text = f"{number:.4g}"

@@ -1,4 +1,4 @@
-"""The base of every spec, result and setting, an immutable pydantic model; and names for JSON that none has checked."""
+"""The base of every spec, result and setting, an immutable pydantic model; and types of unchecked JSON."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from typing import Any, NamedTuple, Self, TypeAlias, TypeGuard
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-# Of a union, as pydantic calls them: constrained-int, literal['all','best'], dict[str,float].
+# pydantic's names for the members of a union: constrained-int, literal['all','best'], dict[str,float].
 _FORM = re.compile(r"int|str|float|bool|(constrained|function|nullable)-.*|\w+\[.*\].*")
 
 Json: TypeAlias = Any
-"""What a JSON document holds, before a model has checked it."""
+"""A JSON value that no model has checked."""
 JsonObject: TypeAlias = dict[str, Any]
-"""The same of an object: name → value."""
+"""A JSON object that no model has checked: name → value."""
 
 
 def is_object(document: Json) -> TypeGuard[JsonObject]:
-    """Whether a document is an object, and no list or plain value."""
+    """Return whether a document is an object."""
     return isinstance(document, dict)
 
 
 def name_check(kind: str, pattern: str, names: str) -> Callable[[str], str]:
-    """Return a function that returns a name of a kind, and raises ValueError for any other.
+    """Make a function that returns a valid name of a kind, and raises ValueError for any other.
 
     Args:
-        kind: what the names are of, as in ``there is no engine 'x'``.
-        pattern: a regular expression that a whole name fits.
-        names: those that there are, in words.
+        kind: kind of the names, as in ``there is no engine 'x'``.
+        pattern: a regular expression that matches a whole name.
+        names: the possible names as text.
     """
 
     def checked(name: str) -> str:
@@ -40,7 +40,7 @@ def name_check(kind: str, pattern: str, names: str) -> Callable[[str], str]:
 
 
 class Problem(NamedTuple):
-    """A validation error: the path of the field, the value given, the value expected, pydantic's type of error."""
+    """A validation error: the path of the field, the given and the expected value, pydantic's type of error."""
 
     loc: tuple[str | int, ...]
     input: Json
@@ -49,7 +49,7 @@ class Problem(NamedTuple):
 
 
 def problem_in(error: ValidationError) -> Problem:
-    """Return the first of what is wrong. Of a value that may have several forms, all of them are named at once."""
+    """Return the first validation error; for a union, combine the errors of all members."""
     problems = [(_fields(found["loc"]), found) for found in error.errors()]
     first, _ = problems[0]
     loc = max((loc for loc, _ in problems if loc[: len(first)] == first), key=len)
@@ -61,15 +61,15 @@ def problem_in(error: ValidationError) -> Problem:
 
 
 def _fields(loc: tuple[str | int, ...]) -> tuple[str | int, ...]:
-    """Return a path without the forms of a union, which pydantic names among the fields."""
+    """Return a path without the members of a union, which pydantic adds to it."""
     return tuple(part for part in loc if not isinstance(part, str) or not _FORM.fullmatch(part))
 
 
 class Frozen(BaseModel):
-    """Frozen, strict about unknown keys, equal and hashable by value."""
+    """A model that is frozen, refuses unknown keys, and is equal and hashable by value."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     def changed(self, **values: Any) -> Self:
-        """Return a copy with other values, checked like the first; ``model_copy(update=…)`` checks nothing."""
+        """Return a copy with other values, validated like the original; ``model_copy(update=…)`` does not validate."""
         return type(self).model_validate({**dict(self), **values})

@@ -1,4 +1,4 @@
-"""The uncertainty of figures: 95 % intervals, and the baseline of guessing."""
+"""Computes 95 % intervals of figures, and the baseline of guessing."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from statistics import NormalDist
 from podline.documents.metric import Metric
 
 Z = NormalDist().inv_cdf(0.975)
-"""A normal variable lies within ± this many deviations with a probability of 95 %: 1.96."""
+"""The number of standard deviations that contains a normal variable with a probability of 95 %: 1.96."""
 
 
 def wilson_interval(successes: int, trials: int) -> Metric:
-    """Return a share with Wilson's score interval: all the rates that, tested at 5 %, could have given it.
+    """Return a share with Wilson's score interval: all rates that a test at 5 % does not reject.
 
-    Wilson: "Probable Inference, the Law of Succession, and Statistical Inference", JASA 1927. Unlike the interval of
-    the normal approximation it stays within 0…1 and is never empty.
+    Wilson: "Probable Inference, the Law of Succession, and Statistical Inference", JASA 1927. In contrast to the normal
+    approximation, the interval stays within 0…1 and is never empty.
 
     Args:
         successes: from 0 to ``trials``.
-        trials: how many there were; with none, nothing is known and the share is 0 within 0…1.
+        trials: number of trials; without any, the share is 0 within 0…1.
     """
     if not 0 <= successes <= trials:
         raise ValueError(f"{successes} successes vs {trials} trials")
@@ -37,19 +37,18 @@ def wilson_interval(successes: int, trials: int) -> Metric:
 
 
 def guessing_interval(class_counts: Sequence[int]) -> Metric:
-    """Return the accuracy of the best guess that does not look at the image, and the range that chance spreads it over.
+    """Return the accuracy of the best guess that ignores the image, and the range that chance gives it.
 
-    The best such guess always names the split's most frequent class, and is right with the probability p = that class's
-    share, which is 1 / classes where they are balanced and more where they are not: no guess with other probabilities
-    does better. The training split's most frequent class may be a rare one here; a model that answers another class for
-    every image would then pass.
+    The best guess always names the split's most frequent class. It is right with the probability p = that class's
+    share, which is 1 / classes for balanced classes and more otherwise. The class must be chosen on this split: the
+    training split's most frequent class may be rare here, and a model with another constant answer would then pass.
 
     In n examples its accuracy lies within p ± 1.96 · sqrt(p (1 - p) / n) with 95 %. An accuracy lies in this range
-    exactly if its Wilson interval holds p, so the two can be read side by side. Whoever is not above the range has not
-    shown that the images told them anything.
+    exactly if its Wilson interval contains p, so both can be compared. A model that is not above the range has not
+    shown that it uses the images.
 
     Args:
-        class_counts: examples of each class in the split that is judged.
+        class_counts: number of examples of each class in the evaluated split.
 
     Raises:
         ValueError: there are no examples.
@@ -63,13 +62,13 @@ def guessing_interval(class_counts: Sequence[int]) -> Metric:
 
 
 def mean_interval(values: Sequence[float]) -> Metric:
-    """Return a mean with the normal interval of its standard error; sums are exact, whatever the order.
+    """Return a mean with the normal interval of its standard error; sums are exact in any order.
 
     Args:
-        values: at least one; of one alone no interval is known.
+        values: at least one value; a single value has no interval.
 
     Raises:
-        ValueError: there are none.
+        ValueError: there are no values.
     """
     count = len(values)
     if count == 0:

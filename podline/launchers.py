@@ -1,4 +1,4 @@
-"""The processes that train together, from the environment that a launcher gives each of them. Needs no TensorFlow.
+"""Finds the processes that train together in the environment that a launcher sets for each. Needs no TensorFlow.
 
 ============= ========================================== ========================== ====================================
 launcher      where                                      which process this is      host names
@@ -8,7 +8,7 @@ Slurm         a step of ``srun``, one task a node        ``SLURM_PROCID``       
 Kubernetes    an Indexed Job, alone or in a JobSet       ``JOB_COMPLETION_INDEX``   the pod's own, with other indices
 ============= ========================================== ========================== ====================================
 
-All that are there must agree on how many processes there are and which one this is. Addresses come from the first.
+All launchers found must agree on the number of processes and on the number of this one. The first defines addresses.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _SLURM_NODES = re.compile(r"([^,\[]+)(?:\[([^\]]+)\]([^,\[]*))?(?:,|$)")
 
 
 class Wanted(NamedTuple):
-    """The settings about the processes.
+    """The settings for the processes.
 
     Attributes:
-        port: where the first one listens; each of the others listens on the next.
-        hosts: how many there are, ``4`` or ``2..4``; empty is any number.
+        port: port of the first process; each further process uses the next one.
+        hosts: number of processes, ``4`` or ``2..4``; empty for any number.
     """
 
     port: int
@@ -38,12 +38,12 @@ class Wanted(NamedTuple):
 
     @property
     def bounds(self) -> tuple[int, int]:
-        """The least and the greatest number of hosts."""
+        """The least and the largest number of hosts."""
         least, _, most = self.hosts.partition("..")
         return int(least or 1), int(most or least or 2**31)
 
     def addresses(self, names: list[str]) -> tuple[str, ...]:
-        """Return ``host:port`` of each; ports differ, so that processes may share a machine."""
+        """Return ``host:port`` of each process; ports differ, so that processes may share a machine."""
         return tuple(f"{name}:{self.port + place}" for place, name in enumerate(names))
 
 
@@ -51,13 +51,13 @@ def discover(environment: Mapping[str, str], wanted: Wanted, full_name: Callable
     """Return the processes that train together.
 
     Args:
-        environment: of this process.
-        wanted: what the settings say.
+        environment: environment of this process.
+        wanted: the settings.
         full_name: returns the name of this host with its domain.
 
     Raises:
-        SettingsError: no launcher describes them, launchers contradict each other, or the settings allow no such
-            number.
+        SettingsError: no launcher describes the processes, launchers contradict each other, or the settings forbid
+            their number.
     """
     found = {name: cluster for name, read in _LAUNCHERS.items() if (cluster := read(environment, wanted, full_name))}
     if not found:
@@ -82,16 +82,16 @@ def discover(environment: Mapping[str, str], wanted: Wanted, full_name: Callable
 
 
 def sharing(available: int, wanted: Wanted, batch_sizes: Iterable[int], replicas: int = 1) -> int:
-    """Return how many of the hosts that are there train together: the most that share every batch equally.
+    """Return the largest number of available hosts that can share every batch equally.
 
     Args:
-        available: how many are there.
-        wanted: what the settings say.
-        batch_sizes: of the training.
-        replicas: of the model, on each host.
+        available: number of available hosts.
+        wanted: the settings.
+        batch_sizes: batch sizes of the training.
+        replicas: number of replicas on each host.
 
     Raises:
-        SettingsError: no number that the settings allow does.
+        SettingsError: no allowed number works.
     """
     sizes, (least, most) = sorted(set(batch_sizes)), wanted.bounds
     for count in range(min(available, most), least - 1, -1):
@@ -106,10 +106,10 @@ def sharing(available: int, wanted: Wanted, batch_sizes: Iterable[int], replicas
 
 
 def slurm_nodes(text: str) -> list[str]:
-    """Return the names in a list of nodes as Slurm writes it: ``n[01-03,7],gpu``.
+    """Return the names in Slurm's list of nodes: ``n[01-03,7],gpu``.
 
     Raises:
-        SettingsError: it is no such list.
+        SettingsError: the text is not such a list.
     """
     names: list[str] = []
     end = 0
@@ -125,7 +125,7 @@ def slurm_nodes(text: str) -> list[str]:
 
 
 def _numbers(ranges: str) -> list[str]:
-    """Return the numbers of ``01-03,7``, with their leading zeros; one empty string for no ranges."""
+    """Return the numbers in ``01-03,7``, with their leading zeros; one empty string for no ranges."""
     found: list[str] = []
     for part in ranges.split(","):
         first, _, last = part.partition("-")
@@ -171,7 +171,7 @@ def _kubernetes(environment: Mapping[str, str], wanted: Wanted, full_name: Calla
     return Cluster(addresses=wanted.addresses([f"{job}-{index}.{domain}" for index in range(most)]), place=place)
 
 
-# In this order: what a person or podline itself says comes first.
+# In this order: TF_CONFIG, which a person or Podline sets, comes first.
 _LAUNCHERS: dict[str, Callable[[Mapping[str, str], Wanted, Callable[[], str]], Cluster | None]] = {
     clusters.VARIABLE: _by_hand,
     "Slurm": _slurm,

@@ -1,7 +1,7 @@
-"""The measures: how an evaluation's figures are computed and called; those of installed packages too.
+"""The measures of evaluations: computation and names, including those of installed packages.
 
-A package adds a measure by the entry point ``podline.measures``; docs/how-to/parts.md has an example. A
-figure whose measure is not known, as its package is gone, is shown by its own name.
+A package adds a measure by the entry point ``podline.measures``; docs/how-to/parts.md has an example. A figure whose
+measure is unknown, because its package is missing, is shown by its name.
 """
 
 from __future__ import annotations
@@ -24,17 +24,19 @@ class Measure:
 
     Attributes:
         name: its key in ``evaluation.json`` and in the ledger.
-        label: what people read.
-        in_percent: a share, written as 82.3 %; any other has three decimals.
-        higher_is_better: else lower is.
-        compute: gives the figure of a model: a number, or a value for each example, of which the figure is the mean.
-            It takes :class:`podline.kinds.classification.guesses.Guesses` of a classifier,
-            :class:`podline.kinds.by_example.answered.Answered` of a kind of an installed package. None for figures that
-            the code of a kind computes otherwise.
-        least_classes: of data sets with fewer classes it is left out.
-        has_interval: whether the bootstrap over examples says how far a number can be trusted; of a mean it is known.
-        kind: the kind of task whose models it is computed of.
-        in_units: it has a unit, as years: it may be larger than 1, and what is assumed of it is in proportion to it.
+        label: its name for people.
+        in_percent: whether it is a share, written as 82.3 %; others have three decimals.
+        higher_is_better: if False, lower is better.
+        compute: returns a number, or a value per example, whose mean is the figure. Its argument is
+            :class:`podline.kinds.classification.guesses.Guesses` for a classifier,
+            :class:`podline.kinds.by_example.answered.Answered` for a kind of an installed package. None for figures
+        that the
+            kind computes itself.
+        least_classes: least number of classes; data sets with fewer do not have it.
+        has_interval: whether the bootstrap over examples gives a number's interval; means have a normal one.
+        kind: the kind of task whose models have it.
+        in_units: whether it has a unit, like years, so that it may exceed 1, and assumptions about it are relative to
+            it.
     """
 
     name: str
@@ -52,16 +54,17 @@ class Measure:
         return value > than if self.higher_is_better else value < than
 
     def spread(self, assumed: float, value: float) -> float:
-        """Return the standard deviation between seeds that is assumed of a figure.
+        """Return the assumed standard deviation between seeds of a figure.
 
         Args:
-            assumed: that of a share of one half; see :class:`podline.recipes.promotion_settings.PromotionSettings`.
+            assumed: assumption for a share of one half; see
+                :class:`podline.recipes.promotion_settings.PromotionSettings`.
             value: the figure.
         """
         return 2 * assumed * abs(value) if self.in_units else assumed
 
 
-# In the order in which they are shown.
+# In the order of display.
 SHIPPED = (
     Measure("top1", "accuracy", in_percent=True, compute=lambda guesses: guesses.ranks < 1),
     Measure("top5", "top-5 accuracy", in_percent=True, compute=lambda guesses: guesses.ranks < 5, least_classes=6),
@@ -92,7 +95,7 @@ SHIPPED = (
 
 
 class Loaded(NamedTuple):
-    """The measures: name → measure, those that Podline ships first; why others could not be loaded, a line each."""
+    """The measures by name, Podline's first; and the reasons why others could not be loaded, a line each."""
 
     measures: dict[str, Measure]
     problems: tuple[str, ...]
@@ -122,15 +125,15 @@ def _is_empty(measure: Measure | None) -> bool:
 
 
 def known() -> dict[str, Measure]:
-    """Return name → measure of all that can be loaded: to show figures, of which none may hide the others."""
+    """Return all loadable measures by name, for display, where a broken one must not hide the others."""
     return loaded().measures
 
 
 def of_kind(kind: str) -> list[Measure]:
-    """Return the measures that are computed of the models of a kind.
+    """Return the measures for models of a kind.
 
     Raises:
-        SettingsError: one of an installed package cannot be loaded, or has the name of another.
+        SettingsError: a measure of an installed package cannot be loaded, or has the name of another.
     """
     for problem in loaded().problems:
         raise SettingsError(f"{problem}; repair or uninstall its package")
@@ -138,12 +141,12 @@ def of_kind(kind: str) -> list[Measure]:
 
 
 def measure_named(name: str) -> Measure:
-    """Return the measure of a name; an unknown one is called by its name."""
+    """Return the measure with this name; an unknown one gets its name as label."""
     return known().get(name) or Measure(name, name.replace("_", " "))
 
 
 def shown(names: Iterable[str]) -> list[Measure]:
-    """Return the measures of some names, in the order in which they are shown; unknown ones last."""
+    """Return the measures with some names, in the order of display; unknown ones last."""
     given = list(names)
     order = [name for name in known() if name in given]
     return [measure_named(name) for name in (*order, *(name for name in given if name not in order))]

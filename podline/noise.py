@@ -1,9 +1,9 @@
-"""The noise in a model's figure: from the test examples and from the seed of its training.
+"""Models the noise in a model's figure: from the test examples and from the seed of its training.
 
 A candidate's figure is compared with the mean over the known trainings of the reference's recipe, on the same examples.
-Two trainings of one recipe differ by the *luck* of single answers, and by their *seed*, which makes a training a little
-better or worse in the long run. Models of two recipes also differ in which examples they find hard; that part, and the
-luck of the known trainings, is the same on all nights of a year.
+Two trainings of one recipe differ by the *luck* of single answers, and by their *seed*, which makes a training slightly
+better or worse overall. Models of two recipes also differ in the examples that they find hard; that part, and the luck
+of the known trainings, is the same on all nights of a year.
 
 All functions are pure; figures may be floats or arrays.
 """
@@ -22,20 +22,21 @@ from scipy.special import stdtr, stdtrit
 NIGHTS = 365
 """The number of comparisons that share the error budget of a year."""
 MOST_TRAININGS = 20
-"""No more trainings of a recipe are asked for their figures."""
+"""Largest number of a recipe's trainings whose figures are used."""
 MEASURED = 4
-"""From this many trainings on, the spread between seeds is known; of fewer it is assumed."""
+"""Number of trainings from which on the spread between seeds is known; below it is assumed."""
 
-# The spread that is assumed weighs as much as this many trainings, and so does what all classes together show of one.
+# The assumed spread weighs as much as this many trainings, and so does the spread of all classes together for one
+# class.
 _ASSUMED, _ALIKE = 3, 5
-# Student's degrees of freedom of what a seed does: its tails may be this heavy.
+# Student's degrees of freedom of the effect of a seed, which allows for heavy tails.
 _TAILS = 5.0
-# The shares of equally good models that may miss the margin of the metric that counts, and any other margin.
+# Shares of equally good models that may miss the margin of the main metric, and any other margin.
 _MISSED, _OTHERS_MISSED = 0.065, 0.05
 # Pseudo-examples that keep a share away from 0 and 1.
 _PRIOR_EXAMPLES = 10.0
 _DRAWS = 20_000
-# Parts of a variance, from 0 to 1.
+# Shares of a variance, from 0 to 1.
 _PARTS = np.linspace(0.0, 1.0, 9)
 
 Floats = npt.NDArray[np.float64]
@@ -46,11 +47,11 @@ class Noise:
     """The noise of a figure.
 
     Attributes:
-        share: the mean of the figure over the known trainings.
-        examples: how many the figure is a share of; infinite where it is no share.
-        luck: the variance that the luck of single answers gives to the figure of one training.
-        seeds: the variance that the seed gives to it.
-        trainings: how many are known.
+        share: mean of the figure over the known trainings.
+        examples: number of examples of a share; infinite for other figures.
+        luck: variance of one training's figure by the luck of single answers.
+        seeds: variance of one training's figure by the seed.
+        trainings: number of known trainings.
     """
 
     share: float
@@ -65,24 +66,23 @@ class Noise:
         return (self.luck + self.seeds) * (1 + 1 / self.trainings)
 
     def beyond(self, sampled: Any, rate: float) -> Any:
-        """Return how large a change must be that equally good models show on a night of a year with at most a rate.
+        """Return the change that equally good models exceed on any night of a year with at most a probability.
 
         Args:
-            sampled: the variance of the change by the examples, as observed.
+            sampled: observed variance of the change by the examples.
             rate: the probability.
         """
         return self._limit(rate, self.luck + self.seeds, self._every_night(sampled))
 
     def room(self, change: Any, sampled: Any, rate: float) -> Any:
-        """Return by how much the pessimistic end of a change lies below the change itself, found by iteration.
+        """Return the distance from a change to its pessimistic bound, found by iteration.
 
-        A share that is worse varies more, and a model that is worse by m answers other examples wrongly, at least a
-        share m of them.
+        A worse share varies more, and a model that is worse by m answers at least a share m of other examples wrongly.
 
         Args:
             change: the candidate's figure minus ``share``.
-            sampled: the variance of the change by the examples, as observed.
-            rate: the probability that a recipe as bad as the pessimistic end shows so good a figure within a year.
+            sampled: observed variance of the change by the examples.
+            rate: probability that a recipe at the pessimistic bound shows as good a figure within a year.
         """
         room = np.asarray(0.0)
         for _ in range(8):
@@ -92,21 +92,21 @@ class Noise:
         return room
 
     def margin(self, missed: float, rate: float) -> float:
-        """Return the smallest margin that equally good models are shown to be within, but for a share of them.
+        """Return the smallest margin within which all but a share of equally good models are shown to be.
 
         Args:
-            missed: that share; see :func:`missed`.
+            missed: the share; see :func:`missed`.
             rate: see :meth:`room`.
         """
         quantile, fall = -float(stdtrit(_TAILS / self._uncertain, missed)), 0.0
         for _ in range(3):
             fall = quantile * math.sqrt(self.equal * self._scale(fall))
         luck = self.luck * (1 + 1 / self.trainings)
-        # How many answers differ is itself a matter of chance.
+        # The number of different answers is itself random.
         return fall + float(self.room(-fall, luck + quantile * math.sqrt(luck) / self.examples, rate))
 
     def _scale(self, worse: Any) -> Any:
-        """Return the variance of a share that is worse, as a multiple of that of the present one."""
+        """Return the variance of a worse share, as a multiple of that of the present one."""
         return scale(self.share - worse, self.examples) / scale(self.share, self.examples)
 
     def _every_night(self, sampled: Any) -> Any:
@@ -126,11 +126,11 @@ class Noise:
 
 
 class Seeds(NamedTuple):
-    """The known spread between trainings that differ in their seed alone.
+    """The spread between trainings that differ only in the seed.
 
     Attributes:
-        variance: that the seed gives to a figure of one training, at the figure's present value.
-        trainings: how many tell of it; if they are too few, it is assumed.
+        variance: variance of one training's figure by the seed, at the figure's present value.
+        trainings: number of trainings that show it; with too few, it is assumed.
     """
 
     variance: float
@@ -146,7 +146,7 @@ class Seeds(NamedTuple):
 
         Args:
             value: the difference.
-            sampled: its variance by the examples.
+            sampled: variance of the difference by the examples.
         """
         seeds = 2 * self.variance
         deviation, part = math.sqrt(sampled + seeds), seeds / max(sampled + seeds, 1e-300)
@@ -158,11 +158,11 @@ class Seeds(NamedTuple):
 
 
 def missed(figures: int, *, main: bool) -> float:
-    """Return which share of equally good models may miss a figure's margin, so that nine of ten miss none.
+    """Return the share of equally good models that may miss one figure's margin, so that nine of ten miss none.
 
     Args:
-        figures: how many a promotion looks at; all must be within their margins.
-        main: whether it is the metric that counts.
+        figures: number of figures of a promotion, which all must be within their margins.
+        main: whether this is the main metric.
     """
     return _MISSED if main else _OTHERS_MISSED / max(1, figures - 1)
 
@@ -178,41 +178,41 @@ def scale(share: Any, examples: Any) -> Any:
 def luck_of(share: Any, examples: Any, within: Any, trainings: int) -> Any:
     """Return the variance of one training's share that comes from random single answers.
 
-    Two trainings agree about most examples: two thirds of a binomial variance are expected. That weighs as much as
-    three trainings.
+    Two trainings agree about most examples, so two thirds of a binomial variance are expected. This expectation weighs
+    as much as three trainings.
 
     Args:
-        share: the mean over the known trainings.
-        examples: how many the share is of.
-        within: the mean over the examples of the variance between trainings; anything if one training is known.
-        trainings: how many are known.
+        share: mean over the known trainings.
+        examples: number of examples of the share.
+        within: mean over the examples of the variance between trainings; ignored for one training.
+        trainings: number of known trainings.
     """
     return luck_within(scale(share, examples) / 4, examples, within, trainings)
 
 
 def luck_within(variance: Any, examples: Any, within: Any, trainings: int) -> Any:
-    """Return the variance that the luck of single answers gives to one training's mean over examples.
+    """Return the variance of one training's mean over examples by the luck of single answers.
 
     Args:
-        variance: of the values of one training, between examples; see :func:`luck_of`.
-        examples: how many there are.
-        within: the mean over the examples of the variance between trainings; anything if one training is known.
-        trainings: how many are known.
+        variance: variance of one training's values between examples; see :func:`luck_of`.
+        examples: number of examples.
+        within: mean over the examples of the variance between trainings; ignored for one training.
+        trainings: number of known trainings.
     """
     more = trainings - 1
     return (_ASSUMED * variance * 2 / 3 + (more * within if more else 0.0)) / (_ASSUMED + more) / examples
 
 
 def seeds_of(known: Floats, examples: Any, luck: Any, spread: float) -> Floats:
-    """Return the variance that the seed gives to each figure of one training, (figures,).
+    """Return the variance by the seed of each figure of one training, (figures,).
 
-    What is assumed, what all figures show and what a figure itself shows are mixed.
+    It combines the assumption, the spread of all figures and the figure's own spread.
 
     Args:
-        known: figures of each training: one, or one for each class or joint, (trainings, figures).
-        examples: of each figure.
-        luck: of each figure; see :class:`Noise`.
-        spread: the standard deviation that is assumed, for a share of one half.
+        known: figures of each training: one, or one per class or joint, (trainings, figures).
+        examples: number of examples of each figure.
+        luck: luck of each figure; see :class:`Noise`.
+        spread: assumed standard deviation, for a share of one half.
     """
     at, more, figures = scale(known.mean(axis=0), examples), len(known) - 1, known.shape[1]
     observed = known.var(axis=0, ddof=1) - luck if more else np.zeros(figures)
@@ -223,15 +223,15 @@ def seeds_of(known: Floats, examples: Any, luck: Any, spread: float) -> Floats:
 
 @functools.cache
 def _limits(rate: float, known: float, tails: float) -> Floats:
-    """Return the limits, in standard deviations, that noise exceeds in a year with a probability, by :data:`_PARTS`.
+    """Return the limits, in standard deviations, that a year's noise exceeds with a probability, by :data:`_PARTS`.
 
-    The parts are those of the variance that is the same on every night. Drawn: the largest of a year's nights, what is
-    the same on all of them, and how well the standard deviation is known.
+    The parts are shares of the variance that is the same on every night. The simulation draws the largest of a year's
+    nights, the common part of all nights, and the uncertainty of the standard deviation.
 
     Args:
         rate: the probability.
-        known: the degrees of freedom of the standard deviation.
-        tails: those of a single night.
+        known: degrees of freedom of the standard deviation.
+        tails: degrees of freedom of a single night.
     """
     random = np.random.default_rng(0)
     smallest = -np.expm1(np.log((random.permutation(_DRAWS) + 0.5) / _DRAWS) / NIGHTS)

@@ -1,14 +1,14 @@
 """Calls for a notebook: data, input tools, learning-rate finder, training, evaluation, predictions.
 
-:func:`convert`, :func:`fit` and :func:`evaluate` are the stages of the command line, in a process of their own; all
-other calls run in the notebook's process.
+:func:`convert`, :func:`fit` and :func:`evaluate` are the stages of the command line, in a separate process; all other
+calls run in the notebook's process.
 
     >>> from podline import notebook
     >>> notebook.benchmark_input("cifar10", "podline-root")
 
-A recipe is a name, or a :class:`~podline.recipes.settings.Recipe` with values of your own, see
-:func:`podline.recipes.registry.override`. What needs a model in the notebook's process sets its random seeds and starts
-a new Keras session, as training does: models of the notebook's own stay what they are.
+A recipe is a name, or a :class:`~podline.recipes.settings.Recipe` with your own values, see
+:func:`podline.recipes.registry.override`. Calls that need a model in the notebook's process set its random seeds and
+start a new Keras session, as training does; your own models stay unchanged.
 """
 
 from __future__ import annotations
@@ -56,15 +56,15 @@ def benchmark_input(
     Args:
         recipe: a recipe or its name.
         root: the store.
-        fingerprint: which data set, by the start of its fingerprint; the newest by default.
-        seconds: for which each stage is measured.
+        fingerprint: the start of the data set's fingerprint; by default the newest data set.
+        seconds: seconds for which each stage is measured.
 
     Returns:
-        The figures; a notebook shows them as a table, ``table()`` is one of pandas.
+        The figures; a notebook shows them as a table, and ``table()`` returns a pandas table.
 
     Raises:
-        StoreError: there is no such data set.
-        SettingsError: there is no such recipe, or it does not fit the data set.
+        StoreError: the data set does not exist.
+        SettingsError: the recipe does not exist, or does not fit the data set.
     """
     recipe, reporter = _recipe(recipe), silent(INPUT_SPEED.name)
     found = _fingerprint(recipe, root, fingerprint, reporter)
@@ -76,13 +76,13 @@ class TrainingBatch:
     """A batch of a training.
 
     Attributes:
-        step: its number, from 0.
-        steps: how many batches the training has.
-        epoch: the pass over the data, from 0.
+        step: number of the batch, from 0.
+        steps: number of batches in the training.
+        epoch: number of the epoch, from 0.
         ids: positions of its examples in the training split, int64 (n,).
-        stored: their fields as they are stored, by name: ``image`` uint8 (n, height, width, channels), labels int64
-            (n,), and what else the recipe reads.
-        augmented: the same as the model is fed with them in this step.
+        stored: their stored fields by name: ``image`` uint8 (n, height, width, channels), labels int64 (n,), and the
+            other fields that the recipe reads.
+        augmented: their fields as the model receives them in this step.
     """
 
     step: int
@@ -94,18 +94,18 @@ class TrainingBatch:
 
 
 def batch(recipe: str | Recipe, root: str, step: int = 0, *, fingerprint: str | None = None) -> TrainingBatch:
-    """Return the batch that a training of a recipe takes in a step: the same in the notebook as in the training.
+    """Return the batch of a training step; the notebook gets the same batch as the training.
 
     Args:
         recipe: a recipe or its name.
         root: the store.
-        step: which, from 0.
-        fingerprint: which data set, by the start of its fingerprint; the newest by default.
+        step: number of the step, from 0.
+        fingerprint: the start of the data set's fingerprint; by default the newest data set.
 
     Raises:
-        StoreError: there is no such data set.
-        SettingsError: there is no such recipe, it does not fit the data set, or its training has no such step.
-        ArtifactError: the data set is not what its manifest says.
+        StoreError: the data set does not exist.
+        SettingsError: the recipe does not exist, does not fit the data set, or its training has no such step.
+        ArtifactError: the data set does not match its manifest.
     """
     store, reporter = open_store(root), silent(INPUT_SPEED.name)
     recipe = _recipe(recipe)
@@ -117,7 +117,7 @@ def batch(recipe: str | Recipe, root: str, step: int = 0, *, fingerprint: str | 
         raise SettingsError(
             f"step={step} vs {plan.total_steps} steps of {recipe.name}, from 0 to {plan.total_steps - 1}"
         )
-    # It imports TensorFlow.
+    # Imported here, since it imports TensorFlow.
     batches = importlib.import_module("podline.input.pipeline").TrainingInput(
         reader,
         manifest,
@@ -133,21 +133,21 @@ def batch(recipe: str | Recipe, root: str, step: int = 0, *, fingerprint: str | 
 def open_dataset(
     name: str | Recipe, root: str, *, split: str = TRAINING_SPLIT, fingerprint: str | None = None
 ) -> Examples:
-    """Open a converted data set as NumPy arrays; TensorFlow is not imported.
+    """Open a converted data set as NumPy arrays, without importing TensorFlow.
 
     Args:
         name: a recipe, its name, or a data set's name.
         root: the store.
-        split: which part of the data set.
-        fingerprint: which data set, by the start of its fingerprint; the newest by default.
+        split: name of the split.
+        fingerprint: the start of the data set's fingerprint; by default the newest data set.
 
     Returns:
         The examples by position, and their batches in the order of a training.
 
     Raises:
-        StoreError: there is no such data set.
-        SettingsError: there is no such recipe.
-        ArtifactError: there is no such split, or the data set is not what its manifest says.
+        StoreError: the data set does not exist.
+        SettingsError: the recipe does not exist.
+        ArtifactError: the split does not exist, or the data set does not match its manifest.
     """
     store, reporter = open_store(root), silent()
     if isinstance(name, Recipe) or registry.has(name):
@@ -158,17 +158,17 @@ def open_dataset(
 
 
 def convert(recipe: str | Recipe, root: str, source: str | Path) -> ConvertResult:
-    """Turn raw archives into a recipe's data set; see ``podline convert``. One that is there and whole is used again.
+    """Convert raw archives to a recipe's data set; see ``podline convert``. An existing complete one is reused.
 
     Args:
-        recipe: a recipe or its name. That of images of your own is named after their folder, like ``images.flowers``:
-            the answer's ``dataset`` is this name, and the recipe to train.
+        recipe: a recipe or its name. A recipe for your own images is named after their folder, like ``images.flowers``:
+            the result's ``dataset`` is this name, and also the recipe to train.
         root: the store.
         source: a folder, or an official archive.
 
     Raises:
-        SourceError: the source cannot be read, or holds something else.
-        SettingsError: there is no such recipe.
+        SourceError: the source cannot be read, or has another content.
+        SettingsError: the recipe does not exist.
     """
     with _asked(root) as request:
         recipe = registry.for_data(_recipe(recipe), None, str(source))
@@ -184,22 +184,22 @@ def convert(recipe: str | Recipe, root: str, source: str | Path) -> ConvertResul
 
 
 def fit(recipe: str | Recipe, root: str, *, fingerprint: str | None = None) -> TrainResult:
-    """Train a recipe; see ``podline train``. A run that was broken off goes on, one that is done is used again.
+    """Train a recipe; see ``podline train``. An interrupted run resumes, a finished one is reused.
 
-    Interrupting the kernel ends it like SIGTERM: the training saves a checkpoint first.
+    Interrupting the kernel acts like SIGTERM: the training saves a checkpoint first.
 
     Args:
         recipe: a recipe or its name.
         root: the store.
-        fingerprint: which data set, by the start of its fingerprint; the newest by default.
+        fingerprint: the start of the data set's fingerprint; by default the newest data set.
 
     Returns:
         The run's name, ``run``, with speed and loss; its curves are ``metrics.jsonl`` in ``folder``.
 
     Raises:
-        StoreError: there is no such data set, or the store cannot be written.
-        SettingsError: there is no such recipe, or it does not fit the data set.
-        DivergenceError: a loss is no finite number.
+        StoreError: the data set does not exist, or the store cannot be written.
+        SettingsError: the recipe does not exist, or does not fit the data set.
+        DivergenceError: a loss is not finite.
     """
     with _asked(root) as request:
         recipe, reporter = _recipe(recipe), request.reporter(TRAIN)
@@ -209,10 +209,10 @@ def fit(recipe: str | Recipe, root: str, *, fingerprint: str | None = None) -> T
 
 
 def evaluate(run: str, root: str, *, split: str = JUDGED) -> EvaluateResult:
-    """Judge a run's model on a split, every example once; see ``podline evaluate``.
+    """Evaluate a run's model on a split, every example once; see ``podline evaluate``.
 
     Args:
-        run: the run, or a recipe, whose newest finished run is meant.
+        run: the run, or a recipe, whose newest finished run is used.
         root: the store.
         split: ``test`` or ``train``.
 
@@ -242,18 +242,18 @@ def find_learning_rate(
     Args:
         recipe: a recipe or its name.
         root: the store.
-        run: begin from the newest checkpoint of this run, which is only read; its own recipe is searched for.
-        fingerprint: which data set, by the start of its fingerprint; that of the run, or the newest, by default.
+        run: start from the newest checkpoint of this run, which is only read; its own recipe is used.
+        fingerprint: the start of the data set's fingerprint; by default the run's data set, or the newest.
         low: the rate of the first step.
         high: the rate of the last step.
-        steps: from the one to the other.
+        steps: number of steps from low to high.
 
     Returns:
         The suggestion with its reasons; ``chart`` is the name of a PNG in the store.
 
     Raises:
-        StoreError: there is no such data set, no such run, or no checkpoint of it.
-        SettingsError: there is no such recipe, it does not fit, or its optimizer overrules the rate.
+        StoreError: the data set, the run, or a checkpoint of the run does not exist.
+        SettingsError: the recipe does not exist, does not fit, or its optimizer ignores the rate.
         DivergenceError: the loss exploded at once, or never fell.
     """
     reporter, rates = silent(LR_FIND.name), {"low": low, "high": high, "steps": steps}
@@ -273,19 +273,19 @@ def show(
     """Draw a sheet of the model's input, and of a run's answers for test examples; see ``podline data preview``.
 
     Args:
-        recipe: a recipe or its name; None is the recipe of the run.
+        recipe: a recipe or its name; None for the recipe of the run.
         root: the store.
-        run: a finished run, whose predictions and mistakes are shown as well; it says which data set.
-        fingerprint: which data set, by the start of its fingerprint; the newest by default.
-        pictures: how many examples are side by side.
-        draws: of how many epochs the draws of augmentation are shown.
+        run: a finished run whose predictions and mistakes are shown too; it determines the data set.
+        fingerprint: the start of the data set's fingerprint; by default the newest data set.
+        pictures: number of examples side by side.
+        draws: number of epochs whose augmentation is shown.
 
     Returns:
         A figure of matplotlib, which a notebook shows; ``savefig`` writes it to a file.
 
     Raises:
-        StoreError: there is no such data set or no such finished run.
-        SettingsError: there is no such recipe, or it does not fit the data set.
+        StoreError: the data set or the finished run does not exist.
+        SettingsError: the recipe does not exist, or does not fit the data set.
     """
     training, reporter = training_of(open_store(root), run) if run else None, silent(SHOW.name)
     if recipe is None:
@@ -303,7 +303,7 @@ def show(
         examples=pictures,
         epochs=draws,
     )
-    # It imports TensorFlow, which takes seconds, and so does its own module.
+    # Imported here, since it imports TensorFlow, which takes seconds.
     figure, *_ = importlib.import_module("podline.evaluation.sheet").drawn(spec, reporter)
     return figure
 
@@ -311,23 +311,23 @@ def show(
 def predict(
     run: str, root: str, pictures: Sequence[str | Path | npt.NDArray[np.uint8]], *, threshold: float | None = None
 ) -> list[Predicted]:
-    """Return what a finished run's model says of any pictures; see ``podline models predict``. Nothing is written.
+    """Return the answers of a finished run's model for any pictures; see ``podline models predict``. Writes nothing.
 
     Args:
         run: the run.
         root: the store.
         pictures: image files, or arrays: uint8 (height, width, 3), red, green, blue, or (height, width), grey.
-        threshold: people with a lower score are left out; by default the one that the run's evaluation chose.
+        threshold: least score of people; by default the one that the run's evaluation chose.
 
     Returns:
-        One for each picture; a notebook shows it, with skeletons if the run is a pose network's. ``prediction`` has
-        the people as COCO results, or the classes with their probabilities.
+        One object per picture; a notebook shows it, with skeletons for a pose network. ``prediction`` has the people as
+        COCO results, or the classes with their probabilities.
 
     Raises:
-        SourceError: a file is no picture.
+        SourceError: a file is not a picture.
         StoreError: there is no such finished run.
     """
-    # It imports TensorFlow.
+    # Imported here, since it imports TensorFlow.
     predicting = importlib.import_module("podline.evaluation.predicting")
     predictor = predicting.Predictor(open_store(root), run, silent(PREDICT.name), threshold)
     return list(predictor(predicting.named(pictures)))
@@ -335,7 +335,7 @@ def predict(
 
 @contextlib.contextmanager
 def _asked(root: str, name: str | None = None) -> Iterator[Request]:
-    """Yield what a stage's command has: the store, this machine's settings, and a listener that shows progress."""
+    """Yield the request of a stage's command: the store, this machine's settings, and a listener for progress."""
     store = open_store(root)
     with display.shown() as listener:
         yield Request(name, store, load().model_copy(update={"root": store.uri}), listener)

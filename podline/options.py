@@ -1,8 +1,8 @@
-"""The table of options: what a person may set for a run, each declared once.
+"""The table of options: the values that a person may set for a run, each declared once.
 
-From a field come an option of the command line (:func:`podline.commands.options.command_line`), a field of a flow's
-form (:mod:`podline.tasks.parameters`) and a row of docs/reference/cli.md. A field is no union, which forms show
-badly: its default leaves things as they are.
+A field becomes an option of the command line (:func:`podline.commands.options.command_line`), a field of a flow's form
+(:mod:`podline.tasks.parameters`) and a row of docs/reference/cli.md. Fields are no unions, which forms show badly; a
+special default value means "unchanged".
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from podline.settings import nearest
 AS_WRITTEN = "as the recipe says"
 NOT_DONE = "what is not done"
 LEFT_OUT = 0.1
-# No address with a user or a password: a run's parameters can be read by all who see the run.
+# Addresses with user or password are refused, since everybody who sees a run can read its parameters.
 _NO_LOGIN = "^(?!.*://[^/]*@)"
 
 
 @dataclass(frozen=True)
 class Option:
-    """Facts about an option besides its type, bounds, title and help; pydantic calls it to complete a form's schema.
+    """The properties of an option besides type, bounds, title and help; pydantic calls it to complete a form's schema.
 
     Attributes:
-        path: the recipe's value that it sets, with dots.
-        unset: what its default means.
-        flag: its name on the command line, without dashes, where that is not the field's.
-        metavar: what stands for its value on a help page.
-        names: lists the names that may be chosen, installed packages' included.
-        pattern: a regular expression that a form holds the text against.
+        path: dotted path of the recipe's value that it sets.
+        unset: meaning of its default.
+        flag: its name on the command line, without dashes, if it differs from the field's.
+        metavar: placeholder for its value on a help page.
+        names: lists the possible names, including those of installed packages.
+        pattern: a regular expression for the text in a form.
         check: returns the text, or raises ValueError.
-        is_file: it names a file, by an absolute path in a run; the recipe's value holds it as ``file``.
+        is_file: whether it names a file, by an absolute path in a run; the recipe's value stores it as ``file``.
     """
 
     path: str = ""
@@ -66,20 +66,20 @@ class Option:
             schema["description"] += f" {'Empty' if default == '' else f'{default:g}'}: {self.unset}."
 
     def setting(self, value: Any) -> Any:
-        """Return the recipe's value for an option's."""
+        """Convert an option's value to the recipe's value."""
         return {"file": value} if self.is_file else value
 
 
 def option(default: Any, title: str, text: str, *, path: str = "", unset: str = "", **facts: Any) -> Any:
-    """Return the field of an option.
+    """Make the field of an option.
 
     Args:
-        default: leaves things as they are, and means so for a value of the recipe.
-        title: stands above it in a form.
+        default: the value that means "unchanged".
+        title: title in a form.
         text: the help.
-        path: see :class:`Option`, as for the next.
-        unset: see there.
-        **facts: the others, and pydantic's bounds (``ge``, ``gt``, ``le``).
+        path: see :class:`Option`.
+        unset: see :class:`Option`.
+        **facts: other properties of :class:`Option`, and pydantic's bounds (``ge``, ``gt``, ``le``).
     """
     bounds = {name: facts.pop(name) for name in ("ge", "gt", "le") if name in facts}
     described: Any = Option(path=path, unset=unset or (AS_WRITTEN if path else ""), **facts)
@@ -87,29 +87,29 @@ def option(default: Any, title: str, text: str, *, path: str = "", unset: str = 
 
 
 def same(model: type[Options], name: str) -> Any:
-    """Return another model's field, for a model that has the same option."""
+    """Copy another model's field, for a model with the same option."""
     return model.model_fields[name]
 
 
 def option_of(field: FieldInfo) -> Option:
-    """Return the facts about a field's option."""
+    """Return the properties of a field's option."""
     return field.json_schema_extra if isinstance(field.json_schema_extra, Option) else Option()
 
 
 def flag_of(name: str, field: FieldInfo) -> str:
-    """Return an option as it is typed."""
+    """Return the flag of an option on the command line."""
     return f"--{option_of(field).flag or name.replace('_', '-')}"
 
 
 def _in_order(schema: dict[str, Any]) -> None:
-    """Have a form show the fields as they are declared, what it requires first."""
+    """Order the fields of a form as declared, required ones first."""
     required = schema.get("required", ())
     for position, name in enumerate(sorted(schema["properties"], key=lambda name: name not in required)):
         schema["properties"][name]["position"] = position
 
 
 class Options(BaseModel):
-    """The base of groups of options; None leaves an option as it is."""
+    """The base of groups of options; a default value leaves an option unchanged."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", json_schema_extra=_in_order)
 
@@ -125,19 +125,19 @@ class Options(BaseModel):
         return check(value) if check and value else value
 
     def given(self) -> Iterator[tuple[str, FieldInfo, Any]]:
-        """Yield name, field and value of each option that is not as it was left."""
+        """Yield name, field and value of each option that was changed."""
         for name, field in type(self).model_fields.items():
             value = getattr(self, name)
             if not isinstance(value, Options) and value != field.default:
                 yield name, field, value
 
     def changes(self) -> dict[str, Any]:
-        """Return the recipe's values that these options set, by their paths."""
+        """Return the recipe's values that these options set, by path."""
         facts = ((option_of(field), value) for _, field, value in self.given())
         return {each.path: each.setting(value) for each, value in facts if each.path}
 
     def as_options(self, *, but: tuple[str, ...] = ()) -> str:
-        """Return what to type for the same, each with a space before it, but for some fields."""
+        """Return the equivalent command-line options, each after a space, without some fields."""
         return "".join(_typed(name, field, value) for name, field, value in self.given() if name not in but)
 
 
@@ -154,18 +154,18 @@ class Length(Options):
     minutes: float = option(
         0.0,
         "Minutes",
-        "Train for as long as fits into these minutes; measured once, and kept.",
+        "Train as long as these minutes allow; measured once, and kept.",
         ge=0,
         le=100_000,
         unset=AS_WRITTEN,
     )
     epochs: float = option(
-        0.0, "Epochs", "Passes over the data, in place of minutes.", ge=0, le=100_000, path="duration.epochs"
+        0.0, "Epochs", "Passes over the data, instead of minutes.", ge=0, le=100_000, path="duration.epochs"
     )
 
 
 class TrainingGroup(Options):
-    """Values of the training that replace the recipe's."""
+    """Values of the training that override the recipe's."""
 
     model: str = option(
         AS_WRITTEN,
@@ -175,10 +175,10 @@ class TrainingGroup(Options):
         names=MODELS.names,
     )
     steps: int = option(
-        0, "Steps", "Batches to train on, in place of epochs.", ge=0, le=1_000_000_000, path="duration.steps"
+        0, "Steps", "Batches to train on, instead of epochs.", ge=0, le=1_000_000_000, path="duration.steps"
     )
     examples: int = option(
-        0, "Examples", "Examples to train on, in place of epochs.", ge=0, le=1_000_000_000_000, path="duration.examples"
+        0, "Examples", "Examples to train on, instead of epochs.", ge=0, le=1_000_000_000_000, path="duration.examples"
     )
     batch_size: int = option(
         0, "Batch size", "Examples in a step, over all devices.", ge=0, le=1_000_000, path="batch_size"
@@ -193,18 +193,18 @@ class TrainingGroup(Options):
         "validation_share=0.1 under the other values.",
         path="schedule.kind",
     )
-    seed: int = option(-1, "Seed", "Of weights, order, augmentation and dropout.", ge=-1, path="seed")
+    seed: int = option(-1, "Seed", "The seed of weights, order, augmentation and dropout.", ge=-1, path="seed")
     further: str = option(
         "",
         "Train further",
-        "A finished run in the same store whose state this one begins with; champion is the recipe's champion, if "
-        "there is one. See docs/how-to/train.md.",
+        "A finished run in the same store that this run continues; champion means the recipe's champion, if there is "
+        "one. See docs/how-to/train.md.",
         path="further",
         metavar="RUN",
     )
     init: str = option(
         "",
-        "Weights to begin with",
+        "Initial weights",
         "A .keras, .h5 or .npz file or a SavedModel's folder, on the machine that trains; see "
         "docs/how-to/fine-tune.md.",
         path="init",
@@ -220,7 +220,7 @@ class TrainingGroup(Options):
     )
 
     def changes(self) -> dict[str, Any]:
-        """Return the recipe's values that these options set; assignments come last."""
+        """Return the recipe's values that these options set; assignments override the others."""
         return super().changes() | dict(_assignment(text) for text in self.assignments)
 
 
@@ -239,7 +239,7 @@ class Choices(TrainingGroup, Length):
         """Return the recipe with these changes.
 
         Raises:
-            SettingsError: a value that cannot be.
+            SettingsError: a value is invalid.
         """
         return registry.override(recipe, self.changes())
 
@@ -250,26 +250,26 @@ class DataGroup(Options):
     name: str = option(
         "",
         "Name",
-        "Of images or keypoints of your own: flowers makes data set and recipe images.flowers.",
-        unset="as the source's folder is called",
+        "The name of your own images or keypoints: flowers gives the data set and recipe images.flowers.",
+        unset="the name of the source's folder",
     )
     layout: str = option(
         "",
         "Layout",
-        "How a source of images is laid out; see docs/how-to/images.md.",
+        "The layout of a source of images; see docs/how-to/images.md.",
         path="conversion.layout",
-        unset="what is found there",
+        unset="the detected one",
         names=LAYOUTS.names,
     )
     keep_files: bool = option(
         False,
         "Keep image files",
-        "Records of images, keypoints and coco hold the images' own files: smaller, and decoded at each reading.",
+        "Store the original image files in records of images, keypoints and coco: smaller, but decoded at each read.",
     )
     allow_left_out: float = option(
         LEFT_OUT,
         "Allow left out",
-        "The share of the source's records or people that may be left out; more is an error.",
+        "The largest share of the source's records or people that may be left out without an error.",
         ge=0,
         le=1,
         metavar="SHARE",
@@ -277,13 +277,11 @@ class DataGroup(Options):
 
 
 class ConvertOptions(DataGroup):
-    """Options of a conversion alone; a run has them from its recipe."""
+    """Options only for a conversion; a run takes them from its recipe."""
 
-    side: int = option(
-        0, "Side", "Of the square images of coco and images.", ge=0, unset="as the recipe says, else 368 and 64"
-    )
+    side: int = option(0, "Side", "The side of the square images.", ge=0, unset="as the recipe says, else 368 and 64")
     max_people: int = option(
-        0, "Max people", "Places for people in coco's records.", ge=0, unset="as the recipe says, else 20"
+        0, "Max people", "The number of people that a coco record can hold.", ge=0, unset="as the recipe says, else 20"
     )
 
 
@@ -299,7 +297,7 @@ class MachineGroup(Options):
     strategy: str = option(
         "",
         "Strategy",
-        "Where the model runs: auto (the GPUs, else the CPU), cpu, cpu:N (N replicas on the CPU), gpu, workers "
+        "The devices of the model: auto (the GPUs, else the CPU), cpu, cpu:N (N replicas on the CPU), gpu, workers "
         "(several hosts), tpu or tpu:NAME; see docs/how-to/strategies.md.",
         unset="the setting strategy, else auto",
         metavar="NAME",
@@ -349,18 +347,18 @@ def _known_stage(name: str) -> str:
 
 
 class RunOptions(Options):
-    """Options that most people set for a run of the whole chain; they come first in its form."""
+    """Options that most people set for a run of all stages; they come first in its form."""
 
     recipe: str = option(
         ...,
         "Recipe",
-        "What to train, on which data. images, labels and keypoints are for data of your own.",
+        "The recipe to train, with its data set. images, labels and keypoints are for your own data.",
         names=registry.names,
     )
     source: str = option(
         "",
         "Source",
-        "A folder with the raw data, or an official archive; also in gs://. Recipes on drawn samples, as "
+        "A folder with the raw data, or an official archive; also in gs://. Recipes for drawn samples, like "
         "sample and coco_pose, need none.",
         pattern=_NO_LOGIN,
         check=_without_login,
@@ -376,8 +374,8 @@ class RunOptions(Options):
     start_from: str = option(
         NOT_DONE,
         "Start from",
-        "This stage and those after it run again, training from its beginning; earlier ones are used if "
-        "they are whole. A retry of the run does not repeat them.",
+        "Run this stage and the later ones again, training from its beginning; complete earlier stages are "
+        "reused. A retry of the run does not repeat them.",
         unset=NOT_DONE,
         metavar="STAGE",
         names=_stages,
@@ -396,7 +394,7 @@ class SearchOptions(Options):
     run: str = option(
         "",
         "Run",
-        "Begin from the newest checkpoint of this run, which is only read.",
+        "Start from the newest checkpoint of this run, which is only read.",
         unset="from fresh weights",
         metavar="RUN",
     )
@@ -414,15 +412,13 @@ class TrialOptions(Options):
     over: tuple[str, ...] = option(
         (),
         "Search over",
-        "A value of the recipe and what it may be, as schedule.learning_rate=log:0.001..1, model.width=0.5..2 or "
+        "A value of the recipe with its range, as schedule.learning_rate=log:0.001..1, model.width=0.5..2 or "
         "optimizer.kind=sgd,adam.",
         metavar="PATH=SPACE",
     )
-    trials: int = option(
-        20, "Trials", "Runs in all; the first has the recipe's own values. A search goes on with more.", ge=1, le=10_000
-    )
+    trials: int = option(20, "Trials", "The number of runs; the first has the recipe's own values.", ge=1, le=10_000)
     minutes: float = option(
-        0.0, "Minutes", "No trial begins that would not fit into these minutes.", ge=0, le=100_000, unset="no limit"
+        0.0, "Minutes", "The time limit; a trial that would not fit is not started.", ge=0, le=100_000, unset="no limit"
     )
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 
 def plural(number: int, noun: str, many: str = "") -> str:
-    """Return a number with its noun, in the singular after a one.
+    """Return a number with its noun, in the singular for one.
 
     Args:
-        number: how many.
-        noun: what one of them is called.
-        many: what several are called; ``noun`` with an s by default.
+        number: the number.
+        noun: the singular.
+        many: the plural; by default ``noun`` with an s.
     """
     return f"{number:,} {noun if number == 1 else many or f'{noun}s'}"

@@ -1,18 +1,18 @@
-"""Progress events of a stage: JSON lines from a child process, shown above it as bars or logs.
+"""Progress events of a stage: JSON lines from a child process, which its parent shows as bars or logs.
 
-A stage function takes a :class:`Reporter` and never prints. The vocabulary is small on purpose:
+A stage function gets a :class:`Reporter` and never prints. The events are:
 
 ======== ==================================================================================================
 event    fields
 ======== ==================================================================================================
-start    ``stage``; said by the supervisor before it looks for an earlier result
-progress ``stage``, ``done``, ``total``, ``unit``, ``metrics`` (name → number), ``note`` (where the work is done, if
-         that is worth saying)
+start    ``stage``; sent by the supervisor before it searches for an earlier result
+progress ``stage``, ``done``, ``total``, ``unit``, ``metrics`` (name → number), ``note`` (the place of the work, if it
+         is remarkable)
 log      ``stage``, ``level`` (``info`` or ``warning``), ``message``
-pace     ``stage``, ``seconds``: the next event is due in about so long; null is unknown. For the supervisor alone
-waiting  ``stage``, ``message``: another process has what the work needs; this time counts towards no limit
-result   ``stage``, ``result`` (the stage's result as JSON); the last line of a child that ended well
-error    ``stage``, ``error`` (see :meth:`podline.errors.PodlineError.to_json`); the last of a child that failed
+pace     ``stage``, ``seconds``: the next event is due in about this time; null means unknown. For the supervisor only
+waiting  ``stage``, ``message``: another process blocks the work; this time counts towards no limit
+result   ``stage``, ``result`` (the stage's result as JSON); the last line of a successful child
+error    ``stage``, ``error`` (see :meth:`podline.errors.PodlineError.to_json`); the last line of a failed child
 ======== ==================================================================================================
 """
 
@@ -33,7 +33,7 @@ _terminal: ContextVar[Listener] = ContextVar("terminal", default=lambda _event: 
 
 
 class Reporter:
-    """Turns calls into events and hands each to one listener."""
+    """Turns calls into events and passes each to one listener."""
 
     def __init__(self, stage: str, listener: Listener) -> None:
         self.stage = stage
@@ -42,7 +42,7 @@ class Reporter:
     def progress(
         self, done: int, total: int, unit: str, metrics: Mapping[str, float] | None = None, note: str = ""
     ) -> None:
-        """``done`` of ``total`` ``unit``s are finished; every call is also a heartbeat."""
+        """Report that ``done`` of ``total`` ``unit``s are finished; every call is also a heartbeat."""
         self._listener(
             {
                 "event": "progress",
@@ -56,19 +56,19 @@ class Reporter:
         )
 
     def pace(self, seconds: float | None) -> None:
-        """Announce the next event in about ``seconds``; None is unknown."""
+        """Announce the next event in about ``seconds``; None means unknown."""
         self._listener({"event": "pace", "stage": self.stage, "seconds": seconds})
 
     def waiting(self, message: str) -> None:
-        """Report that the work has not begun, since another process has what it needs."""
+        """Report that the work has not begun, because another process blocks it."""
         self._listener({"event": "waiting", "stage": self.stage, "message": plain(message)})
 
     def log(self, message: str) -> None:
-        """Something a person reading the run's log wants to know."""
+        """Write a line to the run's log."""
         self._log("info", message)
 
     def warn(self, message: str) -> None:
-        """Something a person should look at, that does not stop the stage."""
+        """Write a warning to the run's log; the stage continues."""
         self._log("warning", message)
 
     def _log(self, level: str, message: str) -> None:
@@ -81,7 +81,7 @@ def silent(stage: str = "stage") -> Reporter:
 
 
 def to_logger(logger: logging.Logger | logging.LoggerAdapter[Any]) -> Listener:
-    """Return a listener that writes log events, and nothing else, to a logger."""
+    """Return a listener that writes only log events, to a logger."""
 
     def write(event: Event) -> None:
         if event["event"] == "log":
@@ -93,7 +93,7 @@ def to_logger(logger: logging.Logger | logging.LoggerAdapter[Any]) -> Listener:
 
 @contextlib.contextmanager
 def heard_by(listener: Listener) -> Iterator[None]:
-    """Send the events of every stage of flows in the body to this listener: the terminal of an embedded run."""
+    """Send the events of every flow's stages in the body to this listener: the terminal of an embedded run."""
     token = _terminal.set(listener)
     try:
         yield

@@ -1,11 +1,11 @@
 """Runs code that parses untrusted files in child processes with limits on memory, CPU time and wall-clock time.
 
-A file that asks for too much, hangs or crashes its parser costs one child and one clear error. Limits grow with the
-size of the input. An item that hits one is tried once more alone, with four times the limits, so that neither a busy
-machine nor an earlier item's memory decides.
+A file that needs too many resources, hangs or crashes its parser costs one child and one error message. Limits grow
+with the size of the input. An item that exceeds a limit is tried again alone, with four times the limits, so that
+neither a busy machine nor an earlier item's memory affects the result.
 
-Requests to a child are pickles; replies are JSON, since what a parser returns comes from an untrusted file. A function
-that makes arrays writes them into a file. Linux counts the memory (``RLIMIT_DATA``); elsewhere only time is limited.
+Requests to a child are pickles; replies are JSON, since a parser's result comes from an untrusted file. A function that
+makes arrays writes them to a file. Linux counts the memory (``RLIMIT_DATA``); elsewhere only time is limited.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from podline.errors import ChildKilledError, PodlineError, SourceError, from_jso
 from podline.settings import load, parser_environment
 
 AGAIN = 4
-"""Times its limits that an item has when it is tried again."""
+"""The factor of an item's limits in its second try."""
 
 _NO_MEMORY = ("bad_alloc", "out of memory", "outofmemory", "insufficient memory", "allocat", "malloc", "realloc")
 _ENDING = 10.0  # seconds that a child may take to end after its connection closed
 _LONGEST_REPLY = 1 << 30
-_STATE = struct.Struct("<qqdd1024s")  # the item's number in its batch, its limits, and the file that is parsed
+_STATE = struct.Struct("<qqdd1024s")  # number of the item in its batch, its limits, and the parsed file
 _NUMBERS = struct.Struct("<qqdd")  # without the file
 _DATA = getattr(resource, "RLIMIT_DATA", None) if sys.platform == "linux" else None
 
@@ -49,8 +49,8 @@ class Limits(NamedTuple):
 
     Attributes:
         memory: bytes beyond those of the idle child.
-        seconds: of CPU time, all threads together.
-        wait: seconds of wall-clock time, beside four times those of CPU time.
+        seconds: CPU seconds of all threads together.
+        wait: wall-clock seconds, in addition to four times the CPU seconds.
     """
 
     memory: int
@@ -59,34 +59,34 @@ class Limits(NamedTuple):
 
     @property
     def patience(self) -> float:
-        """Return the seconds of wall-clock time."""
+        """Return the wall-clock limit in seconds."""
         return 4 * self.seconds + self.wait
 
     def times(self, factor: float) -> Limits:
-        """Return the limits multiplied."""
+        """Return the limits multiplied by a factor."""
         return Limits(int(self.memory * factor), self.seconds * factor, self.wait)
 
 
 def limits_of(size: int, memory: float = 4.0, rate: float = 20e6) -> Limits:
-    """Return the limits for an input.
+    """Return the limits for an input of a size.
 
     Args:
         size: bytes of the input.
-        memory: bytes that each of them may take, beside 64 MB.
-        rate: bytes that a second of CPU time parses at least, beside 0.4 s.
+        memory: memory per byte of the input, in addition to 64 MB.
+        rate: bytes that are parsed per CPU second at least, in addition to 0.4 s.
     """
     return Limits(64_000_000 + int(memory * size), 0.4 + size / rate)
 
 
 @dataclass(frozen=True)
 class Breach:
-    """A limit that an item hit, or the crash of its parser.
+    """An exceeded limit of an item, or a crash of its parser.
 
     Attributes:
-        reason: what happened, to follow the item's name.
+        reason: the event, as a phrase after the item's name.
         limited: whether higher limits could help.
-        what: the file that was being parsed, where the parser said so with :func:`begin`.
-        killed: whether something else ended the process: the machine is short of memory.
+        what: the parsed file, if the parser named it with :func:`begin`.
+        killed: whether another cause ended the process, like a lack of memory.
     """
 
     reason: str
@@ -96,10 +96,10 @@ class Breach:
 
 
 class _DeathError(Exception):
-    """The end of a child during an item.
+    """A child ended during an item.
 
     Attributes:
-        at: the item's number in the batch; -1 is before the first.
+        at: number of the item in the batch; -1 before the first.
         breach: the reason.
     """
 
@@ -113,8 +113,9 @@ class Sandbox:
 
     Args:
         maker: ``module:name`` of a function that the child calls once with ``arguments``. It returns the function that
-            parses one item and returns JSON. Imports belong here: they do not count towards an item's limits.
-        arguments: anything that can be pickled.
+            parses one item and returns JSON. It should do all imports, which then do not count towards an item's
+        limits.
+        arguments: picklable arguments.
     """
 
     def __init__(self, maker: str, *arguments: object) -> None:
@@ -128,7 +129,7 @@ class Sandbox:
         self.close()
 
     def __del__(self) -> None:
-        """End the child with the sandbox: a worker of an engine keeps one from batch to batch."""
+        """End the child with the sandbox, since an engine's worker keeps a sandbox from batch to batch."""
         self.close()
 
     def close(self) -> None:
@@ -141,17 +142,17 @@ class Sandbox:
         """Parse items.
 
         Args:
-            items: anything that can be pickled.
-            limits: of each.
-            factor: multiplies all limits, those that the child sets itself included.
+            items: picklable items.
+            limits: limits of each item.
+            factor: factor for all limits, including those that the child sets itself.
 
         Returns:
-            For each item what the child's function returned, or a :class:`Breach`.
+            For each item the result of the child's function, or a :class:`Breach`.
 
         Raises:
-            PodlineError: the function raised it.
-            OSError: the function raised it: a full disk, a file that cannot be read.
-            SourceError: the function raised another exception.
+            PodlineError: an error of the function.
+            OSError: an error of the function: a full disk, an unreadable file.
+            SourceError: another exception of the function.
             ChildKilledError: the child was killed before the first item.
         """
         results: list[Any] = []
@@ -163,7 +164,7 @@ class Sandbox:
                 if died.at < 0:
                     error = ChildKilledError if died.breach.killed else SourceError
                     raise error(f"a process that reads untrusted files {died.breach.reason} as it starts") from died
-                # Nothing of the batch was answered; what came before the item is parsed again.
+                # The batch has no answers yet; its items are parsed again.
                 at = first + died.at
                 results += self.map(items[first:at], limits[first:at], factor)
                 results.append(self._alone(items[at], limits[at], factor, died.breach))
@@ -179,12 +180,12 @@ class Sandbox:
         """Parse one item, within limits multiplied by the setting ``parse_limits``; see :meth:`map`.
 
         Args:
-            item: what the child's function is given.
-            limits: of the item.
-            what: the file, for an error.
+            item: the argument of the child's function.
+            limits: limits of the item.
+            what: name of the file, for errors.
 
         Raises:
-            SourceError: a limit was hit, or the parser crashed.
+            SourceError: a limit was exceeded, or the parser crashed.
         """
         factor = load().parse_limits
         (result,) = self.map([item], [limits], factor)
@@ -193,7 +194,7 @@ class Sandbox:
         return result
 
     def _alone(self, item: Any, limits: Limits, factor: float, breach: Breach) -> Any:
-        """Parse an item once more with :data:`AGAIN` times its limits, unless they could not help."""
+        """Parse an item again with :data:`AGAIN` times its limits, unless higher limits cannot help."""
         if not breach.limited:
             return breach
         self.close()
@@ -214,7 +215,7 @@ class Sandbox:
 
 
 class _Child:
-    """A parser's process, its connection, the number of its item, its stderr."""
+    """A parser's process, with its connection, the number of its item, and its stderr."""
 
     def __init__(self, maker: str, arguments: Sequence[object]) -> None:
         self._state = tempfile.TemporaryFile()  # noqa: SIM115 (closed in end)
@@ -231,7 +232,7 @@ class _Child:
                 env=parser_environment(),
                 pass_fds=passed,
             )
-        with contextlib.suppress(OSError):  # a child that is gone is noticed when it is asked
+        with contextlib.suppress(OSError):  # the next request notices a dead child
             self._connection.send((maker, arguments))
 
     def ask(self, items: Sequence[Any], limits: Sequence[Limits], factor: float) -> list[Any]:
@@ -239,13 +240,13 @@ class _Child:
         return json.loads(self._connection.recv_bytes(_LONGEST_REPLY))
 
     def end(self) -> None:
-        self._process.kill()  # it has nothing that could be half done
+        self._process.kill()  # it has no work that could be left incomplete
         self._process.wait()
         for each in (self._connection, self._state, self._log):
             each.close()
 
     def death(self) -> _DeathError:
-        """Return why the child is gone."""
+        """Return why the child has ended."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_ENDING)
         code = self._process.poll()
@@ -270,12 +271,12 @@ def _breach_of(code: int | None, said: str, limits: Limits) -> Breach:
 
 
 def _result(reply: Sequence[Any]) -> Any:
-    """Return what the child's function returned, or a :class:`Breach`.
+    """Decode a reply: return the function's result, or a :class:`Breach`.
 
     Raises:
-        PodlineError: the function raised it.
-        OSError: the function raised it.
-        SourceError: the function raised another exception.
+        PodlineError: an error of the function.
+        OSError: an error of the function.
+        SourceError: another exception of the function.
     """
     match reply:
         case ("value", value):
@@ -299,7 +300,7 @@ def _tells_of_memory(said: str) -> bool:
 
 
 def confined(function: str, *arguments: Any, what: str, limits: Limits) -> Any:
-    """Call a function, ``module:name``, once in a child of its own, and return its result; see :meth:`Sandbox.one`."""
+    """Call a function, ``module:name``, once in a separate child, and return its result; see :meth:`Sandbox.one`."""
     with Sandbox(f"{__name__}:caller", function) as sandbox:
         return sandbox.one(arguments, limits, what)
 
@@ -318,7 +319,7 @@ def caller(function: str) -> Callable[[Sequence[Any]], Any]:
 
 
 class _Guard:
-    """In the child: the limits of the item that is being parsed; SIGPROF ends it by CPU time, SIGALRM by the clock."""
+    """The limits of the current item, in the child; SIGPROF ends it by CPU time, SIGALRM by wall-clock time."""
 
     def __init__(self, state: int) -> None:
         self._state = state
@@ -361,22 +362,23 @@ _guard: _Guard | None = None
 
 
 def begin(limits: Limits, what: str = "") -> None:
-    """Set the limits of the item that this child parses, where it knows more about it: from now on.
+    """Set new limits for the rest of the current item, in a child whose parser knows more about it.
 
     Args:
-        limits: are multiplied as those of the item.
-        what: the file that it reads from now on, for an error; empty is the same. With one, memory counts from now on.
+        limits: the limits, which are multiplied like those of the item.
+        what: name of the file being read, for errors; empty keeps the previous one. A new name restarts the memory
+            count.
     """
-    if _guard is not None:  # else this is no child
+    if _guard is not None:  # otherwise this process is not a child
         _guard.begin(limits, what)
 
 
 def serve(connection: int, state: int) -> None:
-    """Answer what the parent asks, until it is gone. Runs in the child.
+    """Answer the parent's requests until it closes the connection; runs in the child.
 
     Args:
         connection: the descriptor of the connection to the parent.
-        state: the descriptor of the file that says which item is being parsed.
+        state: the descriptor of the file with the number of the current item.
     """
     global _guard  # noqa: PLW0603 (one process, one guard)
     faulthandler.enable(all_threads=False)

@@ -1,9 +1,9 @@
-"""Settings of a machine, which no result depends on: the store, time limits, workers.
+"""The settings of a machine, which do not affect results: the store, time limits, workers.
 
-Each has a default; a TOML file (``--settings FILE``, or the file that ``PODLINE_SETTINGS`` names) overrides it, an
-environment variable ``PODLINE_<NAME>`` overrides the file, and an option on the command line overrides all.
+Each has a default. A TOML file (``--settings FILE``, or the file in ``PODLINE_SETTINGS``) overrides the default, an
+environment variable ``PODLINE_<NAME>`` overrides the file, and an option on the command line overrides both.
 
-This module alone reads and writes the environment, that of the processes that Podline starts included.
+Only this module reads and writes the environment, including that of child processes.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ _GOOGLE_CREDENTIALS = "GOOGLE_APPLICATION_CREDENTIALS"
 SERVER_SECRET = "PREFECT_SERVER_API_AUTH_STRING"  # noqa: S105 (the variable's name)
 CLIENT_SECRET = "PREFECT_API_AUTH_STRING"  # noqa: S105 (likewise)
 _UI_API_URL = "PREFECT_UI_API_URL"
-# What the setting `tracking` begins with.
+# The prefix of the setting `tracking`.
 MLFLOW = "mlflow:"
-# Variables with our prefix that are no settings: the file of settings, and the tests' folder of real data.
+# Variables with Podline's prefix that are not settings: the settings file, and the tests' folder of real data.
 _NOT_SETTINGS = frozenset({_SETTINGS_FILE, "PODLINE_REAL_DATA", "PODLINE_TEST_OUTPUT"})
-# How often, in seconds, a flow run sends a heartbeat; Prefect's default is 180. The automation that finds runs that are
-# gone, and the patrol, count on it (tasks/runs/names.py).
+# Seconds between heartbeats of a flow run; Prefect's default is 180. The automation that finds dead runs, and the
+# patrol, depend on it (tasks/runs/names.py).
 HEARTBEAT = {"PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30"}
-# Every process below a stage's child inherits this, so that those in a session of their own are found as well.
+# Every descendant of a stage's child inherits this variable, which identifies those in other sessions.
 STAGE_MARK = "_PODLINE_STAGE"
 
 
 class StoreSettings(Frozen):
-    """Settings of a store in a bucket; a folder needs none of them. Times are in seconds."""
+    """Settings for a store in a bucket; a folder needs none. Times are in seconds."""
 
     cache: str = Field(default="~/.cache/podline", min_length=1, description="a folder for copies of objects")
-    cache_limit: int = Field(default=50_000_000_000, gt=0, description="bytes that the copies may have")
-    parallel: int = Field(default=8, ge=1, le=64, description="objects that are fetched at once")
+    cache_limit: int = Field(default=50_000_000_000, gt=0, description="the largest total size of the copies, in bytes")
+    parallel: int = Field(default=8, ge=1, le=64, description="the number of parallel downloads")
     deadline: float = Field(default=120.0, gt=0, description="the time limit of retries of a request")
     patience: float = Field(
         default=1800.0, ge=0, description="the time that training continues while the store does not answer"
@@ -69,7 +69,7 @@ class NightSettings(Frozen):
     pause_after: int = Field(
         default=3,
         ge=0,
-        description="failed nights in a row that pause a schedule, 0: never; see docs/how-to/failed-run.md",
+        description="consecutive failed nights that pause a schedule, 0: never; see docs/how-to/failed-run.md",
     )
     notify: str = Field(
         default="",
@@ -84,7 +84,7 @@ class NightSettings(Frozen):
 
 
 def _split(names: Any) -> Any:
-    """Return a list, where an environment variable has its members with commas between them."""
+    """Split a comma-separated list from an environment variable; return other values unchanged."""
     return tuple(name.strip() for name in names.split(",") if name.strip()) if isinstance(names, str) else names
 
 
@@ -102,10 +102,10 @@ class PageSettings(Frozen):
 
 
 def _listed(files: Any) -> Any:
-    """Return a list of absolute paths, where an environment variable has them with commas between.
+    """Return a list of absolute paths; split a comma-separated one from an environment variable.
 
     Raises:
-        ValueError: one of them is relative: processes of flows have another working folder.
+        ValueError: a path is relative, but processes of flows have other working folders.
     """
     files = _split(files)
     relative = [file for file in files if not Path(file).expanduser().is_absolute()]
@@ -115,10 +115,10 @@ def _listed(files: Any) -> Any:
 
 
 def _tracker(tracking: str) -> str:
-    """Return what names a tracking server.
+    """Check the name of a tracking server.
 
     Raises:
-        ValueError: it names none.
+        ValueError: the text does not name one.
     """
     if tracking and (not tracking.startswith(MLFLOW) or tracking == MLFLOW):
         raise ValueError(f"expected {MLFLOW}URI, as {MLFLOW}http://127.0.0.1:5000; leave it out to log nowhere else")
@@ -133,7 +133,7 @@ class Settings(Frozen):
     workers: int = Field(default=1, ge=1, le=1024, description="worker processes of the engine `local`")
     strategy: StrategyName = Field(default="auto", description="the devices of models; see docs/how-to/strategies.md")
     require_accelerator: bool = Field(
-        default=False, description="strategy `auto` is an error where it would run on the CPU"
+        default=False, description="makes strategy `auto` an error if it would use the CPU"
     )
     hosts: str = Field(
         default="",
@@ -146,34 +146,43 @@ class Settings(Frozen):
         description="`slurm`: flows train as a job of Slurm on `hosts`; see docs/how-to/strategies.md#from-prefect",
     )
     cluster_port: int = Field(
-        default=2222, ge=1, le=65000, description="host i of several listens on this port + i, from 0"
+        default=2222,
+        ge=1,
+        le=65000,
+        description="the port of the first of several hosts; host i listens on this port + i",
     )
-    silence: float = Field(default=900.0, gt=0, description="a stage without progress for so long counts as hung")
+    silence: float = Field(
+        default=900.0, gt=0, description="the time without progress after which a stage counts as hung"
+    )
     hang_factor: float = Field(
         default=20.0, gt=1, description="training counts as hung after this multiple of its pace"
     )
     hang_floor: float = Field(
-        default=120.0, gt=0, description="… but not before so long; see docs/reference/findings.md#a-hang"
+        default=120.0, gt=0, description="… but not before this time; see docs/reference/findings.md#a-hang"
     )
     grace: float = Field(default=30.0, ge=0, description="the time that a terminated stage has to save its work")
-    stage_timeout: float | None = Field(default=None, gt=0, description="a stage may take so long")
+    stage_timeout: float | None = Field(default=None, gt=0, description="the time limit of a stage")
     train_lock: str = Field(
         default="/tmp/podline-train.lock",  # noqa: S108
-        description="a file by which trainings take turns, empty: none do; see docs/how-to/train.md",
+        description="the lock file of trainings, which run one at a time; empty: no lock; see docs/how-to/train.md",
     )
-    server_timeout: float = Field(default=300.0, gt=0, description="the embedded Prefect server may take so long")
+    server_timeout: float = Field(
+        default=300.0, gt=0, description="the time limit for the start of the embedded Prefect server"
+    )
     parse_limits: float = Field(
         default=1.0,
         gt=0,
-        description="times the memory and CPU time for reading an untrusted file; see docs/reference/limits.md",
+        description="the factor for memory and CPU time to read an untrusted file; see docs/reference/limits.md",
     )
     recipes: Annotated[tuple[str, ...], BeforeValidator(_listed)] = Field(
         default=(), description="Python files with a recipe each, by absolute paths; see docs/how-to/recipe.md"
     )
     tracking: Annotated[str, AfterValidator(_tracker)] = Field(
-        default="", description="where runs are logged as well, `mlflow:URI`; see docs/how-to/report.md#mlflow"
+        default="", description="the server that also logs runs, `mlflow:URI`; see docs/how-to/report.md#mlflow"
     )
-    store: StoreSettings = Field(default=StoreSettings(), description="of a root in a bucket: docs/how-to/bucket.md")
+    store: StoreSettings = Field(
+        default=StoreSettings(), description="settings for a root in a bucket: docs/how-to/bucket.md"
+    )
     nights: NightSettings = Field(default=NightSettings(), description="the handling of failed nights")
     pages: PageSettings = Field(default=PageSettings(), description="the address of the stores' pages")
     tpu: TpuSettings | None = Field(default=None, description="the TPU that models run on; see docs/how-to/tpu.md")
@@ -183,11 +192,12 @@ def load(file: str | Path | None = None, environment: Mapping[str, str] | None =
     """Return the settings from a file and the environment.
 
     Args:
-        file: a TOML file; None is the one that ``PODLINE_SETTINGS`` names, if it does.
-        environment: the process's own unless given.
+        file: a TOML file; by default the one in ``PODLINE_SETTINGS``, if set.
+        environment: by default that of the process.
 
     Raises:
-        SettingsError: a file that is not there or not TOML, an unknown key or variable, a value out of bounds.
+        SettingsError: the file does not exist or is not TOML, a key or variable is unknown, or a value is out of
+            bounds.
     """
     environment = os.environ if environment is None else environment
     file = file or environment.get(_SETTINGS_FILE)
@@ -212,7 +222,7 @@ def load(file: str | Path | None = None, environment: Mapping[str, str] | None =
 
 
 def flat(values: Mapping[str, Any], table: str = "") -> dict[str, Any]:
-    """Return nested tables as one, by dotted keys like ``tpu.api.zone``."""
+    """Flatten nested tables to dotted keys like ``tpu.api.zone``."""
     found: dict[str, Any] = {}
     for key, value in values.items():
         found |= flat(value, f"{table}{key}.") if isinstance(value, dict) else {f"{table}{key}": value}
@@ -220,7 +230,7 @@ def flat(values: Mapping[str, Any], table: str = "") -> dict[str, Any]:
 
 
 def keys(model: type[BaseModel] = Settings, table: str = "") -> dict[str, FieldInfo]:
-    """Return every setting by its dotted key."""
+    """Return every setting's field by its dotted key."""
     found: dict[str, FieldInfo] = {}
     for name, field in model.model_fields.items():
         if below := _model_in(field.annotation):
@@ -231,12 +241,12 @@ def keys(model: type[BaseModel] = Settings, table: str = "") -> dict[str, FieldI
 
 
 def variable_of(key: str) -> str:
-    """Return the environment variable of a dotted key: ``PODLINE_TPU_API_ZONE`` of ``tpu.api.zone``."""
+    """Return the environment variable for a dotted key: ``PODLINE_TPU_API_ZONE`` for ``tpu.api.zone``."""
     return _PREFIX + key.replace(".", "_").upper()
 
 
 def _refused(error: ValidationError, sources: Mapping[str, str]) -> SettingsError:
-    """Return one line about the first value that cannot be: where it was given, or what was given beside it."""
+    """Return one line about the first invalid value, with its source or the values beside it."""
     problem = problem_in(error)
     key = ".".join(map(str, problem.loc))
     if problem.type == "missing":
@@ -260,7 +270,7 @@ def gpus_are_hidden() -> bool:
 
 
 def cluster() -> Cluster:
-    """Return the processes that train together, as this process's environment says.
+    """Return the processes that train together, according to this process's environment.
 
     Raises:
         SettingsError: see :func:`podline.launchers.discover`.
@@ -270,7 +280,7 @@ def cluster() -> Cluster:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return the end of an error about an unknown name: the nearest known one, or all of them."""
+    """Return the end of an error about an unknown name: the nearest known name, or all names."""
     known = list(known)
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}"
@@ -293,12 +303,12 @@ def _from_file(file: Path) -> dict[str, Any]:
 
 
 def use_file(file: Path) -> None:
-    """Make :func:`load` read this file from now on, in this process and in those that it starts."""
+    """Make :func:`load` read this file from now on, in this process and its children."""
     export({_SETTINGS_FILE: str(file.absolute())})
 
 
 def keep_places() -> None:
-    """Make relative names absolute: of the root and the settings file, for processes started in other folders.
+    """Make relative paths of the root and the settings file absolute, for processes in other folders.
 
     Raises:
         SettingsError: see :func:`load`.
@@ -311,14 +321,14 @@ def keep_places() -> None:
 
 
 def child_environment(scratch: Path, mark: str = "") -> dict[str, str]:
-    """Return the environment of a child process, in which libraries print less and leave the home folder alone.
+    """Return the environment of a child process, with quiet libraries that do not use the home folder.
 
     Args:
-        scratch: a folder where libraries may keep their caches and configuration.
-        mark: a name that no other child has, to find its descendants by.
+        scratch: a folder for caches and configuration of libraries.
+        mark: a unique name, which identifies the child's descendants.
     """
     quieter = {
-        # 0 all, 1 no INFO, 2 no WARNING: what TensorFlow's C++ says goes to the child's log file.
+        # 0 all, 1 no INFO, 2 no WARNING: messages of TensorFlow's C++ code go to the child's log file.
         "TF_CPP_MIN_LOG_LEVEL": "1",
         "GRPC_VERBOSITY": "ERROR",
         "PYTHONUNBUFFERED": "1",
@@ -332,17 +342,17 @@ def parser_environment() -> dict[str, str]:
     """Return the environment of a process that parses untrusted files within limits."""
     return {
         **os.environ,
-        # One thread each: the memory of threads counts as well, and several of these run side by side.
+        # One thread each, because threads need memory, and several of these processes run in parallel.
         "OPENBLAS_NUM_THREADS": "1",
         "OMP_NUM_THREADS": "1",
-        # Arrow's own pool reserves more than it needs.
+        # Arrow's own memory pool reserves more than it needs.
         "ARROW_DEFAULT_MEMORY_POOL": "system",
         "TF_CPP_MIN_LOG_LEVEL": "2",
     }
 
 
 def job_environment() -> dict[str, str]:
-    """Return the environment of a job that trains: this process's, without the Prefect run or Slurm job that it is."""
+    """Return the environment of a training job: this process's, without its Prefect run or Slurm job."""
     ours = ("PREFECT_", "SLURM_")
     return {name: value for name, value in os.environ.items() if name == "SLURM_CONF" or not name.startswith(ours)}
 
@@ -353,30 +363,30 @@ def of_prefect_worker() -> bool:
 
 
 def environment_in(folder: Path) -> dict[str, str]:
-    """Return this process's environment for one that works in another folder, which ``PWD`` names."""
+    """Return this process's environment for a process in another folder, which ``PWD`` names."""
     return {**os.environ, "PWD": str(folder)}
 
 
 def server_environment(home: Path, api_url: str, secret: str, more: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of the programs of ``podline up``, and of their runs.
+    """Return the environment for the programs of ``podline up``, and for their runs.
 
-    What the user has set for Prefect counts (a database, where the browser finds the API), but for where it is and what
-    it keeps.
+    The user's settings for Prefect are kept (a database, the API's address for browsers), except the server's address
+    and its own folder.
 
     Args:
         home: Prefect's own folder under the root.
-        api_url: where the server listens.
-        secret: what every call to the server brings.
+        api_url: address of the server.
+        secret: the secret of every request.
         more: further variables.
     """
     ours = {
         **_own_prefect(home, api_url, secret),
-        # A run that a person asks for begins soon: Prefect's worker asks every 10 s by default.
+        # So that a requested run starts soon: Prefect's worker polls every 10 s by default.
         "PREFECT_WORKER_QUERY_SECONDS": "2",
-        # A crash is noticed at once, and not a quarter of an hour later; see deployments/event_order.py.
+        # So that a crash is detected at once instead of after a quarter of an hour; see deployments/event_order.py.
         "PREFECT_SERVER_EVENTS_CAUSAL_ORDERING": "podline.deployments.event_order",
         "PYTHONUNBUFFERED": "1",
-        # By whichever name the page was opened, through a tunnel as well, it asks the server that it came from.
+        # The page asks the server that it came from, under any name or through a tunnel.
         _UI_API_URL: os.environ.get(_UI_API_URL, "/api"),
     }
     profile = {name: value for name, value in os.environ.items() if name != "PREFECT_PROFILE"}
@@ -384,30 +394,30 @@ def server_environment(home: Path, api_url: str, secret: str, more: Mapping[str,
 
 
 def server_secret() -> str:
-    """Return the secret that the user has set for a server; empty if none is."""
+    """Return the secret that the user has set for a server, or an empty string."""
     return os.environ.get(SERVER_SECRET, "")
 
 
 def asked_server() -> str:
-    """Return the API of the server that this process's environment names; empty if it names none."""
+    """Return the API address in this process's environment, or an empty string."""
     return os.environ.get("PREFECT_API_URL", "")
 
 
 def use_client_secret(secret: str) -> None:
-    """Ask servers with this secret unless the user has set one; call it before Prefect is imported."""
+    """Use this secret for servers unless the user has set one; call this before Prefect is imported."""
     if not os.environ.get(CLIENT_SECRET):
         export({CLIENT_SECRET: secret})
 
 
 def use_embedded_prefect(home: Path, api_url: str, secret: str) -> None:
-    """Make this process's environment that of an embedded Prefect run; call it before Prefect is imported.
+    """Configure this process for an embedded Prefect run; call this before Prefect is imported.
 
-    All that Prefect keeps lies under ``home``, it sends no telemetry, and variables for another Prefect are removed.
+    Prefect keeps everything under ``home`` and sends no telemetry; variables for another Prefect are removed.
 
     Args:
         home: Prefect's own folder under the root.
-        api_url: where the server that this run starts will listen.
-        secret: that every request has to bring.
+        api_url: address of the server that this run starts.
+        secret: the secret of every request.
     """
     for variable in [name for name in os.environ if name.startswith("PREFECT_")]:
         del os.environ[variable]
@@ -415,9 +425,9 @@ def use_embedded_prefect(home: Path, api_url: str, secret: str) -> None:
         {
             **_own_prefect(home, api_url, secret),
             "PREFECT_SERVER_UI_ENABLED": "false",
-            # Types of blocks are needed to save blocks, and an embedded run saves none; registering them costs 3 s.
+            # Registering block types takes 3 s; an embedded run saves no blocks.
             "PREFECT_API_BLOCKS_REGISTER_ON_START": "false",
-            # Its log is on the run, in the database; the terminal shows the stages' progress instead.
+            # The log is in the run's database; the terminal shows the stages' progress instead.
             "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL",
             "PREFECT_LOGGING_HANDLERS_DEBUG_LEVEL": "CRITICAL",
         }
@@ -425,7 +435,7 @@ def use_embedded_prefect(home: Path, api_url: str, secret: str) -> None:
 
 
 def _own_prefect(home: Path, api_url: str, secret: str) -> dict[str, str]:
-    """Return variables for every Prefect that Podline starts: it keeps all in one folder, without telemetry."""
+    """Return variables for every Prefect that Podline starts: everything in one folder, without telemetry."""
     return {
         "PREFECT_HOME": str(home),
         "PREFECT_API_URL": api_url,
@@ -435,15 +445,15 @@ def _own_prefect(home: Path, api_url: str, secret: str) -> dict[str, str]:
         "PREFECT_RESULTS_LOCAL_STORAGE_PATH": str(home / "results"),
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         "DO_NOT_TRACK": "1",
-        # In memory, its default, a lease on the TPU is forgotten with the server, and what is on it stays taken for
-        # ever; see docs/how-to/tpu.md.
+        # In memory, the default, a restarted server would forget a lease on the TPU, and the slot would stay occupied
+        # forever; see docs/how-to/tpu.md.
         "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem",
     }
 
 
 @contextlib.contextmanager
 def google_credentials(file: Path) -> Iterator[None]:
-    """Make Google's library read its credentials from a file while the body runs, also in processes started there."""
+    """Let Google's library read its credentials from a file while the body runs, also in child processes."""
     before = os.environ.get(_GOOGLE_CREDENTIALS)
     export({_GOOGLE_CREDENTIALS: str(file)})
     try:
@@ -455,20 +465,20 @@ def google_credentials(file: Path) -> Iterator[None]:
 
 
 def export_mlflow_defaults() -> None:
-    """Set what the user has not set for MLflow's library; call it before MLflow is imported.
+    """Set defaults for MLflow's library that the user has not set; call this before MLflow is imported.
 
-    A server that does not answer is given up within half a minute, not after many; there is no telemetry.
+    With them a failing server is given up within half a minute, and there is no telemetry.
     """
     ours = {
         "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
         "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
         "MLFLOW_DISABLE_TELEMETRY": "true",
-        # Standard output is for what --json prints.
+        # Standard output is reserved for --json.
         "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
     }
     export({name: value for name, value in ours.items() if name not in os.environ})
 
 
 def export(variables: Mapping[str, str]) -> None:
-    """Set variables of this process's environment, for libraries that read them when they are imported."""
+    """Set variables of this process's environment, for libraries that read them at import."""
     os.environ.update(variables)

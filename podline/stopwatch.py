@@ -1,4 +1,4 @@
-"""Measures where a thread spends its time: seconds by class of time, of which the innermost counts."""
+"""Measures the use of a thread's time: seconds by class of time, where the innermost class counts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class _Watch(threading.local):
         self.spans, self.open, self.since = defaultdict[str, float](float), list[str](), 0.0
 
     def lap(self) -> None:
-        """Add the time since the last change to the innermost class that is open."""
+        """Add the time since the last change to the innermost open class."""
         now = time.monotonic()
         if self.open:
             self.spans[self.open[-1]] += now - self.since
@@ -26,7 +26,7 @@ _WATCH = _Watch()
 
 @contextlib.contextmanager
 def measured(kind: str) -> Iterator[None]:
-    """Count the body's time for a class, without what classes inside it take; also a decorator of functions."""
+    """Count the body's time for a class, without the time of inner classes; also a decorator for functions."""
     _WATCH.lap()
     _WATCH.open.append(kind)
     try:
@@ -43,5 +43,5 @@ def spans() -> dict[str, float]:
 
 
 def since(before: Mapping[str, float], now: Mapping[str, float]) -> dict[str, float]:
-    """Return what was added between two answers of :func:`spans`."""
+    """Return the increase between two results of :func:`spans`."""
     return {kind: seconds - before.get(kind, 0.0) for kind, seconds in now.items()}

@@ -1,4 +1,4 @@
-"""Settings about TPUs, as a model; :mod:`podline.settings` reads them."""
+"""The settings for TPUs, as models; :mod:`podline.settings` reads them."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _LOCAL = frozenset({"localhost", "127.0.0.1", "[::1]", "unix"})
 
 
 class NodeSpec(Frozen):
-    """A node to make."""
+    """The spec of a node to create."""
 
     accelerator_type: str = Field(
-        min_length=1, description="for example v4-8; without a `tpu.spec`, no node is made or deleted"
+        min_length=1, description="for example v4-8; without a `tpu.spec`, no node is created or deleted"
     )
     runtime_version: str = Field(min_length=1, description="for example tpu-vm-tf-2.20.0-pjrt")
     spot: bool = Field(default=False, description="cheaper, and preempted when Google needs it")
@@ -30,7 +30,7 @@ class NodeSpec(Frozen):
         default="", description="a file, `deployments/tpu-startup.sh`, that root runs at every start"
     )
     install: str = Field(default="", description="git+URL@REF, or a wheel beside tpu.lock: gs://…, https://…, a path")
-    prefect_url: str = Field(default="", description="for the script: PREFECT_API_URL as the node reaches it")
+    prefect_url: str = Field(default="", description="for the script: PREFECT_API_URL from the node's view")
     prefect_secret: str = Field(
         default="", description="for the script: a secret's name in Secret Manager; its lines are `PREFECT_…=value`"
     )
@@ -47,8 +47,8 @@ class ApiSettings(Frozen):
     zone: str = Field(min_length=1, description="for example us-central2-b")
     endpoint: str = Field(default="tpu.googleapis.com", min_length=1, description="host, or host:port")
     insecure: bool = Field(default=False, description="no TLS, no credentials: for a stand-in on this machine")
-    call_timeout: float = Field(default=30.0, gt=0, description="a single call may take so long")
-    operation_poll: float = Field(default=10.0, gt=0, description="between two looks at an operation")
+    call_timeout: float = Field(default=30.0, gt=0, description="the time limit of a single call")
+    operation_poll: float = Field(default=10.0, gt=0, description="the interval between checks of an operation")
     operation_timeout: float = Field(default=1800.0, gt=0, description="the limit of an operation")
 
     @model_validator(mode="after")
@@ -60,12 +60,12 @@ class ApiSettings(Frozen):
 
     @property
     def parent(self) -> str:
-        """The resource name that nodes lie under."""
+        """The resource name of the nodes' parent."""
         return f"projects/{self.project}/locations/{self.zone}"
 
 
 class MachineSettings(Frozen):
-    """The TPU VM itself, for a Podline that runs on it."""
+    """The TPU VM itself, for Podline running on it."""
 
     lock_file: str = Field(default="/tmp/libtpu_lockfile", min_length=1, description="libtpu's own")  # noqa: S108
     metadata_address: str = Field(default="metadata.google.internal", min_length=1, description="host or host:port")
@@ -73,17 +73,17 @@ class MachineSettings(Frozen):
 
 
 class Restart(Frozen):
-    """Stop and start of a node; times are in seconds."""
+    """Stopping and starting a node; times are in seconds."""
 
-    attempts: int = Field(default=2, ge=0, description="the limit of these repairs a stage")
-    pause: float = Field(default=10.0, ge=0, description="between the two halves of a repair")
+    attempts: int = Field(default=2, ge=0, description="the largest number of these repairs per stage")
+    pause: float = Field(default=10.0, ge=0, description="the pause between stop and start")
     patience: float = Field(default=600.0, gt=0, description="the time limit for the node to recover afterwards")
 
 
 class Recreate(Restart):
-    """Deletion and creation of a node."""
+    """Deleting and creating a node."""
 
-    pause: float = Field(default=60.0, ge=0, description="between deletion and creation")
+    pause: float = Field(default=60.0, ge=0, description="the pause between deletion and creation")
     patience: float = Field(default=1200.0, gt=0, description="the time limit for the node to recover afterwards")
 
 
@@ -93,12 +93,12 @@ class Limits(Frozen):
     ``poll``, ``patience`` and ``symptom_age`` are TensorFlow's own numbers (``cloud_tpu_client``).
     """
 
-    poll: float = Field(default=30.0, gt=0, description="between two looks at a node that is waited for")
+    poll: float = Field(default=30.0, gt=0, description="the interval between checks of a node that is waited for")
     patience: float = Field(
         default=1200.0, gt=0, description="the time that a node has to recover before the first repair"
     )
     symptom_age: float = Field(default=90.0, ge=0, description="a younger symptom keeps a healthy node waiting")
-    cool_down: float = Field(default=60.0, ge=0, description="between two users of one machine's TPU")
+    cool_down: float = Field(default=60.0, ge=0, description="the pause between two users of one machine's TPU")
     turn: float = Field(
         default=86_400.0, gt=0, description="the time that a flow run waits for others that use the TPU"
     )
@@ -113,7 +113,7 @@ class Limits(Frozen):
         default=120.0, gt=0, description="the time limit of training without progress on an unhealthy node"
     )
     unhealthy: float = Field(default=60.0, gt=0, description="the time that training continues on an unhealthy node")
-    notice_poll: float = Field(default=5.0, gt=0, description="between two looks at the metadata server")
+    notice_poll: float = Field(default=5.0, gt=0, description="the interval between checks of the metadata server")
     maintenance_lead: float = Field(
         default=300.0, ge=0, description="the time before a maintenance at which training ends"
     )
@@ -123,25 +123,25 @@ class Limits(Frozen):
 class TpuSettings(Frozen):
     """A TPU to train on.
 
-    Podline on the TPU VM repairs nothing, since stopping the node would stop Podline: that is for `podline tpu
-    recover`, or a patrol, from another machine.
+    Podline on the TPU VM repairs nothing, since stopping the node would stop Podline. Use `podline tpu recover`, or a
+    patrol, on another machine.
     """
 
     node: str = Field(
-        pattern=r"^[a-z]([a-z0-9-]*[a-z0-9])?$", max_length=61, description="its name; models then go through the gate"
+        pattern=r"^[a-z]([a-z0-9-]*[a-z0-9])?$", max_length=61, description="the node's name; models then use the gate"
     )
     api: ApiSettings
     spec: NodeSpec | None = None
     machine: MachineSettings | None = None
-    # All users of the machine share it, and it is emptied when the machine starts: the TPU has no user then.
-    folder: str = Field(default="/tmp", min_length=1, description="has a small file by which users here take turns")  # noqa: S108
+    # All users of the machine share this folder, which is emptied when the machine starts and the TPU has no user.
+    folder: str = Field(default="/tmp", min_length=1, description="the folder of the lock file of local users")  # noqa: S108
     placement: Literal["here", "node"] = Field(
         default="here",
         description="`node`: a worker there runs the models of flows here; see docs/explanation/tpu.md#two-placements",
     )
     idle_stop: float = Field(default=60.0, ge=0, description="minutes until the patrol stops an unused node; 0: never")
     patrol: Literal["report", "repair"] = Field(
-        default="report", description="`repair`: the patrol does what its table says; `report`: it only tells"
+        default="report", description="`repair`: the patrol acts by its table; `report`: it only reports"
     )
     limits: Limits = Limits()
 
@@ -155,7 +155,7 @@ class TpuSettings(Frozen):
 
     @property
     def budget(self) -> Limits:
-        """The limits without the repairs that cannot be done: any on the TPU VM itself, new nodes without a spec."""
+        """The limits without impossible repairs: all repairs on the TPU VM itself, new nodes without a spec."""
         never = {"attempts": 0}
         changes: dict[str, object] = {}
         if self.machine is not None or self.spec is None:
@@ -166,5 +166,5 @@ class TpuSettings(Frozen):
 
     @property
     def turn_file(self) -> Path:
-        """The file by which users of the node on this machine take turns."""
+        """The lock file of the node's users on this machine."""
         return Path(self.folder) / f"podline-tpu-{self.node}"

@@ -1,9 +1,8 @@
 """Runs a flow in this process, on its own Prefect server with a home under the root.
 
 It neither reads nor writes the user's Prefect settings, and leaves only its home: the server ends with the run, and
-with
-this process in any case. A server takes at least ten seconds to import its code. So it is started first, while this
-process does its own imports and inspects the raw data.
+with this process in any case. A server takes at least ten seconds to import its code. So it is started first, while
+this process does its own imports and inspects the raw data.
 """
 
 from __future__ import annotations

@@ -55,8 +55,7 @@ def explained(body: Callable[P, R]) -> Callable[P, R | State[Any]]:
     """Wrap a flow's body so that it returns Podline's errors as failed states, with the cause and no traceback.
 
     A planned stop is not a failure, see :mod:`podline.tasks.runs.planned_stop`. Any other exception is a bug, which
-    Prefect
-    handles.
+    Prefect handles.
     """
 
     @functools.wraps(body)

@@ -2,8 +2,7 @@
 
 Only its own process writes a task run's state. So the worker closes task runs, by a hook of the flow, when it sees the
 process end. Each flow run also closes some at its start: those of an earlier start, and those of ended runs whose
-worker
-no longer exists.
+worker no longer exists.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ def test_the_environment_says_which_worker_this_is(monkeypatch):
 def test_what_tensorflow_says_of_a_worker_that_is_gone_is_transient(kind, message):
     error = lost(kind, message)
     assert isinstance(error, WorkerLostError)
-    assert "another worker is gone" in str(error)
+    assert "another worker has ended" in str(error)
     assert "\n" not in str(error)
 
 

@@ -325,8 +325,7 @@ def _check(
     The last example is a source of keypoints; the output lists its joints, its splits and the reasons for exclusions.
 
     The command decodes every image into the store's cache, so a later conversion with the same settings decodes none.
-    It
-    writes nothing else. Next: `podline run images --source SOURCE`.
+    It writes nothing else. Next: `podline run images --source SOURCE`.
     """
     store = open_store(load_settings(options).root)
     changes = DataGroup(layout=layout or "").changes() | Choices(assignments=assignments).changes()

@@ -45,8 +45,7 @@ def check(engine: str, beam_options: tuple[str, ...], seconds: float, **given: A
     """Convert a few drawn images on an engine, as a test.
 
     Each line is a successful check. The first failure ends it with an error, for example: workers without Podline or
-    with
-    another release, no access to the bucket, a wrong clock, a refused account, no answer.
+    with another release, no access to the bucket, a wrong clock, a refused account, no answer.
 
       podline engine check dask:scheduler:8786 --root gs://bucket/podline
       podline engine check prism

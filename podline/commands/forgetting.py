@@ -51,8 +51,7 @@ def forget(
     The command converts the newest version again without the image. It deletes the versions that contain it, this
     machine's cached sources, reports of the data set's runs, and sheets. It keeps models, and lists those that may have
     learned from it. After an interruption, the same command continues. Delete the outputs of `data review`, `--sheet`
-    and
-    `models predict` elsewhere yourself. --prove exits with code 4 if it finds the image.
+    and `models predict` elsewhere yourself. --prove exits with code 4 if it finds the image.
     """
     store, dataset = existing_store(options), dataset_named(name)
     if prove is None and not (key and (reason or dry_run)):

@@ -27,8 +27,7 @@ def init(folder: Path) -> None:
     """Write a project: recipe, model in plain Keras, prefect.yaml, test, README, Makefile.
 
     DIR is created; its name becomes the name of the recipe and the model. A folder with files is refused. The project
-    is a
-    package; `make` installs it beside Podline, so that commands and forms know its names.
+    is a package; `make` installs it beside Podline, so that commands and forms know its names.
 
       podline init my_project
       cd my_project && make run

@@ -70,8 +70,7 @@ def list_models(recipe: str | None, as_json: bool, **options: Any) -> None:
     """List the champion of every recipe, or the history of one recipe's champions, newest first.
 
     A line has run, figure and date. Damaged entries are listed at the end. Verdicts about other runs are in `podline
-    runs
-    list --export` and on the page of nights.
+    runs list --export` and on the page of nights.
 
       podline models list --root podline-root
       podline models list sample --root podline-root
@@ -277,8 +276,7 @@ def predict(
     """Predict for pictures with a finished run's model: JPEG, PNG, WebP, BMP, TIFF or GIF.
 
     A pose network draws its people on each picture, left in blue, right in orange, and writes predictions.json with
-    COCO
-    results in the picture's own pixels. A classifier lists each picture's classes with their probabilities.
+    COCO results in the picture's own pixels. A classifier lists each picture's classes with their probabilities.
 
       podline models predict coco_pose-0123456789ab street.jpg beach.png --root podline-root
       podline models predict cifar10-0123456789ab cat.jpg --json
@@ -366,8 +364,7 @@ def export(
 
     The folder appears complete, with verified checksums; an existing number stays unchanged. The other formats are
     files, like FOLDER/RECIPE/NUMBER.onnx, with the model inside and uint8 images as input. They are evaluated beside
-    the
-    model on test examples, with the result in a .json file. See docs/how-to/serve.md.
+    the model on test examples, with the result in a .json file. See docs/how-to/serve.md.
     """
     if form == _SAVED_MODEL:
         place = lay_out(existing_store(options), recipe, folder)

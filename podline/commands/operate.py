@@ -39,28 +39,23 @@ def up(host: str, port: int, project: Path | None, **options: Any) -> None:
     """Run a Prefect server, a worker and all deployments on this machine, until Ctrl-C.
 
     Open the address in a browser: Deployments, cifar-manual, Run. Its form is filled in for the drawn sample, which
-    needs
-    no data. Changes that a person makes in the browser survive a restart of this command.
+    needs no data. Changes that a person makes in the browser survive a restart of this command.
 
       podline up
       podline up --root /data/podline --port 4300
 
     Ctrl-C, SIGTERM and closing the terminal end everything. A training in progress first saves a checkpoint, and
-    resumes
-    when `podline up` runs again. To keep it running after a log-out or a reboot, use the systemd units or the
-    composition
-    in deployments/; see docs/how-to/services.md.
+    resumes when `podline up` runs again. To keep it running after a log-out or a reboot, use the systemd units or the
+    composition in deployments/; see docs/how-to/services.md.
 
     The next port serves the pages of the store (reports, all nights) read-only; a run's artifacts link to them.
 
     The browser asks for a secret, once for the UI and once for the pages (user: podline; password: the part after the
     colon). It is shown when it is created, and stored in a file under the root, mode 600. Podline's own commands on
-    this
-    machine find it there; for `prefect`, set PREFECT_API_AUTH_STRING to it.
+    this machine find it there; for `prefect`, set PREFECT_API_AUTH_STRING to it.
 
     All files are under the root. Prefect's variables apply: PREFECT_API_DATABASE_CONNECTION_URL for a database other
-    than
-    SQLite, PREFECT_SERVER_API_AUTH_STRING for a secret of your own, which is not stored: set it each time.
+    than SQLite, PREFECT_SERVER_API_AUTH_STRING for a secret of your own, which is not stored: set it each time.
     """
     machine = load_settings(options)
     place = importlib.import_module(_UP).Place(machine)
@@ -76,8 +71,7 @@ def deploy(project: Path | None, overwrite: bool, **options: Any) -> None:
 
     Each line says whether an item was created, changed or left as it was; a second call changes nothing. Values that a
     person set on the server stay, and are shown, unless --overwrite is given. The setting nights.notify names the
-    blocks
-    that get notifications of failures.
+    blocks that get notifications of failures.
 
       PREFECT_API_URL=http://127.0.0.1:4200/api podline deploy
       PREFECT_API_URL=http://127.0.0.1:4200/api PODLINE_NIGHTS_NOTIFY=slack-webhook/team podline deploy
@@ -105,8 +99,8 @@ def worker(pool: str, name: str, until_input_ends: bool, **options: Any) -> None
       PREFECT_API_URL=http://127.0.0.1:4200/api podline worker
       PREFECT_API_URL=http://127.0.0.1:4200/api podline worker --pool gpu
 
-    It is Prefect's own worker with another end: its runs save their work and go back into the queue, while
-    `prefect worker start` kills them. It finds a server's secret like `podline deploy`.
+    It is Prefect's own worker with another end: its runs save their work and go back into the queue, while `prefect
+    worker start` kills them. It finds a server's secret like `podline deploy`.
     """
     importlib.import_module(_UP).use_secret(load_settings(options))
     importlib.import_module(_WORKER).work(pool, name, until_input_ends=until_input_ends)

@@ -300,8 +300,7 @@ def train(request: Request, fingerprint: str | None, **changes: Any) -> TrainSpe
 
     Recipe and data determine the run's name: other values give another run, and the same values find the finished one.
     RECIPE may also be the path of a Python file with a recipe, or a run of the store, whose recipe and data are then
-    used
-    again. docs/how-to/recipe.md has an example of such a file.
+    used again. docs/how-to/recipe.md has an example of such a file.
 
       podline train cifar10 --root podline-root
       podline train cifar10 --epochs 2 --learning-rate 0.05 --set model.width=0.5
@@ -309,8 +308,7 @@ def train(request: Request, fingerprint: str | None, **changes: Any) -> TrainSpe
       podline train cifar10-0123456789ab --seed 1
 
     Training begins with a rehearsal: a step on the first batch, a batch of the evaluation, a checkpoint written and
-    read
-    back, every hook. --dry-run stops after it, with an estimate of time and memory:
+    read back, every hook. --dry-run stops after it, with an estimate of time and memory:
 
       podline train cifar10 --batch-size 1024 --set model.width=4 --dry-run
 
@@ -333,8 +331,7 @@ def evaluate(request: Request, split: str, assignments: tuple[str, ...]) -> Eval
 
     RUN is a run of the store, or a recipe, whose newest finished run is used. The untrained model is evaluated too. A
     classifier that is no better than guessing ends with exit code 7, but `podline report` still works; a pose network
-    ends
-    with a warning. A pose network's people are written as COCO results, and its figures are pycocotools'.
+    ends with a warning. A pose network's people are written as COCO results, and its figures are pycocotools'.
 
       podline evaluate cifar10 --root podline-root
       podline evaluate cifar10-0123456789ab --set task.views=6

@@ -50,10 +50,9 @@ def learning_rate(recipe: str, fingerprint: str | None, as_json: bool, **options
     """Find the learning rate to train a recipe with.
 
     The rate rises from step to step, and the loss shows how high it may be. The command trains a copy of the state,
-    with the
-    recipe's data, augmentation and optimizer, until the smoothed loss explodes or the last rate is reached. It suggests
-    a
-    peak for the recipe's schedule, with reasons and a chart. It changes no run, and a finished search is re-used.
+    with the recipe's data, augmentation and optimizer, until the smoothed loss explodes or the last rate is reached. It
+    suggests a peak for the recipe's schedule, with reasons and a chart. It changes no run, and a finished search is
+    re-used.
 
       podline tune lr cifar10 --root podline-root
       podline tune lr mnist --set optimizer.kind=adam --high 1
@@ -93,9 +92,9 @@ def search_values(recipe: str, fingerprint: str | None, as_json: bool, **options
     """Search for better values of a recipe.
 
     Each trial is a run of the store, with an entry in the ledger. The first trial has the recipe's own values; results
-    so
-    far choose the values of the next ones. Held-out examples (validation_share) compare trials, never the test split. A
-    trial that is worse than half of the earlier ones ends early. After an interruption, the same command continues.
+    so far choose the values of the next ones. Held-out examples (validation_share) compare trials, never the test
+    split. A trial that is worse than half of the earlier ones ends early. After an interruption, the same command
+    continues.
 
       podline tune search sample --over schedule.learning_rate=log:0.01..1 --over model.width=0.5,1 --trials 10
       podline tune search mnist --over optimizer.kind=sgd,adam --over augmentation.pad=0..4 --minutes 60
@@ -139,9 +138,8 @@ def input_speed(recipe: str, seconds: float, fingerprint: str | None, as_json: b
     """Measure a recipe's input, stage by stage, to find the bottleneck.
 
     It measures the recipe's converted data set, with training's own functions, in about 20 seconds: reading,
-    augmentation,
-    tensors and the copy to the device, each alone; all of them together; the training step with a batch in memory; and
-    the share of its time that training with this input waits.
+    augmentation, tensors and the copy to the device, each alone; all of them together; the training step with a batch
+    in memory; and the share of its time that training with this input waits.
 
       podline tune input cifar10 --root podline-root
       podline tune input mnist --batch-size 1024 --set augmentation.pad=0 --json

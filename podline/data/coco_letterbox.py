@@ -1,11 +1,9 @@
 """Letter-box geometry: maps an image's coordinates to the network's square input and to heatmaps, and back.
 
 There are two kinds of coordinates, half a pixel apart. A *joint* lies at a pixel: an integer is the centre of a pixel,
-as
-in COCO's keypoints. A *box* is measured from the image's upper left corner: an integer is the border between two
-pixels,
-as in COCO's boxes and polygons. Scaling applies to box coordinates, so joints are moved by half a pixel before and
-after it.
+as in COCO's keypoints. A *box* is measured from the image's upper left corner: an integer is the border between two
+pixels, as in COCO's boxes and polygons. Scaling applies to box coordinates, so joints are moved by half a pixel before
+and after it.
 """
 
 from __future__ import annotations
@@ -79,8 +77,7 @@ class LetterBox:
 
         Returns:
             uint8, (side, side, …). Enlarging interpolates linearly. Shrinking filters with a triangle as wide as two
-            pixels
-            of the result, see :func:`smoothed`. Both keep this geometry.
+            pixels of the result, see :func:`smoothed`. Both keep this geometry.
         """
         square = np.empty((self.side, self.side, *image.shape[2:]), np.uint8) if out is None else out
         (left, top), (width, height) = self.offset, self.size

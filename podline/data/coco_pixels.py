@@ -53,8 +53,8 @@ def ready_for_many() -> None:
     """Configure this process to decode many images, one at a time, beside other such processes.
 
     Linux's C library returns freed memory to the kernel if it exceeds twice the largest freed block. Getting it back
-    page
-    by page took a quarter of the time. One freed block of up to 32 MB raises this limit; it need not be written to.
+    page by page took a quarter of the time. One freed block of up to 32 MB raises this limit; it need not be written
+    to.
     """
     cv2.setNumThreads(1)
     np.empty(_LARGE_BLOCK, np.uint8)

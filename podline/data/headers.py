@@ -1,10 +1,9 @@
 """Reads the header of a picture file before decoding; the first bytes show the format.
 
 Pillow reads headers. This module follows a JPEG's markers from the first to the last, because Pillow and OpenCV detect
-a
-truncated JPEG only while decoding, or not at all. (ITU-T T.81, annex B: markers are 0xFF and a byte; most begin a
-segment
-whose length follows. Entropy-coded data come after SOS; a 0xFF in them is followed by 0x00 or is a restart marker.)
+a truncated JPEG only while decoding, or not at all. (ITU-T T.81, annex B: markers are 0xFF and a byte; most begin a
+segment whose length follows. Entropy-coded data come after SOS; a 0xFF in them is followed by 0x00 or is a restart
+marker.)
 """
 
 from __future__ import annotations

@@ -66,8 +66,7 @@ def shard_count(records: int, frame_length: int, shard_bytes: int, min_shards: i
     """Return the number of shards for a split.
 
     It is the smallest number that ``shard_bytes`` allows. It is at least ``min_shards`` if shards then have 1 MB or
-    more,
-    so that each host and worker reads its own shards.
+    more, so that each host and worker reads its own shards.
 
     Raises:
         SettingsError: not even one record fits into ``shard_bytes``.

@@ -1,8 +1,7 @@
 """Raw files with their checksums; compressed or pickled ones are unpacked into a cache.
 
 Unpacked files go to a cache folder named by the checksum of their origin, and are published by a rename. A killed
-process
-leaves no folder that looks finished, and if two processes unpack the same file, one of them wins.
+process leaves no folder that looks finished, and if two processes unpack the same file, one of them wins.
 """
 
 from __future__ import annotations

@@ -56,9 +56,8 @@ class SplitReader:
     If the split uses shards of older versions, the table of records selects and orders their records.
 
     Nothing is parsed, since every value lies at a known place of its record. Only images that records store as files
-    are
-    decoded, by one thread per core. The checksums of a record, which are part of the TFRecord format, are verified when
-    it is first read. Any number of threads may gather at once.
+    are decoded, by one thread per core. The checksums of a record, which are part of the TFRecord format, are verified
+    when it is first read. Any number of threads may gather at once.
     """
 
     def __init__(self, local: Callable[[str], Path], manifest: Manifest, split: str, *, watched: bool = False) -> None:

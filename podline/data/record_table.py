@@ -39,8 +39,9 @@ Ids = npt.NDArray[np.int64]
 class RecordTable:
     """A table of records in a file, read some rows at a time.
 
-    path: path of a file from :func:`write_records`.
-    pixels: split → the sums of its pixels.
+    Attributes:
+        path: path of a file from :func:`write_records`.
+        pixels: split → the sums of its pixels.
     """
 
     def __init__(self, path: Path) -> None:

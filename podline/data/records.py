@@ -97,8 +97,7 @@ class RecordLayout:
         """Return a feature's values, (n, …shape), from a block of frames, uint8 (n, frame_length).
 
         The result is a view if the dtype is one byte and ``frames`` has the layout's strides. Varints of one byte give
-        a
-        uint8 view, wider ones int64.
+        a uint8 view, wider ones int64.
         """
         field = next(field for field in self.fields if field.name == name)
         return values_of(field, frames[:, place_of(field)])

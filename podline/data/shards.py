@@ -27,8 +27,8 @@ from podline.store.contract import explained
 
 # Bytes of a chunk: large enough to hide the cost of a call, small enough for the cache that cores share.
 CHUNK_BYTES = 2_000_000
-# NumPy parses an array's header as Python code, which only one thread may do at a time in Python 3.11 (CPython's
-# issue 106905).
+# NumPy parses an array's header as Python code, which only one thread may do at a time in Python 3.11 (CPython's issue
+# 106905).
 _ONE_LOADS = threading.Lock()
 _FILES, _EDGES = "-files", "-edges"  # suffixes in a shard's table, which no feature name has
 _ROWS = 1_000_000  # rows of a split's table that are written at once

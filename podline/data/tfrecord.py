@@ -1,9 +1,8 @@
 """Builds and checks frames of TFRecord files; a file with records of one length is an array of frames.
 
 A frame equals the output of TensorFlow's ``record_writer.cc``: the payload's length (uint64, little-endian), the
-length's
-masked CRC-32C (uint32), the payload, the payload's masked CRC-32C (uint32). The mask (rotate right by 15 bits, add a
-constant) keeps CRCs useful for data that contain CRCs.
+length's masked CRC-32C (uint32), the payload, the payload's masked CRC-32C (uint32). The mask (rotate right by 15 bits,
+add a constant) keeps CRCs useful for data that contain CRCs.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The census of a data set, two hashes per record, and comparisons of two data sets by their censuses.
 
 A census takes megabytes instead of gigabytes. It is made once, when a run first compares its data with the previous
-run's,
-and stays in the store when the data set is deleted.
+run's, and stays in the store when the data set is deleted.
 """
 
 from __future__ import annotations

@@ -22,8 +22,7 @@ class Examples:
     """The examples of a split, numbered 0 … len-1; also a data set for PyTorch.
 
     Each field is an array: ``image`` uint8 (n, height, width, channels), ``label`` int64 (n,), and the other fields in
-    the
-    manifest. A copy in another process opens the store again.
+    the manifest. A copy in another process opens the store again.
 
     Attributes:
         manifest: the manifest of the data set.

@@ -146,8 +146,7 @@ def fingerprint(spec: ConvertSpec, files: Iterable[SourceFile]) -> str:
     """Hash everything that a converted data set's bytes depend on: 16 hexadecimal digits.
 
     The hash covers the raw files, with their checksums, and the settings. It does not cover the data set's own name,
-    paths
-    and the division of the work.
+    paths and the division of the work.
     """
     return digests.of_json(
         {

@@ -242,10 +242,11 @@ def fitting_base(store: Store, spec: ConvertSpec, source: ImagesSource, candidat
 def growth_of(store: Store, source: ImagesSource, fingerprint: str, base: Manifest | None) -> Growth:
     """Plan a version.
 
-    store: the store of the base.
-    source: the source of all records.
-    fingerprint: fingerprint of the version.
-    base: manifest of the version to extend, or None.
+    Args:
+        store: the store of the base.
+        source: the source of all records.
+        fingerprint: fingerprint of the version.
+        base: manifest of the version to extend, or None.
 
     Raises:
         ArtifactError: a file of the base is damaged.

@@ -36,8 +36,7 @@ class Crowned(Frozen):
         fingerprint: … and the data set's fingerprint.
         reason: a person's reason; may be empty.
         reference: whether candidates are compared with it from now on, because it is better than the previous
-            reference,
-            or because a person promoted it against the rules.
+            reference, or because a person promoted it against the rules.
         time: Unix time.
         token: a unique value, so that two equal changes differ.
     """

@@ -48,14 +48,13 @@ class Completion(Frozen):
     """A stage's completion record.
 
     Attributes:
+        stage: name of the stage.
         spec_digest: digest of the stage's spec.
         result: the stage's result.
         artifacts: files of the stage; it runs again if one of them is damaged.
         beside: further files, which only ``podline store verify`` checks.
         published: for a stage that wrote or verified a data set: the publication time of each of the manifest's files,
-            as
-            Unix times, float64 in base64, in the order of their names. So a million shards take 11 MB.
-            float64 in base64, in the order of their names. So a million shards take 11 MB.
+            as Unix times, float64 in base64, in the order of their names. So a million shards take 11 MB.
     """
 
     stage: str

@@ -321,8 +321,7 @@ class Entry(Origin):
         flow_run: Prefect's id of the flow run; empty for commands.
         attempt: attempt of the flow run, from 1.
         started: what began the flow run: a ``schedule``, an ``event``, a person (``hand``), or a person's ``retry`` of
-            a
-            flow run that had ended. A restart after a crash keeps the original value.
+            a flow run that had ended. A restart after a crash keeps the original value.
         schedule: the deployment whose schedule or automation made the flow run, or empty.
         run: name of the run and of its folder under ``runs``; empty without a training.
         stages: the stages that ended, in order.

@@ -73,8 +73,7 @@ class SplitInfo(Frozen):
     """One split; ``mean`` and ``std`` are per channel, of pixels in 0…255.
 
     ``records`` is the sum over its shards, unless it uses shards of older versions. Then the table of records selects
-    and
-    orders its records. ``content`` is a hash of the ordered records of users' own images. ``truth`` is the file for
+    and orders its records. ``content`` is a hash of the ordered records of users' own images. ``truth`` is the file for
     evaluating people, see :mod:`podline.data.sources.coco_truth`.
     """
 

@@ -43,12 +43,10 @@ class StepsLine(Frozen):
         epoch: number of passes over the data.
         loss: mean of ``losses``.
         accuracy: share of the stretch's augmented examples that the model got right during training; NaN, and not in
-            the
-            file, without classes.
+            the file, without classes.
         learning_rate: learning rate of the stretch's last step.
         gradient_norm: Euclidean norm of a step's gradient, summed over the replicas, before ``clip_norm``; mean over
-            the
-            stretch's steps.
+            the stretch's steps.
         gradient_norms: the same norm for each block of layers.
         examples_per_second: mean over the stretch.
         waiting: share of the stretch's time that the device waited for input, 0…1.

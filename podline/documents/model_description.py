@@ -48,8 +48,7 @@ class LayerDescription(Frozen):
         """Return the share of a TPU's tiles that the layer's output leaves empty; None for a layer without products.
 
         A TPU stores arrays in tiles of 8 × 128: it pads the last axis to a multiple of 128, and the product of all
-        others to
-        a multiple of 8.
+        others to a multiple of 8.
 
         Args:
             batch_size: number of examples per step on one core.

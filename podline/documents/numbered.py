@@ -60,8 +60,7 @@ class Series(Generic[Document]):
             store: the store.
             of: name of the data set or recipe.
             make: makes the document from its number and the previous documents; None adds nothing. It is called again
-                if
-                another writer took the number.
+                if another writer took the number.
 
         Raises:
             ArtifactError: an earlier document is damaged.

@@ -1,1 +1,1 @@
-"""Pictures and charts as matplotlib and OpenCV draw them: skeletons, sheets, maps."""
+"""Draws pictures and charts with matplotlib and OpenCV."""

@@ -1,8 +1,8 @@
-"""Draws charts with matplotlib as SVG text that takes colours and font from its page.
+"""Draws charts with matplotlib as SVG text with the colours and font of its page.
 
-matplotlib writes fixed colours. Here each role (ink, rule, accent …) is drawn in a colour of its own that occurs
-nowhere else, and is replaced by the page's CSS variable of that name: one drawing serves the light page, the dark one
-and paper. Text stays text, so it is sharp, small and can be searched.
+matplotlib writes fixed colours. Each role (ink, rule, accent …) is drawn in a unique colour, which is then replaced by
+the page's CSS variable of that name. So one drawing serves the light page, the dark page and paper. Text stays text, so
+it is sharp, small and searchable.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 
 from podline.drawing.svg import Svg
 
-# Role → the colour that stands for it while matplotlib draws.
+# Role → its colour while matplotlib draws.
 _ROLES = {
     "ink": "#010101",
     "muted": "#020202",
@@ -33,7 +33,7 @@ INK, MUTED, RULE, ACCENT, SECOND, PAPER = _ROLES.values()
 
 _STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
-    # A class may be called anything, "$x$" included.
+    # Class names may be anything, like "$x$".
     "text.parse_math": False,
     "font.size": 9.5,
     "axes.edgecolor": RULE,
@@ -57,7 +57,7 @@ _STYLE: dict[Any, Any] = {
 
 
 class Drawing:
-    """A figure that becomes SVG text when it is finished."""
+    """A figure that becomes SVG text at the end."""
 
     svg: Svg
 
@@ -66,7 +66,7 @@ class Drawing:
         self.figure.patch.set_alpha(0)
 
     def axes(self, rows: int = 1, heights: Sequence[float] | None = None) -> list[Axes]:
-        """Return one column of axes that share what lies below them."""
+        """Return one column of axes with a common x axis."""
         grid = self.figure.subplots(rows, 1, sharex=True, squeeze=False, height_ratios=heights)
         for axes in grid[:, 0]:
             axes.patch.set_alpha(0)
@@ -76,7 +76,7 @@ class Drawing:
 @contextmanager
 def chart(name: str, alt: str, width: float = 4.6, height: float = 2.9) -> Iterator[Drawing]:
     """Yield a drawing of a size in inches (72 units of the page each); ``alt`` is the text for screen readers."""
-    # The salt makes the ids within a chart the same every time and different from another chart's.
+    # The salt makes the ids in a chart reproducible, and different from those of other charts.
     style: dict[Any, Any] = {**_STYLE, "svg.hashsalt": name}
     with mpl.rc_context(style):
         drawing = Drawing(width, height)
@@ -87,15 +87,15 @@ def chart(name: str, alt: str, width: float = 4.6, height: float = 2.9) -> Itera
 
 
 def _for_page(svg: str, alt: str) -> Svg:
-    """Return matplotlib's file without prologue, in the page's colours and font."""
+    """Convert matplotlib's file to an element without prologue, in the page's colours and font."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.DOTALL)
     for role, colour in _ROLES.items():
         svg = svg.replace(colour, f"var(--{role})")
     svg = re.sub(r" font-family: [^;\"]*;", "", svg)
     svg = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>\s*", "", svg, count=1, flags=re.DOTALL)
-    # Artists are named line2d_1, axes_1, … in every chart, and an id must be unique in the page; what something refers
-    # to has a hash for an id.
+    # Artists have the same names in every chart, like line2d_1 and axes_1, but ids must be unique in the page. Only
+    # elements with a hash as id are referenced.
     svg = re.sub(r" id=\"[a-zA-Z.0-9]+_\d+\"", "", svg)
     svg = svg.replace("xlink:href", "href")
     width, height = re.findall(r"(?:width|height)=\"([\d.]+)pt\"", svg[: svg.index(">")])[:2]

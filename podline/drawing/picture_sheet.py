@@ -17,10 +17,10 @@ from matplotlib.textpath import TextPath
 Image = npt.NDArray[np.uint8]
 
 INK, MUTED = "#1c1c1c", "#6b6b6b"
-# Inches. A picture of 28 or 32 pixels is enlarged about fivefold at this resolution.
+# Sizes in inches. A picture of 28 or 32 pixels is enlarged about fivefold at this resolution.
 SMALL, LARGE = 1.1, 2.3
 _GAP, _MARGIN, _LABEL, _LINE, _DPI = 0.14, 0.3, 1.15, 0.17, 144
-# Points, and how many characters of that size stand above a picture of an inch.
+# Font size in points, and the number of such characters above a picture of an inch.
 _FONT, _CHARACTERS = 8.5, 15.4
 _HEADING = 13
 
@@ -34,7 +34,7 @@ class Picture(NamedTuple):
 
 
 class PictureRow(NamedTuple):
-    """Pictures in a row, with a label to their left."""
+    """A row of pictures, with a label on the left."""
 
     label: str
     pictures: list[Picture]
@@ -58,12 +58,12 @@ class Sheet(Figure):
 
 
 def sheet(blocks: Sequence[Block], side: float = SMALL) -> Sheet:
-    """Draw blocks below each other, as a figure; pictures have this side, in inches."""
+    """Draw blocks one below the other as a figure; pictures have this side, in inches."""
     columns = max(len(row.pictures) for block in blocks for row in block.rows)
     pictures = _LABEL + columns * (side + _GAP)
     width = 2 * _MARGIN + max(pictures, *map(_width_of_words, blocks))
     height = 2 * _MARGIN + sum(_height(block, side) for block in blocks)
-    # A class may be called anything, "$x$" included.
+    # Class names may be anything, like "$x$".
     with mpl.rc_context({"text.parse_math": False, "font.size": _FONT, "text.color": INK}):
         figure = Sheet(figsize=(width, height), dpi=_DPI, facecolor="white")
         axes = figure.add_axes((0, 0, 1, 1))
@@ -114,5 +114,5 @@ def _draw(axes: Axes, block: Block, top: float, side: float) -> None:
 
 
 def _font_size(picture: Picture, side: float) -> float:
-    """Return a size so small that a long name does not run into the picture beside it."""
+    """Return a font size at which a long name fits above its picture."""
     return _FONT * min(1.0, _CHARACTERS * side / max(map(len, picture.caption.splitlines()), default=1))

@@ -1,4 +1,4 @@
-"""A chart as SVG text: an element of a page, in the page's colours and font, or a file of its own on white paper."""
+"""A chart as SVG text: an element of a page in its colours and font, or a separate file on white."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-# The page's roles on white paper.
+# The page's colour roles on white.
 ON_PAPER = {
     "ink": "#1b1f23",
     "muted": "#626a73",
@@ -15,7 +15,7 @@ ON_PAPER = {
     "second": "#c05a17",
     "paper": "#ffffff",
 }
-# Of the page's units, which are small: a file is looked at by itself.
+# Scale from the page's small units to a separate file.
 _SCALE = 1.6
 
 
@@ -24,10 +24,10 @@ class Svg:
     """A chart.
 
     Attributes:
-        alt: what it shows, in words.
-        width: in the page's units.
-        height: in the page's units.
-        content: its elements, with the page's CSS variables as colours.
+        alt: description of the chart.
+        width: width in the page's units.
+        height: height in the page's units.
+        content: its SVG elements, with the page's CSS variables as colours.
         style: the CSS class.
     """
 
@@ -38,13 +38,13 @@ class Svg:
     style: str = "chart"
 
     def html(self) -> Markup:
-        """Return an element of a page."""
+        """Return an element for a page."""
         return Markup(
             '<svg class="{}" role="img" aria-label="{}" viewBox="0 0 {:g} {:g}" style="max-width: {:.0f}px">{}</svg>'
         ).format(self.style, self.alt, self.width, self.height, 1.5 * self.width, self.content)
 
     def file(self) -> str:
-        """Return a whole SVG file."""
+        """Return a complete SVG file."""
         content = str(self.content)
         for role, colour in ON_PAPER.items():
             content = content.replace(f"var(--{role})", colour)

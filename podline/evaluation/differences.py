@@ -99,8 +99,7 @@ class ShareChange(NamedTuple):
         before: the first model's share of right answers, or of labelled joints that are close.
         after: the second model's share.
         sampled: variance of the change by the examples; for a joint by images, since the people of one image are found
-            or
-            missed together.
+            or missed together.
     """
 
     before: float

@@ -27,8 +27,7 @@ def evaluate(spec: EvaluateSpec, reporter: Reporter) -> EvaluateResult:
     """Evaluate a run's model, and its initial weights, and write ``runs/<run>/evaluation.json``.
 
     The answers to each example are written beside it. Every figure is the same for any ``batch_size``; the document of
-    the
-    run's kind describes them. A model that fails its check gives a result with a ``failure``, so that a report can
+    the run's kind describes them. A model that fails its check gives a result with a ``failure``, so that a report can
     follow.
 
     Raises:

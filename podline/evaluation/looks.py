@@ -1,8 +1,7 @@
 """Tests whether new images look like old ones: permutation tests by class and in total, with Holm's correction.
 
 Permutations exchange new and old images within a stratum, which is a class. So changed shares of classes do not count
-as
-changed looks, and the rate of false alarms is exact for any values.
+as changed looks, and the rate of false alarms is exact for any values.
 """
 
 from __future__ import annotations
@@ -88,8 +87,7 @@ def plain_features(images: npt.NDArray[np.uint8]) -> Floats:
     """Return features of images (n, height, width, channels) without a model, (n, values).
 
     They are the logarithms of the energies at JPEG's frequencies, in blocks of 8 pixels, which blur, noise and
-    compression
-    change; and the mean colours in 4 × 4 parts of an image.
+    compression change; and the mean colours in 4 × 4 parts of an image.
     """
     count, height, width, _ = images.shape
     rows, columns = height // _BLOCK, width // _BLOCK

@@ -1,1 +1,1 @@
-"""tf.data on top of the reader: the stages read, augment, batch, prefetch."""
+"""Training and evaluation input with tf.data on top of the reader: read, augment, batch, prefetch."""

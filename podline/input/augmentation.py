@@ -1,7 +1,7 @@
-"""Augments batches of images in NumPy; each example has random draws of its own.
+"""Augments batches of images in NumPy; each example has its own random draws.
 
-An example's draws come from (seed, epoch, its id) alone, see :mod:`podline.data.order`: its picture is the same in
-whatever batch it is and however often that batch is made.
+An example's draws depend only on (seed, epoch, its id), see :mod:`podline.data.order`. So its image is the same in any
+batch, and each time the batch is made.
 """
 
 from __future__ import annotations
@@ -32,26 +32,26 @@ Images = npt.NDArray[np.uint8]
 Ids = npt.NDArray[np.int64]
 Arrays = dict[str, npt.NDArray[Any]]
 
-# Images handled at a time: few enough that what is made on the way stays in the processor's cache and in memory that
-# NumPy has already. A batch of 512 in one go took twice as long.
+# Number of images per step: few enough that intermediate arrays stay in the processor's cache and in memory that NumPy
+# already has. A batch of 512 at once took twice as long.
 _BLOCK = 128
 
 
 def augment(
     images: Images, ids: Ids, settings: AugmentationSettings, seed: int, epoch: int, fill: npt.NDArray[np.uint8]
 ) -> Images:
-    """Crop, flip, recolour, cut out and erase, each as the settings say.
+    """Crop, flip, recolour, cut out and erase by the settings.
 
     Args:
         images: uint8, (n, height, width, channels); not changed.
-        ids: the examples' ids in their split, (n,).
-        settings: what to do.
-        seed: the run's.
-        epoch: the pass over the data.
+        ids: ids of the examples in their split, (n,).
+        settings: the augmentation settings.
+        seed: the run's seed.
+        epoch: number of the epoch.
         fill: colour of the cut-out squares, uint8, (channels,).
 
     Raises:
-        SettingsError: a border or a square that is as large as the images; the hue or saturation of grey images.
+        SettingsError: a border or square is as large as the images; or grey images have hue or saturation.
     """
     _require_room(settings, images.shape)
     _require_colours(settings, images.shape[-1])
@@ -81,7 +81,7 @@ def with_installed(arrays: Arrays, also: Mapping[str, Json], chance: Chance) -> 
     """Apply augmentations of installed packages, name → amount, in the order of their names.
 
     Raises:
-        SettingsError: one is not there, fails, or gives other fields than it was given.
+        SettingsError: an augmentation does not exist, fails, or returns other fields than it received.
     """
     for name in sorted(also):
         arrays = _also(name, arrays, also[name], replace(chance, prefix=f"{name}/"))
@@ -89,14 +89,14 @@ def with_installed(arrays: Arrays, also: Mapping[str, Json], chance: Chance) -> 
 
 
 def scaled_shape(shape: tuple[int, ...], longer: int) -> tuple[int, int, int]:
-    """Return an image shape whose longer side has ``longer`` pixels; 0 leaves the shape as it is."""
+    """Return an image shape whose longer side has ``longer`` pixels; 0 leaves the shape unchanged."""
     height, width, channels = shape
     factor = longer / max(height, width) if longer else 1
     return max(round(factor * height), 1), max(round(factor * width), 1), channels
 
 
 def resized(images: Images, shape: tuple[int, ...]) -> Images:
-    """Resize images (n, height, width, …) to another shape: by means of pixels, or linearly to a larger one."""
+    """Resize images (n, height, width, …): average pixels to shrink, interpolate linearly to enlarge."""
     if images.shape[1:] == tuple(shape):
         return images
     height, width = shape[:2]
@@ -110,7 +110,7 @@ def resized(images: Images, shape: tuple[int, ...]) -> Images:
 def augmented(
     arrays: Arrays, ids: Ids, settings: AugmentationSettings, seed: int, epoch: int, manifest: Manifest
 ) -> Arrays:
-    """Augment each example by itself; then comes what installed packages add; then the images' size.
+    """Augment each example; then apply augmentations of installed packages; then resize the images.
 
     Raises:
         SettingsError: see :func:`augment` and :func:`with_installed`.
@@ -121,7 +121,7 @@ def augmented(
 
 
 def require_room(recipe: Recipe, manifest: Manifest) -> None:
-    """Check on a blank image that augmentation can do what is asked with images of this shape.
+    """Check on a blank image that the augmentation works for images of this shape.
 
     Raises:
         SettingsError: see :func:`augment`.
@@ -136,7 +136,7 @@ def _installed(name: str) -> Callable[[Arrays, Chance, Json], Arrays]:
 
 
 def _also(name: str, arrays: Arrays, amount: Json, chance: Chance) -> Arrays:
-    """Apply an installed augmentation and check what it returns: images alone may have another shape."""
+    """Apply an installed augmentation and check its result: only images may change their shape."""
     try:
         made = {field: np.asarray(values) for field, values in _installed(name)(dict(arrays), chance, amount).items()}
     except PodlineError:
@@ -146,14 +146,14 @@ def _also(name: str, arrays: Arrays, amount: Json, chance: Chance) -> Arrays:
     found, expected = _form(made), _form(arrays)
     if found != expected:
         raise SettingsError(
-            f"augmentation {name} gives {found} vs {expected}: it must keep the fields, their types and their shapes, "
-            "but for the height and width of the image"
+            f"augmentation {name} gives {found} vs {expected}: it must keep the fields with their types and shapes, "
+            "except for the height and width of the image"
         )
     return made
 
 
 def _form(arrays: Arrays) -> dict[str, str]:
-    """Return what an augmentation must keep of each field."""
+    """Return the properties of each field that an augmentation must keep."""
     return {
         name: f"{values.dtype} {(len(values), *values.shape[3 if name == IMAGE else 1 :])}"
         for name, values in sorted(arrays.items())
@@ -179,15 +179,14 @@ def _require_colours(settings: AugmentationSettings, channels: int) -> None:
 
 
 def _resized_crops(images: Images, smallest: float, ratio: float, chance: Chance) -> Images:
-    """Cut a window from each image, anywhere, and resize it linearly to the image's size.
+    """Cut a window from each image at a random place, and resize it linearly to the image's size.
 
-    Szegedy et al.: "Going deeper with convolutions", CVPR 2015, section 6. A window that would be longer than its image
-    is as long.
+    Szegedy et al.: "Going deeper with convolutions", CVPR 2015, section 6. A window is at most as long as its image.
 
     Args:
         images: not changed.
-        smallest: the least share of the area; shares are even from here to 1.
-        ratio: windows are up to this much wider or narrower than their image, evenly in the logarithm.
+        smallest: the least share of the area; shares are uniform from here to 1.
+        ratio: largest factor by which windows are wider or narrower than their image, with uniform logarithm.
         chance: the examples' draws.
     """
     height, width = images.shape[1:3]
@@ -205,9 +204,9 @@ def _resized_crops(images: Images, smallest: float, ratio: float, chance: Chance
 
 
 def _erase(images: Images, probability: float, chance: Chance) -> None:
-    """Fill, in place, a rectangle of some images with noise: 2 to 33 % of the area, up to 3.3 times as long as wide.
+    """Fill a rectangle of some images with noise in place: 2 to 33 % of the area, up to 3.3 times as long as wide.
 
-    Zhong et al.: "Random Erasing Data Augmentation", AAAI 2020. What lies outside the image is lost.
+    Zhong et al.: "Random Erasing Data Augmentation", AAAI 2020. Parts outside the image are cut off.
     """
     areas, ratios = chance.between("area", 0.02, 0.33), np.exp(chance.between("ratio", -np.log(3.3), np.log(3.3)))
     covered = rectangles(np.sqrt(areas / ratios), np.sqrt(areas * ratios), chance, images.shape)
@@ -217,7 +216,7 @@ def _erase(images: Images, probability: float, chance: Chance) -> None:
 
 
 def _cropped(images: Images, pad: int, chance: Chance) -> Images:
-    """Cut a window of the original size, anywhere with equal probability, from each image with a reflected border."""
+    """Cut a window of the original size, uniformly placed, from each image with a reflected border."""
     count, height, width, channels = images.shape
     padded = np.pad(images, ((0, 0), (pad, pad), (pad, pad), (0, 0)), mode="reflect")
     lines = padded.reshape(count, height + 2 * pad, -1)
@@ -230,8 +229,8 @@ def _cropped(images: Images, pad: int, chance: Chance) -> Images:
 def _mirrored(chance: Chance, *, alternate: bool) -> npt.NDArray[np.bool_]:
     """Return the mirrored examples: random in each epoch, or random in the first and alternating after it.
 
-    Jordan, K.: "94% on CIFAR-10 in 3.29 Seconds on a Single A100 GPU", 2024: so no image is seen twice on one side
-    before it was seen on the other.
+    Alternation follows Jordan, K.: "94% on CIFAR-10 in 3.29 Seconds on a Single A100 GPU", 2024: each image is seen
+    from both sides before it repeats.
     """
     if alternate:
         return (replace(chance, epoch=0).below("flip", 2) + chance.epoch) % 2 == 1
@@ -239,7 +238,7 @@ def _mirrored(chance: Chance, *, alternate: bool) -> npt.NDArray[np.bool_]:
 
 
 def _flip(images: Images, chosen: npt.NDArray[np.bool_]) -> None:
-    """Exchange left and right, in place, of the images that are chosen."""
+    """Mirror the chosen images left to right, in place."""
     before = images[chosen]
     mirrored = np.empty_like(before)
     for channel in range(images.shape[-1]):  # reversing bytes is much faster than reversing pixels of three bytes
@@ -248,13 +247,13 @@ def _flip(images: Images, chosen: npt.NDArray[np.bool_]) -> None:
 
 
 def _cut_out(images: Images, side: int, fill: npt.NDArray[np.uint8], chance: Chance) -> None:
-    """Fill, in place, a square whose centre is anywhere in the image; what lies outside the image is lost.
+    """Fill a square in place, with its centre anywhere in the image; parts outside the image are cut off.
 
     DeVries, Taylor: "Improved Regularization of Convolutional Neural Networks with Cutout", 2017.
     """
     count, height, width, _ = images.shape
     offsets = np.arange(side) - side // 2
-    # A row outside becomes the row at the border, which is in the square as well: the centre is inside the image.
+    # A row outside becomes the border row, which is in the square as well, since the centre is inside the image.
     rows = np.clip(chance.below("cutout row", height)[:, None] + offsets, 0, height - 1)
     columns = np.clip(chance.below("cutout column", width)[:, None] + offsets, 0, width - 1)
     images[np.arange(count)[:, None, None], rows[:, :, None], columns[:, None, :]] = fill

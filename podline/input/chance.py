@@ -1,4 +1,4 @@
-"""The draws of examples by their ids."""
+"""Random draws for examples by their ids."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from podline.data.order import random_below, random_bits, random_uniform
 
 @dataclass(frozen=True)
 class Chance:
-    """The draws of some examples, by their ids in their split, (n,): the same in whatever batch they are.
+    """Random draws for some examples, by their ids in their split, (n,); they do not depend on the batch.
 
-    ``prefix`` is that of the names of all draws.
+    ``prefix`` precedes the names of all draws.
     """
 
     seed: int
@@ -23,7 +23,7 @@ class Chance:
     prefix: str = ""
 
     def named(self, prefix: str) -> Chance:
-        """Return draws for the same examples that share nothing with these."""
+        """Return independent draws for the same examples."""
         return replace(self, prefix=self.prefix + prefix)
 
     def below(self, purpose: str, bound: int) -> npt.NDArray[np.int64]:

@@ -1,4 +1,4 @@
-"""Recolours images: all that is done to an image's colours is one matrix."""
+"""Recolours images: one matrix describes all colour changes of an image."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from podline.input.chance import Chance
 Doubles = npt.NDArray[np.float64]
 Pixels = npt.NDArray[np.uint8]
 
-# What a grey value is made of: Rec. 601, as JPEG does.
+# The weights of a grey value: Rec. 601, as in JPEG.
 LUMA = np.array([0.299, 0.587, 0.114])
 MIDDLE_GREY = 127.5
-# From red, green, blue to NTSC's luma and two colour axes; hues are angles between these.
+# From red, green, blue to NTSC's luma and two colour axes; hues are angles between the latter.
 _YIQ = np.array([LUMA, [0.5959, -0.2746, -0.3213], [0.2115, -0.5227, 0.3112]])
 _RGB = np.linalg.inv(_YIQ)
 
@@ -33,11 +33,11 @@ def draw_colours(
 
     Args:
         chance: the examples' draws.
-        channels: 3, or 1 for grey images, which have no saturation and no hue.
-        saturation: differences from a pixel's own grey are multiplied by up to this much more or less than 1.
-        contrast: likewise, differences from middle grey.
-        brightness: up to this share of the full range is added or taken away.
-        hue: colours are turned by up to this share of the circle, either way; their luma stays.
+        channels: 3, or 1 for grey images, which have neither saturation nor hue.
+        saturation: differences from a pixel's own grey are multiplied by a factor of 1 ± up to this value.
+        contrast: differences from middle grey are multiplied by a factor of 1 ± up to this value.
+        brightness: up to this share of the full range is added or subtracted.
+        hue: colours are rotated by up to this share of the circle, either way; their luma stays.
     """
 
     def draw(purpose: str, reach: float) -> Doubles:
@@ -59,7 +59,7 @@ def saturated(factors: Doubles) -> Doubles:
 
 
 def _turned(angles: Doubles) -> Doubles:
-    """Return matrices (n, 3, 3) that turn colours about the axis of greys by angles in radians, (n,)."""
+    """Return matrices (n, 3, 3) that rotate colours about the grey axis by angles in radians, (n,)."""
     turns = np.tile(np.eye(3), (len(angles), 1, 1))
     turns[:, 1, 1] = turns[:, 2, 2] = np.cos(angles)
     turns[:, 2, 1] = np.sin(angles)
@@ -68,7 +68,7 @@ def _turned(angles: Doubles) -> Doubles:
 
 
 def recoloured(images: Pixels, matrices: Doubles) -> Pixels:
-    """Give images (n, height, width, channels) other colours, rounded, cut at 0 and 255."""
+    """Apply colour matrices to images (n, height, width, channels); round, and clip at 0 and 255."""
     changed = np.empty_like(images)
     for image, matrix, target in zip(images, matrices, changed, strict=True):
         cv2.transform(image, matrix, dst=target)

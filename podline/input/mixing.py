@@ -1,7 +1,7 @@
 """Mixes pairs of examples: mixup and CutMix.
 
-A mixed batch has the fields of the partners' targets beside its own, and each example's share, at least a half: the
-loss of an example is share × loss of its own target + (1 - share) × loss of its partner's.
+A mixed batch also has the targets of the partners, and each example's share, at least a half. The loss of an example is
+share × loss of its own target + (1 - share) × loss of its partner's.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ def partners_field(target: str) -> str:
 
 
 def mixed(arrays: Arrays, partners: Arrays, settings: AugmentationSettings, chance: Chance) -> dict[str, Array]:
-    """Mix examples with their partners; with both ways on, each pair is mixed in one of them by chance.
+    """Mix examples with their partners; with both methods on, each pair randomly gets one of them.
 
     Zhang, Cisse, Dauphin, Lopez-Paz: "mixup: Beyond Empirical Risk Minimization", 2018. Yun et al.: "CutMix", 2019.
 
     Args:
-        arrays: an augmented batch, (n, …) each field; not changed.
-        partners: the same fields of their partners.
-        settings: with ``mixup`` or ``cutmix``.
+        arrays: an augmented batch, (n, …) per field; not changed.
+        partners: the same fields of the partners.
+        settings: settings with ``mixup`` or ``cutmix``.
         chance: the examples' draws.
 
     Returns:
-        The fields, those of the partners' targets, and ``share``.
+        The fields, the partners' targets, and ``share``.
     """
     own, other = arrays[IMAGE], partners[IMAGE]
     made, shares = np.empty_like(own), np.empty(len(own))
@@ -62,7 +62,7 @@ def mixed(arrays: Arrays, partners: Arrays, settings: AugmentationSettings, chan
 
 
 def captions(arrays: Arrays, words: Callable[[Arrays], list[str]]) -> list[str]:
-    """Return the targets of examples in words; those of a mixed example with their shares."""
+    """Return the targets of examples as text; mixed examples with shares."""
     own = words(arrays)
     if SHARE not in arrays:
         return own
@@ -76,7 +76,7 @@ def captions(arrays: Arrays, words: Callable[[Arrays], list[str]]) -> list[str]:
 def rectangles(heights: Doubles, widths: Doubles, chance: Chance, shape: tuple[int, ...]) -> npt.NDArray[np.bool_]:
     """Return masks (n, height, width) of rectangles with centres anywhere in images of a shape, (n, height, width, …).
 
-    ``heights`` and ``widths``, (n,), are shares of the image's; what lies outside the image is lost.
+    ``heights`` and ``widths``, (n,), are shares of the image's; parts outside the image are cut off.
     """
     sides = []
     for purpose, size, shares in (("row", shape[1], heights), ("column", shape[2], widths)):

@@ -1,18 +1,18 @@
 """Batches for training and evaluation: ``tf.data`` on top of the memory-mapped reader.
 
-The stages, in this order: *read* → (*cache*) → *augment* → *batch* → *prefetch*.
+The stages are: *read* → (*cache*) → *augment* → *batch* → *prefetch*.
 
-*read* gathers the records of a batch from the mapped files straight into one array, which is already the batch: the
-ids are known beforehand (order is a function), so no example is ever handled by itself, and there is no shuffle buffer
-to fill. The *cache* is the operating system's: mapped pages stay in memory while there is room, shared by all
-processes, and give way when there is none. *augment* changes the batch, each example by draws of its own. *batch* is
-where the arrays become tensors of static shape, and *prefetch* keeps a few of them ready. Pixels are uint8 throughout.
+*read* gathers the records of a batch from the mapped files into one array, which already is the batch. The ids are
+known beforehand, since the order is a function; so no example is handled alone, and there is no shuffle buffer. The
+*cache* is the operating system's: mapped pages stay in memory while there is space, shared by all processes. *augment*
+changes each example by its own draws. *batch* turns the arrays into tensors of static shape, and *prefetch* keeps a few
+of them ready. Pixels are always uint8.
 
-A batch is a pure function of its number: any number of parallel calls gives the same batches, and a run that goes on
-at step k asks for batch k, without replaying those before.
+A batch is a pure function of its number: any number of parallel calls gives the same batches, and a run that resumes at
+step k requests batch k without replaying earlier ones.
 
-Replicas share a batch: each has an equal part of it, in the order of the batch, and a host reads the parts of its own
-replicas and nothing else. So the examples of step k are the same, whatever the number of replicas and hosts.
+Replicas share a batch: each has an equal part of it, in the order of the batch, and a host reads only the parts of its
+own replicas. So the examples of step k are the same for any number of replicas and hosts.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ Arrays = dict[str, npt.NDArray[Any]]
 Spec = Mapping[str, tf.TensorSpec]
 
 MASK = "mask"
-# One host with one replica, which has every batch to itself.
+# One host with one replica, which gets whole batches.
 ALONE = tf.distribute.InputContext()
 _PREFETCHED = 4
-# Two threads of Python take turns more than they work side by side. A gather alone is quickest in one thread, and
-# prefetching puts it beside the training as it is; augmentation is long enough for a second one to be of use.
+# Two Python threads mostly alternate. A gather alone is fastest in one thread, and prefetching already runs it beside
+# the training; augmentation is long enough to gain from a second thread.
 _GATHERING_CALLS, _AUGMENTING_CALLS = 1, 2
 
 
 @dataclass(frozen=True)
 class _Batches:
-    """Batches by number; ``failures`` holds what went wrong in Python since the latest data set was made of them."""
+    """Batches by number; ``failures`` has the Python errors since the latest data set was made."""
 
     reader: SplitReader
     manifest: Manifest
@@ -59,7 +59,7 @@ class _Batches:
 
     @contextlib.contextmanager
     def explained(self) -> Iterator[None]:
-        """Raise the error behind TensorFlow's own, which says only that some Python function failed."""
+        """Raise the error behind TensorFlow's, which only says that a Python function failed."""
         try:
             yield
         except tf.errors.OpError as error:
@@ -76,12 +76,12 @@ class _Batches:
         parallel_calls: int,
         context: tf.distribute.InputContext,
     ) -> tf.data.Dataset:
-        """Return the parts that this host's replicas have of batches ``first`` to ``end - 1``, in order.
+        """Return this host's replicas' parts of batches ``first`` to ``end - 1``, in order.
 
-        ``part`` takes a batch's number, a replica's number and the number of replicas; it returns arrays of the shapes
-        in ``spec``. At most ``parallel_calls`` calls of it run at once.
+        ``part`` maps a batch's number, a replica's number and the number of replicas to arrays with the shapes in
+        ``spec``. At most ``parallel_calls`` calls of it run at once.
         """
-        self.failures.clear()  # of data sets that nothing reads any more
+        self.failures.clear()  # drops errors of earlier data sets
         names, types = list(spec), [tensor.dtype for tensor in spec.values()]
         replicas = context.num_replicas_in_sync
         local = replicas // context.num_input_pipelines
@@ -96,7 +96,7 @@ class _Batches:
             return [arrays[name] for name in names]
 
         def in_tensorflow(index: tf.Tensor) -> dict[str, tf.Tensor]:
-            # Not stateful: a batch depends on its number alone, and TensorFlow may ask for several at once.
+            # Not stateful: a batch depends only on its number, and TensorFlow may request several at once.
             tensors = tf.numpy_function(in_python, [index], types, stateful=False)
             return {
                 name: tf.ensure_shape(tensor, spec[name].shape) for name, tensor in zip(names, tensors, strict=True)
@@ -104,10 +104,11 @@ class _Batches:
 
         indices = tf.data.Dataset.range(first * local, end * local)
         if context.num_input_pipelines > 1:
-            # Hosts with an end ask one another before each step whether all have a batch left; they never get there.
+            # With an end, hosts would ask each other before each step whether all have a batch left; the end is never
+            # reached.
             indices = indices.repeat()
         parts = indices.map(in_tensorflow, num_parallel_calls=parallel_calls, deterministic=True)
-        # Nothing is left to optimise or to tune, and looking for it took up to a third of a pass over 50,000 images.
+        # There is nothing to optimise; searching for it took up to a third of a pass over 50,000 images.
         options = tf.data.Options()
         options.autotune.enabled = False
         options.experimental_optimization.apply_default_optimizations = False
@@ -119,9 +120,9 @@ class TrainingInput(_Batches):
     """The batches of a training run.
 
     Attributes:
-        fields: the fields that the model and the loss need; ``image`` is what is augmented.
-        order: which examples make which batch.
-        augmentation: what chance does to them; to images alone, or to people as well.
+        fields: the fields that the model and the loss need, including ``image``.
+        order: the examples of each batch.
+        augmentation: random changes of images, or also of their people.
     """
 
     order: TrainingOrder
@@ -135,7 +136,7 @@ class TrainingInput(_Batches):
         return epoch, ids, self.reader.gather(self.order.records(ids), self.fields)
 
     def augmented(self, epoch: int, ids: npt.NDArray[np.int64], arrays: Arrays) -> Arrays:
-        """Augment a batch; where examples are mixed, their partners are augmented like them."""
+        """Augment a batch; if examples are mixed, their partners are augmented in the same way."""
         settings, seed = self.augmentation, self.order.seed
         if settings == type(settings)():
             return arrays
@@ -160,13 +161,13 @@ class TrainingInput(_Batches):
         return self._blank()[IMAGE].shape[1:]
 
     def _blank(self) -> Arrays:
-        """Return what augmentation makes of a blank example."""
+        """Return the augmented form of a blank example."""
         infos = [self.manifest.field(name) for name in self.fields]
         blank = {info.name: np.zeros((1, *info.shape), info.dtype) for info in infos}
         return self.augmented(0, np.zeros(1, np.int64), blank)
 
     def batch(self, step: int, replica: int = 0, replicas: int = 1) -> Arrays:
-        """Batch number ``step`` (from 0) of the run, shape (batch_size, …) each field, or a replica's part of it."""
+        """Return batch ``step`` (from 0) of the run, shape (batch_size, …) per field, or a replica's part of it."""
         return self.augmented(*self.read(step, replica, replicas))
 
     def dataset(
@@ -176,10 +177,10 @@ class TrainingInput(_Batches):
         context: tf.distribute.InputContext = ALONE,
         part: Callable[[int, int, int], Arrays] | None = None,
     ) -> tf.data.Dataset:
-        """Batches ``first`` to ``end - 1``, all of one size, as dictionaries of host tensors of static shape.
+        """Return batches ``first`` to ``end - 1``, all of one size, as dictionaries of host tensors of static shape.
 
-        With more replicas than one, elements are the parts of those of this host, in turn; the number of replicas
-        divides the batch. ``part`` gives other arrays than :meth:`batch` does, to measure what these cost.
+        With several replicas, elements are the parts of this host's replicas, in turn; the number of replicas divides
+        the batch size. ``part`` replaces :meth:`batch`, to measure its cost.
         """
         augments = self.augmentation != type(self.augmentation)()
         calls = _AUGMENTING_CALLS if augments else _GATHERING_CALLS
@@ -190,11 +191,11 @@ class TrainingInput(_Batches):
 
 @dataclass(frozen=True)
 class EvaluationInput(_Batches):
-    """Records of a split, each once, in order; the last batch is padded, and a mask tells the padding from examples.
+    """Records of a split, each once, in order; the last batch is padded, and a mask marks the examples.
 
     Attributes:
-        batch_size: examples in a batch, padding included; rounded up to a multiple of the replicas that share it.
-        ids: which records to take, int64 (n,); all of them by default.
+        batch_size: examples in a batch, including padding; rounded up to a multiple of the replicas that share it.
+        ids: positions of the records, int64 (n,); all of them by default.
     """
 
     batch_size: int
@@ -210,7 +211,7 @@ class EvaluationInput(_Batches):
         return -(-self.count // (self._share(replicas) * replicas))
 
     def batch(self, number: int, replica: int = 0, replicas: int = 1) -> Arrays:
-        """Batch ``number`` (from 0), or a replica's part: the fields, and ``mask``, float32: 0 is padding, else 1."""
+        """Return batch ``number`` (from 0), or a replica's part: fields and ``mask``, float32: 0 for padding, or 1."""
         share = self._share(replicas)
         positions = (number * replicas + replica) * share + np.arange(share)
         padded = np.minimum(positions, self.count - 1)
@@ -218,7 +219,7 @@ class EvaluationInput(_Batches):
         return arrays | {MASK: (positions < self.count).astype(np.float32)}
 
     def dataset(self, context: tf.distribute.InputContext = ALONE) -> tf.data.Dataset:
-        """All batches as dictionaries of host tensors of static shape; parts of them, in turn, for several replicas."""
+        """Return all batches as dictionaries of host tensors of static shape; several replicas' parts come in turn."""
         replicas = context.num_replicas_in_sync
         share = self._share(replicas)
         infos = [self.manifest.field(name) for name in self.fields]

@@ -1,4 +1,4 @@
-"""RandAugment: a few operations for each image, drawn from one list, all of one magnitude.
+"""RandAugment: applies a few random operations from one list, with a common magnitude, to each image.
 
 Cubuk, Zoph, Shlens, Le: "RandAugment: Practical automated data augmentation with a reduced search space", 2020. The
 list and its ranges are torchvision's.
@@ -24,13 +24,13 @@ _SMOOTH = np.array([[1, 1, 1], [1, 5, 1], [1, 1, 1]]) / 13
 
 
 def rand_augmented(images: Pixels, number: int, magnitude: int, fill: Pixels, chance: Chance) -> Pixels:
-    """Apply ``number`` operations to each image, one after the other; each is drawn by itself, and so is its sign.
+    """Apply ``number`` operations to each image, one after the other; each operation and its sign is drawn separately.
 
     Args:
         images: uint8, (n, height, width, channels), channels 1 or 3; not changed.
-        number: how many.
+        number: number of operations.
         magnitude: 0 … :data:`MOST`.
-        fill: colour of what comes in from outside an image, uint8, (channels,).
+        fill: colour of areas from outside an image, uint8, (channels,).
         chance: the examples' draws.
     """
     names, made = list(OPERATIONS), np.empty_like(images)
@@ -50,7 +50,7 @@ def rand_augmented(images: Pixels, number: int, magnitude: int, fill: Pixels, ch
 def _mapped(entries: Callable[[float], tuple[float, float, float, float, float, float]]) -> Operation:
     """Return an operation whose map, from places in the new image to the given one, is relative to the centre.
 
-    ``entries`` are those of the map by the signed strength; shifts are shares of the width and the height.
+    ``entries`` returns the map's entries for a signed strength; shifts are shares of the width and the height.
     """
 
     def apply(image: Pixels, strength: float, fill: Pixels) -> Pixels:
@@ -70,7 +70,7 @@ def _turned(strength: float) -> tuple[float, float, float, float, float, float]:
 
 
 def _blended(image: Pixels, other: npt.NDArray[np.number] | float, strength: float) -> Pixels:
-    """Move an image away from another, or towards it."""
+    """Move an image away from another one, or towards it."""
     factor = 1 + 0.9 * strength
     return np.clip(np.rint(other + factor * (image - np.float32(1) * other)), 0, 255).astype(np.uint8)
 
@@ -94,12 +94,12 @@ def _sharpness(image: Pixels, strength: float, _fill: Pixels) -> Pixels:
 
 
 def _posterize(image: Pixels, strength: float, _fill: Pixels) -> Pixels:
-    """Keep the upper bits, 4 at the least."""
+    """Keep the upper bits, at least 4."""
     return image & np.uint8(256 - (1 << round(4 * abs(strength))))
 
 
 def _solarize(image: Pixels, strength: float, _fill: Pixels) -> Pixels:
-    """Invert what is bright."""
+    """Invert bright pixels."""
     return np.where(image >= 255 * (1 - abs(strength)), 255 - image, image)
 
 
@@ -130,4 +130,4 @@ OPERATIONS: dict[str, Operation] = {
     "autocontrast": _autocontrast,
     "equalize": _equalize,
 }
-"""Of an image, a signed strength (-1 … 1) and the colour of what is outside; those without a sign ignore it."""
+"""A function of an image, a signed strength (-1 … 1) and the colour of the outside; some ignore the sign."""

@@ -1,1 +1,1 @@
-"""The content of a store: listing, verification, pruning."""
+"""Lists, verifies and prunes the content of a store."""

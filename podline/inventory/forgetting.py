@@ -1,4 +1,4 @@
-"""Forgets an image: its bytes leave the versions of its data set, this machine's caches, and pages with pictures."""
+"""Forgets an image: removes its bytes from its data set's versions, this machine's caches, and pages with pictures."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ _PAGE, _SHEETS, _JOBS = "report.html", "sheets", "jobs"
 
 
 class Forgetting(Frozen):
-    """A forgotten image.
+    """The result of forgetting an image.
 
     Attributes:
-        dataset: of which.
-        sha256: of its file.
-        version: the number of the version that was made without it; 0 where the newest one did not hold it.
-        removed: versions, by fingerprint, and unfinished ones, that were deleted: a shard of theirs could hold it.
-        pages: the names of pages and sheets with pictures that were deleted.
-        runs: those whose version is gone; their models are kept.
-        champions: the recipes whose champion is, or was, one of these runs.
-        caches: folders of this machine with sources that were deleted.
-        dry_run: whether this is what would be done; nothing was.
+        dataset: name of the data set.
+        sha256: checksum of the image's file.
+        version: number of the new version without it; 0 if the newest version did not contain it.
+        removed: fingerprints of deleted versions, finished or not, whose shards could contain it.
+        pages: names of deleted pages and sheets with pictures.
+        runs: runs whose version was deleted; their models are kept.
+        champions: recipes whose champion is, or was, one of these runs.
+        caches: deleted cache folders of sources on this machine.
+        dry_run: whether nothing was changed.
     """
 
     dataset: str
@@ -59,7 +59,7 @@ class Forgetting(Frozen):
     dry_run: bool
 
     def lines(self) -> list[str]:
-        """Return what was done, and what is left to do."""
+        """Return the actions as lines, and what remains to be done."""
         listed = {
             "removed version": self.removed,
             "deleted page": self.pages,
@@ -74,12 +74,12 @@ class Forgetting(Frozen):
 
 
 class Image(NamedTuple):
-    """An image that is to be forgotten.
+    """An image to forget.
 
     Attributes:
-        sha256: of its file.
-        key: what it was called.
-        holders: version, by fingerprint → whether its shards hold the image.
+        sha256: checksum of its file.
+        key: its name.
+        holders: fingerprint of each version → whether its shards contain the image.
     """
 
     sha256: str
@@ -88,12 +88,12 @@ class Image(NamedTuple):
 
 
 def image_of(store: Store, dataset: str, key: str) -> Image:
-    """Return an image, and which versions hold it.
+    """Find an image, and the versions that contain it.
 
     Args:
-        store: with the data set.
-        dataset: its name.
-        key: the image's path in the source, as this machine's caches have it, or the sha256 itself.
+        store: the store of the data set.
+        dataset: name of the data set.
+        key: the image's path in the source, according to this machine's caches, or its sha256.
 
     Raises:
         SettingsError: no version, cache or forgotten image has it, or several do.
@@ -116,19 +116,19 @@ def image_of(store: Store, dataset: str, key: str) -> Image:
 def forget(
     store: Store, dataset: str, image: Image, reason: str, reporter: Reporter, *, dry_run: bool = False
 ) -> Forgetting:
-    """Forget an image; the same call goes on where one was broken off.
+    """Forget an image; the same call continues after an interruption.
 
     Args:
-        store: with the data set.
-        dataset: its name.
-        image: of :func:`image_of`.
-        reason: why; manifests say it.
-        reporter: told how far it is.
-        dry_run: only say what would be done.
+        store: the store of the data set.
+        dataset: name of the data set.
+        image: the result of :func:`image_of`.
+        reason: the reason, for manifests.
+        reporter: reports the progress.
+        dry_run: only report the actions.
 
     Raises:
-        SettingsError: a split would have no image.
-        StoreUnavailableError: a living process uses what has to be deleted.
+        SettingsError: a split would become empty.
+        StoreUnavailableError: a living process uses a file that must be deleted.
         StoreError: the store cannot be read or written.
     """
     if not dry_run:
@@ -186,7 +186,7 @@ def _needs(manifest: Manifest) -> set[str]:
 
 
 def _held(store: Store, manifest: Manifest, images: Iterable[str]) -> set[str]:
-    """Return which of some images, by their sha256, a version's shards hold, also as dead records."""
+    """Return those of some images, by their sha256, that a version's shards contain, even as dead records."""
     if manifest.records is None:
         raise SettingsError(
             f"data set {manifest.dataset} is published, expected images of your own: no image leaves it"
@@ -202,7 +202,7 @@ def _held(store: Store, manifest: Manifest, images: Iterable[str]) -> set[str]:
 
 
 def _holding(store: Store, manifests: dict[str, Manifest], image: Image) -> set[str]:
-    """Return the versions that hold an image or need the shards of such a version, new versions included."""
+    """Return the versions that contain an image or need the shards of such a version, including new versions."""
     new = {name for name, one in manifests.items() if name not in image.holders and _held(store, one, [image.sha256])}
     found = new | {name for name in manifests if image.holders.get(name)}
     while more := {name for name, one in manifests.items() if _needs(one) & found} - found:
@@ -211,7 +211,7 @@ def _holding(store: Store, manifests: dict[str, Manifest], image: Image) -> set[
 
 
 def _cached(store: Store, key: str) -> Iterator[tuple[str, str]]:
-    """Yield the sha256 and the name of images in this machine's caches that are called, or have, a key."""
+    """Yield the sha256 and the name of images in this machine's caches that match a key."""
     for folder in unpacked(source_cache(store)):
         if (folder / IMAGES).exists():
             images = ImageTable(folder / IMAGES)
@@ -222,7 +222,7 @@ def _cached(store: Store, key: str) -> Iterator[tuple[str, str]]:
 
 
 def _delete_jobs(store: Store) -> list[str]:
-    """Delete what conversions on engines left; return the folders that are in use."""
+    """Delete leftovers of conversions on engines; return the folders that are in use."""
     busy = list[str]()
     for folder in store.folders(_JOBS):
         name = folder.rpartition("/")[2]

@@ -1,4 +1,4 @@
-"""Invalidates a stage: deletes its completion record. ``podline run --start-from STAGE``."""
+"""Invalidates a stage: deletes its completion record. ``podline run --start-from STAGE`` uses it."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from podline.store.opening import open_store
 
 
 def forget(spec: Spec) -> None:
-    """Delete the completion record of a stage, so that its next call does the work again.
+    """Delete the completion record of a stage, so that its next call repeats the work.
 
-    What it wrote stays until it is written again, so others may go on using it: a data set's shards are compared with
-    their plan, and a model is replaced when the new one is trained. Of a training, the checkpoints and TensorBoard's
-    curves are deleted: it is to begin from its beginning.
+    The stage's files stay until they are rewritten, so others may use them: a data set's shards are compared with their
+    plan, and a model is replaced after the new training. A training's checkpoints and TensorBoard curves are deleted,
+    so that it starts from the beginning.
 
     Args:
-        spec: what the stage will be given.
+        spec: the next spec of the stage.
 
     Raises:
         SourceError: the source of a conversion does not exist.
@@ -27,7 +27,7 @@ def forget(spec: Spec) -> None:
     if isinstance(spec, ConvertSpec):
         memory_of(spec, store).forget()
         return
-    # First, so that whatever happens next the stage does not look done.
+    # This comes first, so that after any failure the stage does not look finished.
     store.delete(completion_name(spec.record_folder, stage_of(spec).name))
     if isinstance(spec, TrainSpec):
         for part in ("checkpoints", "tensorboard"):

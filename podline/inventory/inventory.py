@@ -1,7 +1,7 @@
 """Lists data sets and runs with their size, their users, and whether they can be pruned.
 
-A store is looked through by one listing; only manifests, specs and completion records are read besides, of a bucket
-several at a time.
+One listing covers the whole store. Only manifests, specs and completion records are read besides; in a bucket, several
+at a time.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ class Holding:
     """A data set or a run.
 
     Attributes:
-        store: where it is.
-        name: that of its folder.
-        objects: all that lies there.
+        store: its store.
+        name: name of its folder.
+        objects: all its objects.
         whole: whether it has a manifest, or the completion record of a training.
-        users: the runs that use a data set, or that it is the newest version; of a run, the recipes whose champion it
-            is or was.
-        needs: the data sets whose shards a version has.
+        users: for a data set, the runs that use it, or a note that it is the newest version; for a run, the recipes
+            whose champion it is or was.
+        needs: the data sets whose shards a version uses.
     """
 
     store: Store
@@ -53,23 +53,23 @@ class Holding:
 
     @property
     def touched(self) -> float:
-        """Return the Unix time at which its youngest object was published."""
+        """Return the Unix time at which its newest object was published."""
         return max(found.published for found in self.objects)
 
     @property
     def in_use(self) -> bool:
-        """Return whether a living process works on it; :mod:`podline.store.locks` says which are known."""
+        """Return whether a living process uses it, according to :mod:`podline.store.locks`."""
         with self.store.alone(self.name) as free:
             return not free
 
     def remove(self) -> bool:
-        """Delete it; manifest and records first, so that half of it never looks whole.
+        """Delete it, manifest and records first, so that a part of it never looks complete.
 
         Returns:
-            Whether it was deleted; what a living process works on is not.
+            Whether it was deleted; it stays while a living process uses it.
 
         Raises:
-            StoreError: something cannot be deleted.
+            StoreError: a file cannot be deleted.
         """
         with self.store.alone(self.name) as free:
             if free:
@@ -109,7 +109,7 @@ def _has_versions(holding: Holding, names: set[str]) -> bool:
 
 
 def _needs(store: Store, folder: str) -> tuple[str, ...]:
-    """Return the folders of older versions whose shards a version has."""
+    """Return the folders of older versions whose shards a version uses."""
     above = folder.rpartition("/")[0]
     splits = _fields(store, f"{folder}/{MANIFEST}").get("splits", ())
     older = {each["fingerprint"] for split in splits for each in split.get("older", ())}
@@ -134,12 +134,12 @@ def _users(store: Store, folders: dict[str, list[Listed]]) -> dict[str, list[str
     for folder, spec in zip(runs, specs, strict=True):
         trained_on = dataset_folder(_fields_of(spec, "recipe").get("dataset", ""), spec.get("fingerprint", ""))
         users.setdefault(trained_on, []).append(folder.removeprefix("runs/"))
-        # What a run goes on from must stay as well.
+        # The run that a training continues must stay as well.
         further = _fields_of(spec, "recipe").get("further")
         if further:
             users.setdefault(f"runs/{further}", []).append(folder.removeprefix("runs/"))
     for recipe in champions.recipes(store):
-        # Those before the champion as well: it may be rolled back to them.
+        # Earlier champions stay as well, since a rollback may need them.
         for run in {entry.run for entry in champions.history(store, recipe)}:
             users.setdefault(f"runs/{run}", []).append(f"{champions.FOLDER}/{recipe}")
     return users
@@ -148,7 +148,7 @@ def _users(store: Store, folders: dict[str, list[Listed]]) -> dict[str, list[str
 def _fields(store: Store, name: str) -> dict[str, Any]:
     document = store.read_json(name)
     if not isinstance(document, dict):
-        raise ArtifactError(f"{store.where(name)} holds no fields; what it needs cannot be told from it")
+        raise ArtifactError(f"{store.where(name)} holds no fields; so its inputs are unknown; delete it")
     return document
 
 
@@ -158,12 +158,12 @@ def _fields_of(document: dict[str, Any], key: str) -> dict[str, Any]:
 
 
 def needless(found: Iterable[Holding], before: float) -> list[Holding]:
-    """Return what no run, no champion and no version that is kept needs: unfinished work, data sets without runs.
+    """Return the holdings that no run, champion or kept version needs: unfinished work, data sets without runs.
 
     Args:
-        found: what the store holds.
-        before: a Unix time by the store's own clock (:meth:`podline.store.contract.Store.now`); what was touched since
-            is left alone, since it may be in the making.
+        found: the holdings of the store.
+        before: a Unix time by the store's own clock (:meth:`podline.store.contract.Store.now`); holdings that were
+            touched since are kept, since they may be in progress.
     """
     every = list(found)
     unused = {
@@ -186,7 +186,7 @@ class UnpackedSource:
     Attributes:
         path: its folder.
         bytes: the sum of its files' sizes.
-        touched: the Unix time, by this machine's clock, at which it was used.
+        touched: Unix time of its last use, by this machine's clock.
     """
 
     path: Path
@@ -218,7 +218,7 @@ class UnpackedSource:
 
 
 def unpacked_sources(store: Store) -> list[UnpackedSource]:
-    """Return every source that this machine caches for conversions into a store."""
+    """Return every source in this machine's caches for conversions into a store."""
     found = []
     for folder in unpacked(source_cache(store)):
         size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

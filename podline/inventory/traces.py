@@ -1,4 +1,4 @@
-"""Searches a store for the bytes of an image: its file, and what records, caches and pages make of it."""
+"""Searches a store for the bytes of an image: its file, and its forms in records, caches and pages."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ Pixels = npt.NDArray[np.uint8]
 
 _AT_ONCE = 64_000_000
 _EMBEDDED = re.compile(rb"data:image/(?:png|jpeg);base64,([A-Za-z0-9+/=]+)")
-_LOSS = 12.0  # what JPEG of the lowest quality of a page changes a pixel on average, 0 … 255; others differ by 60
+_LOSS = 12.0  # mean pixel change by the lowest JPEG quality of a page, 0 … 255; different images differ by 60
 
 
 class Traces(NamedTuple):
     """The result of a search.
 
     Attributes:
-        sha256: of the image's file.
-        objects: how many were read, of the store and of this machine's caches.
-        bytes: how many these have.
-        found: the names of those that hold the image, with the form in which they do.
+        sha256: checksum of the image's file.
+        objects: number of objects that were read, in the store and in this machine's caches.
+        bytes: number of bytes that were read.
+        found: names of the objects that contain the image, with its form.
     """
 
     sha256: str
@@ -46,17 +46,17 @@ class Traces(NamedTuple):
 
 
 def search(store: Store, dataset: str, image: Path, reporter: Reporter) -> Traces:
-    """Search every object of a store, and what this machine caches for it.
+    """Search every object of a store, and of this machine's caches for it.
 
     Args:
-        store: any.
-        dataset: whose sides and fits the image is searched in.
-        image: its file.
-        reporter: told how far it is.
+        store: any store.
+        dataset: the data set whose sides and fits define the forms of the image.
+        image: path of the image's file.
+        reporter: reports the progress.
 
     Raises:
         SourceError: the file cannot be decoded.
-        StoreError: something cannot be read.
+        StoreError: a file cannot be read.
     """
     file = read_picture_file(image)
     with PictureSandboxes() as sandboxes:
@@ -93,7 +93,7 @@ def _pieces(path: Path) -> Iterator[bytes]:
 
 
 def _shows(page: bytes, square: Pixels) -> bool:
-    """Return whether a page embeds a picture of a size that is equal but for JPEG's loss."""
+    """Return whether a page embeds a picture that is equal except for JPEG's loss."""
     for match in _EMBEDDED.finditer(page):
         stored = cv2.imdecode(np.frombuffer(base64.b64decode(match[1] + b"=="), np.uint8), cv2.IMREAD_COLOR)
         if stored is None or stored.shape[:2] != square.shape[:2]:

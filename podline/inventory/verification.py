@@ -1,8 +1,8 @@
-"""``podline store verify``: checks every file of a store, and names missing and unknown ones.
+"""``podline store verify``: verifies every file of a store, and reports missing and unknown ones.
 
-Each JSON document carries a digest. All other files are named, with size and checksum, by a completion record or a
-manifest. A store is listed once; of a bucket, only documents are downloaded, and objects whose checksum the service
-does not know.
+Each JSON document has a digest. A completion record or a manifest lists all other files, with size and checksum. A
+store is listed once. From a bucket, only documents, and objects whose checksum the service does not know, are
+downloaded.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from podline.store.contract import INDEX, Listed, Store
 from podline.store.prefetch import in_order
 
 _RECORD = re.compile(r"(?P<folder>.+)/stages/(?P<stage>[^/]+)\.json")
-# How many parts the names of these folders have.
+# Number of parts in the names of these folders.
 _DEPTHS = {"datasets": 3, "runs": 2, "finder": 2, "comparisons": 2, "suspects": 3}
 _NUMBERED = (HISTORY, REVIEWS, FORGOTTEN, VERSIONS)
 _KNOWN = (*_DEPTHS, ledger.FOLDER, *(series.folder.partition("/")[0] for series in _NUMBERED))
 _ENTRIES = (ledger.is_entry, champions.is_beginning, *(series.has for series in _NUMBERED))
-# In a run's folder: written by who runs the stages, beside them.
+# Files in a run's folder that are written outside of stages.
 _OF_FLOWS = (ORIGIN, "tpu.json")
 
 
@@ -43,9 +43,9 @@ class Verified(NamedTuple):
     """The findings of a verification.
 
     Attributes:
-        checked: how many files were compared with a checksum.
-        problems: what is damaged, gone, unfinished or named by nothing, a line each.
-        notes: what does no harm, a line each.
+        checked: number of files that were compared with a checksum.
+        problems: damaged, missing, unfinished or unlisted files, a line each.
+        notes: harmless findings, a line each.
     """
 
     checked: int
@@ -54,11 +54,11 @@ class Verified(NamedTuple):
 
 
 def verify(store: Store, reporter: Reporter) -> Verified:
-    """Verify a whole store; read all of it if it is a folder.
+    """Verify a whole store; this reads all of a folder.
 
     Args:
         store: the store.
-        reporter: hears of every file.
+        reporter: reports the progress per file.
 
     Raises:
         StoreError: the store cannot be listed.
@@ -70,10 +70,10 @@ class _Verification:
     """One verification of a store.
 
     Attributes:
-        there: what is published, by name.
-        named: what records and manifests name, each with the record's name.
-        manifests: those that are whole, by name.
-        problems: the first one of each name.
+        there: the published files by name.
+        named: the files in records and manifests, each with the record's name.
+        manifests: the valid manifests by name.
+        problems: the first problem of each name.
     """
 
     def __init__(self, store: Store, there: dict[str, Listed]) -> None:
@@ -102,7 +102,7 @@ class _Verification:
         self.problems.setdefault(name, line)
 
     def _read(self, names: list[str]) -> Iterator[tuple[str, Any]]:
-        """Yield the documents that are whole; note what is wrong with the others."""
+        """Yield the valid documents; record the problems of the others."""
         answers = in_order(self._document, names, self.store.parallel)
         for name, (document, problem) in zip(names, answers, strict=True):
             if problem:
@@ -117,14 +117,14 @@ class _Verification:
             return None, str(error)
 
     def _stands_alone(self, name: str) -> bool:
-        """Whether a document is verified by its own digest alone."""
+        """Return whether a document is verified by its own digest alone."""
         listed = name in self.named or _is_manifest(name) or _RECORD.fullmatch(name)
-        # A bucket's listing has the sha256 of what is as its writer left it.
+        # A bucket's listing has the sha256 of unchanged objects.
         listed = listed or (self.there[name].sha256 and name.split("/")[3:4] == [SHARD_RECORDS])
         return name.startswith(tuple(f"{top}/" for top in _KNOWN)) and name.endswith(".json") and not listed
 
     def _take(self, name: str, document: Any) -> None:
-        """Note what a record or a manifest names."""
+        """Collect the files in a record or manifest."""
         try:
             if _is_manifest(name):
                 self.manifests[name] = Manifest.model_validate(document)
@@ -163,7 +163,7 @@ class _Verification:
         return folders
 
     def _check_folder(self, folder: str, names: list[str]) -> None:
-        """Report the files that a folder lacks, and files that its documents do not name."""
+        """Report the files that a folder lacks, and files that its documents do not list."""
         kind = folder.split("/", maxsplit=1)[0]
         whole = {"datasets": f"{folder}/{MANIFEST}", "runs": completion_name(folder, "train")}.get(kind)
         if whole and whole not in names:
@@ -175,7 +175,7 @@ class _Verification:
             self._problem(record, f"{where} is gone, or its conversion was broken off; convert again")
         records = {name for name in names if _RECORD.fullmatch(name)}
         if any(name in self.problems for name in (*records, whole)):
-            return  # what a damaged record names is not known
+            return  # the files of a damaged record are unknown
         expected = records | self.named.keys() | {f"{folder}/{name}" for name in _OF_FLOWS if kind == "runs"}
         if kind == "datasets":
             manifest = self.manifests[f"{folder}/{MANIFEST}"]
@@ -188,13 +188,13 @@ class _Verification:
             self._orphan(name, folder)
 
     def _orphan(self, name: str, folder: str) -> None:
-        # Evaluations of other splits than the usual one have records of their own.
+        # Evaluations of other splits have their own records.
         own = re.match(rf"{re.escape(folder)}/on-[^/]+", name)
         where, records = self.store.where(name), self.store.where(f"{own[0] if own else folder}/stages")
         self._problem(
             name,
-            f"{where} is an orphan: nothing in {records} names it; its stage is at work or was broken off, or its "
-            "record is gone: run the stage again, or delete it",
+            f"{where} is an orphan: nothing in {records} names it; its stage is running or was interrupted, or its "
+            "record is missing: run the stage again, or delete it",
         )
 
     def _check_champions(self) -> None:
@@ -219,7 +219,7 @@ class _Verification:
             if first not in _KNOWN and name != INDEX:
                 others[f"{first}{slash}"] = others.get(f"{first}{slash}", 0) + 1
         return [
-            f"{self.store.where(first.rstrip('/'))} is not looked at: {plural(count, 'file')} that no stage made"
+            f"{self.store.where(first.rstrip('/'))} is ignored: {plural(count, 'file')} not made by a stage"
             for first, count in sorted(others.items())
         ]
 
@@ -236,7 +236,7 @@ def _of_manifest(name: str, manifest: Manifest) -> Iterator[Artifact]:
 
 
 def _known(manifest: Manifest) -> Iterator[str]:
-    """Yield what lies in a data set's folder, but for completion records and shards' records."""
+    """Yield the files of a data set's folder, except completion records and shards' records."""
     yield MANIFEST
     yield from tfds_names(field.name for field in manifest.fields)
     for split in manifest.splits:

@@ -1,8 +1,7 @@
 """Writes entries for killed runs: the next run on the machine makes them from the notes of the killed run.
 
 A running process keeps its notes in a file of the store's scratch folder, and touches the file every few seconds. A
-lock
-beside the file shows whether the process lives, however it ended.
+lock beside the file shows whether the process lives, however it ended.
 """
 
 from __future__ import annotations

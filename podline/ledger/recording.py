@@ -1,8 +1,8 @@
 """Records a run in the ledger: keeps notes during the run, and writes one entry at its end.
 
 Every way to start a run uses :func:`recorded` around its work. So a run leaves one entry, however it ends, or none if
-it
-did nothing. If the process is killed, the next run on the machine writes the entry, see :mod:`podline.ledger.killed`.
+it did nothing. If the process is killed, the next run on the machine writes the entry, see
+:mod:`podline.ledger.killed`.
 """
 
 from __future__ import annotations

@@ -140,8 +140,7 @@ def losses(now: Mapping[str, float], before: Sequence[Mapping[str, float]], kind
     """Return the classes of time that exceed earlier nights by more than chance explains.
 
     The excess must be above :data:`LEAST_LOSS` of a usual night, and above the same number of robust standard
-    deviations
-    as for a pace.
+    deviations as for a pace.
 
     Args:
         now: class → seconds of a night.

@@ -1,8 +1,7 @@
 """Logs runs to an MLflow tracking server as well: the setting ``tracking``, as ``mlflow:URI``.
 
 Each run of the store has one MLflow run, found by the tag ``podline.run``; a run that ends again updates it. A tag
-counts
-the lines of ``metrics.jsonl`` that are logged, so that none is logged twice.
+counts the lines of ``metrics.jsonl`` that are logged, so that none is logged twice.
 """
 
 from __future__ import annotations

@@ -63,8 +63,7 @@ def build_model(
 
     Raises:
         SettingsError: the model does not exist, cannot be built, or returns no logits; ``channels_first`` without a
-            GPU; an
-            invalid image shape or number of classes; and errors of :func:`trainable_model`.
+            GPU; an invalid image shape or number of classes; and errors of :func:`trainable_model`.
     """
     if len(image_shape) != 3 or min(image_shape) < 1 or classes < 1:
         raise SettingsError(
@@ -116,8 +115,7 @@ def trainable_model(
         mean: mean per channel, of pixels in 0…255, from the training split.
         std: standard deviation per channel, of the same pixels; a constant channel (0) is centred, but not scaled.
         seed: seed of weights and dropout; the random values of a variable depend only on this seed, the variable and
-            the
-            name of its layer.
+            the name of its layer.
         l2: factor of the L2 term for each kernel …
         l2_layers: … of the layers whose names start with one of these prefixes.
         precision: precision of all layers before the last one with a kernel.

@@ -2,8 +2,7 @@
 
 Sandler et al.: "MobileNetV2: Inverted Residuals and Linear Bottlenecks", CVPR 2018. At 128 pixels and above the strides
 are the paper's. For smaller images, the first strides are omitted until the last map has at least 4 × 4 places, so
-early
-layers keep the resolution.
+early layers keep the resolution.
 """
 
 from __future__ import annotations

@@ -28,8 +28,7 @@ def read_weights(file: Path) -> Layers:
     Raises:
         SettingsError: the file's name has none of the known endings.
         ArtifactError: the file cannot be read, is damaged, refers to other files, has no names of layers, or exceeds
-            the
-            limits of memory or time.
+            the limits of memory or time.
     """
     kind = _FOLDER if file.is_dir() else file.suffix
     if kind not in _KINDS:

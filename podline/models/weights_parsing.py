@@ -39,8 +39,7 @@ def write_arrays(file: Path, kind: str, size: int, folder: Path) -> list[str]:
 
     Raises:
         ArtifactError: the file is damaged, refers to other files, has no names of layers, or has far more bytes of
-            weights
-            than its own size.
+            weights than its own size.
     """
     paths: list[str] = []
     try:

@@ -1,1 +1,1 @@
-"""Whether a trained model becomes the champion of its recipe, and why not."""
+"""Decides whether a trained model becomes the champion of its recipe, with reasons."""

@@ -1,4 +1,4 @@
-"""The contract by which a kind of task gives models' answers for the examples of a split."""
+"""The contract by which a kind of task provides models' answers to the examples of a split."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from podline.store.contract import Store
 
 @dataclass(frozen=True)
 class JudgedSplit:
-    """The examples that models were judged on.
+    """The examples on which models are compared.
 
     Attributes:
         store: the store.
-        folder: of the data set.
-        manifest: of the data set.
-        split: which split.
-        reporter: told of progress.
-        places: of those in the split that count, int64, (n,); None if all do.
+        folder: folder of the data set.
+        manifest: manifest of the data set.
+        split: name of the split.
+        reporter: reports progress.
+        places: places of the compared examples in the split, int64, (n,); None for all.
     """
 
     store: Store
@@ -37,34 +37,34 @@ class JudgedSplit:
 
 
 class Answers(Protocol):
-    """Answers of models of a kind: a classifier's are guesses, a pose network's are people as COCO results."""
+    """The answers of a kind's models: classes for a classifier, people as COCO results for a pose network."""
 
     def left(self, store: Store, folder: str, evaluation: Any) -> Any:
-        """Return a model's answers, as the evaluation in a folder left them."""
+        """Read a model's answers from an evaluation's folder."""
         ...
 
     def again(self, examples: JudgedSplit, training: TrainSpec, model: Any) -> Any:
-        """Return a model's answers for the examples that count, now.
+        """Run a model on the compared examples.
 
         Args:
-            examples: which.
-            training: what the model was trained with.
-            model: a Keras model, or a function of the same form.
+            examples: the compared examples.
+            training: the spec of the model's training.
+            model: a Keras model, or a function with the same interface.
         """
         ...
 
     def part(self, examples: JudgedSplit, said: Any) -> Any:
-        """Return the answers for the examples that count."""
+        """Return the answers for the compared examples."""
         ...
 
     def judged(self, examples: JudgedSplit, said: Any) -> Any:
-        """Return the answers as :class:`podline.promotion.figure.Pair` holds them."""
+        """Return the answers in the form of :class:`podline.promotion.figure.Pair`."""
         ...
 
     def main(self, examples: JudgedSplit, said: Any) -> Metric:
-        """Return the metric that counts, with its interval, on the examples that count."""
+        """Return the main metric on the compared examples, with its interval."""
         ...
 
-    def differing(self, one: Any, other: Any) -> int | None:  # noqa: ARG002 (of answers that are no single values)
-        """Return how many examples two models answer differently; None where answers are no single values."""
+    def differing(self, one: Any, other: Any) -> int | None:  # noqa: ARG002 (None unless answers are single values)
+        """Return the number of examples that two models answer differently; None if answers are not single values."""
         return None

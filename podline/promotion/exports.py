@@ -1,8 +1,8 @@
-"""Exports a promoted model (SavedModel, TFLite) and checks each form's answers on test images.
+"""Exports a promoted model (SavedModel, TFLite) and compares each form's answers on test images.
 
-``model/model.keras`` is there since training. The SavedModel (``model/saved_model/``) and, if the rules ask for it, the
-TensorFlow Lite file (``model/model.tflite``) are made here, published, and read back from the store before they are
-asked.
+``model/model.keras`` exists since the training. This module makes the SavedModel (``model/saved_model/``) and, if the
+rules ask for it, the TensorFlow Lite file (``model/model.tflite``). It publishes them, and reads them back from the
+store before the comparison.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from podline.training.export import KERAS
 
 IMAGES = 100
 
-# The same sums in another order: some 1e-6 of an answer for each layer. TensorFlow Lite has kernels of its own.
+# A different order of additions: about 1e-6 of an output per layer. TensorFlow Lite has its own kernels.
 _TOLERANCE, _TOLERANCE_LITE = 1e-4, 1e-3
 _BATCH, _TIMED = 10, 20
 
@@ -36,17 +36,17 @@ Answers = list[npt.NDArray[np.float32]]
 
 
 def checked_exports(store: Store, folder: str, model: keras.Model, images: Images, *, lite: bool) -> list[ExportedFile]:
-    """Publish the missing export formats, and check the answers of each.
+    """Publish the missing forms of a model, and compare the answers of each.
 
     Args:
         store: the store.
-        folder: the run's.
-        model: the model that was judged.
-        images: of the test split, (n, height, width, channels).
-        lite: whether a TensorFlow Lite file is wanted.
+        folder: the run's folder.
+        model: the evaluated model.
+        images: images of the test split, (n, height, width, channels).
+        lite: whether to make a TensorFlow Lite file.
 
     Raises:
-        StoreError: something cannot be written.
+        StoreError: a file cannot be written.
     """
     expected = in_batches(lambda batch: flat(model(batch, training=False)), images)
     ways: dict[Literal["keras", "savedmodel", "tflite"], tuple[str, Callable[[str], Callable[[Images], Answers]]]] = {
@@ -64,7 +64,7 @@ def checked_exports(store: Store, folder: str, model: keras.Model, images: Image
         try:
             difference = largest(expected, in_batches(opened(name), images))
         except Exception as error:
-            # Whatever a library says of a file that it cannot read or run: it must not be handed on.
+            # A file that a library cannot read or run must not be used, whatever the error.
             problem = " ".join(f"{type(error).__name__}: {error}".split())[:300]
         found.append(
             ExportedFile(
@@ -75,7 +75,7 @@ def checked_exports(store: Store, folder: str, model: keras.Model, images: Image
 
 
 def milliseconds(model: keras.Model, images: Images) -> float:
-    """Return the CPU time of one image on this machine: the median of several, after the first."""
+    """Return the CPU time for one image on this machine: the median of several calls after the first."""
     with tf.device("CPU:0"):
         answer = tf.function(lambda batch: model(batch, training=False), autograph=False)
         answer(images[:1])
@@ -89,7 +89,7 @@ def milliseconds(model: keras.Model, images: Images) -> float:
 
 def _keras(store: Store, name: str) -> Callable[[Images], Answers]:
     with store.workspace("keras") as folder:
-        # Keras goes by the ending of the name, which a copy of an object in the cache does not have.
+        # Keras needs the ending of the name, which a copy in the cache does not have.
         copy = folder / "model.keras"
         with explained("write", copy):
             shutil.copyfile(store.local(name), copy)
@@ -113,7 +113,7 @@ def _saved_model(store: Store, name: str, model: keras.Model) -> Callable[[Image
 
 
 def _export(model: keras.Model, folder: Path) -> None:
-    """Export a SavedModel with the signature ``serve``: any number of uint8 images in, the model's outputs out."""
+    """Export a SavedModel with the signature ``serve``, from any number of uint8 images to the model's outputs."""
     archive: Any = keras.export.ExportArchive()
     archive.track(model)
     shape = tuple(model.input_shape[1:])
@@ -131,13 +131,13 @@ def _lite(store: Store, name: str, model: keras.Model) -> Callable[[Images], Ans
 
 
 def lite_file(store: Store, model: keras.Model, calibrating: Images | None = None) -> bytes:
-    """Return a TensorFlow Lite file of a model: uint8 images in, float32 out.
+    """Return a TensorFlow Lite file of a model, from uint8 images to float32 outputs.
 
     Args:
-        store: has room for temporary files.
-        model: which.
-        calibrating: images, (n, height, width, channels), whose activations give the ranges of 8-bit integers, in which
-            the layers then compute; without them, in float32.
+        store: a store with space for temporary files.
+        model: the model.
+        calibrating: images, (n, height, width, channels), whose activations define the ranges for 8-bit computation;
+            without them, layers compute in float32.
     """
     with store.workspace("lite") as folder, _no_word_of_litert():
         _export(model, folder / "made")
@@ -145,13 +145,13 @@ def lite_file(store: Store, model: keras.Model, calibrating: Images | None = Non
         if calibrating is not None:
             converter.optimizations = [tf.lite.Optimize.DEFAULT]
             converter.representative_dataset = lambda: ({"images": image[None]} for image in calibrating)
-            # An operation without a kernel for integers computes in float32.
+            # An operation without an integer kernel computes in float32.
             converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8, tf.lite.OpsSet.TFLITE_BUILTINS]
         return converter.convert()
 
 
 def lite_model(data: bytes) -> Callable[[Images], Answers]:
-    """Return a TensorFlow Lite file as a function of images."""
+    """Return a function from images to the outputs of a TensorFlow Lite file."""
     with _no_word_of_litert():
         interpreter = tf.lite.Interpreter(model_content=data)
     serve = interpreter.get_signature_runner("serve")
@@ -161,19 +161,19 @@ def lite_model(data: bytes) -> Callable[[Images], Answers]:
 @contextlib.contextmanager
 def _no_word_of_litert() -> Iterator[None]:
     with warnings.catch_warnings():
-        # It is to live on as LiteRT, a package of its own; the file is the same.
+        # The interpreter moves to the package LiteRT; the file format stays.
         warnings.filterwarnings("ignore", ".*tf.lite.Interpreter is deprecated", UserWarning)
         yield
 
 
 def in_batches(answer: Callable[[Images], Answers], images: Images) -> Answers:
-    """Call a function on a few images at a time: a pose network's outputs for many images are large."""
+    """Call a function on a few images at a time, since a pose network's outputs for many images are large."""
     parts = [answer(images[start : start + _BATCH]) for start in range(0, len(images), _BATCH)]
     return [np.concatenate([part[place] for part in parts]) for place in range(len(parts[0]))]
 
 
 def flat(answer: Any) -> Answers:
-    """Flatten a classifier's one output, or a pose network's outputs of all stages, in the order of their names."""
+    """Flatten a classifier's output, or a pose network's outputs of all stages in the order of their names."""
     if isinstance(answer, Mapping):
         return [np.asarray(answer[name]) for name in sorted(answer)]
     return [np.asarray(each) for each in keras.tree.flatten(answer)]
@@ -183,7 +183,7 @@ def largest(expected: Answers, found: Answers) -> float:
     """Return the largest difference between two outputs.
 
     Raises:
-        ValueError: they have different shapes.
+        ValueError: the outputs have different shapes.
     """
     if [answer.shape for answer in expected] != [answer.shape for answer in found]:
         raise ValueError(f"answers of shapes {[answer.shape for answer in found]}")

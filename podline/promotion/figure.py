@@ -1,4 +1,4 @@
-"""Figures of a candidate beside the known trainings of the reference's recipe, and the rules that make them."""
+"""Figures of a candidate and of the known trainings of the reference's recipe, and the rules that make them."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from podline.noise import MOST_TRAININGS, Floats, Noise, luck_of, missed, seeds_
 from podline.recipes.promotion_settings import Margin, PromotionSettings
 
 LEAST_EXAMPLES = 50
-"""A class or joint with fewer test examples is no figure of a promotion: only its loss could be seen."""
+"""The least number of test examples of a class or joint in a promotion; below it, only a total loss would show."""
 
 WIDEST = 0.2
-"""The widest automatic margin of the metric that counts, if it is at most 1, as accuracy and AP are.
+"""The widest automatic margin of a main metric with values up to 1, like accuracy and AP.
 
-Of fewer than about 200 test examples a wider one would promote models that are clearly worse."""
+Below about 200 test examples, a wider margin would promote models that are clearly worse."""
 
 _DRAWS = 200
 
 
 class ModelCost(NamedTuple):
-    """The counted costs of a model: bytes of its parameters, multiply-adds for one example."""
+    """The cost of a model: bytes of its parameters, multiply-adds per example."""
 
     bytes: int
     operations: int
@@ -36,17 +36,17 @@ class ModelCost(NamedTuple):
 
 @dataclass(frozen=True)
 class Pair:
-    """A candidate and the known trainings of the reference's recipe, judged on the same examples.
+    """A candidate and the known trainings of the reference's recipe, evaluated on the same examples.
 
-    Answers are what :meth:`podline.promotion.answers.Answers.judged` gives: of a classifier
-    :class:`podline.kinds.classification.guesses.Guesses`, of a pose network a ``COCOeval``.
+    Answers come from :meth:`podline.promotion.answers.Answers.judged`: for a classifier
+    :class:`podline.kinds.classification.guesses.Guesses`, for a pose network a ``COCOeval``.
 
     Attributes:
-        kind: the name of their kind of task.
+        kind: name of their kind of task.
         known: the answers of the known trainings, the reference's first.
         candidate: the candidate's answers.
-        costs: of the reference and of the candidate.
-        class_names: by label.
+        costs: costs of the reference and of the candidate.
+        class_names: class names by label.
     """
 
     kind: str
@@ -58,19 +58,19 @@ class Pair:
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure of a candidate and of the known trainings, on the same examples. More is better.
+    """A figure of a candidate and of the known trainings, on the same examples. Higher is better.
 
-    A measure of which less is better has its sign changed, in all values.
+    For a measure for which lower is better, all values have their sign changed.
 
     Attributes:
-        name: of the metric, the class or the joint.
-        measure: the metric whose unit it has; of an unknown one it is a number with three decimals.
+        name: name of the metric, class or joint.
+        measure: the metric that defines the unit; for an unknown one it is a number with three decimals.
         reference: the reference's own figure.
-        value: the candidate's.
-        sampled: the variance of ``value`` minus the mean of the known trainings, by the examples.
-        noise: what chance does to it.
-        margin: by how much a promoted model may be worse; ``auto`` for the smallest that can be shown.
-        rule: the name of the rule that made it.
+        value: the candidate's figure.
+        sampled: variance, by the examples, of ``value`` minus the mean of the known trainings.
+        noise: the effect of chance on it.
+        margin: the largest loss of a promoted model; ``auto`` for the smallest loss that can be shown.
+        rule: name of the rule that made it.
     """
 
     name: str
@@ -88,7 +88,7 @@ class Figure:
         return self.value - float(self.noise.share)
 
     def low(self, rate: float) -> float:
-        """Return the pessimistic end of the change."""
+        """Return the pessimistic bound of the change."""
         return self.change - float(self.noise.room(self.change, self.sampled, rate))
 
     def beyond(self, rate: float) -> float:
@@ -96,7 +96,7 @@ class Figure:
         return float(self.noise.beyond(self.sampled, rate))
 
     def allowed(self, figures: int, rate: float) -> float:
-        """Return the margin: the number that is set, or the smallest that can be shown, but at most :data:`WIDEST`."""
+        """Return the margin: the given number, or the smallest loss that can be shown, at most :data:`WIDEST`."""
         if self.margin != "auto":
             return self.margin
         main, measure = self.rule == "main", measure_named(self.measure)
@@ -104,7 +104,7 @@ class Figure:
         return min(smallest, WIDEST) if main and measure.higher_is_better and not measure.in_units else smallest
 
     def more_trainings(self, figures: int, rate: float) -> int:
-        """Return how many more known trainings would show it, if all else stayed; 0 if none would."""
+        """Return the number of further known trainings that would show it, all else being equal; 0 if none would."""
         known = self.noise.trainings
         for trainings in range(known + 1, MOST_TRAININGS + 1):
             noise = replace(self.noise, trainings=trainings)
@@ -122,9 +122,9 @@ class Rule:
     """A rule of promotion.
 
     Attributes:
-        name: stands in ``promotion.json`` and in messages.
-        kind: of the models that it judges; empty for all.
-        judge: what it says of a pair: figures, which chance may change, or checks, which it cannot.
+        name: name in ``promotion.json`` and in messages.
+        kind: kind of the models that it applies to; empty for all.
+        judge: returns figures, which chance may affect, or checks, which it does not, for a pair.
     """
 
     name: str
@@ -132,23 +132,23 @@ class Rule:
     judge: Judge
 
     def __call__(self, pair: Pair, settings: PromotionSettings) -> Iterator[Figure | Check]:
-        """Judge a pair."""
+        """Apply the rule to a pair."""
         for said in self.judge(pair, settings):
             yield replace(said, rule=self.name) if isinstance(said, Figure) else said
 
 
 def rule(name: str, kind: str = "") -> Callable[[Judge], Rule]:
-    """Make a function a rule; see :class:`Rule`."""
+    """Make a rule from a function; see :class:`Rule`."""
     return functools.partial(Rule, name, kind)
 
 
 def shares(known: Mapping[str, Floats], now: Mapping[str, Floats], spread: float, margin: Margin) -> Iterator[Figure]:
-    """Yield a figure for each share of right answers, each among examples of its own.
+    """Yield a figure for each share of right answers; each share has its own examples.
 
     Args:
-        known: what each known training got right of each example, by the name of the share, (trainings, examples).
-        now: what the candidate got right of them, (examples,).
-        spread: the standard deviation between seeds that is assumed, for a share of one half.
+        known: the right answers of each known training by the name of the share, (trainings, examples).
+        now: the right answers of the candidate, (examples,).
+        spread: assumed standard deviation between seeds, for a share of one half.
         margin: see :class:`Figure`.
     """
     values = np.array([each.mean(axis=1) for each in known.values()]).T
@@ -165,22 +165,23 @@ def shares(known: Mapping[str, Floats], now: Mapping[str, Floats], spread: float
 def number(
     name: str, measure: str, values: Sequence[float], variances: tuple[float, float], spread: float, margin: Margin
 ) -> Figure:
-    """Return a figure that is a number, such as a loss, and not a share of examples.
+    """Return a figure that is a number, such as a loss, instead of a share of examples.
 
     Args:
-        name: in words.
+        name: name of the figure.
         measure: see :class:`Figure`.
-        values: of the known trainings, the reference first, and then the candidate's.
-        variances: by the examples, of the candidate's minus the reference's figure; and of the reference's alone.
-        spread: the standard deviation between seeds that is assumed.
+        values: values of the known trainings, the reference first, and then the candidate's.
+        variances: variances, by the examples, of the candidate's minus the reference's figure, and of the reference's
+            alone.
+        spread: assumed standard deviation between seeds.
         margin: see :class:`Figure`.
     """
     *known, value = values
-    # The luck of single answers is a guess here: it counts as what the seed does, which is estimated.
+    # The luck of single answers is unknown here, and counts as an effect of the seed, which is estimated.
     luck, more = variances[1] / 2, 1 + 1 / len(known)
     [seeds] = seeds_of(np.array([known]).T, math.inf, luck, spread)
     noise = Noise(fmean(known), math.inf, 0.0, luck + float(seeds), len(known))
-    # The mean of several trainings has less luck than the reference alone.
+    # The mean of several trainings has less luck than a single one.
     sampled = max(0.0, variances[0] * more / 2 - luck * more)
     return Figure(name, measure, known[0], value, sampled, noise, margin)
 
@@ -188,14 +189,14 @@ def number(
 def drawn(
     name: str, pair: Pair, value: Callable[[Any], float], settings: PromotionSettings, measure: str = ""
 ) -> Figure:
-    """Return any figure of answers to examples; what chance does to it is found by drawing examples with replacement.
+    """Return a figure that is any function of answers; drawing examples with replacement shows its noise.
 
     Args:
-        name: in words.
-        pair: two models whose answers have an entry for each example.
-        value: computes it from the answers of one; more is better.
-        settings: for the spread of seeds and the margin.
-        measure: the metric whose unit it has, as ``top1`` for a share; by default it is a plain number.
+        name: name of the figure.
+        pair: two models with an answer per example.
+        value: computes the figure from the answers of one model; higher is better.
+        settings: settings with the spread of seeds and the margin.
+        measure: the metric that defines the unit, as ``top1`` for a share; by default it is a plain number.
     """
     random, count = np.random.default_rng(0), len(pair.candidate.labels)
     places = [random.integers(count, size=count) for _ in range(_DRAWS)]

@@ -13,9 +13,8 @@ from podline.store.opening import open_store
 def find(spec: PromoteSpec, reporter: Reporter) -> PromoteResult | None:
     """Return an earlier, still valid decision about the same model by the same rules.
 
-    A promotion stands, whatever has become of the champion since: what a person rolled back is not promoted again by
-    the next night that finds the run done. A refusal stands as long as the champion is the same. What was undecided is
-    judged again: more trainings may be known.
+    A promotion stays valid after a later rollback, so the next night that reuses the run does not repeat it. A refusal
+    is valid while the champion is the same. An undecided model is judged again, since more trainings may be known.
     """
     store = open_store(spec.root)
     found: PromoteResult | None = None if spec.again else completed.find(spec, reporter)
@@ -28,5 +27,5 @@ def find(spec: PromoteSpec, reporter: Reporter) -> PromoteResult | None:
     now = entries[-1].run if entries else ""
     if decision is None or decision.champion != now:
         return None
-    # A file that was broken may have been made again.
+    # A broken file may have been rewritten.
     return None if any(check.rule == "export" for check in decision.refusals) else found

@@ -38,15 +38,15 @@ from podline.training.export import load_model
 
 @dataclass(frozen=True)
 class _Case:
-    """The candidate and the champion of a decision.
+    """The candidate of a decision.
 
     Attributes:
-        spec: what the stage was given.
+        spec: the stage's spec.
         store: the store.
-        training: what the candidate was trained with.
-        manifest: of its data.
-        evaluation: of it.
-        reporter: told of progress.
+        training: the spec of the candidate's training.
+        manifest: the manifest of its data.
+        evaluation: its evaluation.
+        reporter: reports progress.
     """
 
     spec: PromoteSpec
@@ -58,35 +58,35 @@ class _Case:
 
     @property
     def measure(self) -> str:
-        """The metric that counts."""
+        """The main metric."""
         return self.evaluation.measure
 
     @property
     def answers(self) -> Answers:
-        """The module that reads and computes answers of this kind of model."""
+        """The provider of answers for this kind of model."""
         return kind_of(self.evaluation).answers()
 
     @property
     def examples(self) -> JudgedSplit:
-        """The evaluation of the candidate."""
+        """The examples of the candidate's evaluation."""
         return JudgedSplit(self.store, self.spec.dataset_folder, self.manifest, self.spec.split, self.reporter)
 
 
 def promote(spec: PromoteSpec, reporter: Reporter) -> PromoteResult:
     """Compare a model with its recipe's champion; make it the champion if it is shown not to be worse.
 
-    It writes, in ``runs/<run>``: ``promotion.json``, and the forms of the model that are handed on
-    (:mod:`podline.promotion.exports`); the change itself is one entry in the champion's history
-    (:mod:`podline.documents.champions`), the one moment at which anything is decided.
+    It writes to ``runs/<run>``: ``promotion.json``, and the published forms of the model
+    (:mod:`podline.promotion.exports`). The change itself is one entry in the champion's history
+    (:mod:`podline.documents.champions`), which makes it atomic.
 
     Args:
-        spec: the model, and the rules.
-        reporter: is told of progress.
+        spec: the model and the rules.
+        reporter: reports progress.
 
     Raises:
-        StoreError: there is no such run, or something cannot be written.
-        ArtifactError: the weights, the evaluation or the data are not what they were.
-        OvertakenError: somebody else changed the champion meanwhile.
+        StoreError: the run does not exist, or a file cannot be written.
+        ArtifactError: the weights, the evaluation or the data have changed.
+        OvertakenError: another process changed the champion meanwhile.
     """
     started = time.monotonic()
     case = _opened(spec, reporter)
@@ -100,7 +100,7 @@ def promote(spec: PromoteSpec, reporter: Reporter) -> PromoteResult:
     reference = reference_of(champions.standing(entries)[: before.number if before else 0], spec.rules.reference)
     compared = _compared(case, reference, images) if reference is not None else _Comparison([])
     checks = [*_sanity(case), *export_checks(exports), *compared.checks]
-    # A file that gives other answers must not be used, whatever anybody says.
+    # A file with other answers must not be used, even if a person promotes the model.
     refused = any(check.refused and (check.rule == "export" or not spec.anyway) for check in checks)
     undecided = not (refused or spec.anyway) and any(check.undecided for check in checks)
     if crowned is None and not (refused or undecided):
@@ -171,7 +171,7 @@ def _opened(spec: PromoteSpec, reporter: Reporter) -> _Case:
     found = store.sha256(name)
     if found != spec.evaluation_sha256:
         raise ArtifactError(
-            f"{store.where(name)} has sha256 {found[:12]}… vs {spec.evaluation_sha256[:12]}… that is to be judged; "
+            f"{store.where(name)} has sha256 {found[:12]}… vs {spec.evaluation_sha256[:12]}… in the spec; "
             "evaluate the run again"
         )
     training = training_of(store, spec.run)
@@ -186,9 +186,9 @@ def _some_images(case: _Case) -> Any:
 
 
 def _against(entries: list[Crowned], spec: PromoteSpec) -> tuple[Crowned | None, Crowned | None]:
-    """Return the champion to beat, and the entry that already makes this model the champion, if any.
+    """Return the champion to compare with, and the entry that already makes this model the champion, or None.
 
-    A promotion that was killed right after its one change is finished by the next: against the champion before.
+    A promotion that was killed directly after its change is completed by the next call, with the previous champion.
     """
     line = champions.standing(entries)
     if line and (line[-1].run, line[-1].weights_sha256) == (spec.run, spec.weights_sha256):
@@ -208,12 +208,12 @@ class _Comparison:
     """The result of comparing a model with the reference.
 
     Attributes:
-        checks: what the rules say.
-        known: the runs whose figures were compared with, the reference first.
+        checks: the results of the rules.
+        known: the runs whose figures were compared, the reference first.
         better: whether the model is shown to be better.
-        detects: the margins, in words.
-        milliseconds: of one image, of the reference; None if the two cannot be compared.
-        examples: what they were compared on, where their data differ.
+        detects: the margins as text.
+        milliseconds: the reference's time per image; None if the two cannot be compared.
+        examples: the compared examples, if the data differ.
     """
 
     checks: list[Check]
@@ -253,15 +253,15 @@ def _compared(case: _Case, reference: Crowned, images: Any) -> _Comparison:
 
 @dataclass(frozen=True)
 class _Rivals:
-    """The reference and the candidate on the examples that they are compared on.
+    """The reference and the candidate on the compared examples.
 
     Attributes:
-        reference: what the one said of them.
-        candidate: what the other said.
-        examples: these examples, in the candidate's data set.
-        said: what another run said of them; None if it was not judged on them.
-        leaks: refusals: examples that one of the two was trained on; they are not among those compared on.
-        compared: what is said of them, where the data differ.
+        reference: the reference's answers.
+        candidate: the candidate's answers.
+        examples: the compared examples, in the candidate's data set.
+        said: returns another run's answers, or None if it was not evaluated on these examples.
+        leaks: refusals for examples that one of the two was trained on, which are not compared.
+        compared: a description of the examples, if the data differ.
     """
 
     reference: Any
@@ -323,15 +323,15 @@ def _described(
 
 
 def _incomparable(case: _Case, before: Crowned) -> str:
-    """Why a model cannot be held against the champion at all; empty if it can."""
+    """Return why a model cannot be compared with the champion at all; empty if it can."""
     spec = case.spec
-    remedy = f"start again with `podline models promote {spec.run} --anyway`, or give the recipe a name of its own"
+    remedy = f"start again with `podline models promote {spec.run} --anyway`, or give the recipe another name"
     if before.dataset != spec.dataset:
         return f"data set: the reference {before.run} was trained on {before.dataset} vs {spec.dataset}; {remedy}"
     was = read_manifest(case.store, training_of(case.store, before.run).dataset_folder)
     if was.class_names != case.manifest.class_names:
         return (
-            f"classes: the reference {before.run} knows {len(was.class_names)} vs {len(case.manifest.class_names)}, or "
+            f"classes: the reference {before.run} has {len(was.class_names)} vs {len(case.manifest.class_names)}, or "
             f"others by name; {remedy}"
         )
     if was.image_shape != case.manifest.image_shape:
@@ -340,7 +340,7 @@ def _incomparable(case: _Case, before: Crowned) -> str:
 
 
 def _reference(case: _Case, training: TrainSpec, model: keras.Model) -> Any:
-    """Return what the reference says of the candidate's examples: read where it was judged on them, else asked."""
+    """Return the reference's answers to the candidate's examples: from its evaluation, or by running it."""
     store, spec = case.store, case.spec
     was = read_manifest(store, training.dataset_folder)
     done = run_of(store, training.run).stages

@@ -1,13 +1,13 @@
-"""The rules of promotion: a model is promoted, refused or undecided. Pure arithmetic.
+"""The rules of promotion: a model is promoted, refused or undecided. Pure functions.
 
-A candidate is compared with the *reference*: the last champion that was shown to be better than the reference before
-it. Each figure asks two questions. Is the candidate significantly worse? One such figure refuses it. Is the pessimistic
-end of the difference within the margin? All figures must be, for a promotion. What is neither is undecided.
+A candidate is compared with the *reference*: the last champion that was shown to be better than the previous reference.
+Each figure answers two questions. Is the candidate significantly worse? One such figure refuses it. Is the pessimistic
+bound of the difference within the margin? A promotion needs this for all figures. Otherwise the candidate is undecided.
 
-The error budget is that of a year. A recipe that is worse by the margin in one figure, tried every night with a new
-seed, is promoted within a year with at most the probability ``promotion.rate``. Likewise an equally good recipe is
-refused. A promotion needs every figure, so more figures make a wrong one no likelier (Berger: "Multiparameter
-Hypothesis Testing and Acceptance Sampling", Technometrics 1982).
+The error budget covers a year. A recipe that is worse by the margin in one figure, tried every night with a new seed,
+is promoted within a year with at most the probability ``promotion.rate``. An equally good recipe is refused with at
+most the same probability. A promotion needs every figure, so more figures do not make a wrong one more likely (Berger:
+"Multiparameter Hypothesis Testing and Acceptance Sampling", Technometrics 1982).
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ from podline.recipes.promotion_settings import RULES, PromotionSettings
 
 @rule("size")
 def size(pair: Pair, settings: PromotionSettings) -> Iterator[Check]:
-    """Require that the parameters do not take more bytes."""
+    """Require that the size of the parameters does not grow."""
     before, after = pair.costs
     yield _not_larger("size", "parameters", "bytes", before.bytes, after.bytes, settings.size)
 
 
 @rule("operations")
 def operations(pair: Pair, settings: PromotionSettings) -> Iterator[Check]:
-    """One example must not take more multiply-adds."""
+    """Require that the multiply-adds per example do not grow."""
     before, after = pair.costs
     allowed = settings.operations
     yield _not_larger("operations", "one example", "multiply-adds", before.operations, after.operations, allowed)
 
 
 def rules_for(kind: str) -> list[Rule]:
-    """Return the rules for models of a kind: those that Podline ships, and those of installed packages.
+    """Return the rules for models of a kind: Podline's own, and those of installed packages.
 
     Raises:
-        SettingsError: one cannot be imported, is no rule, or has the name of another.
+        SettingsError: a rule cannot be imported, is not a Rule, or has the name of another.
     """
     shipped = {each.name: each for each in (*kind_named(kind).rules(), size, operations)}
     found = Registry("rule of promotion", RULES, shipped, Rule).all().values()
@@ -53,10 +53,10 @@ def rules_for(kind: str) -> list[Rule]:
 
 
 def checks_of(pair: Pair, settings: PromotionSettings) -> list[Check]:
-    """Return what every rule says of a candidate beside the known trainings.
+    """Return the results of every rule for a candidate and the known trainings.
 
     Raises:
-        SettingsError: a rule of an installed package fails, or :func:`rules_for`.
+        SettingsError: a rule of an installed package fails; or see :func:`rules_for`.
     """
     said = [each for judge in rules_for(pair.kind) for each in _said(judge, pair, settings)]
     figures = sum(isinstance(each, Figure) for each in said)
@@ -73,7 +73,7 @@ def _said(judge: Rule, pair: Pair, settings: PromotionSettings) -> list[Figure |
 
 
 def detects(checks: Sequence[Check]) -> str:
-    """Return the margins in words: that of the main metric, and the widest of a class or joint."""
+    """Return the margins as text: that of the main metric, and the widest of a class or joint."""
     main = [check for check in checks if check.rule == "main"]
     parts = [check for check in checks if check.rule in ("class", "joint")]
     said = [_size_text(check.measure, check.margin or 0.0) for check in main]
@@ -84,7 +84,7 @@ def detects(checks: Sequence[Check]) -> str:
 
 
 def _judged(figure: Figure, figures: int, rate: float) -> Check:
-    """Return the test of a figure in words."""
+    """Return the test of a figure with its message."""
     change, margin, low = figure.change, figure.allowed(figures, rate), figure.low(rate)
     refused = change < -figure.beyond(rate / figures)
     shown = low >= -margin
@@ -132,7 +132,7 @@ def _not_larger(name_of_rule: str, name: str, unit: str, before: int, after: int
 
 
 def export_checks(exports: Sequence[ExportedFile]) -> list[Check]:
-    """Return what the exports say: each must give the answers of the model that was judged."""
+    """Return the checks of the exports: each must give the answers of the evaluated model."""
     return [
         Check(
             rule="export",

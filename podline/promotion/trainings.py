@@ -1,4 +1,4 @@
-"""The reference of a recipe, and the known trainings of the reference's recipe."""
+"""Finds the reference of a recipe, and the known trainings of the reference's recipe."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ from podline.stages.table import EVALUATE
 from podline.store.contract import Store
 from podline.strategies import StrategyName
 
-# Of the newest trainings of a recipe so many are looked at.
+# Number of newest trainings of a recipe that are searched.
 _LOOKED_AT = 60
 
 
 def reference_of(line: Sequence[Crowned], named: str = "") -> Crowned | None:
-    """Return the champion that candidates are compared with; None if there is no champion.
+    """Return the champion that candidates are compared with, or None.
 
-    It is the last champion that was shown to be better than the reference before it, or that a person promoted in spite
-    of the rules; else the first one. Losses within a margin therefore cannot add up from champion to champion.
+    It is the last champion that was shown to be better than its reference, or that a person promoted against the rules;
+    otherwise the first champion. So losses within a margin cannot add up from champion to champion.
 
     Args:
-        line: of champions that were not taken back, the present one last.
-        named: the run that the settings name; empty for none.
+        line: champions that were not rolled back, the current one last.
+        named: the run in the settings, or empty.
 
     Raises:
-        SettingsError: the run that is named was never a champion.
+        SettingsError: the run in the settings was never a champion.
     """
     if named:
         found = [entry for entry in line if entry.run == named]
@@ -50,16 +50,16 @@ def reference_of(line: Sequence[Crowned], named: str = "") -> Crowned | None:
 
 
 def known_of(store: Store, reference: Crowned, candidate: str, said: Callable[[str], Any]) -> list[tuple[str, Any]]:
-    """Return trainings that equal the reference's but for the seed, as (run, what it said); never the candidate.
+    """Return trainings that equal the reference's except for the seed, as (run, answers), without the candidate.
 
-    They have its settings, data, code and packages: figures that fall slowly for another reason are not its noise.
-    A training that was refused is left out: its seed is not the only thing that is wrong with it.
+    They have its settings, data, code and packages, so their differences are noise. Refused trainings are left out,
+    since more than their seed may be wrong.
 
     Args:
         store: the store.
-        reference: whose recipe and data they have.
-        candidate: the run that is judged.
-        said: what a run said of the examples that are compared on; None if it was not judged on them.
+        reference: the champion that defines recipe and data.
+        candidate: the run to be judged.
+        said: returns a run's answers to the compared examples, or None.
     """
     training, found = training_of(store, reference.run), list[tuple[str, Any]]()
     produced_by = _produced_by(store, training)
@@ -81,12 +81,12 @@ def known_of(store: Store, reference: Crowned, candidate: str, said: Callable[[s
 
 
 def said_on(store: Store, run: str, splits: Sequence[JudgedSplit]) -> Any:
-    """Return what a run said of some examples; None if it was not judged on a split that holds them, or lost its files.
+    """Return a run's answers to some examples; None if no evaluation covers them, or its files are missing.
 
     Args:
         store: the store.
-        run: whose.
-        splits: that hold these examples.
+        run: name of the run.
+        splits: splits that contain these examples.
     """
     try:
         training = training_of(store, run)
@@ -96,28 +96,28 @@ def said_on(store: Store, run: str, splits: Sequence[JudgedSplit]) -> Any:
                 document = read_evaluation(store, training.folder)
                 answers = kind_of(document).answers()
                 return answers.part(examples, answers.left(store, training.folder, document))
-    except PodlineError:  # what another run has lost is no reason to refuse this one
+    except PodlineError:  # missing files of another run must not refuse this one
         pass
     return None
 
 
 def examples_of(manifest: Manifest, split: str) -> tuple[str, ...]:
-    """Return a split's checksums: equal for splits of two data sets that hold the same in the same order."""
+    """Return a split's checksums, which are equal for splits with the same records in the same order."""
     found = manifest.split(split)
     shards = (found.content,) if found.content else (shard.sha256 for shard in found.shards)
     return (*shards, *((found.truth.sha256,) if found.truth else ()))
 
 
 def next_trainings(store: Store, reference: str, strategy: StrategyName) -> Iterator[TrainSpec]:
-    """Yield the reference's training with the seeds of which no run was evaluated, the lowest first, without end.
+    """Yield the reference's training with new seeds, lowest first, endlessly.
 
     Args:
         store: the store.
-        reference: the run.
-        strategy: where they are to run.
+        reference: the run of the reference.
+        strategy: the distribution strategy.
 
     Raises:
-        StoreError: the run or its data set is gone.
+        StoreError: the run or its data set is missing.
     """
     of = training_of(store, reference)
     for seed in itertools.count():
@@ -135,7 +135,7 @@ def _newest(store: Store, recipe: str) -> list[str]:
 
 
 def _produced_by(store: Store, training: TrainSpec) -> Any:
-    """Return the code and the packages that trained a run; None if that is not known."""
+    """Return the code and the packages that trained a run, or None."""
     origin = read_origin(store, training.folder)
     return (origin.code, origin.environment.packages) if origin else None
 

@@ -3,8 +3,7 @@
 The digest of a module covers its source and, recursively, its imports from the same package, folder or distribution. No
 code is executed: import statements are parsed, and files are found as Python's import would find them. The digest is
 that of the syntax tree without docstrings, so a comment, a line break or a docstring does not start a training of
-hours.
-Data files, and imports without a statement, are not covered.
+hours. Data files, and imports without a statement, are not covered.
 """
 
 from __future__ import annotations

@@ -28,8 +28,7 @@ class PhaseSettings(Frozen):
     Attributes:
         from_epoch: the first epoch of the phase, counted from the beginning of the run.
         from_share: instead of from_epoch, the share of the run's epochs before the phase, rounded down to whole epochs.
-            So
-            the phase moves with the length of the run.
+            So the phase moves with the length of the run.
         changes: dotted path → value, as ``{"batch_size": 256, "schedule.learning_rate": 0.01}``.
     """
 

@@ -19,32 +19,27 @@ class PromotionSettings(Frozen):
     """The rules of promotion; see docs/how-to/promote.md.
 
     A spread is the standard deviation between trainings that differ only in the seed, without the part that the size of
-    the
-    test split explains, for a figure of one half; for a figure r it is multiplied by ``sqrt(4 r (1 - r))``. The assumed
-    spread is used while one training is known, and later counts as much as three trainings.
+    the test split explains, for a figure of one half; for a figure r it is multiplied by ``sqrt(4 r (1 - r))``. The
+    assumed spread is used while one training is known, and later counts as much as three trainings.
 
     Attributes:
         rate: the error budget for a year of nights: the largest share of recipes worse by a margin that is promoted
-            once, and
-            of equally good recipes that is refused once.
+            once, and of equally good recipes that is refused once.
         margin: the largest loss of a promoted model in the main metric; ``auto`` is the smallest loss that can be
-            shown, at
-            most 0.2 for a share.
+            shown, at most 0.2 for a share.
         part_margin: the largest loss of a class or joint.
         calibration: the largest rise of the calibration error; classifiers only.
         spread: standard deviation of the main metric between seeds, at a share of one half.
         part_spread: standard deviation of a class's share of right answers, or a joint's of close ones.
         reference: the run of a former champion to compare with; empty: the last champion that was shown to be better
-            than its
-            predecessor.
+            than its predecessor.
         size: the share by which the bytes of the parameters may grow.
         operations: the share by which the multiply-adds per example may grow.
         tflite: also write a TensorFlow Lite file, which must give the same answers.
         guards: further measures that must not become worse, by name; not for poses.
         seeds: number of further seeds of the reference that a flow may train for an undecided model.
         seed_minutes: a further seed is only trained if it is likely to end within this number of minutes after the
-            first
-            verdict.
+            first verdict.
     """
 
     rate: float = Field(default=0.05, gt=0, lt=0.5)

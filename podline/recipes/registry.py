@@ -2,8 +2,7 @@
 
 Recipes come from Podline, from installed packages (the entry points ``podline.recipes``, each a
 :class:`~podline.recipes.settings.Recipe`), and from the Python files in the setting ``recipes``. Other files are given
-by
-their path. docs/how-to/recipe.md has an example of each.
+by their path. docs/how-to/recipe.md has an example of each.
 """
 
 from __future__ import annotations
@@ -55,8 +54,7 @@ def get(name: str) -> Recipe:
 
     Args:
         name: one of :func:`names`; for users' own data, with their own name after a dot, as images.flowers; or the path
-            of a
-            Python file, which ends in ``.py``.
+            of a Python file, which ends in ``.py``.
 
     Raises:
         SettingsError: the recipe or its data set does not exist, or a setting is unknown.
@@ -180,8 +178,7 @@ def override(recipe: Recipe, changes: Mapping[str, Json]) -> Recipe:
     Args:
         recipe: the original recipe.
         changes: dotted path → value, as ``{"schedule.learning_rate": 0.1, "duration.steps": 500}``. A duration holds
-            one of
-            steps, epochs and examples; setting one replaces another.
+            one of steps, epochs and examples; setting one replaces another.
 
     Raises:
         SettingsError: a path is unknown, or a value is invalid.

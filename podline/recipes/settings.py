@@ -185,8 +185,7 @@ class AnnealingSettings(Frozen):
     Attributes:
         energy: the metric that should fall: the validation ``loss``, or ``error`` (1 - accuracy).
         temperature: initial temperature in units of the energy: a state with an energy higher by this value is accepted
-            with
-            probability 37 %.
+            with probability 37 %.
         final: final share of the temperature, which falls by a constant factor per step.
     """
 
@@ -242,11 +241,9 @@ class AugmentationSettings(Augmentation):
         erase: probability of a rectangle of noise, 2 to 33 % of the area.
         mixup: blend each image and target with a partner's, by shares from Beta(mixup, mixup); 0 for off.
         cutmix: replace a rectangle by the partner's image, with shares from Beta(cutmix, cutmix); 0 for off. Together
-            with
-            ``mixup``, each image randomly gets one of them.
+            with ``mixup``, each image randomly gets one of them.
         image_size: longer side of training images, in pixels; 0 keeps the size of the records. Evaluation always uses
-            the
-            records' size.
+            the records' size.
     """
 
     applied_by: ClassVar[str] = "podline.input.augmentation:augmented"
@@ -313,8 +310,7 @@ class InitSettings(Frozen):
 
     Attributes:
         file: a ``.keras``, ``.weights.h5``, ``.h5`` or ``.npz`` file, or a SavedModel's folder; its path does not
-            affect the
-            run's name.
+            affect the run's name.
         sha256: checksum of the file; filled in when the run is named.
     """
 
@@ -345,23 +341,19 @@ class Recipe(Frozen):
         annealing: accepts or rejects the state after each evaluation; None for off.
         early_stop: ends the run when validation stops improving; None for off.
         trainable_layers: prefixes of the names of the trainable layers; an empty one matches all. Other layers keep
-            weights
-            and batch-norm statistics.
+            weights and batch-norm statistics.
         phases: values that change from an epoch on, in order.
         ema_decay: evaluation and export use an exponential moving average of the weights with this decay, as 0.999; 0
-            for
-            off.
+            for off.
         validation_share: share of the training split that is held out and evaluated during training; with 0 the test
-            split
-            is evaluated. Decisions by evaluations need a share, or a data set with a validation split.
+            split is evaluated. Decisions by evaluations need a share, or a data set with a validation split.
         without_part: a part of the training split that is left out, as ``1/4``; chosen by a hash.
         evaluate_every: interval of evaluations during training; None: only at the end.
         explosion: when a loss counts as exploded.
         checkpoint_steps: a checkpoint at least every N steps …
         checkpoint_minutes: … and at least every N minutes.
         keep: checkpoints of a finished run: the newest N; ``all``, one per evaluation; ``best``, the last and that of
-            the best
-            evaluation. It does not affect the run's name.
+            the best evaluation. It does not affect the run's name.
         further: a finished run of the same store, whose state and order of data this run continues, with its own steps,
             schedule and duration. ``champion`` means the recipe's champion when the training is first planned, or none
         if

@@ -28,8 +28,7 @@ def markdown(text: object) -> Markdown:
     """Escape a text for Markdown, since names of classes and files may contain markup.
 
     Only characters with a meaning in Markdown or HTML are escaped. Bare addresses do not become links, although
-    GitHub's
-    Markdown, which Prefect's UI uses, makes links of them.
+    GitHub's Markdown, which Prefect's UI uses, makes links of them.
     """
     if isinstance(text, Markdown):
         return text

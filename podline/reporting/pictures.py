@@ -11,8 +11,7 @@ import numpy.typing as npt
 # The longer side of photographs, in pixels; the browser enlarges smaller ones.
 _LARGE = 192
 # Bytes of a photograph, of a picture with lost people, and of a small panel. A page has at most 40, 16 and 38 of these,
-# in
-# base64, so it stays below 5 MB and can be sent by mail.
+# in base64, so it stays below 5 MB and can be sent by mail.
 PHOTO, LOST_PHOTO, SMALL_PHOTO = 64_000, 22_000, 16_000
 _QUALITIES = (88, 80, 70, 58, 45, 30)
 _SMALLER = 0.7

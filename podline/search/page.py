@@ -22,7 +22,7 @@ _STYLES = {True: "better", False: "noise", None: "noise"}
 
 
 def page(document: SearchDocument, verdict: Verdict, about: Sequence[str]) -> str:
-    """Return a search as HTML."""
+    """Render a search as HTML."""
     spec, best = document.spec, verdict.best
     header: list[Block] = [
         Kicker([f"search over {', '.join(space.path for space in spec.spaces)}", *about]),
@@ -53,8 +53,8 @@ def _trials(document: SearchDocument) -> Iterator[Block]:
         yield Fold("Trials that did not complete", Items(causes))
     yield Text(
         f"Each trial is a run of the store. The {metric} is that of the data set's validation split, or of the "
-        "examples that validation_share holds out of the training split, at the state that the run ended with; the "
-        "test split has no part in a search. The best of many trials looks better than it is: another seed, judged on "
+        "examples that validation_share holds out of the training split, for the final state of the run; the "
+        "test split is not used. The best of many trials looks better than it is: another seed, evaluated on "
         "the test split, shows by how much.",
         "note",
     )
@@ -62,7 +62,7 @@ def _trials(document: SearchDocument) -> Iterator[Block]:
 
 def _best(document: SearchDocument, best: Trial) -> Iterator[Block]:
     root = shlex.quote(document.spec.root)
-    yield Text("Its model, judged on the test split:")
+    yield Text("Its model, evaluated on the test split:")
     yield Code(f"podline evaluate {best.run} --root {root}")
     if document.spec.recipe.validation_share and not document.spec.recipe.decides_by:
         yield Text("A training with the same values on the whole training split:")

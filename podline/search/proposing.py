@@ -1,7 +1,7 @@
-"""The next trial and the pruning of bad ones: functions of earlier trials, so that a killed search can resume.
+"""Proposes the next trial and limits for pruning, as functions of earlier trials, so that a killed search can resume.
 
 The sampler is Optuna's tree-structured Parzen estimator (Bergstra et al., "Algorithms for Hyper-Parameter
-Optimization", NIPS 2011). It is made anew for each trial, from the record and a seed by the number of the trial.
+Optimization", NIPS 2011). It is created anew for each trial, from the record and a seed by the trial's number.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from podline.frozen import Json
 from podline.search.spaces import Space
 from podline.search.trials import Trial
 
-if TYPE_CHECKING:  # a second to import, for a search alone
+if TYPE_CHECKING:  # importing Optuna takes a second, which only searches need
     import optuna
 
-# So many trials are drawn by chance before the estimator has enough to go by.
+# Number of random trials before the estimator is used.
 _BY_CHANCE = 5
-# How often values are drawn that were not tried before, until the space counts as exhausted.
+# Number of repeated draws after which the space counts as exhausted.
 _DRAWS = 20
-# Nothing is pruned before so many trials are complete, nor in this share of the evaluations.
+# Number of complete trials, and share of the evaluations, before pruning starts.
 _COMPLETE, _SPARED = 4, 0.25
 
 
 def next_values(spaces: Sequence[Space], trials: Sequence[Trial], seed: int) -> dict[str, Json] | None:
-    """Return values that were not tried yet; None if there seem to be no others.
+    """Return new values for a trial; None if all values seem to have been tried.
 
     Args:
-        spaces: what they are chosen from.
-        trials: all so far, in order.
-        seed: of the search.
+        spaces: the possible values.
+        trials: all trials so far, in order.
+        seed: seed of the search.
     """
     import optuna  # noqa: PLC0415
 
@@ -69,7 +69,7 @@ def _distribution(space: Space) -> optuna.distributions.BaseDistribution:
 
 
 def _known(trial: Trial, distributions: Mapping[str, Any]) -> optuna.trial.FrozenTrial | None:
-    """Return a trial as Optuna has it: one that could not be trained is the worst; None if it is outside the space."""
+    """Convert a trial for Optuna: a failed trial counts as the worst; None if it is outside the space."""
     from optuna.trial import TrialState, create_trial  # noqa: PLC0415
 
     complete = trial.state == "complete"
@@ -85,9 +85,9 @@ def _known(trial: Trial, distributions: Mapping[str, Any]) -> optuna.trial.Froze
 
 
 def limits(trials: Sequence[Trial]) -> tuple[float | None, ...]:
-    """Return what the best value of a trial must reach by each evaluation but the last, or it is ended.
+    """Return the limits for a trial's best value after each evaluation except the last; above them it is pruned.
 
-    That is the median of the complete trials at the same evaluation, as in Optuna's ``MedianPruner``.
+    A limit is the median of the complete trials at the same evaluation, as in Optuna's ``MedianPruner``.
     """
     complete = [trial.evaluations for trial in trials if trial.state == "complete"]
     if len(complete) < _COMPLETE:

@@ -1,7 +1,7 @@
-"""Runs a search: trials one after the other, each a training of its own; the record is written after each.
+"""Runs a search: trials one after the other, each a separate training; the record is written after each.
 
-Nothing else is remembered. A search that was killed finds its record, comes to the same next values, and its training
-goes on from its checkpoint.
+The record is the only memory. A search that was killed reads it, proposes the same next values, and resumes the
+training from its checkpoint.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from podline.store.contract import Store
 from podline.strategies import WORKERS, StrategyName
 
 Train = Callable[[TrainSpec], TrainResult]
-"""Does the training of a trial; raises what a training raises."""
+"""A function that trains a trial, and raises the training's errors."""
 
-# Whose completion record names the files of a search.
+# The stage whose completion record lists the files of a search.
 _STAGE = "search"
-# What is held out where the recipe holds out nothing.
+# The share that is held out if the recipe holds out nothing.
 _HELD_OUT = 0.1
 
 
@@ -50,14 +50,16 @@ class SearchResult(Result):
     folder: str = Field(description="its name in the store")
     page: str = Field(description="the name of the page")
     trials: dict[str, int] = Field(description="the number of trials in each state")
-    ending: str = Field(description="why there are no more; empty if there are as many as were asked for")
-    run: str = Field(description="of the best trial")
-    values: dict[str, Json] = Field(description="its values, by path")
-    better: bool | None = Field(description="than the recipe's own values, beyond chance; None if that is not known")
-    verdict: str = Field(description="the verdict in words")
+    ending: str = Field(description="why the search ended early; empty if all trials were run")
+    run: str = Field(description="the run of the best trial")
+    values: dict[str, Json] = Field(description="the values of the best trial, by path")
+    better: bool | None = Field(
+        description="whether the best trial beats the recipe's own values beyond chance; None if unknown"
+    )
+    verdict: str = Field(description="the verdict as text")
 
     def lines(self, where: Where = str, /) -> list[str]:
-        """Return the best values, what speaks for them, and the page."""
+        """Return the best values, the verdict, and the page."""
         counts = ", ".join(f"{number} {state}" for state, number in self.trials.items())
         best = " ".join(f"{path}={value}" for path, value in self.values.items())
         return [
@@ -84,17 +86,17 @@ def search_spec(
 
     Args:
         store: the store.
-        recipe: whose values are searched for.
+        recipe: the recipe whose values are searched.
         over: the spaces, each as ``PATH=SPACE``.
-        reporter: is told what was chosen.
-        trials: how many, that of the recipe's own values included.
+        reporter: reports the choices.
+        trials: number of trials, including that of the recipe's own values.
         minutes: see :class:`SearchSpec`.
-        fingerprint: which data set, by the start of its fingerprint; the newest by default.
-        strategy: where trials run.
+        fingerprint: the start of the data set's fingerprint; by default the newest data set.
+        strategy: the distribution strategy of trials.
 
     Raises:
-        SettingsError: a space that cannot be, or several processes would search together.
-        StoreError: there is no such data set.
+        SettingsError: a space is invalid, or the strategy uses several processes.
+        StoreError: the data set does not exist.
     """
     if strategy == WORKERS:
         raise SettingsError(f"got strategy={strategy}, a search trains in one process; give auto, cpu, gpu or tpu")
@@ -116,11 +118,11 @@ def search_spec(
 
 
 def search(store: Store, spec: SearchSpec, train: Train, reporter: Reporter) -> SearchResult:
-    """Run the remaining trials; return the result of all.
+    """Run the remaining trials; return the result of all trials.
 
     Raises:
-        PodlineError: the training of the recipe's own values failed, or another trial did for a reason
-            that says nothing of the values: such a search goes on when it is started again.
+        PodlineError: the training of the recipe's own values failed, or another trial failed for a reason other than
+            its values; a new start continues the search.
     """
     document, started, ending = read_search(store, spec), time.monotonic(), ""
     before = sum(trial.seconds for trial in document.trials)
@@ -130,9 +132,9 @@ def search(store: Store, spec: SearchSpec, train: Train, reporter: Reporter) -> 
         took = before + time.monotonic() - started
         longest = max((trial.seconds for trial in document.trials), default=0.0)
         if values is None:
-            ending = "all values of the space seem to be tried"
+            ending = "all values of the space seem to have been tried"
         elif spec.minutes and document.trials and took + longest > 60 * spec.minutes:
-            ending = f"the next, of up to {duration(longest)}, does not fit into {spec.minutes:g} minutes"
+            ending = f"the next trial, of up to {duration(longest)}, does not fit into {spec.minutes:g} minutes"
         else:
             trial = _tried(store, document, values, train)
             store.delete(completion_name(spec.folder, _STAGE))
@@ -152,7 +154,7 @@ def search(store: Store, spec: SearchSpec, train: Train, reporter: Reporter) -> 
         better=verdict.better,
         verdict=verdict.text,
     )
-    # With matplotlib, which no command or flow imports before it draws.
+    # Imported here, since it needs matplotlib.
     from podline.search.page import page  # noqa: PLC0415
 
     store.publish_bytes(result.page, page(document, verdict, result.lines()[:1]).encode(), replace=True)
@@ -161,7 +163,7 @@ def search(store: Store, spec: SearchSpec, train: Train, reporter: Reporter) -> 
 
 
 def _values(document: SearchDocument) -> dict[str, Json] | None:
-    """Return the values of the next trial; the first has the recipe's own."""
+    """Return the values of the next trial; the first trial has the recipe's own."""
     spec = document.spec
     if document.trials:
         return next_values(spec.spaces, document.trials, spec.recipe.seed)

@@ -17,7 +17,7 @@ from podline.recipes.settings import Recipe
 Value = bool | int | float | str
 
 _LOG, _RANGE = "log:", ".."
-# Digits of a number that is tried: nobody wants to type more.
+# Digits of tried numbers, few enough to type.
 _DIGITS = 4
 
 
@@ -25,11 +25,11 @@ class Space(Frozen):
     """The values that one field of a recipe may have.
 
     Attributes:
-        path: the recipe's value, with dots.
-        choices: one of these; empty for a range.
+        path: dotted path of the recipe's value.
+        choices: the possible values; empty for a range.
         low: the lowest value of a range.
-        high: the highest one.
-        log: whether equal factors are equally likely, not equal differences.
+        high: the highest value of a range.
+        log: whether equal factors, instead of equal differences, are equally likely.
     """
 
     path: str
@@ -40,7 +40,7 @@ class Space(Frozen):
 
     @property
     def whole(self) -> bool:
-        """Return whether a range holds whole numbers alone."""
+        """Return whether a range has only integers."""
         return isinstance(self.low, int) and isinstance(self.high, int)
 
     def rounded(self, value: Value) -> Value:
@@ -50,7 +50,7 @@ class Space(Frozen):
         return min(max(float(f"{value:.{_DIGITS}g}"), self.low), self.high)
 
     def probes(self) -> tuple[Value, ...]:
-        """Return values that the recipe must take: each choice, or the ends and the middle of a range."""
+        """Return values that the recipe must accept: each choice, or the ends and the middle of a range."""
         if self.choices:
             return self.choices
         middle = math.sqrt(self.low * self.high) if self.log else (self.low + self.high) / 2
@@ -61,7 +61,7 @@ def spaces_of(texts: Iterable[str], recipe: Recipe) -> tuple[Space, ...]:
     """Return the spaces of a search, each written as ``PATH=SPACE``.
 
     Raises:
-        SettingsError: one cannot be understood, or the recipe cannot have one of its values.
+        SettingsError: a space is invalid, or the recipe does not accept one of its values.
     """
     found = tuple(map(_space, texts))
     if not found:
@@ -103,7 +103,7 @@ def _no_space(text: str) -> SettingsError:
 
 
 def _path(name: str) -> str:
-    """Return the path of a recipe's value, given an option's name, as ``learning_rate``, or the path."""
+    """Return the path of a recipe's value, given an option's name like ``learning_rate``, or the path."""
     field = Choices.model_fields.get(name)
     return option_of(field).path or name if field else name
 
@@ -114,7 +114,7 @@ def _value(text: str) -> Any:
         value = json.loads(text)
     except ValueError:
         try:
-            value = float(text)  # as .5, which is no JSON
+            value = float(text)  # for example .5, which is not JSON
         except ValueError:
             return text
     return value if isinstance(value, bool | int | float) else text

@@ -1,4 +1,4 @@
-"""The record of a search: what it was asked for, and its trials so far; one JSON document in the store."""
+"""The record of a search: its spec and its trials so far, as one JSON document in the store."""
 
 from __future__ import annotations
 
@@ -20,37 +20,39 @@ State = Literal["complete", "pruned", "failed"]
 
 
 class SearchSpec(TrainableSpec):
-    """A search over values of a recipe. With more trials or minutes, the same search goes on."""
+    """A search over values of a recipe. With more trials or minutes, the same search continues."""
 
     not_hashed = TrainableSpec.not_hashed | {"trials", "minutes"}
 
     spaces: tuple[Space, ...] = Field(min_length=1)
-    trials: int = Field(ge=1, description="that of the recipe's own values included")
-    minutes: float = Field(default=0.0, ge=0, description="no trial begins that would not fit; 0 is no limit")
+    trials: int = Field(ge=1, description="the number of trials, including that of the recipe's own values")
+    minutes: float = Field(
+        default=0.0, ge=0, description="the time limit; a trial that would not fit is not started; 0 for no limit"
+    )
 
     @property
     def folder(self) -> str:
-        """Return where the search keeps its record."""
+        """Return the folder of the search's record."""
         return f"searches/{self.recipe.name}-{self.digest()[:12]}"
 
     @property
     def metric(self) -> Literal["loss", "error"]:
-        """Return what is to be low: the validation error where there are classes, else the loss."""
+        """Return the metric to minimise: the validation error for classes, else the loss."""
         return "error" if self.recipe.task.has_error else "loss"
 
 
 class Trial(Frozen):
-    """A run of a search.
+    """A trial of a search.
 
     Attributes:
-        number: from 0, which has the recipe's own values.
+        number: number of the trial; 0 has the recipe's own values.
         values: path → value.
-        run: its name; empty if its values could not be trained.
-        state: ``pruned`` if it was ended since others were better, ``failed`` if it cannot be trained.
-        value: the metric of the state that it ended with; None if it did not complete.
+        run: name of the run; empty if its values could not be trained.
+        state: ``pruned`` if others were better, ``failed`` if it cannot be trained.
+        value: the metric of its final state; None if it did not complete.
         evaluations: the metric after each evaluation.
-        examples: how many were held out.
-        seconds: what it took.
+        examples: number of held-out examples.
+        seconds: duration.
         cause: why it did not complete.
     """
 
@@ -66,23 +68,23 @@ class Trial(Frozen):
 
 
 class SearchDocument(Frozen):
-    """A search as far as it went."""
+    """A search with its trials so far."""
 
     spec: SearchSpec
     trials: tuple[Trial, ...] = ()
 
     @property
     def complete(self) -> list[Trial]:
-        """Return the trials with a value, the best first; the earlier one of two that are equal."""
+        """Return the trials with a value, best first; of two equal trials the earlier one first."""
         found = [trial for trial in self.trials if trial.value is not None]
         return sorted(found, key=lambda trial: (trial.value, trial.number))
 
 
 def read_search(store: Store, spec: SearchSpec) -> SearchDocument:
-    """Return the record of a search, with the trials that there are.
+    """Return the record of a search; a new search has no trials.
 
     Raises:
-        ArtifactError: it cannot be read.
+        ArtifactError: the record cannot be read.
     """
     name = f"{spec.folder}/{DOCUMENT}"
     if not store.exists(name):
@@ -97,7 +99,7 @@ def read_search(store: Store, spec: SearchSpec) -> SearchDocument:
 
 
 def measured(lines: list[MetricsLine], metric: str) -> dict[str, Any]:
-    """Return what the lines of a run say of a trial: its value is that of the state that the run ended with."""
+    """Return a trial's figures from the metrics of its run; the value is that of the run's final state."""
     evaluations = {line.step: line for line in lines if isinstance(line, EvaluationLine)}
     if not evaluations:
         return {}

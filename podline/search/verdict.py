@@ -1,4 +1,4 @@
-"""Whether the best trial of a search is better than the recipe's own values, beyond chance."""
+"""Decides whether the best trial of a search is better than the recipe's own values, beyond chance."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from podline.noise import Seeds, scale
 from podline.plurals import plural
 from podline.search.trials import SearchDocument, Trial
 
-# A difference is shown if chance alone gives so large a one, among all the trials, with at most this probability.
+# Largest probability that chance alone, among all the trials, gives as large a difference.
 _LEVEL = 0.05
 
 
@@ -18,9 +18,9 @@ class Verdict(NamedTuple):
 
     Attributes:
         default: the trial of the recipe's own values.
-        best: the one with the lowest value.
-        better: whether it is shown to be better; None where chance is not known.
-        text: the same in words.
+        best: the trial with the lowest value.
+        better: whether it is shown to be better; None if chance is unknown.
+        text: the verdict as text.
     """
 
     default: Trial
@@ -32,8 +32,8 @@ class Verdict(NamedTuple):
 def judged(document: SearchDocument) -> Verdict:
     """Return the verdict on a search whose first trial is complete.
 
-    The two are judged on the same held-out examples, and the variance is that of different ones: so the interval is
-    rather too wide. That the best of many is looked at is allowed for by Bonferroni's factor.
+    Both trials are evaluated on the same held-out examples, but the variance is that of different ones, so the interval
+    is rather too wide. Bonferroni's factor corrects for choosing the best of many trials.
     """
     default, best = document.trials[0], document.complete[0]
     others = len(document.trials) - 1

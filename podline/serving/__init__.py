@@ -1,1 +1,1 @@
-"""A champion over HTTP, in TensorFlow Serving's REST dialect."""
+"""Serves a champion over HTTP, with TensorFlow Serving's REST API."""

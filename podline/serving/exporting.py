@@ -1,6 +1,6 @@
-"""Exports a run's model as ONNX or TensorFlow Lite, and judges the file beside the model on test examples; a stage.
+"""The stage that exports a run's model as ONNX or TensorFlow Lite, and evaluates both on test examples.
 
-Both are asked for the same examples, by the code that evaluates models of their kind.
+The kind's own evaluation code runs both on the same examples.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from podline.store.opening import open_store
 from podline.training.export import load_model
 from podline.training.plan import TRAINING_SPLIT
 
-# Training examples whose activations give the ranges of the 8-bit integers.
+# Training examples whose activations define the ranges of 8-bit integers.
 _CALIBRATING = 200
 _COMPARED = 100
 
@@ -50,12 +50,12 @@ def require_packages(form: str) -> None:
 
 
 def export(spec: ExportSpec, reporter: Reporter) -> ExportResult:
-    """Write the file, ask it and the model about test examples, and write what came of it beside it.
+    """Write the file, evaluate it and the model on test examples, and write the result beside it.
 
     Raises:
         SettingsError: a package is missing.
-        StoreError: there is no such run or data set, or the file cannot be written.
-        ArtifactError: the weights or the data are not what they were, or the model cannot be converted.
+        StoreError: the run or data set does not exist, or the file cannot be written.
+        ArtifactError: the weights or the data have changed, or the model cannot be converted.
     """
     require_packages(spec.format)
     started, store = time.monotonic(), open_store(spec.root)
@@ -67,7 +67,7 @@ def export(spec: ExportSpec, reporter: Reporter) -> ExportResult:
         data = _made(spec, store, training, manifest, model)
         run = _onnx_model(data) if spec.format == "onnx" else lite_model(data)
     except Exception as error:
-        # Whatever a converter says of a model that it cannot convert.
+        # Converters may raise anything for a model that they cannot convert.
         raise ArtifactError(
             f"{spec.run} cannot be exported as {spec.format}: {reason(error)}; give another --format"
         ) from error
@@ -129,9 +129,9 @@ def _made(spec: ExportSpec, store: Store, training: TrainSpec, manifest: Manifes
 
 
 def _onnx_file(store: Store, model: keras.Model) -> bytes:
-    _blank_answer(model)  # Keras exports no model that was never called
+    _blank_answer(model)  # Keras can only export a model that was called
     with store.workspace("onnx") as folder, warnings.catch_warnings():
-        # Keras looks for names that NumPy 2 has no more.
+        # Keras uses names that NumPy 2 no longer has.
         warnings.filterwarnings("ignore", category=FutureWarning, module="keras")
         model.export(folder / "model.onnx", format="onnx", verbose=False)
         return (folder / "model.onnx").read_bytes()
@@ -149,7 +149,7 @@ def _onnx_model(data: bytes) -> Callable[[Images], Answers]:
 
 
 def _as_model(run: Callable[[Images], Answers], model: keras.Model) -> Callable[..., Any]:
-    """Return an exported file as a function that evaluations ask: its answers have the structure of the model's."""
+    """Wrap an exported file as a function for evaluations, with outputs in the structure of the model's."""
     blank = _blank_answer(model)
     outputs = tf.nest.flatten(blank)
 

@@ -1,4 +1,4 @@
-"""A champion's SavedModel as TensorFlow Serving and KServe read it: ``<folder>/<recipe>/<number>/``."""
+"""Copies a champion's SavedModel into the layout of TensorFlow Serving and KServe: ``<folder>/<recipe>/<number>/``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def require_champion(store: Store, recipe: str) -> Crowned:
     """Return a recipe's champion.
 
     Raises:
-        StoreError: it has none.
+        StoreError: the recipe has no champion.
         ArtifactError: its history is damaged.
     """
     found = champion(store, recipe)
@@ -31,17 +31,17 @@ def require_champion(store: Store, recipe: str) -> Crowned:
 
 
 def copy_saved_model(store: Store, entry: Crowned, folder: Path) -> None:
-    """Copy a champion's SavedModel into a new folder; check each file against its checksum.
+    """Copy a champion's SavedModel into a new folder, and verify each file's checksum.
 
     Raises:
-        StoreError: it cannot be read or written, or the promotion that made it has not ended yet.
-        ArtifactError: it is not the champion's.
+        StoreError: a file cannot be read or written, or the promotion has not ended.
+        ArtifactError: the files are not the champion's.
     """
     run = f"runs/{entry.run}"
     remedy = f"`podline models promote {entry.run}` makes it again"
     decided = read_promotion(store, run)
     if decided is None or not any(made.name == f"{run}/{SAVED_MODEL}" and made.same for made in decided.exports):
-        raise StoreError(f"{store.where(f'{run}/{SAVED_MODEL}')} was not promoted to its end; {remedy}")
+        raise StoreError(f"{store.where(f'{run}/{SAVED_MODEL}')} is from an incomplete promotion; {remedy}")
     if decided.weights_sha256 != entry.weights_sha256:
         raise ArtifactError(
             f"{store.where(f'{run}/{SAVED_MODEL}')} has weights {decided.weights_sha256[:12]}… vs "
@@ -57,7 +57,7 @@ def copy_saved_model(store: Store, entry: Crowned, folder: Path) -> None:
 
 
 def lay_out(store: Store, recipe: str, folder: Path) -> Path:
-    """Copy a recipe's champion to ``<folder>/<recipe>/<number>``, whole or not at all; keep one that is there.
+    """Copy a recipe's champion to ``<folder>/<recipe>/<number>`` atomically; keep an existing one.
 
     Raises:
         StoreError: see :func:`copy_saved_model`, or the recipe has no champion.
@@ -67,7 +67,7 @@ def lay_out(store: Store, recipe: str, folder: Path) -> Path:
     place = folder / recipe / str(entry.number)
     if place.exists():
         return place
-    # The name is no number, so servers ignore it.
+    # The temporary name is not a number, so servers ignore it.
     temporary = place.with_name(f".{place.name}.{os.getpid()}")
     try:
         copy_saved_model(store, entry, temporary)

@@ -1,4 +1,4 @@
-"""A champion's SavedModel in memory: loaded and warmed up."""
+"""Loads a champion's SavedModel into memory and warms it up."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _BATCH = 16  # images in memory at once, with all activations of the network
 
 
 class Champion(NamedTuple):
-    """A champion that answers.
+    """A loaded champion.
 
     Attributes:
-        entry: of the champions' history.
+        entry: its entry in the champions' history.
         function: the SavedModel's serving signature.
-        shape: of an image, (height, width, channels).
-        fit: brings a picture's pixels to this shape.
-        loaded: the SavedModel; its variables live as long as it does.
+        shape: shape of an image, (height, width, channels).
+        fit: fits a picture's pixels to this shape.
+        loaded: the SavedModel, which keeps its variables alive.
     """
 
     entry: Crowned
@@ -57,8 +57,8 @@ def load_champion(store: Store, recipe: str) -> Champion:
     """Load a recipe's champion and warm it up.
 
     Raises:
-        StoreError: there is none, or it cannot be read.
-        ArtifactError: it differs from what was promoted.
+        StoreError: there is no champion, or it cannot be read.
+        ArtifactError: its files differ from the promoted ones.
     """
     entry = require_champion(store, recipe)
     training = training_of(store, entry.run)
@@ -76,9 +76,9 @@ def load_champion(store: Store, recipe: str) -> Champion:
 
 
 class Follower:
-    """The champion that is served; changes when the recipe's champion does.
+    """The served champion; follows changes of the recipe's champion.
 
-    One thread at a time may call :meth:`refresh`; any thread may read ``champion`` meanwhile.
+    One thread at a time may call :meth:`refresh`; other threads may read ``champion`` meanwhile.
     """
 
     def __init__(self, store: Store, recipe: str) -> None:
@@ -89,11 +89,11 @@ class Follower:
         self.problem = ""
 
     def refresh(self) -> str:
-        """Load a new champion if there is one, then switch to it.
+        """Load a new champion if there is one, and switch to it.
 
         Returns:
-            What changed, for the log; empty if nothing did. If the new champion cannot be loaded, the old one stays,
-            ``problem`` says why, and the next call tries again.
+            A description of the change, for the log; empty without one. If the new champion cannot be loaded, the old
+            one stays, ``problem`` has the reason, and the next call tries again.
         """
         before = self.problem
         try:
@@ -103,7 +103,7 @@ class Follower:
             self.champion = load_champion(self._store, self._recipe)
             self._names, self.problem = names, ""
         except Exception as error:
-            # Whatever is wrong with the new one, the old one is served.
+            # With any problem of the new champion, the old one is still served.
             self.problem = f"number {self.champion.entry.number} stays: {error}"
             return "" if self.problem == before else f"warning: {self.problem}"
         return f"serves number {self.champion.entry.number}, {self.champion.entry.run}"

@@ -27,27 +27,27 @@ from podline.serving.model import Champion, Follower, Images
 from podline.store.contract import Store
 
 MAX_BODY = 16 * 2**20
-"""Bytes of a request's body."""
+"""Largest size of a request's body, in bytes."""
 MAX_CONNECTIONS = 128
-"""Open connections; a request of one more is answered by 503."""
+"""Largest number of open connections; further requests get status 503."""
 MAX_IMAGES = 128
 """Images of a request."""
 MAX_PIXELS = 4_000_000
-"""Pixels of a request's images at the model's size."""
+"""Largest number of pixels of a request's images at the model's size."""
 
 _HEAD_SECONDS, _BODY_SECONDS, _GRACE_SECONDS = 10, 30.0, 30
 _THREADS = 4
 
 
 class Server:
-    """The application and what it needs while it runs."""
+    """The HTTP application with its champion and sandboxes."""
 
     def __init__(self, follower: Follower, pictures: PictureSandboxes, log: Callable[[str], None]) -> None:
         self._follower, self._pictures, self._log = follower, pictures, log
         self._threads = ThreadPoolExecutor(_THREADS, "predict")
 
     def run(self, recipe: str, listening: socket.socket) -> None:
-        """Serve until SIGTERM or SIGINT; requests that have begun are answered."""
+        """Serve until SIGTERM or SIGINT; requests in progress are answered."""
         model = f"/v1/models/{recipe}"
         application = Starlette(
             routes=[Route(model, self._status), Route(f"{model}:predict", self._predict, methods=["POST"])],
@@ -63,7 +63,7 @@ class Server:
         )
         self._server = uvicorn.Server(config)
         for each in (signal.SIGTERM, signal.SIGINT):
-            # uvicorn handles them while it runs, and then raises them again: a stop on request is no failure.
+            # uvicorn handles these signals while it runs, and then raises them again; a requested stop is no failure.
             signal.signal(each, lambda *_: None)
         self._server.run(sockets=[listening])
 
@@ -82,7 +82,7 @@ class Server:
                 self._log(line)
 
     async def _close_silent(self) -> None:
-        """Close connections whose next request does not come; uvicorn's time-out ends with a head's first byte."""
+        """Close connections without a next request; uvicorn's time-out only covers the wait for a head's first byte."""
         seconds: dict[Any, int] = {}
         while True:
             await asyncio.sleep(1)
@@ -113,7 +113,7 @@ def images_of(body: bytes, shape: tuple[int, ...], decode: Callable[[list[Pictur
     """Return the images (n, height, width, channels) of a request's body.
 
     Raises:
-        HTTPException: they are missing, too many, or of another shape or type.
+        HTTPException: the images are missing, too many, or of another shape or type.
     """
     try:
         document = json.loads(body)
@@ -154,7 +154,7 @@ def _pixels(value: Any, where: str, shape: tuple[int, ...]) -> Images:
 
 
 async def _body(request: Request) -> bytes:
-    """Read a body, to its end even if it is too long: the client reads no answer before that."""
+    """Read a body to its end, even if it is too long, since the client reads no answer before."""
     body, size = bytearray(), 0
     try:
         async with asyncio.timeout(_BODY_SECONDS):
@@ -176,7 +176,7 @@ async def _refusal(_request: Request, error: Any) -> Response:
 
 
 async def _failure(_request: Request, error: Exception) -> Response:
-    """Answer whatever TensorFlow raises for a request: one answer fails, and not the server."""
+    """Answer any exception for a request with status 500, so that the server continues."""
     return JSONResponse({"error": f"{type(error).__name__}: {error}"[:1000]}, 500)
 
 
@@ -191,14 +191,14 @@ def serve(
 
     Args:
         store: the store.
-        recipe: whose champion; its name is the model's.
-        listening: a socket that listens.
-        began: called once, with what is served and where.
-        log: called with a line at each switch, and at one that fails.
+        recipe: the recipe of the champion; also the name of the model.
+        listening: a listening socket.
+        began: called once with the champion and the address.
+        log: called with a line at each switch, successful or not.
 
     Raises:
         StoreError: there is no champion, or it cannot be read.
-        ArtifactError: it differs from what was promoted.
+        ArtifactError: the champion's files differ from the promoted ones.
     """
     follower, (host, port) = Follower(store, recipe), listening.getsockname()[:2]
     entry, place = follower.champion.entry, f"[{host}]" if ":" in host else host

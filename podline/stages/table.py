@@ -2,9 +2,8 @@
 
 A stage is a plain function from a frozen spec to a frozen result, ``run(spec, reporter) -> result``. Python, the
 command line and a Prefect task call the same function. A successful stage publishes a *completion record* last, with
-the
-checksum of every artifact. By it a later call knows that the work is complete. A damaged file only costs its own stage
-and the stages that depend on it.
+the checksum of every artifact. By it a later call knows that the work is complete. A damaged file only costs its own
+stage and the stages that depend on it.
 
 Installed packages add rows by entry points, ``podline.stages``; docs/how-to/stage.md has an example.
 """

@@ -1,12 +1,10 @@
 """A shared cache of objects with a size limit; the least recently used copy is removed first.
 
 Each copy is a file named by a hash of its key (bucket, name, generation). It has two locks
-(:mod:`podline.store.locks`).
-Processes that use the copy share the first lock until they end. A process that checks, fetches or removes the copy
-holds
-the second one exclusively. So no copy in use is removed, two processes never fetch the same copy, and an incomplete
-copy
-without a lock is a leftover. A third lock, for the folder, is held while copies are listed, created or renamed.
+(:mod:`podline.store.locks`). Processes that use the copy share the first lock until they end. A process that checks,
+fetches or removes the copy holds the second one exclusively. So no copy in use is removed, two processes never fetch
+the same copy, and an incomplete copy without a lock is a leftover. A third lock, for the folder, is held while copies
+are listed, created or renamed.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 A store is a folder (:mod:`podline.store.folder`) or a bucket (:mod:`podline.store.buckets`). Both guarantee the same: a
 name does not exist or has its full content. Different content never overwrites an existing name unless the caller
-passes
-``replace``. A read returns the published content, or raises an error.
+passes ``replace``. A read returns the published content, or raises an error.
 
 Code that needs a file, to map it into memory or to pass it to a library, calls :meth:`Store.local`. Messages use
 :meth:`Store.where`. All other code uses names.
@@ -80,9 +79,8 @@ class Store(ABC):
     """A store; names are relative, with ``/`` between their parts.
 
     A method that reads raises :class:`StoreError` if the name does not exist or cannot be read, and
-    :class:`ArtifactError`
-    if the object has changed since the ``found`` or ``version`` that :meth:`find` or :meth:`listing` returned. A method
-    that writes raises :class:`StoreError` if it fails.
+    :class:`ArtifactError` if the object has changed since the ``found`` or ``version`` that :meth:`find` or
+    :meth:`listing` returned. A method that writes raises :class:`StoreError` if it fails.
 
     Attributes:
         uri: the root as a user would write it.
@@ -109,8 +107,7 @@ class Store(ABC):
         """Return a local file with the content of a published name, for reading only.
 
         For a folder it is the file itself, which may be missing. For an object it is a copy in the cache, verified by
-        the
-        object's checksum and kept while this process runs. With ``found``, the object is not looked up again.
+        the object's checksum and kept while this process runs. With ``found``, the object is not looked up again.
         """
 
     def locals(self, names: Iterable[str]) -> list[Path]:
@@ -249,8 +246,7 @@ class Store(ABC):
         """Protect data sets and runs, by their names in the store, from deletion while the body runs.
 
         In a folder this protects from every process that uses the folder, in a bucket from those of this machine. A
-        deletion
-        in progress is waited for.
+        deletion in progress is waited for.
         """
         with contextlib.ExitStack() as stack:
             for folder in sorted(set(folders)):

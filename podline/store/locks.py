@@ -1,9 +1,8 @@
 """File locks between processes, on one machine and in its containers.
 
 A lock is a ``flock`` on a small file. The kernel drops it with the process that holds it, so a leftover file is no
-lock.
-Processes that see the same file exclude each other independent of host names and process ids: in containers, and on
-several machines if the file system forwards locks (NFS does).
+lock. Processes that see the same file exclude each other independent of host names and process ids: in containers, and
+on several machines if the file system forwards locks (NFS does).
 """
 
 from __future__ import annotations
@@ -37,8 +36,7 @@ def locked(path: Path, *, shared: bool = False, wait: bool = True) -> Generator[
 
     Args:
         path: the file, which is created for all users of the machine; its folder must exist. A link, or a file with a
-            second
-            name, is refused, since anybody can create one in a folder like /tmp.
+            second name, is refused, since anybody can create one in a folder like /tmp.
         shared: whether others may share the lock.
         wait: whether to wait until the lock is free.
 
@@ -146,8 +144,7 @@ def _open(path: Path) -> IO[bytes]:
     """Open a lock's file for reading and writing; create it if missing.
 
     The kernel refuses O_CREAT on another user's file in a folder like /tmp (``fs.protected_regular``), so an existing
-    file
-    is opened without it.
+    file is opened without it.
     """
     flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK
     while True:

@@ -1,8 +1,7 @@
 """Makes links to the pages of stores, which :mod:`podline.deployments.pages` serves at a separate address.
 
 This address is the setting ``pages.url``. Links exist for the stores in the settings, which the pages' program serves.
-A
-store is addressed by a digest of its root, so that addresses contain no paths of a machine.
+A store is addressed by a digest of its root, so that addresses contain no paths of a machine.
 """
 
 from __future__ import annotations

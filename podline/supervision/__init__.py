@@ -1,1 +1,1 @@
-"""Stages in child processes: started, watched, ended; what they died of."""
+"""Runs stages in child processes: starts, watches and ends them, and explains their deaths."""

@@ -1,14 +1,14 @@
 """The child process of one stage; :mod:`podline.supervision.supervisor` starts it.
 
 ``python -m podline.supervision.child STAGE --progress-fd N`` reads one line of JSON from standard input (see
-:class:`Order`), does the stage's work, and writes events (:mod:`podline.progress`) to the file descriptor. Standard
-input stays open: its end means that the parent is gone, and then this process ends itself and all that it started.
+:class:`Order`), runs the stage, and writes events (:mod:`podline.progress`) to the file descriptor. Standard input
+stays open: its end means that the parent has died, and then this process ends itself and its descendants.
 
-SIGTERM raises :class:`~podline.errors.PreemptedError` in the main thread; a stage that has something to save installs
-a handler of its own for as long as it works.
+SIGTERM raises :class:`~podline.errors.PreemptedError` in the main thread; a stage that saves its progress installs its
+own handler during its work.
 
-Two locks end with this process (:mod:`podline.store.locks`): one on the work, so that two processes never make the same
-artifact, and one on the machine, so that one training runs at a time.
+This process holds two locks until its end (:mod:`podline.store.locks`): one on the work, so that two processes never
+make the same artifact, and one on the machine, so that one training runs at a time.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ from podline.supervision import processes
 from podline.supervision.stacks import STACKS_SIGNAL
 from podline.tpu.tensorflow_errors import explain
 
-# What is left to save, once the parent is gone; its next start is not kept waiting for longer.
+# Seconds to save work after the parent's death, which delay the next start at most.
 ORPHAN_GRACE = 2.0
-# How often a process that waits gives a sign of life, and how often it says so in the log; the latter is shorter than
-# what counts as hung on a node (tpu.limits.worker).
+# Seconds between two events of a waiting process, and between two of its log lines; the latter is shorter than the
+# limit for a hang on a node (tpu.limits.worker).
 _BEAT_SECONDS, _NEWS_SECONDS = 10.0, 600.0
 
 
 class Order(Frozen):
-    """A stage to do; classes and functions are named ``module:name``, so that any stage can be ordered."""
+    """A stage to run; classes and functions are named ``module:name``, so that any stage can be ordered."""
 
     stage: str
     run_at: str
@@ -68,15 +68,15 @@ class Order(Frozen):
 
 
 def main() -> None:
-    """Do one stage; the exit code is that of :mod:`podline.errors`."""
+    """Run one stage; the exit code is that of :mod:`podline.errors`."""
     parser = argparse.ArgumentParser(prog="python -m podline.supervision.child", description=__doc__)
     parser.add_argument("stage")
     parser.add_argument("--progress-fd", type=int, required=True)
     progress_fd = parser.parse_args().progress_fd
-    # What the stage starts must not hold the parent's pipe open.
+    # Child processes of the stage must not hold the parent's pipe open.
     os.set_inheritable(progress_fd, False)
     faulthandler.enable()
-    # By native code, so it also works while the main thread is deep in TensorFlow; it goes to the stage's log.
+    # A handler in native code also works while the main thread runs TensorFlow; it writes to the stage's log.
     faulthandler.register(STACKS_SIGNAL)
     signal.signal(signal.SIGTERM, preempted)
     order = Order.model_validate_json(_first_line(sys.stdin.fileno()))
@@ -89,7 +89,7 @@ def main() -> None:
 
 
 def _work(order: Order, listener: Listener) -> int:
-    """Do the stage, report how it ended, and return the exit code."""
+    """Run the stage, report its end, and return the exit code."""
     try:
         result = _result(order, Reporter(order.stage, listener))
     except PodlineError as error:
@@ -118,17 +118,18 @@ def _result(order: Order, reporter: Reporter) -> Result:
     holder = " of ".join((order.stage, *spec.uses[-1:]))
     same = store.own_folder("locks") / f"{order.stage}-{spec.digest()[:16]}{part_of_work(spec)}.lock"
     with contextlib.ExitStack() as stack:
-        waiting = _Waiting(reporter, "another process is at work on the same, and this one waits for it to end")
+        waiting = _Waiting(reporter, "another process does the same work; waiting for its end")
         with explained("write to the store", store.uri):
             waited = stack.enter_context(locks.turn(same, holder, waiting))
-        # Processes that were killed at the same work are gone by now.
+        # Processes that were killed at the same work have ended by now.
         store.sweep()
         found = stage.find(spec, reporter) if waited else None
         if found is not None:
             return found
         stack.enter_context(_turn_to_train(spec, holder, reporter))
         entry_points.load(order.run_at)
-        # Libraries stay as long as the process; to look through them for cycles takes a tenth of a second each time.
+        # Library objects stay for the whole process; searching them for cycles would take a tenth of a second each
+        # time.
         gc.freeze()
         result = stage.run(spec, reporter)
     return result.model_copy(update={"spans": spans()})
@@ -136,12 +137,12 @@ def _result(order: Order, reporter: Reporter) -> Result:
 
 @contextlib.contextmanager
 def _turn_to_train(spec: Spec, holder: str, reporter: Reporter) -> Iterator[None]:
-    """Hold the machine while the body runs, if it trains there.
+    """Hold the machine's lock while the body runs, if the stage trains here.
 
-    A TPU has a gate of its own. The processes of one training may share a machine.
+    A TPU has its own gate. The processes of one training may share a machine.
 
     Raises:
-        SettingsError: the lock's file cannot be used.
+        SettingsError: the lock file cannot be used.
     """
     machine = load()
     with contextlib.ExitStack() as stack:
@@ -151,21 +152,21 @@ def _turn_to_train(spec: Spec, holder: str, reporter: Reporter) -> Iterator[None
                 stack.enter_context(locks.turn(Path(machine.train_lock).expanduser(), holder, waiting))
             except OSError as error:
                 raise SettingsError(
-                    f"{machine.train_lock}, by which trainings take turns, cannot be used ({error.strerror}); delete "
+                    f"{machine.train_lock}, the lock file of trainings, cannot be used ({error.strerror}); delete "
                     "it, or name another file by the setting train_lock"
                 ) from error
         yield
 
 
 class _Waiting:
-    """Reports now and then that this process waits for another one."""
+    """Reports occasionally that this process waits for another one."""
 
     def __init__(self, reporter: Reporter, why: str) -> None:
         self._reporter, self._why = reporter, why
         self._beat = self._news = 0.0
 
     def __call__(self, holder: str, seconds: float) -> None:
-        """Report the holder of the lock after some seconds of waiting, if the last report is old."""
+        """Report the holder of the lock after some seconds of waiting, unless a recent report exists."""
         if seconds >= self._news:
             so_far = f", for {duration(seconds)} so far" if seconds >= 1 else ""
             self._reporter.log(f"{self._why}{so_far}: {holder}")
@@ -176,7 +177,7 @@ class _Waiting:
 
 
 def _first_line(descriptor: int) -> bytes:
-    """Read up to the first newline without a buffer: what follows is left in the pipe."""
+    """Read up to the first newline without a buffer, so that the rest stays in the pipe."""
     line = bytearray()
     while not line.endswith(b"\n"):
         block = os.read(descriptor, 1 << 16)
@@ -189,8 +190,8 @@ def _first_line(descriptor: int) -> bytes:
 def json_lines(descriptor: int) -> Listener:
     """Return a listener that writes each event as a line, for threads and for signal handlers.
 
-    A handler may run in the middle of this function: so the lock may be taken again by its holder, and nothing is
-    buffered. That the reader is gone is the lifeline's business.
+    A signal handler may interrupt this function, so its lock is reentrant and nothing is buffered. The lifeline detects
+    the end of the reader.
     """
     lock = threading.RLock()
 
@@ -204,7 +205,7 @@ def json_lines(descriptor: int) -> Listener:
 
 
 def preempted(_signal: int, _frame: FrameType | None) -> None:
-    """Raise the error of a process that is asked to end; a handler of SIGTERM."""
+    """Raise the error of a process that got SIGTERM; a signal handler."""
     raise PreemptedError("asked to end (SIGTERM); the same command resumes from the last checkpoint or finished stage")
 
 
@@ -216,7 +217,7 @@ def _disk_is_full(order: Order, error: Exception) -> StoreError | None:
 
 
 def _of_tensorflow(order: Order, error: Exception) -> PodlineError | None:
-    """Return the failure for an error of TensorFlow in a stage that runs a model; None for other errors."""
+    """Return Podline's error for an error of TensorFlow in a stage with a model; None for other errors."""
     strategy, kind, message = order.spec.get("strategy"), type(error).__name__, str(error)
     if strategy is None:
         return None
@@ -231,7 +232,7 @@ def _end_orphan(mark: str, orphaned: threading.Event) -> None:
 
 
 def _end_all(mark: str) -> None:
-    """End every process that came from this one, then this one."""
+    """End every descendant of this process, then this process."""
     processes.kill_marked(STAGE_MARK, mark)
     processes.kill_group(os.getpgrp())
 

@@ -1,7 +1,7 @@
-"""Finds and ends the descendants of a process, and notices that a parent is gone.
+"""Finds and ends the descendants of a process, and detects the death of a parent.
 
-Linux is the system this is written for. Elsewhere there is no ``/proc``, and a process that made a session of its own
-is not found; all else works.
+This module is written for Linux. Other systems have no ``/proc``, so that a process in its own session is not found;
+everything else works.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-# In which a process ends after SIGKILL; only one that is stuck in the kernel takes any time at all.
+# Seconds for a process to end after SIGKILL; only a process that is stuck in the kernel takes any time.
 _KILL_SECONDS = 5.0
 _PARENT_POLL = 0.5
 _END_POLL = 0.1
 
 
 def marked(variable: str, value: str) -> list[int]:
-    """Return the ids of living processes, but this one, that were started with ``variable=value``."""
+    """Return the ids of other living processes that were started with ``variable=value``."""
     wanted = f"{variable}={value}"
     return [each for each in _all() if each != os.getpid() and wanted in _environment(each)]
 
 
 def parent(process: int) -> int | None:
-    """Return the id of a process's parent; None if the process is gone or a zombie."""
+    """Return the id of a process's parent; None if the process has ended or is a zombie."""
     try:
-        # proc(5): after the command's name in brackets, which may be anything, come the state and the parent.
+        # proc(5): the command's name in brackets may contain anything; then follow the state and the parent.
         state, parent_id = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[:2]
     except OSError:
         return None
@@ -43,7 +43,7 @@ def children(process: int) -> list[int]:
 
 
 def variable_of(process: int, name: str) -> str:
-    """Return a variable that a process was started with; empty if there is none, or no such process any more."""
+    """Return a variable of a process's initial environment; empty without one, or if the process has ended."""
     start = f"{name}="
     return next((each.removeprefix(start) for each in _environment(process) if each.startswith(start)), "")
 
@@ -52,8 +52,8 @@ def end(left: Callable[[], list[int]], seconds: float) -> None:
     """Ask processes to end, once, and wait for them.
 
     Args:
-        left: the ids of those that are still there.
-        seconds: how long to wait.
+        left: returns the ids of the remaining processes.
+        seconds: longest wait.
     """
     for process in left():
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -80,9 +80,9 @@ def kill_group(leader: int) -> None:
 
 
 def exit_code(process: int) -> int | None:
-    """Return how a child ended (minus the signal's number if one ended it); None while it runs.
+    """Return the exit code of a child (minus the signal's number if a signal ended it); None while it runs.
 
-    The child stays a zombie, so that no other process gets its id before it is waited for.
+    The child stays a zombie, so that no other process gets its id before the caller waits for it.
     """
     ended = os.waitid(os.P_PID, process, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     if ended is None:
@@ -91,12 +91,12 @@ def exit_code(process: int) -> int | None:
 
 
 def when_parent_goes(lifeline: int, act: Callable[[], None]) -> None:
-    """Call ``act``, once, in a thread of its own, when the process that started this one is gone.
+    """Call ``act`` once, in a separate thread, when this process's parent has died.
 
     Args:
-        lifeline: a file descriptor whose other end the parent alone holds, and never writes to again: its end of file
-            is the sign. The parent's id is looked at too, in case a third process inherited the other end.
-        act: what to do then.
+        lifeline: a file descriptor whose other end only the parent holds, without writing to it: its end of file is the
+            sign. The parent's id is checked too, in case a third process inherited the other end.
+        act: the action.
     """
     parent = os.getppid()
 
@@ -116,7 +116,7 @@ def _all() -> list[int]:
 
 
 def _environment(process: int) -> list[str]:
-    """Return what a process was started with, ``NAME=value`` each; nothing if it is gone or another user's."""
+    """Return a process's initial environment, as ``NAME=value``; empty if it has ended or is another user's."""
     try:
         return Path(f"/proc/{process}/environ").read_text(errors="replace").split("\0")[:-1]
     except OSError:

@@ -1,6 +1,6 @@
-"""Runs a stage under a machine's settings; on a TPU behind the gate, and watched.
+"""Runs a stage under a machine's settings; on a TPU after the gate, and with the watch.
 
-The command line and the flow's tasks both run stages here, so that no way leads around the gate.
+The command line and the flow's tasks both run stages here, so that every stage passes the gate.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from podline.tpu.tpu_log import TpuLog
 from podline.tpu.watch import Course, Watch, WatchDecision, watching
 from podline.tpu_settings import TpuSettings
 
-# Between two looks at the clock, in real time; the API is asked as often as the settings say.
+# Seconds of real time between two checks of the clock; settings define how often the API is asked.
 _LOOK_SECONDS = 0.2
 _NODE_NAME = re.compile(r"[a-z][a-z0-9-]*")
 
 
 class Runner(Protocol):
-    """A function that does a stage's work and reports from ``start`` to ``result`` or ``error``."""
+    """A function that runs a stage and reports events from ``start`` to ``result`` or ``error``."""
 
     def __call__(self, spec: Spec, listener: Listener, machine: Settings, ending: Ending) -> Any:
         """Return the stage's result; ``ending`` may end it early."""
@@ -39,14 +39,14 @@ class Runner(Protocol):
 
 
 Placed = Callable[[TpuSettings, TpuLog], AbstractContextManager[Runner]]
-"""Holds a TPU against other flows, and yields what runs a stage where the settings place it."""
+"""A context that reserves a TPU, and yields the function that runs a stage at the place in the settings."""
 
 
 @contextlib.contextmanager
 def _placed_here(tpu: TpuSettings, _tpu_log: TpuLog) -> Iterator[Runner]:
     if tpu.placement == "node":
         raise TpuSetupError(
-            "tpu.placement = 'node': only a flow on a Prefect server that the node's worker knows can do that; run a "
+            "tpu.placement = 'node': this needs a flow on a Prefect server that the node's worker uses; run a "
             "deployment, or drop the setting"
         )
     yield run_stage
@@ -64,16 +64,16 @@ def perform(
     """Return a stage's result; see :func:`podline.supervision.supervisor.run_stage`.
 
     Args:
-        spec: what the stage is given.
+        spec: the stage's spec.
         listener: gets the stage's events.
-        machine: the limits, and the TPU, if there is one.
-        attempt: 1 is the first; those that follow share its budgets of repairs.
-        clock: asked and slept on by all that is about the TPU.
+        machine: settings with the limits, and the TPU, if there is one.
+        attempt: number of the attempt, from 1; later attempts share its repair budgets.
+        clock: the clock for everything about the TPU.
         placed: places a stage that needs a TPU; without it, stages run here.
 
     Raises:
-        TpuSetupError: a stage is to be placed on the node, and there is no server to do so.
-        PodlineError: what the stage raised, what the gate did, or why the watch ended the stage.
+        TpuSetupError: the stage should run on the node, but no server can place it.
+        PodlineError: an error of the stage, of the gate or of the watch.
     """
     tpu, stage = tpu_of(spec, machine), stage_of(spec)
     if tpu is None or stage.find(spec, Reporter(stage.name, listener)) is not None:
@@ -82,10 +82,10 @@ def perform(
 
 
 def tpu_of(spec: Spec, machine: Settings) -> TpuSettings | None:
-    """Return the TPU that a stage needs to itself: the settings' one, for every stage that runs a model.
+    """Return the TPU that a stage needs exclusively: that of the settings, for every stage that runs a model.
 
     Raises:
-        TpuSetupError: the strategy asks for a TPU and the settings name none.
+        TpuSetupError: the strategy asks for a TPU, but the settings name none.
         SettingsError: the strategy names another node than the settings.
     """
     strategy = getattr(spec, "strategy", None)
@@ -111,7 +111,7 @@ def _on_tpu(
     clock: Clock,
     placed: Placed,
 ) -> Any:
-    # Google's client takes half a second to import, for those alone who have a TPU.
+    # Importing Google's client takes half a second, which only users of a TPU pay.
     from podline.tpu.client import CloudTpu  # noqa: PLC0415
 
     ending = Ending()
@@ -121,7 +121,7 @@ def _on_tpu(
 
     def act(verdict: WatchDecision) -> None:
         reporter.warn(f"{verdict.why}: {verdict.course}")
-        what = f"{reporter.stage}: {verdict.why}; it was ended ({verdict.course}), and the next attempt goes on"
+        what = f"{reporter.stage}: {verdict.why}; it was ended ({verdict.course}); the next attempt resumes"
         ending.ask(verdict.error(what), at_once=verdict.course is Course.END_NOW)
 
     with contextlib.ExitStack() as stack:
@@ -135,28 +135,28 @@ def _on_tpu(
             listener({"event": "error", "stage": reporter.stage, "error": error.to_json()})
             raise
         timer.reset()
-        # On the node, the stage's own watch looks at its progress.
+        # On the node, the stage's own watch checks its progress.
         silent_for = timer.silent_for if runner is run_stage else lambda: 0.0
         with watching(Watch(tpu, api, clock, reporter.log), silent_for, act, _LOOK_SECONDS):
             return runner(spec, timer, machine, ending)
 
 
 class _Alarm:
-    """A clock whose ``sleep`` raises the error of a requested ending: so the waits of the TPU's gate end too."""
+    """A clock whose ``sleep`` raises the error of a requested end, so that waits at the TPU's gate end too."""
 
     def __init__(self, clock: Clock, ending: Ending) -> None:
         self.now = clock.now
         self._clock, self._ending = clock, ending
 
     def sleep(self, seconds: float) -> None:
-        """Sleep for ``seconds``; raise the error if an ending was requested meanwhile."""
+        """Sleep for ``seconds``; raise the error if an end was requested meanwhile."""
         self._clock.sleep(seconds)
         if self._ending.error is not None:
             raise self._ending.error
 
 
 class _SilenceTimer:
-    """A listener that measures, by the TPU's clock, how long there has been no progress."""
+    """A listener that measures, by the TPU's clock, the time without progress."""
 
     def __init__(self, listener: Listener, clock: Clock) -> None:
         self._listener, self._clock = listener, clock
@@ -168,7 +168,7 @@ class _SilenceTimer:
         self._listener(event)
 
     def reset(self) -> None:
-        """Note progress: the silence begins now."""
+        """Restart the timer after progress."""
         self._since = self._clock.now()
 
     def silent_for(self) -> float:

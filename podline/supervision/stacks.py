@@ -1,4 +1,4 @@
-"""Parses the stacks that ``faulthandler`` writes of a hung process."""
+"""Parses the stacks that ``faulthandler`` writes for a hung process."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 import signal
 from pathlib import Path
 
-# Makes a child write the stacks of all its threads to its log.
+# The signal on which a child writes the stacks of all its threads to its log.
 STACKS_SIGNAL = signal.SIGUSR1
 
 _THREAD = re.compile(r"^(?:Current thread|Thread) 0x[0-9a-f]+.*$", re.MULTILINE)
@@ -19,11 +19,11 @@ def where(stacks: str) -> str:
     """Return a line for each thread: its innermost frame, and the innermost one of Podline's own.
 
     Args:
-        stacks: what ``faulthandler`` wrote, each thread's innermost frame first; the main thread comes last.
+        stacks: the output of ``faulthandler``, each thread's innermost frame first; the main thread comes last.
     """
     threads = [frames for text in _THREAD.split(stacks)[1:] if (frames := _FRAME.findall(text))]
     if not threads:
-        return "its threads did not say where they were"
+        return "its threads wrote no stacks"
     others = list(dict.fromkeys(_place(thread) for thread in threads[:-1]))
     lines = [f"main thread: {_place(threads[-1])}", *(f"another thread: {place}" for place in others[:_NAMED])]
     return "\n".join(lines)
@@ -36,7 +36,7 @@ def _place(frames: list[tuple[str, str, str]]) -> str:
 
 
 def _shown(file: str, line: str, function: str) -> str:
-    """Return a frame in words, without the folder in which packages are installed."""
+    """Format a frame without the folder of installed packages."""
     for folder in (f"{Path(_OURS).parent}/", "/site-packages/"):
         file = file.rpartition(folder)[2]
     return f"{file}:{line} in {function}"

@@ -1,12 +1,12 @@
-"""Runs a stage in a child process: its progress, time limits, death and descendants.
+"""Runs a stage in a child process: handles its progress, time limits, death and descendants.
 
-What the child writes to its standard output and error goes to ``.podline/logs/<stage>-<digest>.log`` in the store, so
-that the noise of libraries never reaches a terminal. Of a store in a bucket that file is on this machine, and its end
-is published as ``logs/<stage>-<digest>.log`` while the child runs, so that it outlives the machine.
+The child's standard output and error go to ``.podline/logs/<stage>-<digest>.log`` in the store, so that messages of
+libraries never reach a terminal. For a store in a bucket the file is on this machine, and its end is published as
+``logs/<stage>-<digest>.log`` while the child runs, so that it survives the machine.
 
-Only events count as signs of life, since a heartbeat might go on in a hung stage: a stage reports progress more often
-than the setting ``silence``. One that reports its pace, as training does between two stops, counts as hung much sooner.
-A hung child is first asked where each of its threads is.
+Only events count as progress, since a heartbeat might continue in a hung stage. A stage must report progress more often
+than the setting ``silence``. A stage that reports its pace, like training between two stops, counts as hung much
+sooner. A hung child must first write its threads' stacks.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ from podline.supervision.stacks import STACKS_SIGNAL, where
 R = TypeVar("R", bound=Result)
 
 _POLL = 0.2
-# From a child's last event to its end: interpreters with TensorFlow in them take a while to go.
+# Seconds from a child's last event to its end: interpreters with TensorFlow end slowly.
 _EXIT_SECONDS = 20.0
-# A hung child will hardly save anything; a signal handler that still works is done within this.
+# Seconds for a hung child to end; a signal handler that still works needs less.
 _HUNG_GRACE = 2.0
 _STACKS_SECONDS = 2.0
 _TAIL_LINES = 6
-_LOG_SECONDS, _LOG_BYTES = 15.0, 4_000_000  # a log in a bucket is so old at most, and has so many bytes
-# What TensorFlow and XLA write at every start, on machines without a GPU above all; it stays in the log of the stage.
+_LOG_SECONDS, _LOG_BYTES = 15.0, 4_000_000  # largest age and size of a log in a bucket
+# Lines that TensorFlow and XLA write at every start, mostly on machines without a GPU; they stay in the stage's log.
 _NOISE = re.compile(
-    r"^Extension modules: |^(\S+ \S+: )?I(\d{4})? .*\S\.(cc|h|py):\d+\] "  # for information, in the layout of absl
+    r"^Extension modules: |^(\S+ \S+: )?I(\d{4})? .*\S\.(cc|h|py):\d+\] "  # information, in absl's layout
     r"|\.(cc|h):\d+\] .*(cuda|cudnn|cufft|cublas|cuInit|computation placer|TensorRT|TF-TRT)"
     r"|^To enable the following instructions: |^WARNING: All log messages before absl::InitializeLog",
     re.IGNORECASE,
@@ -59,18 +59,18 @@ _NOISE = re.compile(
 
 
 class Ending:
-    """A request by another thread to end a stage that is running; the first one counts."""
+    """A request by another thread to end a running stage; the first request counts."""
 
     def __init__(self) -> None:
         self.error: PodlineError | None = None
         self.at_once = False
 
     def ask(self, error: PodlineError, *, at_once: bool) -> None:
-        """End the stage, which then raises the error.
+        """End the stage with an error.
 
         Args:
-            error: why.
-            at_once: by SIGKILL, without the grace in which it would save its work.
+            error: the error that the stage raises.
+            at_once: whether to use SIGKILL, without time to save its work.
         """
         if self.error is None:
             self.at_once = at_once
@@ -78,22 +78,22 @@ class Ending:
 
 
 def run_stage(spec: Spec, listener: Listener, machine: Settings | None = None, ending: Ending | None = None) -> Any:
-    """Return a stage's result: an earlier one if it is still whole, else that of a child process.
+    """Run a stage in a child process, unless an earlier result is still complete; return the result.
 
-    The child and all that it started are gone when this returns or raises, whatever the reason; if this process is
-    killed, they end by themselves within seconds.
+    When this returns or raises, the child and its descendants have ended. If this process is killed, they end within
+    seconds.
 
     Args:
-        spec: what the stage is given.
+        spec: the stage's spec.
         listener: gets the stage's events, from ``start`` to ``result`` or ``error``.
-        machine: has the limits; the defaults unless given.
+        machine: settings with the limits; the defaults unless given.
         ending: may end the stage early.
 
     Raises:
-        PodlineError: what the stage raised, as the same class.
-        StageTimeoutError: it took longer than the setting ``stage_timeout``.
-        HangError: it gave no sign of life for too long; says where its threads were.
-        ChildKilledError: it was ended by a signal.
+        PodlineError: an error of the stage, with the same class.
+        StageTimeoutError: the stage exceeded the setting ``stage_timeout``.
+        HangError: the stage made no progress for too long; the message has its threads' stacks.
+        ChildKilledError: a signal ended the child.
     """
     machine, ending = machine or Settings(), ending or Ending()
     stage = stage_of(spec)
@@ -113,9 +113,9 @@ def run_stage(spec: Spec, listener: Listener, machine: Settings | None = None, e
 
 
 def unless_done(work: Callable[[], R], spec: Spec, listener: Listener, ending: Ending) -> R:
-    """Return a stage's result, or what it had completed when ``ending`` came.
+    """Return a stage's result, even if it completed just before ``ending`` ended it.
 
-    A node may become unhealthy when the last step is done and the completion record is written.
+    A node may become unhealthy after the last step, when the completion record is written.
     """
     try:
         return work()
@@ -124,11 +124,11 @@ def unless_done(work: Callable[[], R], spec: Spec, listener: Listener, ending: E
         reporter = Reporter(stage.name, listener)
         found = None
         if error is ending.error:
-            with contextlib.suppress(PodlineError):  # the reason of the ending says more
+            with contextlib.suppress(PodlineError):  # the reason for the end is more informative
                 found = stage.find(spec, reporter)
         if found is None:
             raise
-        reporter.log(f"done before it was ended ({error})")
+        reporter.log(f"completed before it was ended ({error})")
         return found.model_copy(update={"reused": False})
 
 
@@ -144,7 +144,7 @@ def _in_child(stage: Stage[Any, R], spec: Spec, listener: Listener, machine: Set
 
 
 def _longest_silence(machine: Settings, pace: float | None) -> tuple[float, str]:
-    """Return the limit of a child's silence, if its next event is due in ``pace``, with the reason in words."""
+    """Return the limit for a child's silence, if its next event is due in ``pace``, with the reason as text."""
     if pace is not None:
         hang = max(machine.hang_floor, machine.hang_factor * pace)
         if hang < machine.silence:
@@ -154,7 +154,7 @@ def _longest_silence(machine: Settings, pace: float | None) -> tuple[float, str]
 
 
 class _Child:
-    """A running child, the pipe of its events, and the log of what it prints."""
+    """A running child, with the pipe of its events and the log of its output."""
 
     def __init__(self, stage: Stage[Any, Any], process: subprocess.Popen[bytes], pipe: BinaryIO, log: Path) -> None:
         self._stage, self._process, self._pipe, self._log = stage.name, process, pipe, log
@@ -163,7 +163,7 @@ class _Child:
         self._said_its_last = self._hung = self._doomed = False
 
     def _events(self) -> Iterator[Event | None]:
-        """Yield the child's events until it has ended and all are read; None is a moment to look at the clock."""
+        """Yield the child's events until it has ended and all are read; None when the time limits must be checked."""
         with selectors.DefaultSelector() as selector:
             selector.register(self._pipe, selectors.EVENT_READ)
             while True:
@@ -176,7 +176,7 @@ class _Child:
                     yield event
                 if ended and not block:
                     return
-                if block == b"":  # closed, but not gone yet: nothing more to hear
+                if block == b"":  # the pipe is closed, but the child still runs
                     time.sleep(_POLL)
                 yield None
 
@@ -184,7 +184,7 @@ class _Child:
         """Yield the child's events.
 
         Raises:
-            PodlineError: it takes too long, is silent for too long, or is to end.
+            PodlineError: the child exceeds a time limit, or ``ending`` was used.
         """
         pace, timeout = None, machine.stage_timeout
         started = heard = time.monotonic()
@@ -193,7 +193,7 @@ class _Child:
                 pace, heard = event["seconds"], time.monotonic()
             elif event is not None:
                 yield event
-                # The time that the listener takes is no silence of the child.
+                # The listener's own time does not count as the child's silence.
                 heard = time.monotonic()
                 started = heard if event["event"] == "waiting" else started
             elif ending.error is not None:
@@ -201,21 +201,21 @@ class _Child:
                 raise ending.error
             elif timeout is not None and time.monotonic() - started > timeout:
                 raise StageTimeoutError(
-                    f"{self._stage} took longer than its {timeout:g} s and was ended; what it had saved is kept, and "
-                    f"the next start goes on from there (the limit is the setting stage_timeout)"
+                    f"{self._stage} took longer than its {timeout:g} s and was ended; its saved work is kept, and "
+                    f"the next start resumes from it (the limit is the setting stage_timeout)"
                 )
             elif time.monotonic() - heard > (limit := _longest_silence(machine, pace))[0]:
                 stacks = self._stacks()
-                message = f"its threads before it was ended:\n{stacks}"
+                message = f"the threads before the end:\n{stacks}"
                 yield {"event": "log", "stage": self._stage, "level": "warning", "message": message}
                 raise HangError(
-                    f"{self._stage} gave no sign of progress for {limit[0]:.4g} s and was ended; what it had saved is "
-                    f"kept, and the next start goes on from there ({limit[1]})\n{where(stacks)}\n"
+                    f"{self._stage} made no progress for {limit[0]:.4g} s and was ended; its saved work is "
+                    f"kept, and the next start resumes from it ({limit[1]})\n{where(stacks)}\n"
                     f"the stacks are in {self._log}"
                 )
 
     def _stacks(self) -> str:
-        """Have a hung child write the stacks of its threads to its log, and return them."""
+        """Make a hung child write the stacks of its threads to its log, and return them."""
         self._hung = True
         before = self._log.stat().st_size
         with contextlib.suppress(ProcessLookupError):
@@ -230,7 +230,7 @@ class _Child:
         return written.decode(errors="replace").strip()
 
     def error(self, document: dict[str, Any]) -> PodlineError:
-        """Return the error of a child's last event; for an unexpected error, add the path of its log."""
+        """Return the error in a child's last event; for an unexpected error, add the path of its log."""
         error = from_json(document)
         if type(error) is PodlineError:
             return PodlineError(f"{self._stage}: {error} (this is a bug; its traceback is in {self._log})")
@@ -243,9 +243,9 @@ class _Child:
             return PodlineError(f"{self._stage} ended with exit code {code} and no result{self._tail()}")
         name = signal.Signals(-code).name
         why = {
-            "SIGKILL": " (by someone, or by the kernel because memory ran out)",
+            "SIGKILL": " (by a person, or by the kernel because memory ran out)",
             "SIGSEGV": " (a crash in native code)",
-            "SIGBUS": " (a file that it had mapped was cut short, or its disk is full or failing)",
+            "SIGBUS": " (a mapped file became shorter, or its disk is full or failing)",
             "SIGABRT": " (native code gave up)",
         }.get(name, "")
         return ChildKilledError(
@@ -253,7 +253,7 @@ class _Child:
         )
 
     def end(self, listener: Listener, grace: float) -> None:
-        """Wait for a child that said its last; ask any other one to end, and pass on what it logs meanwhile."""
+        """Wait for a child that sent its last event, or ask it to end; pass on its log meanwhile."""
         if self._doomed:
             return
         seconds = _EXIT_SECONDS
@@ -269,7 +269,7 @@ class _Child:
                 return
 
     def clear(self, mark: str) -> None:
-        """Kill all that is left of the child's group, and of sessions that its descendants made."""
+        """Kill the remaining processes of the child's group, and of its descendants' sessions."""
         processes.kill_group(self._process.pid)
         self._process.wait()
         processes.kill_marked(STAGE_MARK, mark)
@@ -284,7 +284,7 @@ class _Child:
 
 @contextlib.contextmanager
 def _started(stage: Stage[Any, Any], spec: Spec, listener: Listener, grace: float) -> Iterator[_Child]:
-    """Start a child; it is gone, with all that came from it, when the body ends, by an exception of any kind too."""
+    """Start a child; after the body, even with an exception, the child and its descendants have ended."""
     store, mark = open_store(spec.root), uuid.uuid4().hex
     order = Order(
         stage=stage.name,
@@ -302,7 +302,7 @@ def _started(stage: Stage[Any, Any], spec: Spec, listener: Listener, grace: floa
         os.fdopen(reading, "rb", buffering=0) as pipe,
         log.open("ab") as output,
         _kept(log, store),
-        # Libraries leave temporary files behind when their process is killed.
+        # Killed processes leave temporary files of libraries behind.
         store.workspace(stage.name) as temporary,
     ):
         try:
@@ -320,7 +320,7 @@ def _started(stage: Stage[Any, Any], spec: Spec, listener: Listener, grace: floa
         child = _Child(stage, process, pipe, log)
         assert process.stdin is not None  # noqa: S101 (it is a pipe)
         try:
-            with contextlib.suppress(BrokenPipeError):  # a child that is dead already is explained by its end
+            with contextlib.suppress(BrokenPipeError):  # the end of a dead child is reported later
                 process.stdin.write(order.model_dump_json().encode() + b"\n")
                 process.stdin.flush()
             yield child
@@ -334,7 +334,7 @@ def _started(stage: Stage[Any, Any], spec: Spec, listener: Listener, grace: floa
 
 @contextlib.contextmanager
 def _kept(log: Path, store: Store) -> Iterator[None]:
-    """Publish the end of a growing log into a bucket again and again; in a folder it is there already."""
+    """Publish the end of a growing log into a bucket repeatedly; in a folder the log is already in the store."""
     if isinstance(store, FolderStore):
         yield
         return
@@ -344,7 +344,7 @@ def _kept(log: Path, store: Store) -> Iterator[None]:
         last, published = False, -1
         while not last:
             last, size = over.wait(_LOG_SECONDS), log.stat().st_size
-            with contextlib.suppress(PodlineError), log.open("rb") as stream:  # no stage fails for its log
+            with contextlib.suppress(PodlineError), log.open("rb") as stream:  # a failing log must not fail the stage
                 if size != published:
                     stream.seek(max(0, size - _LOG_BYTES))
                     store.publish_bytes(f"logs/{log.name}", stream.read(), replace=True)

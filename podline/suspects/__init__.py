@@ -1,1 +1,1 @@
-"""Labels that models which did not train on them do not believe, and what a person says of them."""
+"""Finds labels that models doubt which were not trained on them, and applies people's reviews of these labels."""

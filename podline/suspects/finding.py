@@ -1,4 +1,4 @@
-"""The suspects stage: models judge the labels that they did not train on, and canaries say how well."""
+"""The suspects stage: models check labels that they were not trained on, and canaries measure the quality."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ from podline.suspects.pairs import LabelPair, label_pairs
 from podline.suspects.precision import Judged, judged
 from podline.training.run import prepared
 
-_FIRST = 10  # suspects that the command names
+_FIRST = 10  # suspects that the command lists
 
 
 def find_suspects(spec: SuspectsSpec, reporter: Reporter) -> SuspectsResult:
-    """Find labels that models which did not train on them do not believe, in every split.
+    """Find labels in every split that models doubt which were not trained on them.
 
-    A training record is judged by the one model that lacked it; other splits by the mean of all models.
+    The one model without a training record checks it; the mean of all models checks other splits.
 
     Raises:
-        StoreError: a run is gone.
-        ArtifactError: weights or data are not what they were.
+        StoreError: a run is missing.
+        ArtifactError: weights or data have changed.
     """
     started, store = time.monotonic(), open_store(spec.root)
     manifest = read_manifest(store, spec.dataset_folder, spec.manifest_digest)
@@ -120,7 +120,7 @@ def _believed(
 
 
 class _Told:
-    """Makes suspects of a split's records."""
+    """Describes suspects among a split's records."""
 
     def __init__(
         self,
@@ -136,7 +136,7 @@ class _Told:
         self._found, self._names, self._files = found, names, files
 
     def suspect(self, record: int) -> Suspect:
-        """Return a record whose label the models do not believe."""
+        """Describe a record whose label the models doubt."""
         label = int(self._labels[record])
         others = np.delete(np.arange(len(self._names)), label)
         suggested = int(others[self._believed[record, others].argmax()])
@@ -153,7 +153,7 @@ class _Told:
         )
 
     def repeated(self, pair: LabelPair) -> Suspect:
-        """Return a record that nearly repeats one of another label."""
+        """Describe a record that nearly repeats a record with another label."""
         changes = {"suggested": self._names[pair.other_label], "repeats": f"{pair.other_split}[{pair.other}]"}
         return self.suspect(pair.record).model_copy(update=changes)
 

@@ -1,4 +1,4 @@
-"""The trainings behind a pass over a data set's labels: each leaves out a part of the training split."""
+"""Makes the trainings for a search of doubtful labels: each leaves out a part of the training split."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from podline.store.contract import Store
 from podline.strategies import WORKERS, StrategyName
 
 Train = Callable[[TrainSpec], TrainResult]
-"""Does a training, or finds it done."""
+"""A function that trains a spec, or finds its result."""
 
 PARTS = 4
-# The list is as long as this share of it is expected to be wrong.
+# The default share of wrong labels in the list of suspects.
 PRECISION = 0.75
 
 
@@ -34,34 +34,35 @@ def fold_specs(
     parts: int = PARTS,
     strategy: StrategyName = "auto",
 ) -> list[TrainSpec]:
-    """Return the trainings whose models judge the labels of a data set: each part of it by one that lacks it.
+    """Return the trainings whose models check the labels of a data set: one for each part, which it leaves out.
 
     Args:
         store: the store.
-        recipe: what is trained.
-        reporter: is told which data set is taken if there are several.
-        fingerprint: which data set, by the start of its fingerprint; the newest by default.
-        parts: how many.
-        strategy: where they run.
+        recipe: the recipe to train.
+        reporter: reports the data set that is chosen among several.
+        fingerprint: the start of the data set's fingerprint; by default the newest data set.
+        parts: number of parts.
+        strategy: the distribution strategy.
 
     Raises:
-        SettingsError: a recipe without one class an image, several processes, or more parts than records.
-        StoreError: there is no such data set.
+        SettingsError: the recipe does not have one class per image, the strategy uses several processes, or there are
+            more parts than records.
+        StoreError: the data set does not exist.
     """
     if recipe.kind != USUAL_KIND:
         raise SettingsError(
             f"got the kind {recipe.kind} of {recipe.name}, expected {USUAL_KIND}: suspects are found by an image's "
-            "class; give a recipe that classifies"
+            "class; give a recipe of that kind"
         )
     if strategy == WORKERS:
-        raise SettingsError(f"got strategy={strategy}, models are asked in one process; give auto, cpu, gpu or tpu")
+        raise SettingsError(f"got strategy={strategy}, suspects are found in one process; give auto, cpu, gpu or tpu")
     dataset = dataset_for(store, recipe, fingerprint, reporter)
     records = read_manifest(store, dataset.folder).split(TRAIN).records
     if parts > records:
         raise SettingsError(f"got parts={parts}, expected at most the {records} training records of {recipe.dataset}")
-    # Its values are those for the whole split, also where a part makes it smaller. By its name it is no run of the
-    # recipe, whose newest one is evaluated, and whose spread between seeds is known from all. An earlier run would
-    # have learned what a part lacks.
+    # The values are those for the whole split, although a part is missing. The run's name differs from the recipe's, so
+    # that it neither counts as the newest run to evaluate nor in the spread between seeds. It cannot continue an
+    # earlier run, which would have seen the missing part.
     whole = fitted(store, recipe, dataset.folder).changed(further=None)
     folds = (whole.changed(name=f"{recipe.name}-part", without_part=f"{number}/{parts}") for number in range(parts))
     return [training_spec(store, fold, dataset.fingerprint, strategy) for fold in folds]
@@ -70,13 +71,13 @@ def fold_specs(
 def suspects_spec(
     store: Store, trainings: Sequence[TrainSpec], train: Train, reporter: Reporter, precision: float = PRECISION
 ) -> SuspectsSpec:
-    """Train what is not trained yet; return the pass with these models. One that was killed goes on where it was.
+    """Train the missing models; return the spec of the search with these models. A killed call resumes.
 
     Args:
         store: the store.
-        trainings: of :func:`fold_specs`.
-        train: does one.
-        reporter: hears of each.
+        trainings: the result of :func:`fold_specs`.
+        train: trains one spec.
+        reporter: reports each training.
         precision: see :class:`SuspectsSpec`.
     """
     results = list[TrainResult]()

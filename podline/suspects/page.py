@@ -1,4 +1,4 @@
-"""The page of a pass over a data set's labels: what to expect, and the picture of each suspect."""
+"""The page of a search for doubtful labels: the expectations, and a picture of each suspect."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from podline.reporting.blocks import Block, Code, Kicker, Picture, Pictures, Tab
 from podline.reporting.document import document as page_of
 from podline.reporting.pictures import data_uri
 
-# Pictures on a page; the table of a review has all.
+# Number of pictures on a page; the table for the review has all suspects.
 _SHOWN = 300
 
 
 def page(document: SuspectsDocument, readers: Mapping[str, SplitReader]) -> str:
-    """Return a pass as HTML.
+    """Render a search for doubtful labels as HTML.
 
     Args:
-        document: its record.
-        readers: of each split of the data set.
+        document: the record of the search.
+        readers: readers of each split of the data set.
     """
     suspects = document.suspects
     header: list[Block] = [
@@ -35,7 +35,7 @@ def page(document: SuspectsDocument, readers: Mapping[str, SplitReader]) -> str:
         ("Suspects", [*_pictures(suspects, readers)]),
         (
             "What to do",
-            [Text("A table, to be filled in by a person:"), Code(f"podline data review {document.dataset}")],
+            [Text("A table to fill in:"), Code(f"podline data review {document.dataset}")],
         ),
     ]
     return page_of(f"{document.dataset}: suspects", header, sections)
@@ -55,10 +55,10 @@ def _expected(document: SuspectsDocument) -> Iterator[Block]:
     ]
     yield Table.of(rows)
     yield Text(
-        f"{len(document.runs)} models were trained, each without a part of the training split, and judged that part; "
-        "other splits are judged by the mean of all. How well they find wrong labels is known from canaries: records "
-        "whose label was swapped for another class before it was judged. Intervals are of 95 %. Real mistakes are "
-        "between classes that look alike, and are harder to find than swapped labels.",
+        f"{len(document.runs)} models were trained, each without a part of the training split, and checked that part; "
+        "the mean of all models checked other splits. Canaries, records whose label was swapped before the check, show "
+        "how many wrong labels are found. Intervals are 95 % intervals. Real mistakes are between similar classes, and "
+        "are harder to find than swapped labels.",
         "note",
     )
 

@@ -1,4 +1,4 @@
-"""Near-duplicates with different labels, within a split and across splits."""
+"""Finds near-duplicates with different labels, within a split and across splits."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _BLOCK = 1_000
 
 
 class LabelPair(NamedTuple):
-    """A record that nearly repeats one of another label.
+    """A record that nearly repeats a record with another label.
 
     Attributes:
-        split: of the record.
-        record: its position.
-        other_split: of the one that it repeats.
-        other: its position.
-        other_label: its label.
+        split: split of the record.
+        record: position of the record.
+        other_split: split of the repeated record.
+        other: position of the repeated record.
+        other_label: label of the repeated record.
     """
 
     split: str
@@ -36,11 +36,11 @@ class LabelPair(NamedTuple):
 
 
 def label_pairs(readers: Mapping[str, SplitReader], labels: Mapping[str, Numbers]) -> list[LabelPair]:
-    """Return the pairs among all records of a data set; each record comes first in one pair at most.
+    """Return the pairs among all records of a data set; each record comes first in at most one pair.
 
     Args:
-        readers: by split.
-        labels: of each split's records.
+        readers: reader of each split.
+        labels: labels of each split's records.
     """
     names, sizes = [*readers], [len(reader) for reader in readers.values()]
     edges = np.cumsum([0, *sizes])
@@ -81,7 +81,7 @@ def _place(edges: Numbers, row: int) -> tuple[int, int]:
 
 
 def _boxes(reader: SplitReader) -> Boxes:
-    """Return height and width of what is between black bars, (n, 2)."""
+    """Return height and width of the picture between black bars, (n, 2)."""
     found = [
         _shown(reader.gather(np.arange(first, min(first + _BLOCK, len(reader))), (IMAGE,))[IMAGE])
         for first in range(0, len(reader), _BLOCK)

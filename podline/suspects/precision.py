@@ -1,13 +1,13 @@
-"""The share of wrong labels among suspects, from canaries: records whose label is swapped before it is scored.
+"""Estimates the share of wrong labels among suspects by canaries: records whose label is swapped before scoring.
 
-No model trained on a record that it scores, so a swapped label is one that was never trained on. Canaries show how
-wrong labels score; the records themselves are a mixture of right and wrong ones. Their density at a score s, the
-log-odds that a model gives the label, relative to that of canaries is
+A model scores only records that it was not trained on. Canaries show the scores of wrong labels; the real records are a
+mixture of right and wrong ones. The ratio of the records' density at a score s, the log-odds of the label, to that of
+canaries is
 
     π + (1 - π) exp(a + b s + c s²),  c ≤ 0,
 
-with π the share of wrong labels. Of a calibrated model b is 1 and c is 0, by Bayes' rule, where wrong labels are drawn
-evenly from the other classes. The numbers are those of the greatest likelihood of "record or canary?" (J. Qin,
+where π is the share of wrong labels. For a calibrated model b is 1 and c is 0, by Bayes' rule, if wrong labels are
+drawn uniformly from the other classes. The parameters maximise the likelihood of "record or canary?" (J. Qin,
 Inferences for case-control and semiparametric two-sample density ratio models, Biometrika 1998).
 """
 
@@ -29,20 +29,20 @@ from podline.documents.suspects import Interval
 Floats = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int64]
 
-_DRAWS = 100  # of the bootstrap
-_BINS = 300  # of scores, of equal size: the likelihood is that of counts
-_MIDDLE, _SCALE = -2.0, 3.0  # of log-odds: powers of what is near 1 are well conditioned
-_LEAST = 1.0  # wrong labels: where a list may have fewer, none are expected
+_DRAWS = 100  # draws of the bootstrap
+_BINS = 300  # bins of scores, of equal size: the likelihood uses counts
+_MIDDLE, _SCALE = -2.0, 3.0  # centre and scale of log-odds: powers of values near 1 are well conditioned
+_LEAST = 1.0  # wrong labels: below this number, none are expected
 
 
 class Judged(NamedTuple):
-    """The labels of a split, judged.
+    """The assessed labels of a split.
 
     Attributes:
-        suspects: places of records, the least believed first; none where none are expected.
+        suspects: places of records, most doubtful first; empty if none are expected.
         wrong: the probability that each label is wrong, (n,).
-        expected: the number of wrong labels in the split.
-        precision: the share of wrong labels among the suspects; None where there are none.
+        expected: estimated number of wrong labels in the split.
+        precision: share of wrong labels among the suspects; None without suspects.
     """
 
     suspects: Labels
@@ -52,15 +52,15 @@ class Judged(NamedTuple):
 
 
 def judged(labels: Labels, probabilities: Floats, precision: float) -> Judged:
-    """Judge labels by models that did not train on them.
+    """Assess labels by models that were not trained on them.
 
     Args:
         labels: (n,).
-        probabilities: of each class, (n, classes).
-        precision: the suspects are as many as this share of them is expected to be wrong.
+        probabilities: predicted probability of each class, (n, classes).
+        precision: expected share of wrong labels among the suspects, which determines their number.
     """
     scores, canaries = (_scores(some, probabilities) for some in (labels, swapped(labels, probabilities.shape[1])))
-    with threadpool_limits(1):  # a fit is small: with more threads it takes ten times as long
+    with threadpool_limits(1):  # fits are small: more threads make them ten times slower
         best, draws = mixtures(scores, canaries)
     wrong = np.mean([fit.wrong(scores) for fit in best], axis=0)
     order, drawn = np.argsort(scores, kind="stable"), np.random.default_rng(0)
@@ -70,7 +70,7 @@ def judged(labels: Labels, probabilities: Floats, precision: float) -> Judged:
     suspects = order[: enough[-1] + 1 if len(enough) else 0]
     if not len(suspects):
         return Judged(suspects, wrong, expected, None)
-    # With the chance of which of them are wrong, beside that of the fit.
+    # The interval includes the chance of which labels are wrong, and that of the fit.
     shares = [
         drawn.binomial(len(suspects), min(1.0, draw.wrong(scores[suspects]).mean())) / len(suspects) for draw in draws
     ]
@@ -81,7 +81,7 @@ def judged(labels: Labels, probabilities: Floats, precision: float) -> Judged:
 
 
 def _scores(labels: Labels, probabilities: Floats) -> Floats:
-    """Return the log-odds of labels, from cleanlab's score of their quality."""
+    """Return the log-odds of labels, from cleanlab's score of label quality."""
     quality = get_label_quality_scores(labels, probabilities, method="self_confidence", adjust_pred_probs=False)
     return logit(np.clip(quality, 1e-9, 1 - 1e-9))
 
@@ -92,31 +92,31 @@ def _interval(value: float, draws: Sequence[float]) -> Interval:
 
 
 class Mixture(NamedTuple):
-    """A fit: see the module.
+    """A fitted mixture; see the module.
 
     Attributes:
-        share: of wrong labels.
-        terms: of the polynomial, the constant one first.
+        share: share of wrong labels.
+        terms: coefficients of the polynomial, the constant one first.
     """
 
     share: float
     terms: Floats
 
     def wrong(self, scores: Floats) -> Floats:
-        """Return the probability that a record of each score has a wrong label."""
+        """Return the probability of a wrong label for each score."""
         right = (1 - self.share) * np.exp(np.minimum(_powers(scores) @ self.terms, 700.0))
         return self.share / (self.share + right)
 
 
 def swapped(labels: Labels, classes: int, seed: int = 0) -> Labels:
-    """Return another class for each record, drawn evenly by a hash of its position."""
+    """Return another class for each record, drawn uniformly by a hash of its position."""
     return (labels + 1 + random_below(seed, "canary", 0, np.arange(len(labels)), classes - 1)) % classes
 
 
 def mixtures(records: Floats, canaries: Floats) -> tuple[list[Mixture], list[Mixture]]:
-    """Return the fits to the scores of records and canaries, with c = 0 and with any c, and draws of a bootstrap.
+    """Return the fits to the scores of records and canaries, with c = 0 and with any c, for draws of a bootstrap.
 
-    Data of a few wrong labels do not say which is right: each has half of the draws.
+    With few wrong labels the data do not show which fit is right, so each has half of the draws.
     """
     both = np.concatenate([records, canaries])
     edges = np.unique(np.quantile(both, np.linspace(0, 1, _BINS + 1)[1:-1]))

@@ -1,4 +1,4 @@
-"""The table of a review: written with suspects in it, filled in by a person, read and checked."""
+"""The table for a review: written with suspects, filled in by a person, read and checked."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from podline.errors import SettingsError
 from podline.store.contract import explained
 
 DECISIONS = ("keep", "relabel", "drop")
-# What a person fills in stands first; `label` is the present one until it is replaced.
+# The columns to fill in come first; `label` is the present label.
 _OF_SUSPECTS = ("file", "split", "record", "repeats", "image")
 COLUMNS = ("decision", "new_label", "number", "label", "wrong", *_OF_SUSPECTS, "dataset")
 _SHA256 = re.compile("[0-9a-f]{64}")
 
 
 class Filled(NamedTuple):
-    """A review that a person filled in.
+    """A completed review.
 
     Attributes:
-        dataset: which.
-        corrections: by the sha256 of an image's pixels.
-        undecided: rows without a decision, which change nothing.
+        dataset: name of the data set.
+        corrections: decisions by the sha256 of an image's pixels.
+        undecided: number of rows without a decision, which change nothing.
     """
 
     dataset: str
@@ -35,14 +35,14 @@ class Filled(NamedTuple):
 
 
 def write_review(document: SuspectsDocument, suspects: Iterable[Suspect], file: Path) -> int:
-    """Write the table of some suspects; return how many rows it has.
+    """Write the table of some suspects; return its number of rows.
 
     Raises:
-        SettingsError: the file exists: a person may have filled it in.
-        StoreError: it cannot be written.
+        SettingsError: the file exists, and a person may have filled it in.
+        StoreError: the file cannot be written.
     """
     if file.exists():
-        raise SettingsError(f"{file} is there, and may be filled in; give another --out, or delete it")
+        raise SettingsError(f"{file} exists, and may be filled in; give another --out, or delete it")
     rows: list[dict[Any, Any]] = [
         {
             "decision": "",
@@ -64,14 +64,14 @@ def write_review(document: SuspectsDocument, suspects: Iterable[Suspect], file: 
 
 
 def read_review(file: Path, class_names: Iterable[str] | None = None) -> Filled:
-    """Read a review that a person filled in.
+    """Read a completed review.
 
     Args:
         file: the table.
-        class_names: of the data set; another new label is refused. None takes any.
+        class_names: class names of the data set; other new labels are refused. None accepts any label.
 
     Raises:
-        SettingsError: a row that cannot be, or rows of two data sets.
+        SettingsError: a row is invalid, or rows belong to two data sets.
         StoreError: the file cannot be read.
     """
     with explained("read", file), file.open(newline="", encoding="utf-8-sig") as stream:
@@ -96,7 +96,7 @@ def read_review(file: Path, class_names: Iterable[str] | None = None) -> Filled:
                 f"{where}: got decision={decision!r}, expected {', '.join(DECISIONS)}; or leave it empty"
             )
         if not _SHA256.fullmatch(row["image"]):
-            raise SettingsError(f"{where}: got image={row['image']!r}, expected a sha256; leave this column as it was")
+            raise SettingsError(f"{where}: got image={row['image']!r}, expected a sha256; do not change this column")
         if decision == "relabel" and (not label or (known is not None and label not in known)):
             expected = "a label" if known is None else f"one of {', '.join(sorted(known))}"
             raise SettingsError(f"{where}: got new_label={label!r}, expected {expected}; correct it, or drop the image")

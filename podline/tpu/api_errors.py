@@ -1,8 +1,7 @@
 """Converts errors of the Cloud TPU API to those of :mod:`podline.errors`.
 
 An expired credential must not look like an absent TPU or an unavailable API. gRPC reports a credential that could not
-be
-refreshed as UNAVAILABLE (grpc/grpc#19186), like a lost connection; only the text distinguishes them.
+be refreshed as UNAVAILABLE (grpc/grpc#19186), like a lost connection; only the text distinguishes them.
 """
 
 from __future__ import annotations

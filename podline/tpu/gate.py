@@ -2,8 +2,7 @@
 
 The gate inspects the TPU, asks the policy, waits or repairs, and inspects again, until the policy says go or give up.
 Every loop ends: an inspection without a go is followed by a pause with limited patience, by a repair that counts
-against
-its budget, or by an error.
+against its budget, or by an error.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """TPU nodes and requests as frozen values, independent of Google's client, which takes half a second to import.
 
-The names of states, health and symptoms are those of ``google.cloud.tpu.v2``. One state is added,
-:attr:`State.ABSENT`, for a node that the API does not know.
+The names of states, health and symptoms are those of ``google.cloud.tpu.v2``. One state is added, :attr:`State.ABSENT`,
+for a node that the API does not know.
 """
 
 from __future__ import annotations

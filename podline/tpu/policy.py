@@ -4,8 +4,8 @@ A rule has an immediate action and, if this is to wait, an action for the end of
 their budgets: restart, then recreate, then give up. This module inspects no node, clock or file.
 
 Sources: READY with an unhealthy runtime often does not clear by itself, and a preempted node cannot be used again, but
-keeps its quota (both known from SkyPilot and from practice). The waits of 20 minutes, the polls of 30 seconds and
-the 90 seconds after an out-of-memory symptom are TensorFlow's own (``tensorflow/python/tpu/client``).
+keeps its quota (both known from SkyPilot and from practice). The waits of 20 minutes, the polls of 30 seconds and the
+90 seconds after an out-of-memory symptom are TensorFlow's own (``tensorflow/python/tpu/client``).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Repairs a TPU: stop and start, or delete and create.
 
-Each method does one complete repair and returns when the node's operations are done; then the gate checks the node.
-The methods wait for an API that does not answer, and raise all other errors.
+Each method does one complete repair and returns when the node's operations are done; then the gate checks the node. The
+methods wait for an API that does not answer, and raise all other errors.
 """
 
 from __future__ import annotations

@@ -1,13 +1,10 @@
 """Classifies the errors of TensorFlow as transient or permanent by their messages.
 
 The messages come from practice and from sources: the issue trackers of TensorFlow, XLA, JAX, PyTorch/XLA and their
-users
-(the tests name the threads), the error codes in XLA's documentation, libtpu's initialisation
+users (the tests name the threads), the error codes in XLA's documentation, libtpu's initialisation
 (``xla/stream_executor/tpu/tpu_initializer_helper.cc``), and errors of TensorFlow 2.21 on a CPU. The first match wins,
-so
-specific patterns precede vague ones: "Unable to initialize backend 'tpu': ABORTED: The TPU is already in use" is a TPU
-in
-use.
+so specific patterns precede vague ones: "Unable to initialize backend 'tpu': ABORTED: The TPU is already in use" is a
+TPU in use.
 """
 
 from __future__ import annotations

@@ -5,8 +5,7 @@ A checkpoint is two files in ``runs/<run>/checkpoints``: ``step-00000500.npz`` w
 shows that the array file was complete.
 
 A start looks for a checkpoint to resume from in this order (:func:`restore_newest`). The log and ``events.jsonl``
-record
-which checkpoint was restored, and why others were skipped:
+record which checkpoint was restored, and why others were skipped:
 
 1. The newest checkpoint that passes all checks: its JSON is valid, it belongs to the same spec, its file has the size
    and sha256 that the JSON records, ``metrics.jsonl`` still begins with the same bytes, and its arrays fit the model.

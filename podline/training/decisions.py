@@ -2,8 +2,7 @@
 
 The deciders read evaluations of held-out training examples, never of the test split. A decider keeps its whole state in
 the last line that it wrote to ``metrics.jsonl``. Each checkpoint records that file's checksum, so a resumed run takes
-the
-same decisions as an uninterrupted one. This module does not need TensorFlow.
+the same decisions as an uninterrupted one. This module does not need TensorFlow.
 """
 
 from __future__ import annotations

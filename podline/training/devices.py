@@ -21,8 +21,8 @@ from podline.training.workers import Agreement, WorkersAgreement, gathered
 _TPU_BATCH = 128
 _TPU_SUBLANE = 8
 
-# Workers wait this long in an all-reduce, for example while one evaluates more slowly or the chief publishes the
-# model. A killed or rebooted worker is detected at once.
+# Workers wait this long in an all-reduce, for example while one evaluates more slowly or the chief publishes the model.
+# A killed or rebooted worker is detected at once.
 _SUM_SECONDS = 600
 
 # The remedy on a machine whose GPU TensorFlow does not see.

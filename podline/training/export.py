@@ -2,8 +2,7 @@
 
 Evaluation reads ``model/architecture.json`` and ``model/weights.npz``. The checksum of the weights file identifies the
 model, so its bytes depend only on the weights. ``model/model.keras`` is for users of plain Keras: it takes uint8
-images,
-normalises them, returns logits or maps, and contains only layers of Keras.
+images, normalises them, returns logits or maps, and contains only layers of Keras.
 """
 
 from __future__ import annotations

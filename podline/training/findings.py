@@ -108,8 +108,8 @@ class ProbeFigures(NamedTuple):
     Attributes:
         images: number of images.
         layers: in the order of the model.
-        spreads: for each answer of the model, the root mean square of its deviation from its mean over the images, as
-            a share of its own root mean square; 0 for an answer that is all zero.
+        spreads: for each answer of the model, the root mean square of its deviation from its mean over the images, as a
+            share of its own root mean square; 0 for an answer that is all zero.
     """
 
     images: int

@@ -1,7 +1,6 @@
 """Measures each stage of a recipe's input, and the model with it, in a child process or a notebook.
 
-Every stage is measured separately, on the same batches of the real data set, through the functions that training
-calls:
+Every stage is measured separately, on the same batches of the real data set, through the functions that training calls:
 
 ========= ===========================================================================================================
 disk      the extra time of reading when the files' pages have been dropped from memory

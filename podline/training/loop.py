@@ -59,8 +59,9 @@ class StepsDone:
 class Stretch(StepsDone):
     """The steps between two stops of the loop.
 
-    step: number of steps that the run has done at the end of the stretch.
-    last: the loop ends here, because all steps are done or SIGTERM arrived.
+    Attributes:
+        step: number of steps that the run has done at the end of the stretch.
+        last: the loop ends here, because all steps are done or SIGTERM arrived.
     """
 
     step: int

@@ -4,8 +4,8 @@ So training does not wait for the store, and during an outage only the uploads a
 state of the uploads: a checkpoint's arrays are uploaded before its description, the log before both, and the completion
 record last.
 
-The folder stays until the run is done and completely uploaded. A start resumes from the side with the newer
-checkpoint, and from this machine if both are equal. This module does not need TensorFlow.
+The folder stays until the run is done and completely uploaded. A start resumes from the side with the newer checkpoint,
+and from this machine if both are equal. This module does not need TensorFlow.
 """
 
 from __future__ import annotations

@@ -96,8 +96,8 @@ class Adafactor(keras.optimizers.Optimizer):
     Shazeer, Stern: "Adafactor: Adaptive Learning Rates with Sublinear Memory Cost", ICML 2018, algorithms 4 and 5: the
     second moment of a kernel is kept as its means over rows and over columns, updates are clipped by their root mean
     square, and the step is relative to the root mean square of the weights. The learning rate is the paper's relative
-    step size ρ. Keras's optimizer of this name caps the rate at 1/sqrt(step), whatever the schedule says, and keeps
-    the whole second moment as well.
+    step size ρ. Keras's optimizer of this name caps the rate at 1/sqrt(step), whatever the schedule says, and keeps the
+    whole second moment as well.
 
     Attributes:
         beta_2_decay: β₂ of step t is 1 - t to the power of this value.

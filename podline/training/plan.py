@@ -180,8 +180,8 @@ def _happens(every: Duration | None) -> bool:
 def _evaluations(every: Duration | None, total: int, epochs: Epochs) -> tuple[int, ...]:
     """Return the steps after which an evaluation follows.
 
-    If all batches have one size, the steps are equally far apart. If the size changes, the n-th evaluation follows
-    n times the epochs or examples.
+    If all batches have one size, the steps are equally far apart. If the size changes, the n-th evaluation follows n
+    times the epochs or examples.
     """
     if every is None or not _happens(every):
         return (total,)

@@ -41,8 +41,8 @@ _LOST = 0.5
 _CHANCE = 5.0
 # The suggested rate is at most this share of the rate at which the loss blows up.
 _BELOW_BLOW_UP = 4.0
-# The peak of each schedule, as a share of the floor's middle; a schedule that is long at its peak gets a lower one.
-# See docs/how-to/learning-rate.md for the measurements.
+# The peak of each schedule, as a share of the floor's middle; a schedule that is long at its peak gets a lower one. See
+# docs/how-to/learning-rate.md for the measurements.
 _SHARES = {"one_cycle": 1.25, "cosine": 1.0, "exponential": 0.5, "constant": 0.25, "plateau": 0.25}
 
 

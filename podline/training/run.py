@@ -40,8 +40,7 @@ from podline.training.state import STEPS, TrainingState
 from podline.training.steps import TrainingSteps, permanent
 from podline.training.workers import Agreement
 
-# Limits of the probe: number of images, and number of pixels, since the outputs of all layers may be in memory
-# at once.
+# Limits of the probe: number of images, and number of pixels, since the outputs of all layers may be in memory at once.
 _FEW, _FEW_PIXELS = 64, 2**19
 # The pace is the median of this number of calls: one slow call does not change it; a lasting change shows in a minute.
 _PARTS = 31

@@ -16,8 +16,7 @@ class Schedule:
     """The learning rate of every step, counted from 0; every duration is in steps.
 
     The rate rises linearly from 0 at step 0 to ``peak`` at step ``warmup``. After that it is ``peak`` times a factor.
-    With
-    s steps since the warm-up and p = s / (``total`` - ``warmup``), at most 1, the factor is
+    With s steps since the warm-up and p = s / (``total`` - ``warmup``), at most 1, the factor is
 
     - ``constant``, ``plateau``: 1 (``plateau`` lowers the rate by evaluations, not by the step; see
       :mod:`podline.training.decisions`)
@@ -62,8 +61,8 @@ def build_schedule(settings: ScheduleSettings, total_steps: int, epochs: Epochs)
     """Return a recipe's schedule with its durations in steps.
 
     Raises:
-        SettingsError: the warm-up is as long as the training, ``decay_every`` is below one step, or it is in
-            epochs or examples and the batch size changes.
+        SettingsError: the warm-up is as long as the training, ``decay_every`` is below one step, or it is in epochs or
+            examples and the batch size changes.
     """
     warmup = settings.warmup.of(total_steps, epochs)
     decay_every = settings.decay_every.of(total_steps, epochs)

@@ -20,10 +20,8 @@ class TrainingState:
     """A model, its optimizer and, if there is one, the exponential moving average of the model.
 
     The average is a second model, whose variables follow the first one's after every step. Both the weights and the
-    moving
-    statistics of batch norm are averaged, so that the statistics fit the weights (Tan, Le: "EfficientNet", ICML 2019,
-    does
-    the same). The states of random generators are not averaged.
+    moving statistics of batch norm are averaged, so that the statistics fit the weights (Tan, Le: "EfficientNet", ICML
+    2019, does the same). The states of random generators are not averaged.
 
     Attributes:
         model: the trained model.
@@ -84,8 +82,7 @@ class TrainingState:
         """Return the share of their difference by which the average moves towards the model in a step.
 
         Early in a run the share is 1 - (1 + step) / (10 + step), as in ``tf.train.ExponentialMovingAverage``, so that
-        the
-        average forgets the initial weights.
+        the average forgets the initial weights.
         """
         return 1 - min(self.average_decay, (1 + seen) / (10 + seen))
 

@@ -66,8 +66,7 @@ class TrainingSteps:
             rate: the learning rate of a step, counted from 0 in the run.
             objective: the loss to minimise and the measures to count.
             batches: the batches to train on, from ``strategy.distribute_datasets_from_function``: each replica's part
-                of
-                each batch.
+                of each batch.
             batch_size: examples in a step, over all replicas.
             network: the layers of the state's model, built for the images of these batches if their shape differs.
         """
@@ -137,8 +136,7 @@ class TrainingSteps:
         """Return the next batch, requested after ``after`` is computed, with the times of request and arrival.
 
         Without this order TensorFlow would request the next batch during the previous step, and the difference would
-        not
-        be waiting time. The order costs nothing, since the dataset prefetches.
+        not be waiting time. The order costs nothing, since the dataset prefetches.
         """
         with tf.device("CPU:0"):
             with tf.control_dependencies([after]):

@@ -2,8 +2,7 @@
 
 Clocks, signals and files differ between processes. If only one process acted on them, the others would wait forever in
 an all-reduce. So all processes decide such questions in a *meeting*, to which every process must come, in the same
-order.
-Values that follow from the steps (a loss, a score, the step number) are equal everywhere and need no meeting.
+order. Values that follow from the steps (a loss, a score, the step number) are equal everywhere and need no meeting.
 """
 
 from __future__ import annotations

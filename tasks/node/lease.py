@@ -1,8 +1,7 @@
 """The lease on a TPU node among flows on different machines: Prefect's concurrency limit ``tpu-NODE``, of one slot.
 
 Users on one machine take turns by :mod:`podline.tpu.turn`. The lease prevents flows on several machines from repairing
-a
-node at the same time. Prefect renews it while this process lives, and frees it two minutes after the process's death.
+a node at the same time. Prefect renews it while this process lives, and frees it two minutes after the process's death.
 """
 
 from __future__ import annotations

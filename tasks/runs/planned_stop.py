@@ -3,8 +3,7 @@
 A run that gets SIGTERM continues later: at the end of ``podline up``, of a service, or of the machine. The run's own
 process returns it to the queue if possible (:func:`interrupted`); otherwise the worker does
 (:mod:`podline.deployments.worker`). The run is suspended and scheduled again, and the server does not count resumed
-runs.
-So a run still restarts by itself after a real crash (:mod:`podline.deployments.automations`).
+runs. So a run still restarts by itself after a real crash (:mod:`podline.deployments.automations`).
 """
 
 from __future__ import annotations

@@ -51,8 +51,7 @@ class ProgressCard:
     """Shows a stage's progress on its run, at most every few seconds.
 
     A separate thread writes the card: requests to an unavailable server take more than a minute, while the stage must
-    be
-    watched. Outdated values are not written.
+    be watched. Outdated values are not written.
     """
 
     def __init__(self, stage: str, clock: Callable[[], float] = time.monotonic) -> None:

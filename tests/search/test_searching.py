@@ -156,7 +156,7 @@ def test_minutes_begin_no_trial_that_would_not_fit(store: Store) -> None:
     search(store, spec_of(store, trials=2), trainer, silent())
     found = search(store, spec_of(store, trials=9, minutes=0.9), trainer, silent())
     assert len(trainer.runs) == 2, "40 s of 54 are gone, and a trial takes 20"
-    assert found.ending == "the next, of up to 20 s, does not fit into 0.9 minutes"
+    assert found.ending == "the next trial, of up to 20 s, does not fit into 0.9 minutes"
     search(store, spec_of(store, trials=3, minutes=1.1), trainer, silent())
     assert len(trainer.runs) == 3
 
@@ -188,7 +188,7 @@ def test_a_space_of_few_values_is_exhausted(store: Store) -> None:
     spec, trainer = spec_of(store, over=("optimizer.kind=sgd,adam,rmsprop",), trials=9), Trainer(store)
     found = search(store, spec, trainer, silent())
     assert len(trainer.runs) == 3
-    assert "seem to be tried" in found.ending
+    assert "seem to have been tried" in found.ending
 
 
 def test_no_trial_better_than_the_default_is_said_so(store: Store) -> None:

@@ -16,7 +16,7 @@ from podline.store.opening import open_store
 
 ADDRESSES = ("a:1", "b:2")
 CHIEF, OTHER = (Cluster(addresses=ADDRESSES, place=place) for place in range(2))
-LOST = WorkerLostError("another worker is gone")
+LOST = WorkerLostError("another worker has ended")
 
 
 @pytest.mark.parametrize(

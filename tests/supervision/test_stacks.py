@@ -27,4 +27,4 @@ def test_each_thread_is_where_it_is_and_where_it_came_from():
 
 
 def test_a_process_that_did_not_answer_is_said_to_have_not():
-    assert stacks.where("Killed") == "its threads did not say where they were"
+    assert stacks.where("Killed") == "its threads wrote no stacks"

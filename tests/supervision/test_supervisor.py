@@ -297,13 +297,13 @@ def test_a_second_start_waits_for_the_first_and_takes_its_result(tmp_path: Path)
 
     def hear(event: Event) -> None:
         messages.append(event.get("message", ""))
-        if "another process is at work" in messages[-1]:
+        if "another process does the same work" in messages[-1]:
             (tmp_path / "enough").write_text("")
 
     second = act(tmp_path, "work until told", hear, number=5)
     thread.join()
     assert second == first[0].model_copy(update={"reused": True, "spans": {}})
-    assert any("another process is at work" in message for message in messages)
+    assert any("another process does the same work" in message for message in messages)
 
 
 def test_an_unwritable_root_is_a_store_error(tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ def test_a_silence_is_a_hang_by_the_setting_that_is_named(
 ) -> None:
     before = (1000, PROGRESS), (1000, pace(seconds))
     assert watched(monkeypatch, *before, (1000 + silent_for - 2, QUIET), **limits) > 1000
-    with pytest.raises(errors.HangError, match=rf"no sign of progress for {silent_for - 1} s .*the setting {setting}"):
+    with pytest.raises(errors.HangError, match=rf"made no progress for {silent_for - 1} s .*the setting {setting}"):
         watched(monkeypatch, *before, (1000 + silent_for, QUIET), **limits)
 
 

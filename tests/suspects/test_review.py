@@ -61,7 +61,7 @@ def test_decisions_are_read_and_empty_rows_change_nothing(tmp_path: Path) -> Non
 
 def test_a_filled_in_review_is_not_overwritten(tmp_path: Path) -> None:
     file = filled(tmp_path / "r.csv", ("keep", ""))
-    with pytest.raises(SettingsError, match="is there, and may be filled in"):
+    with pytest.raises(SettingsError, match="exists, and may be filled in"):
         write_review(document(), document().suspects, file)
 
 

@@ -254,8 +254,8 @@ def _joined(labels: Sequence[str], column: str) -> str | None:
     """Return a label that joins several labels, or None.
 
     A ``|`` or ``;`` separates labels, and so do blanks in a column of tags and commas in a column with a plural name.
-    In other columns a comma may be part of a name, as in ``tench, Tinca tinca``: it separates labels if all parts of
-    a text also occur in other labels.
+    In other columns a comma may be part of a name, as in ``tench, Tinca tinca``: it separates labels if all parts of a
+    text also occur in other labels.
     """
     marks = [*MARKS[:2], *MARKS[2:] * (column in _PLURAL), *([" "] if column in _TAGS else [])]
     counts = Counter(part for label in labels for part in set(_parts(label, ",")))

@@ -1,8 +1,7 @@
 """Finds near-duplicates: images of two splits that show the same, but compressed, resized, cropped or brightened.
 
 The hashes of all pairs are compared: 45,000 × 5,000 take about a second. Pairs with close hashes must also agree in
-their
-pixels. Near-duplicates are reported, and refused above a share.
+their pixels. Near-duplicates are reported, and refused above a share.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Detects the layout of a source and lists its images, in a sandbox that writes the list into files.
 
 One child process reads all files. Its limits are proportional to the bytes of the current file and to the number of
-files
-in the source.
+files in the source.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Draws a sample of people in COCO's layout: stick people, with crowds and the problem cases of real data.
 
 A person's right limbs have warm colours and the left ones cold colours, so that the sides differ from the front and
-from
-behind.
+from behind.
 """
 
 from __future__ import annotations

@@ -3,8 +3,7 @@
 A file ``truth-<split>.json`` beside the shards has COCO's own format (https://cocodataset.org/#format-data), in the
 images' own pixels. It keeps every number of the source, crowds included, so that pycocotools computes the same figures
 as with the source's file. Images are ordered by id, annotations as in the source. Only crowds and people without a
-joint
-keep their outlines, since the keypoint metric needs no others.
+joint keep their outlines, since the keypoint metric needs no others.
 """
 
 from __future__ import annotations

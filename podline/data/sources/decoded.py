@@ -2,8 +2,7 @@
 
 It serves users' data sets whose raw files have a format that Podline does not know; docs/how-to/data-set.md has an
 example. A child process with limits calls the user's code that reads a file. The cache key is a checksum of the raw
-file,
-the data set's name, version and code, its kind's code, and its classes.
+file, the data set's name, version and code, its kind's code, and its classes.
 """
 
 from __future__ import annotations
@@ -34,8 +33,8 @@ from podline.store import digests
 Read = Callable[[Path], Iterable[tuple[npt.ArrayLike, Any]]]
 """Yields a raw file's images, uint8 (height, width, channels) or (height, width), each with its target.
 
-A target is a value of the data set's kind (:meth:`podline.kinds.contract.TextTargets.text`): for classes, a number
-from 0 on. The function must be importable from a module, since a child process calls it.
+A target is a value of the data set's kind (:meth:`podline.kinds.contract.TextTargets.text`): for classes, a number from
+0 on. The function must be importable from a module, since a child process calls it.
 """
 
 _MAKER = f"{__name__}:decoder"

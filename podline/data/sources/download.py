@@ -40,8 +40,8 @@ def download(dataset: str, folder: Path, reporter: Reporter | None = None, base_
 
     Raises:
         SettingsError: the data set does not exist, or is not published.
-        SourceError: the server lacks a file or has one with another md5, or the folder has a different file of the
-            same name.
+        SourceError: the server lacks a file or has one with another md5, or the folder has a different file of the same
+            name.
         SourceUnavailableError: the server did not answer in several tries; the next call resumes.
         StoreError: the folder cannot be written.
     """

@@ -3,8 +3,7 @@
 It looks for JSON files in the folder, in ``annotations/``, and in ``train/``, ``val/``, ``valid/``, ``dev/`` and
 ``test/``. A single file holds all images; among several, the words train, val (or dev) and test in the names show the
 splits. Without such a file, all tables of DeepLabCut are read (:mod:`podline.data.sources.deeplabcut`). COCO's people
-are
-one use of this code: :mod:`podline.data.sources.coco` decides about the annotations.
+are one use of this code: :mod:`podline.data.sources.coco` decides about the annotations.
 """
 
 from __future__ import annotations

@@ -36,8 +36,7 @@ class Layout(NamedTuple):
         required: official names of the files that must exist.
         optional: official names of files that are read if they exist.
         open: opens a source, given a data set's name, its files by official name, and the cache folder for pixels;
-            raises
-            a :class:`SourceError` for an invalid file.
+            raises a :class:`SourceError` for an invalid file.
     """
 
     title: str
@@ -94,8 +93,7 @@ def open_source(dataset: str, uri: str, work: Path) -> Source:
     Args:
         dataset: name of the expected data set.
         uri: a folder, or ``gs://bucket/prefix``, with the official files (gzipped or not), their top folder or the
-            official
-            archive; or the archive itself.
+            official archive; or the archive itself.
         work: the cache folder for unpacked files; complete ones are reused.
 
     Returns:

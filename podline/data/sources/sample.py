@@ -1,8 +1,7 @@
 """Draws the sample: a data set in CIFAR-10's layout that needs no network.
 
 The files equal CIFAR-10's python layout, as pickled by Python 2. This module writes the pickle opcodes itself, because
-the
-output of Python and NumPy changes with their versions, and a seed must give the same bytes.
+the output of Python and NumPy changes with their versions, and a seed must give the same bytes.
 """
 
 from __future__ import annotations

@@ -22,9 +22,8 @@ class Figures(ImageFigures):
     Attributes:
         correct: number of examples whose first guess is correct.
         metrics: ``top1`` and ``top5`` (shares, with Wilson's 95 % interval; ``top5`` for at least six classes),
-            ``loss``
-            (mean cross-entropy in nats, with a normal 95 % interval of the mean), ``calibration_error`` (expected
-            calibration error, 0…1, without an interval), and the measures of installed packages.
+            ``loss`` (mean cross-entropy in nats, with a normal 95 % interval of the mean), ``calibration_error``
+            (expected calibration error, 0…1, without an interval), and the measures of installed packages.
     """
 
     correct: int = Field(ge=0)
@@ -87,11 +86,10 @@ class Evaluation(ImageEvaluation[Figures]):
 
     Attributes:
         guessing: the accuracy of always predicting the split's most frequent class, with the range that chance gives
-            it;
-            see :func:`podline.intervals.guessing_interval`.
+            it; see :func:`podline.intervals.guessing_interval`.
         per_class: one entry per class, by label.
-        confusion: counts; ``confusion[label][prediction]``; empty above
-            :data:`podline.documents.manifest.MANY_CLASSES` classes.
+        confusion: counts; ``confusion[label][prediction]``; empty above :data:`podline.documents.manifest.MANY_CLASSES`
+            classes.
         confused: for so many classes: (label, prediction, times) of every mistake, most frequent first.
         calibration: bins of equal width over 0…1.
         mistakes: at most 25 mistakes, most confident first.

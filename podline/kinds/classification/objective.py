@@ -66,8 +66,7 @@ class ImageObjective(Objective):
 
         Args:
             batch: a batch with the target, any integer type, (n, …); for mixed images (:mod:`podline.input.mixing`),
-                the
-                loss is the sum over both targets, weighted by their shares.
+                the loss is the sum over both targets, weighted by their shares.
             outputs: logits, float32, (n, classes).
 
         Raises:
@@ -175,8 +174,7 @@ def cross_entropy(labels: tf.Tensor, logits: tf.Tensor, smoothing: float = 0.0) 
 
     Returns:
         float32, shape (n,); NaN for a label outside the logits, on every device and with any smoothing. TensorFlow
-        itself
-        would raise an error, return NaN, or treat the label as missing.
+        itself would raise an error, return NaN, or treat the label as missing.
     """
     classes = int(logits.shape[-1] or 0)
     known = (labels >= 0) & (labels < classes)

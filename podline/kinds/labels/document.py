@@ -68,8 +68,7 @@ class LabelsEvaluation(ImageEvaluation[LabelsFigures]):
     Attributes:
         guessing: see :meth:`podline.kinds.labels.scores.Scores.guessing`.
         thresholds_on: the examples that chose the thresholds: ``validation``, the images held out of the training
-            split,
-            or ``train``, training images, if none were held out. It is never the judged split.
+            split, or ``train``, training images, if none were held out. It is never the judged split.
         threshold_examples: number of these examples.
         labels: one entry per label, in the order of the logits.
         wrongly_beside: (label, other, times): number of examples with a label for which the model predicts another,

@@ -36,8 +36,7 @@ class LabelTargets(TextTargets):
 
         Args:
             value: a list of names, empty for none; a text with a separator; a list of names as text in JSON or Python;
-                or an
-                object of zeros and ones by name.
+                or an object of zeros and ones by name.
             class_names: the label names if known beforehand.
 
         Raises:

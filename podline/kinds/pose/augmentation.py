@@ -79,8 +79,7 @@ def draw_maps(chance: Chance, settings: PoseAugmentationSettings, side: int) -> 
     """Draw each example's affine map, (n, 2, 3), and whether it mirrors, (n,).
 
     A map leads from places in the given image to places in the new one: it mirrors, scales and rotates about the
-    image's
-    centre, and then shifts.
+    image's centre, and then shifts.
     """
     flips = chance.between("pose flip", 0, 1) < (0.5 if settings.flip else 0)
     angles = np.radians(chance.between("pose rotation", -settings.rotation, settings.rotation))
@@ -109,8 +108,7 @@ def moved_images(images: Pixels, maps: Doubles, fill: npt.ArrayLike, colours: Do
     border = [*(float(value) for value in np.broadcast_to(fill, 3)), 0.0]
     size = images.shape[2], images.shape[1]
     # With a fourth channel OpenCV moves an image in half the time. All steps run image by image, while the image is in
-    # the
-    # processor's cache.
+    # the processor's cache.
     given, turned = (np.empty((*images.shape[1:3], 4), np.uint8) for _ in range(2))
     narrow = np.empty(images.shape[1:], np.uint8)
     for number, (image, affine, target) in enumerate(zip(images, maps, moved, strict=True)):

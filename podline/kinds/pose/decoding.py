@@ -2,9 +2,8 @@
 
 Cao et al.: "Realtime Multi-Person 2D Pose Estimation using Part Affinity Fields", CVPR 2017: peaks are joints, the
 field along the line between two peaks shows whether a limb connects them, and the strongest limbs are used first. In
-this
-module all kinds of limbs compete in one list, so that a strong limb can overrule a weak one of another kind. Groups of
-joints are merged until no limb is left.
+this module all kinds of limbs compete in one list, so that a strong limb can overrule a weak one of another kind.
+Groups of joints are merged until no limb is left.
 """
 
 from __future__ import annotations
@@ -32,8 +31,7 @@ class People(NamedTuple):
 
     Attributes:
         poses: float32 (people, joints, 3): x and y in pixels of the network's input, and the height of the joint's
-            peak,
-            0…1; missing joints are zeros.
+            peak, 0…1; missing joints are zeros.
         scores: float32 (people,): the sum of the heights divided by the number of joints, 0…1.
     """
 

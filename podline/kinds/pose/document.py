@@ -82,14 +82,12 @@ class PoseEvaluation(RunEvaluation):
         trained: the model's figures on the split.
         untrained: the same network with its initial weights, on the same split.
         seen: the trained model on training images without augmentation: the first ``seen.images`` training records, as
-            many
-            as the judged split has, and at least 200.
+            many as the judged split has, and at least 200.
         guessing: the AP of one fixed person in every image: the mean training person, in the middle of the image.
         better_than_guessing: the sanity check: the trained network's AP on the split is above the intervals of guessing
             and of the untrained network.
         learned: the same check on the training images. A network that passes only this check needs more training
-            images;
-            one that fails it has learned nothing.
+            images; one that fails it has learned nothing.
         threshold: None if no person was found in the training images.
         joints: a table by joint, in COCO's order for COCO's 17.
         sizes: a table by size.

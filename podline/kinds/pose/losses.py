@@ -14,8 +14,7 @@ def stage_losses(answers: Mapping[str, tf.Tensor], targets: PoseTargets, emphasi
 
     The loss is the squared error, summed over the channels and averaged over the cells that count; an example without
     such cells has the loss 0. Every stage has its own loss, so that gradients reach the first stages undiminished (Wei
-    et
-    al.: "Convolutional Pose Machines", CVPR 2016).
+    et al.: "Convolutional Pose Machines", CVPR 2016).
 
     Nearly all of a target is empty, so a network first learns to output zero everywhere. With an emphasis ``e``, the
     squared error of a channel is multiplied by ``1 + e s``, where ``s`` is the strength of its target (0…1, see

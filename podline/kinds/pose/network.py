@@ -60,8 +60,7 @@ def build_pose_model(
 
     Returns:
         A model from uint8 (n, side, side, 3) to a dictionary of float32 outputs (n, side / stride, side / stride, two
-        per
-        limb or one per joint), with the names of :func:`stage_names`, in their order. Its ``losses`` contain the L2
+        per limb or one per joint), with the names of :func:`stage_names`, in their order. Its ``losses`` contain the L2
         terms.
 
     Raises:

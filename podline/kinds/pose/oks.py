@@ -1,12 +1,10 @@
 """Computes COCO's keypoint measure: average precision by object keypoint similarity (OKS).
 
 See https://cocodataset.org/#keypoints-eval. The figures are exactly pycocotools'. This module adds tables by joint and
-by
-size, and figures for cases that pycocotools does not handle (no results at all).
+by size, and figures for cases that pycocotools does not handle (no results at all).
 
 The OKS of a found and an annotated person is the mean over labelled joints of ``exp(-d² / 2 s² k²)``, where ``d`` is
-the
-distance, ``s²`` the person's area and ``k`` a constant of the joint. 1 is perfect, 0.5 a rough fit.
+the distance, ``s²`` the person's area and ``k`` a constant of the joint. 1 is perfect, 0.5 a rough fit.
 """
 
 from __future__ import annotations
@@ -38,8 +36,7 @@ class OksFigures(Frozen):
     """pycocotools' ten figures, 0…1; -1 if there are no people of that size.
 
     They are average precision (AP) and average recall (AR) over the OKS thresholds 0.5, 0.55 … 0.95, at single
-    thresholds,
-    and for people of medium (32² to 96² pixels) and large area.
+    thresholds, and for people of medium (32² to 96² pixels) and large area.
     """
 
     ap: float

@@ -1,8 +1,7 @@
 """Computes 95 % intervals of pycocotools' figures by the bootstrap over images.
 
 The percentile interval of Efron and Tibshirani: "An Introduction to the Bootstrap", 1993: draw the number of images
-with
-replacement a thousand times, and compute the figures of each draw. Images are drawn instead of people, because the
+with replacement a thousand times, and compute the figures of each draw. Images are drawn instead of people, because the
 people of an image are found or missed together.
 """
 
@@ -21,8 +20,7 @@ from podline.kinds.pose.oks import OksFigures
 DRAWS = 1000
 _PERCENTILES = (2.5, 97.5)
 # Of pycocotools' ten figures: whether it is a precision or a recall, its OKS threshold (None for the mean over all),
-# and
-# its range of areas: all, medium or large.
+# and its range of areas: all, medium or large.
 _FIGURES: dict[str, tuple[bool, float | None, int]] = {
     "ap": (True, None, 0),
     "ap50": (True, 0.5, 0),

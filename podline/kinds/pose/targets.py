@@ -2,8 +2,7 @@
 
 The method is that of Cao et al.: "Realtime Multi-Person 2D Pose Estimation using Part Affinity Fields", CVPR 2017, with
 two differences. A limb's field has soft edges: its length is a Gaussian of the distance to the limb, sideways and
-beyond
-its ends. Where limbs of two people meet, the nearer limb defines the cell, because an average would cancel at
+beyond its ends. Where limbs of two people meet, the nearer limb defines the cell, because an average would cancel at
 crossings.
 
 All operations use arrays of fixed shape, except one loop over people, which ends at the batch's last labelled person.
@@ -31,8 +30,7 @@ class PoseTargets(NamedTuple):
     Attributes:
         heatmaps: float32 (n, height, width, joints), 0…1: closeness of the nearest joint of each kind.
         pafs: float32 (n, height, width, 2 × limbs): channels ``2 l`` and ``2 l + 1`` are x and y of a vector in the
-            direction
-            of limb ``l``, of length 1 or less.
+            direction of limb ``l``, of length 1 or less.
         weights: float32 (n, height, width, 1), 0…1: weight of a cell in the loss; 0 where people are not labelled.
     """
 

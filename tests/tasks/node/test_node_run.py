@@ -196,5 +196,5 @@ def test_a_placement_that_cannot_be_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"placement='node' vs a table \[tpu.machine\]"):
         TpuSettings(node=NODE, api=API, placement="node", machine=MachineSettings())
     spec = TrainSpec(root=str(tmp_path), recipe=registry.get("sample"), fingerprint="0", strategy="tpu")
-    with pytest.raises(errors.TpuSetupError, match="only a flow on a Prefect server"):
+    with pytest.raises(errors.TpuSetupError, match="this needs a flow on a Prefect server"):
         perform(spec, lambda _event: None, machine())

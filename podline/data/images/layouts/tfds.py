@@ -1,8 +1,7 @@
 """Data sets prepared by TensorFlow Datasets: TFRecords of encoded images, beside features.json.
 
 TFDS 4 writes the files (``FeaturesDict.save_config``, the ``DatasetInfo`` proto as JSON); this module reads them
-without
-TFDS. An image is read from its shard only when it is decoded.
+without TFDS. An image is read from its shard only when it is decoded.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """WebDataset: tar files with samples such as ``key.jpg`` beside ``key.cls`` or ``key.json``.
 
 The format: https://github.com/webdataset/webdataset. The members of a sample are adjacent. A sample's key is the path
-of
-its members up to the first dot of the name.
+of its members up to the first dot of the name.
 """
 
 from __future__ import annotations
