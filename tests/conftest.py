@@ -166,14 +166,38 @@ def parsed_here() -> Iterator[None]:
         yield
 
 
+def _take_layers(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("podline.models.resnet.STAGE_CHANNELS", (32,))
+    blocks = ((1, 24, 1, 2), (6, 32, 1, 2), (6, 64, 1, 2), (6, 160, 1, 2))
+    patch.setattr("podline.models.mobilenetv2.BOTTLENECKS", blocks)
+
+
 @pytest.fixture(scope="module")
 def few_layers() -> Iterator[None]:
     """Make resnets of one stage and MobileNets of four blocks: TensorFlow traces their steps in half of the time."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("podline.models.resnet.STAGE_CHANNELS", (32,))
-        blocks = ((1, 24, 1, 2), (6, 32, 1, 2), (6, 64, 1, 2), (6, 160, 1, 2))
-        patch.setattr("podline.models.mobilenetv2.BOTTLENECKS", blocks)
+        _take_layers(patch)
         yield
+
+
+@pytest.fixture(scope="module")
+def few_draws() -> Iterator[None]:
+    """Draw examples 40 times for an interval, not 1,000 times, where intervals are no subject."""
+    from podline.kinds.by_example import measures  # noqa: PLC0415 (most tests need no interval)
+    from podline.kinds.pose import lost_people, oks_intervals  # noqa: PLC0415
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(measures, "_RESAMPLES", 40)
+        patch.setattr(lost_people, "DRAWS", 40)
+        for function in (oks_intervals.figures_within, oks_intervals.drawn_figures):
+            patch.setattr(function, "__defaults__", (40, 0))
+        yield
+
+
+@pytest.fixture
+def few_layers_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make such networks in a single test of a module that needs whole ones."""
+    _take_layers(monkeypatch)
 
 
 @pytest.fixture

@@ -41,6 +41,7 @@ def test_mobilenetv2_costs_what_its_authors_say(width: float) -> None:
     assert description.multiply_adds == pytest.approx(multiply_adds * 1e6, rel=0.006)
 
 
+@pytest.mark.usefixtures("few_layers_once")
 def test_a_recipe_has_the_network_of_its_kind() -> None:
     mnist, poses = registry.get("mnist"), registry.get("coco_pose")
     assert kind_of(mnist).description(mnist, (28, 28, 1), 10, {}) == describe(mnist.model, (28, 28, 1), 10)
@@ -223,6 +224,7 @@ def test_products_of_keras_ops_are_counted() -> None:
     assert described(keras.Model(image, attended)).multiply_adds == 2 * 4 * 4 * 6 * 2
 
 
+@pytest.mark.usefixtures("few_layers_once")
 def test_only_models_for_cifar100_have_a_score() -> None:
     settings = mobilenetv2(1.0)
     assert describe(settings, (32, 32, 3), 10).micronet is None

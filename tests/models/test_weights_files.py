@@ -53,8 +53,9 @@ HOSTILE: dict[str, Callable[[Any, Path], Any]] = {
 }
 
 
-@pytest.mark.parametrize("suffix", [".weights.h5", ".keras"])
-@pytest.mark.parametrize("kind", HOSTILE)
+@pytest.mark.parametrize(
+    ("kind", "suffix"), [*((kind, ".weights.h5") for kind in HOSTILE), ("external", ".keras"), ("SoftLink", ".keras")]
+)
 def test_what_leads_out_of_a_file_is_refused_by_name(tmp_path: Path, kind: str, suffix: str) -> None:
     other, content = tmp_path / "other.h5", tmp_path / "content.h5"
     with h5py.File(other, "w") as h5:

@@ -21,7 +21,7 @@ from podline.reporting.report import report
 from podline.stages.table import REPORT
 from podline.store.opening import open_store
 
-pytestmark = pytest.mark.usefixtures("few_layers")
+pytestmark = pytest.mark.usefixtures("few_layers", "few_draws")
 
 
 @pytest.fixture(scope="module")

@@ -28,7 +28,8 @@ RECIPE = small_recipe(
 
 
 def spec_of(root: Path, **values) -> TrainSpec:
-    return TrainSpec(root=str(root), recipe=RECIPE.model_copy(update=values), fingerprint=FINGERPRINT)
+    recipe = RECIPE.model_copy(update=values)
+    return TrainSpec(root=str(root), recipe=recipe, fingerprint=FINGERPRINT, preflight=False)
 
 
 @pytest.fixture(scope="module")

@@ -120,11 +120,11 @@ def test_nothing_installed_is_said() -> None:
 @pytest.mark.usefixtures("brightness")
 def test_a_training_has_both_and_its_name_says_so(answered: Any, podline: Any) -> None:
     answered("convert", "sample", "--source", "drawn")
-    short = ("train", "sample", "--steps", "40", "--set", "model.width=0.25")
+    short = ("train", "sample", "--steps", "4", "--set", "model.width=0.25")
     own = ("--set", 'augmentation.also={"brightness": 30}', "--set", 'hooks=["memory"]')
     assert "hooks" not in answered(*short, "--show-spec")["recipe"]
     told = podline(*short, *own, "--root", "root").err
-    assert "step 40: " in told
+    assert "step 4: " in told
     assert " MB at most" in told
     again, plain = answered(*short, *own), answered(*short, "--show-spec")
     assert again["reused"]

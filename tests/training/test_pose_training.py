@@ -40,7 +40,7 @@ def unbroken(tmp_path_factory) -> tuple[TrainSpec, TrainResult, Path]:
     """A run that nothing disturbed."""
     root = tmp_path_factory.mktemp("unbroken")
     publish_poses(root)
-    spec = spec_of(root)
+    spec = spec_of(root, preflight=False)
     result = train(spec, silent())
     return spec, result, root / spec.folder
 
@@ -173,6 +173,7 @@ def place_of(root: Path) -> tuple[int, str]:
     return POISONED, f"record {record} of {file}, at byte {offset}"
 
 
+@pytest.mark.slow
 def test_a_loss_that_diverged_is_traced_to_the_record(poisoned):
     example, place = place_of(poisoned)
     with pytest.raises(DivergenceError) as caught:

@@ -20,7 +20,7 @@ from PIL import Image
 
 from podline.errors import SourceError
 
-_STEP = 67  # of all cases, the few that are tried each time
+_STEP = 167  # of all cases, the few that are tried each time
 FEATURES = {
     "featuresDict": {"features": {"image": {"image": {}}, "label": {"classLabel": {"numClasses": "999999999"}}}}
 }

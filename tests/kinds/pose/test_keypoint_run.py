@@ -33,7 +33,7 @@ from podline.store.contract import Store
 from podline.store.opening import open_store
 from podline.training.train import train
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("few_layers")]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("few_layers", "few_draws")]
 
 JOINTS = ("head", "left_wing", "right_wing", "thorax", "tip")
 SIGMAS = {"head": 0.3, "thorax": 0.25, "tip": 0.35, "left_wing": 0.2, "right_wing": 0.2}

@@ -11,6 +11,8 @@ from podline.kinds.pose.network import build_pose_model, stage_names
 from podline.kinds.pose.settings import PoseModelSettings, PoseTargetSettings
 from podline.kinds.pose.targets import pose_targets
 
+pytestmark = pytest.mark.usefixtures("few_layers")
+
 SIDE, STRIDE = 64, 8
 SMALL = PoseModelSettings(width=0.2, features=16, stage_width=16, stage_depth=1, dropout=0.2)
 MEAN, STD = (120.0, 115.0, 105.0), (60.0, 60.0, 60.0)

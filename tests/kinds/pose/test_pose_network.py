@@ -8,6 +8,8 @@ from podline.errors import SettingsError
 from podline.kinds.pose.network import build_pose_model, pose_network, stage_names
 from podline.kinds.pose.settings import PoseModelSettings
 
+pytestmark = pytest.mark.usefixtures("few_layers")
+
 SMALL = PoseModelSettings(width=0.35, features=16, stage_width=16, stage_depth=1)
 
 

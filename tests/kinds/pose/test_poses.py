@@ -27,7 +27,7 @@ from podline.progress import Reporter, silent
 from podline.stages.specs import EvaluateSpec
 from podline.store.opening import open_store
 
-pytestmark = pytest.mark.usefixtures("few_layers")
+pytestmark = pytest.mark.usefixtures("few_layers", "few_draws")
 
 
 @pytest.fixture(scope="module")
