@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import pytest
@@ -46,3 +47,15 @@ def losses(folder: Path) -> list[float]:
     """The loss of every step."""
     lines = read_metrics(folder / "metrics.jsonl")
     return [loss for line in lines if isinstance(line, StepsLine) for loss in line.losses]
+
+
+def training_processes(variable: bytes = b"") -> list[int]:
+    """The processes of stages that train, with a part of their environment."""
+    found: list[int] = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            command = (folder / "cmdline").read_bytes().split(b"\0")
+            wanted = b"podline.supervision.child" in command and b"train" in command
+            if wanted and variable in (folder / "environ").read_bytes():
+                found.append(int(folder.name))
+    return found

@@ -1,0 +1,81 @@
+"""Ray as a :class:`podline.supervision.schedulers.Scheduler`, by the Jobs API of its head node.
+
+A job is :mod:`podline.supervision.ray_hosts` on the head node, whose ``python`` has Podline. Ray starts it once.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shlex
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+from podline.errors import WorkerLostError, one_line
+from podline.settings import Settings, variables
+from podline.supervision.ray_hosts import library
+from podline.supervision.schedulers import CANCELLED, COMPLETED, Job
+
+_STATES = {"STOPPED": CANCELLED, "SUCCEEDED": COMPLETED}
+
+
+class RayJobs:
+    """The jobs of a Ray cluster.
+
+    Args:
+        address: of its dashboard, ``http://HEAD:8265``.
+    """
+
+    NAME = "Ray"
+    PROGRAM = ("python", "-P", "-m", "podline.supervision.ray_hosts")
+
+    def __init__(self, address: str) -> None:
+        self._address = address.rstrip("/")
+
+    def submit(self, name: str, root: str, command: Sequence[str], machine: Settings, _output: str) -> str:
+        """Submit a command that runs on the head node; return the job's id. Ray keeps what it prints."""
+        number = f"{name}-{secrets.token_hex(4)}"  # Ray refuses the id of an earlier job
+        self._asked(
+            "submit_job",
+            submission_id=number,
+            entrypoint=shlex.join(command).replace("{job}", number),
+            metadata={"run": name, "root": root},
+            runtime_env={"env_vars": variables(machine)},
+        )
+        return number
+
+    def find(self, name: str, root: str) -> Job | None:
+        """Return the newest job of a name for a store, of all since the head node started."""
+        ours = [job for job in self._asked("list_jobs") if job.metadata == {"run": name, "root": root}]
+        newest = max(ours, key=lambda job: job.start_time, default=None)
+        if newest is None:
+            return None
+        state = _STATES.get(newest.status.value, newest.status.value)
+        return Job(newest.submission_id, state, (newest.message or "").strip().rpartition("\n")[2])
+
+    def cancel(self, number: str) -> None:
+        """Cancel a job."""
+        self._asked("stop_job", number)
+
+    def where(self, number: str, _output: str) -> str:
+        """Return the job's page in Ray's dashboard."""
+        return f"{self._address}/#/jobs/{number}"
+
+    @cached_property
+    def _client(self) -> Any:
+        return library(f"launch=ray:{self._address}", "ray.job_submission").JobSubmissionClient(self._address)
+
+    def _asked(self, method: str, *arguments: Any, **more: Any) -> Any:
+        """Return what a method of Ray's client returns.
+
+        Raises:
+            SettingsError: Ray is not installed here.
+            WorkerLostError: its head node does not answer, or refuses.
+        """
+        try:
+            return getattr(self._client, method)(*arguments, **more)
+        except (OSError, RuntimeError) as error:
+            raise WorkerLostError(
+                f"launch=ray:{self._address}: got {one_line(error)!r}, expected Ray's Jobs API; see whether the head "
+                "node is up, or correct the address"
+            ) from None
