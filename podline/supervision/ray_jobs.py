@@ -26,8 +26,8 @@ class RayJobs:
         address: of its dashboard, ``http://HEAD:8265``.
     """
 
-    NAME = "Ray"
-    PROGRAM = ("python", "-P", "-m", "podline.supervision.ray_hosts")
+    NAME: str = "Ray"
+    PROGRAM: Sequence[str] = ("python", "-P", "-m", "podline.supervision.ray_hosts")
 
     def __init__(self, address: str) -> None:
         self._address = address.rstrip("/")
@@ -50,8 +50,8 @@ class RayJobs:
         newest = max(ours, key=lambda job: job.start_time, default=None)
         if newest is None:
             return None
-        state = _STATES.get(newest.status.value, newest.status.value)
-        return Job(newest.submission_id, state, (newest.message or "").strip().rpartition("\n")[2])
+        state = str(newest.status)
+        return Job(newest.submission_id, _STATES.get(state, state), (newest.message or "").strip().rpartition("\n")[2])
 
     def cancel(self, number: str) -> None:
         """Cancel a job."""

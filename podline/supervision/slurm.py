@@ -15,9 +15,9 @@ from podline.settings import Settings, job_environment
 from podline.supervision.schedulers import Job
 
 _SECONDS = 60.0
-NAME = "Slurm"
+NAME: str = "Slurm"
 # One process on each host.
-PROGRAM = (sys.executable, "-P", "-m", "podline.supervision.rank")
+PROGRAM: Sequence[str] = (sys.executable, "-P", "-m", "podline.supervision.rank")
 
 
 def submit(name: str, root: str, command: Sequence[str], machine: Settings, output: str) -> str:

@@ -190,12 +190,12 @@ def test_a_flow_finds_its_job_again_cancels_it_and_names_the_host_that_failed(st
     other = stand.in_training({folder})
     stand.cancel(cancelled)
     assert stand.ended(cancelled).name == "Cancelled"
-    wait_until(lambda: stand.states()[-1] == "CANCELLED" and training_processes() == [], 60)
+    wait_until(lambda: stand.states()[-1] == "CANCELLED" and training_processes(stand.root) == [], 60)
 
     failing = stand.start(ENDLESS)
     steps = len(losses(other))
     wait_until(lambda: len(losses(other)) > steps)
-    [rank] = training_processes(stand.cluster.second)
+    [rank] = training_processes(stand.root, stand.cluster.second)
     kill(rank)
     wait_until(lambda: stand.retries(failing) != [])
     [retried] = stand.retries(failing)

@@ -49,13 +49,17 @@ def losses(folder: Path) -> list[float]:
     return [loss for line in lines if isinstance(line, StepsLine) for loss in line.losses]
 
 
-def training_processes(variable: bytes = b"") -> list[int]:
-    """The processes of stages that train, with a part of their environment."""
+def training_processes(root: Path, variable: bytes = b"") -> list[int]:
+    """The processes that train in a store, with a part of their environment."""
     found: list[int] = []
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            command = (folder / "cmdline").read_bytes().split(b"\0")
-            wanted = b"podline.supervision.child" in command and b"train" in command
-            if wanted and variable in (folder / "environ").read_bytes():
+            command, environment = ((folder / name).read_bytes() for name in ("cmdline", "environ"))
+            # Their temporary folders lie in the store.
+            if (
+                b"podline.supervision.child\0train" in command
+                and bytes(root) in environment
+                and variable in environment
+            ):
                 found.append(int(folder.name))
     return found

@@ -127,7 +127,7 @@ def test_slurm_trains_as_one_process_would_and_goes_on_with_the_nodes_that_are_l
         job = submitted(broken)
         checkpoint_of(broken, job.log.read_text)
         job.scontrol("update", f"NodeName={slurm_cluster.NODES[1]}", "State=DRAIN", "Reason=lost")
-        [rank] = training_processes(b"SLURM_PROCID=1\0")
+        [rank] = training_processes(Path(broken.root), b"SLURM_PROCID=1\0")
         os.kill(rank, signal.SIGKILL)
         lost = time.monotonic()
         job.await_state("PENDING")
@@ -165,7 +165,7 @@ def test_ray_trains_as_one_process_would_and_tells_one_cause_when_a_host_is_lost
     with subprocess.Popen([*command, "--hosts", "2"], stderr=subprocess.PIPE, text=True) as first:
         assert first.stderr
         checkpoint_of(spec, first.stderr.read)
-        [rank] = training_processes(b'"index": 1')
+        [rank] = training_processes(Path(spec.root), b'"index": 1')
         os.kill(rank, signal.SIGKILL)
         lost = time.monotonic()
         told = first.stderr.read()
