@@ -67,7 +67,13 @@ def launched(address: str, spec: Any, listener: Listener, machine: Settings, eve
             ): f"worker {index} ({addresses[index]})"
             for index, node in enumerate(nodes)
         }
-        return stage.result.model_validate(_first_result(ray, tasks))
+        try:
+            return stage.result.model_validate(_first_result(ray, tasks))
+        except (KeyboardInterrupt, SystemExit):  # SIGTERM too, by Ray's handler: each host saves a checkpoint
+            for task in tasks:
+                ray.cancel(task)
+            ray.wait(list(tasks), num_returns=len(tasks), timeout=machine.grace)
+            raise
     finally:
         ray.shutdown()
 

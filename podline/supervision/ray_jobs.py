@@ -40,7 +40,8 @@ class RayJobs:
             submission_id=number,
             entrypoint=shlex.join(command).replace("{job}", number),
             metadata={"run": name, "root": root},
-            runtime_env={"env_vars": variables(machine)},
+            # Ray sends SIGKILL so long after SIGTERM, by default in 3 s.
+            runtime_env={"env_vars": variables(machine) | {"RAY_JOB_STOP_WAIT_TIME_S": f"{machine.grace + 5:.0f}"}},
         )
         return number
 

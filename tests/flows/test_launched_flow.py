@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
-import importlib
 import os
 import re
 import signal
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import UUID
 
+import job_clusters
 import numpy as np
 import pytest
-import slurm_cluster
 from drawn_images import as_folders, encoded
 from dying_runs import losses, training_processes
-from free_ports import free_ports
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
 from prefect.states import Cancelling
 from prefect_servers import PrefectServer, prefect_server_in, wait_until, worker
-from ray_cluster import ray_cluster
 from small_dataset import CLASS_NAMES, drawn
 
+from podline import settings
 from podline.inventory.catalogue import training_of
 from podline.progress import silent
 from podline.stages.specs import TrainSpec
@@ -37,57 +33,9 @@ from podline.training.train import train
 STEPS, ENDLESS = 1200, 1_000_000
 # Ten times that of 200 steps; see tests/training/test_launched.py.
 TOLERANCE = 1e-4
-# Ray's words in Slurm's.
-STATES = {"STOPPED": "CANCELLED", "SUCCEEDED": "COMPLETED"}
 CHANGES = ("model.dropout=0.2", "checkpoint_steps=20", "summary_steps=10", "deterministic=true")
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
-
-
-class Cluster(NamedTuple):
-    """Two nodes, and the scheduler of their jobs.
-
-    Attributes:
-        name: of the scheduler.
-        launch: the setting.
-        variables: what its commands need.
-        jobs: returns the id and the state of each job, the oldest first.
-        second: what the environment of the second host's process has.
-    """
-
-    name: str
-    launch: str
-    variables: dict[str, str]
-    jobs: Callable[[], list[tuple[str, str]]]
-    second: bytes
-
-
-@contextlib.contextmanager
-def slurm(folder: Path) -> Iterator[Cluster]:
-    if slurm_cluster.missing():
-        pytest.skip(f"needs {', '.join(slurm_cluster.missing())}")
-    with slurm_cluster.slurm(folder, free_ports(3)) as environment:
-
-        def jobs() -> list[tuple[str, str]]:
-            command = ["squeue", "--noheader", "--states=all", "--sort=i", "--format=%i %T"]
-            done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-            return [(number, state) for number, state in map(str.split, done.stdout.splitlines())]
-
-        yield Cluster("Slurm", "slurm", {"SLURM_CONF": environment["SLURM_CONF"]}, jobs, b"SLURM_PROCID=1\0")
-
-
-@contextlib.contextmanager
-def ray(_folder: Path) -> Iterator[Cluster]:
-    with ray_cluster(dashboard=True) as nodes:
-        address = f"http://{nodes.webui_url}"
-        client = importlib.import_module("ray.job_submission").JobSubmissionClient(address)
-
-        def jobs() -> list[tuple[str, str]]:
-            every = sorted((job for job in client.list_jobs() if job.submission_id), key=lambda job: job.start_time)
-            return [(job.submission_id, STATES.get(job.status.value, job.status.value)) for job in every]
-
-        port = {"PODLINE_CLUSTER_PORT": str(free_ports(1)[0])}
-        yield Cluster("Ray", f"ray:{address}", port, jobs, b'"index": 1')
 
 
 class Stand(NamedTuple):
@@ -96,7 +44,7 @@ class Stand(NamedTuple):
     server: PrefectServer
     deployment: UUID
     root: Path
-    cluster: Cluster
+    cluster: job_clusters.Cluster
 
     def start(self, steps: int) -> UUID:
         training = {"model": "linear", "steps": steps, "batch_size": 8, "assignments": CHANGES}
@@ -149,12 +97,12 @@ class Stand(NamedTuple):
         return self.server.state(run)
 
 
-@pytest.fixture(params=[slurm, ray], ids=["slurm", "ray"])
+@pytest.fixture(params=job_clusters.ALL)
 def stand(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stand]:
     (tmp_path / "cluster").mkdir()
     as_folders(tmp_path / "images", images())
-    with request.param(tmp_path / "cluster") as cluster, prefect_server_in(tmp_path) as server:
-        more = cluster.variables | {"PODLINE_LAUNCH": cluster.launch, "PODLINE_HOSTS": "2"}
+    with job_clusters.ALL[request.param](tmp_path / "cluster") as cluster, prefect_server_in(tmp_path) as server:
+        more = cluster.variables | settings.variables(cluster.machine)
         with worker(server, "one", tmp_path, **more):
             deployment = server.deploy("podline/flows/training.py:training")
             yield Stand(server, deployment, tmp_path / "root", cluster)
@@ -186,7 +134,7 @@ def test_a_flow_finds_its_job_again_cancels_it_and_names_the_host_that_failed(st
     [flow] = processes.marked("PREFECT__FLOW_RUN_ID", str(first))
     kill(flow)
     again = stand.start(STEPS)
-    found = rf"train: found job (\S+) of {stand.cluster.name}, (\S+); it prints to "
+    found = rf"train: found job (\S+) of {stand.cluster.scheduler.NAME}, (\S+); it prints to "
     wait_until(lambda: re.search(found, stand.logged(again)), every=1)
     [match] = re.finditer(found, stand.logged(again))
     assert [match[1]] == [number for number, _ in stand.cluster.jobs()]

@@ -9,9 +9,14 @@ import pytest
 from free_ports import free_ports
 from prefect_servers import wait_until
 from ray_cluster import ray_cluster
+from small_dataset import FINGERPRINT, publish_dataset, small_recipe
 
 from podline.errors import SettingsError, WorkerLostError
+from podline.progress import Event
+from podline.recipes.durations import Duration
 from podline.settings import Settings
+from podline.stages.specs import TrainSpec
+from podline.supervision.job import run_as_job
 from podline.supervision.ray_jobs import RayJobs
 from podline.supervision.schedulers import Job
 
@@ -65,3 +70,23 @@ def test_a_job_is_submitted_found_and_cancelled(tmp_path: Path) -> None:
         wait_until(lambda: newest().ended)
         assert newest()[:2] == (third, "FAILED")
         assert newest().reason.endswith("No module named podline.no_module")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.usefixtures("in_children")
+def test_a_node_that_is_lost_is_one_cause(tmp_path: Path) -> None:
+    publish_dataset(root := tmp_path / "root")
+    spec = TrainSpec(root=str(root), recipe=small_recipe(duration=Duration(steps=1_000_000)), fingerprint=FINGERPRINT)
+    with ray_cluster(dashboard=True) as nodes:
+        [node] = nodes.worker_nodes
+
+        def listener(event: Event) -> None:
+            if event["event"] == "progress" and nodes.worker_nodes:
+                nodes.remove_node(node, allow_graceful=False)
+
+        machine = Settings(launch=f"ray:http://{nodes.webui_url}", hosts="2", cluster_port=free_ports(1)[0])
+        with pytest.raises(
+            WorkerLostError, match=r"^worker [01] \([\d.]+:\d+\) is gone; start again, with the nodes left"
+        ):
+            run_as_job(spec, listener, machine, lambda: False)
