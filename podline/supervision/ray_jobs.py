@@ -8,7 +8,6 @@ from __future__ import annotations
 import secrets
 import shlex
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Any
 
 from podline.errors import WorkerLostError, one_line
@@ -51,8 +50,8 @@ class RayJobs:
         newest = max(ours, key=lambda job: job.start_time, default=None)
         if newest is None:
             return None
-        state = str(newest.status)
-        return Job(newest.submission_id, _STATES.get(state, state), (newest.message or "").strip().rpartition("\n")[2])
+        state, last_line = str(newest.status), (newest.message or "").strip().rpartition("\n")[2]
+        return Job(newest.submission_id, _STATES.get(state, state), last_line)
 
     def cancel(self, number: str) -> None:
         """Cancel a job."""
@@ -62,20 +61,11 @@ class RayJobs:
         """Return the job's page in Ray's dashboard."""
         return f"{self._address}/#/jobs/{number}"
 
-    @cached_property
-    def _client(self) -> Any:
-        return library(f"launch=ray:{self._address}", "ray.job_submission").JobSubmissionClient(self._address)
-
     def _asked(self, method: str, *arguments: Any, **more: Any) -> Any:
-        """Return what a method of Ray's client returns.
-
-        Raises:
-            SettingsError: Ray is not installed here.
-            WorkerLostError: its head node does not answer, or refuses.
-        """
+        jobs = library(f"launch=ray:{self._address}", "ray.job_submission")
         try:
-            return getattr(self._client, method)(*arguments, **more)
-        except (OSError, RuntimeError) as error:
+            return getattr(jobs.JobSubmissionClient(self._address), method)(*arguments, **more)
+        except Exception as error:  # of requests, of Ray, and RuntimeError
             raise WorkerLostError(
                 f"launch=ray:{self._address}: got {one_line(error)!r}, expected Ray's Jobs API; see whether the head "
                 "node is up, or correct the address"

@@ -38,25 +38,25 @@ class Job(NamedTuple):
 
 
 class Scheduler(Protocol):
-    """A scheduler of jobs. Each method raises WorkerLostError if it does not answer, SettingsError if it is not there.
+    """A scheduler of jobs; each method raises WorkerLostError if it does not answer, SettingsError if it is not there.
 
     Attributes:
         NAME: for messages.
-        PROGRAM: begins the command of a job; a spec and a file for events of the chief follow.
+        PROGRAM: the beginning of a job's command; a spec and a file for events of the chief follow.
     """
 
     NAME: str
     PROGRAM: Sequence[str]
 
     def submit(self, name: str, root: str, command: Sequence[str], machine: Settings, output: str, /) -> str:
-        """Submit a command that trains on several hosts; return the job's id.
+        """Submit a command that trains on several hosts; return the job's id, ``{job}`` in the command and the output.
 
         Args:
             name: of the job.
             root: of the store; tells it from jobs of the same name for other stores.
-            command: ``{job}`` in it stands for the job's id.
-            machine: has the number of hosts, and the settings that the job has as well.
-            output: the file that gets all that is printed, unless the scheduler keeps it; ``{job}`` as in command.
+            command: of a process.
+            machine: the setting ``hosts`` says how many.
+            output: a file for what is printed, unless the scheduler keeps it.
 
         Raises:
             SettingsError: the scheduler refuses the job.
@@ -72,5 +72,5 @@ class Scheduler(Protocol):
         ...
 
     def where(self, number: str, output: str, /) -> str:
-        """Return the file or page that has what a job prints; ``output`` is that of :meth:`submit`."""
+        """Return the file or page that has what a job prints; ``output`` as for :meth:`submit`."""
         ...

@@ -23,17 +23,8 @@ PROGRAM: Sequence[str] = (sys.executable, "-P", "-m", "podline.supervision.rank"
 def submit(name: str, root: str, command: Sequence[str], machine: Settings, output: str) -> str:
     """Submit a command that runs once on each host; return the job's id.
 
-    Slurm starts it when earlier jobs of the name have ended, and never again: who waits for it submits another.
-
-    Args:
-        name: of the job.
-        root: of the store; tells it from jobs of the same name for other stores.
-        command: of a process; ``{job}`` in it stands for the job's id.
-        machine: the setting ``hosts`` says how many, two if it is empty.
-        output: the file that gets all that is printed; ``{job}`` in it stands for the job's id.
-
-    Raises:
-        SettingsError: Slurm is not installed, or refuses the job.
+    Slurm starts it when earlier jobs of the name have ended, and never again: who waits for it submits another. Without
+    the setting ``hosts``, it gets two.
     """
     words = " ".join(shlex.quote(word).replace("{job}", "'\"$SLURM_JOB_ID\"'") for word in command)
     script = f"export PODLINE_CLUSTER_PORT=$((20000 + SLURM_JOB_ID % 400 * 100))\nsrun --ntasks-per-node=1 {words}\n"
@@ -54,12 +45,7 @@ def submit(name: str, root: str, command: Sequence[str], machine: Settings, outp
 
 
 def find(name: str, root: str) -> Job | None:
-    """Return this user's newest job of a name for a store, of those that Slurm remembers.
-
-    Raises:
-        SettingsError: Slurm is not installed.
-        WorkerLostError: its controller does not answer.
-    """
+    """Return this user's newest job of a name for a store, of those that Slurm remembers."""
     done = _ran("squeue", "--me", "--noheader", "--states=all", f"--name={name}", "--format=%i|%T|%r|%k")
     if done.returncode:
         raise WorkerLostError(f"squeue: got {_said(done)!r}, expected a list of jobs; see whether slurmctld is up")
