@@ -29,7 +29,12 @@ from podline.plain import plain
 Event = dict[str, Any]
 Listener = Callable[[Event], None]
 
-_terminal: ContextVar[Listener] = ContextVar("terminal", default=lambda _event: None)
+
+def ignored(_event: Event) -> None:
+    """Do nothing; a listener."""
+
+
+_terminal: ContextVar[Listener] = ContextVar("terminal", default=ignored)
 
 
 class Reporter:
@@ -77,7 +82,7 @@ class Reporter:
 
 def silent(stage: str = "stage") -> Reporter:
     """Return a reporter without a listener, for notebooks and tests."""
-    return Reporter(stage, lambda _event: None)
+    return Reporter(stage, ignored)
 
 
 def to_logger(logger: logging.Logger | logging.LoggerAdapter[Any]) -> Listener:

@@ -142,8 +142,9 @@ class Settings(Frozen):
     )
     launch: str = Field(
         default="",
-        pattern="^(slurm)?$",
-        description="`slurm`: flows train as a job of Slurm on `hosts`; see docs/how-to/strategies.md#from-prefect",
+        pattern=r"^(slurm|ray:https?://\S+)?$",
+        description="`slurm` or `ray:http://HEAD:8265`: flows train as a job there, on `hosts`; "
+        "see docs/how-to/strategies.md#from-prefect",
     )
     cluster_port: int = Field(
         default=2222,
@@ -243,6 +244,14 @@ def keys(model: type[BaseModel] = Settings, table: str = "") -> dict[str, FieldI
 def variable_of(key: str) -> str:
     """Return the environment variable for a dotted key: ``PODLINE_TPU_API_ZONE`` for ``tpu.api.zone``."""
     return _PREFIX + key.replace(".", "_").upper()
+
+
+def variables(machine: Settings) -> dict[str, str]:
+    """Return environment variables from which :func:`load` makes these settings on another machine."""
+    given = flat(machine.model_dump(mode="json", exclude_defaults=True))
+    return {
+        variable_of(key): ",".join(value) if isinstance(value, list) else str(value) for key, value in given.items()
+    }
 
 
 def _refused(error: ValidationError, sources: Mapping[str, str]) -> SettingsError:

@@ -72,6 +72,22 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
         settings.load(tmp_path / "podline.toml", {})
 
 
+def test_variables_carry_settings_to_another_machine() -> None:
+    given = {
+        "PODLINE_HOSTS": "2..4",
+        "PODLINE_GRACE": "1.5",
+        "PODLINE_REQUIRE_ACCELERATOR": "true",
+        "PODLINE_RECIPES": "/a.py,/b.py",
+        "PODLINE_STORE_PARALLEL": "3",
+        "PODLINE_TPU_NODE": "night",
+        "PODLINE_TPU_API_PROJECT": "p",
+        "PODLINE_TPU_API_ZONE": "z",
+    }
+    machine = settings.load(environment=given)
+    assert settings.variables(machine).keys() == given.keys()
+    assert settings.load(environment=settings.variables(machine)) == machine
+
+
 def test_an_unknown_variable_is_answered_with_the_nearest() -> None:
     with pytest.raises(SettingsError, match="no setting 'PODLINE_WORKER'; did you mean 'PODLINE_WORKERS'"):
         settings.load(environment={"PODLINE_WORKER": "3"})

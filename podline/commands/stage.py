@@ -74,7 +74,7 @@ Performer = Callable[[Any, Listener, Settings], Any]
 # A run's name is its recipe's name and twelve digits of a hash.
 _RUN = re.compile(r"[a-z0-9][a-z0-9_.-]*-[0-9a-f]{12}")
 # Ray is an optional dependency.
-_LAUNCHED = "podline.commands.ray_hosts:launched"
+_LAUNCHED = "podline.supervision.ray_hosts:launched"
 _spec_option = click.option(
     "--spec",
     "spec_file",

@@ -46,11 +46,15 @@ def first_cause(store: Store, run_folder: str, cluster: Cluster, lost: WorkerLos
                 said = store.read_json(_file(run_folder, place))
                 if not is_object(said):
                     continue
-                cause = from_json(said)
-                kind = WorkerLostError if isinstance(cause, TransientError) else type(cause)
-                return kind(f"worker {place} ({cluster.addresses[place]}) ended first: {one_line(cause)}")
+                return ended_first(f"worker {place} ({cluster.addresses[place]})", from_json(said))
         time.sleep(_POLL)
     return lost
+
+
+def ended_first(worker: str, cause: PodlineError) -> PodlineError:
+    """Return the error of a worker for the whole training: transient errors become the loss of that worker."""
+    kind = WorkerLostError if isinstance(cause, TransientError) else type(cause)
+    return kind(f"{worker} ended first: {one_line(cause)}")
 
 
 def _file(run_folder: str, place: int) -> str:

@@ -1,19 +1,18 @@
-"""A training of a flow as a job of Slurm: submitted, followed, cancelled; a second flow finds it by the run's name.
+"""A training of a flow as a job of Slurm or Ray: submitted, followed, cancelled, and found again by the run's name.
 
-The result lies in the store, where both find it. Each process of the job is :mod:`podline.supervision.rank`; the events
-of the chief come by a file in the store.
+The result lies in the store, where the job and each flow find it. The events of the chief come by a file in the store;
+:mod:`podline.supervision.rank` writes it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-from podline.errors import PermanentError, PodlineError, SettingsError, WorkerLostError, from_json
+from podline.errors import PermanentError, PodlineError, SettingsError, WorkerLostError, from_json, one_line
 from podline.progress import Listener, Reporter
 from podline.settings import Settings
 from podline.stages.specs import TrainResult, TrainSpec
@@ -22,10 +21,12 @@ from podline.store.contract import BUCKET_SCHEME
 from podline.store.opening import open_store
 from podline.strategies import WORKERS
 from podline.supervision import slurm
+from podline.supervision.ray_jobs import RayJobs
+from podline.supervision.schedulers import CANCELLED, COMPLETED, PENDING, Job, Scheduler
 
 _POLL = 1.0
-_ASK_SECONDS = 5.0  # squeue costs the controller more than a look at a file
-_AWAY_SECONDS = 600.0  # a controller that restarts ends no job
+_ASK_SECONDS = 5.0  # the question costs the scheduler more than a look at a file
+_AWAY_SECONDS = 600.0  # a scheduler that restarts ends no job
 _LATE_SECONDS = 5.0  # a shared folder may show the last lines late
 
 
@@ -35,20 +36,20 @@ def run_as_job(spec: TrainSpec, listener: Listener, machine: Settings, keeps: Ca
     Args:
         spec: of the training.
         listener: gets the events of the chief.
-        machine: the setting ``hosts`` says how many.
+        machine: the setting ``launch`` names the scheduler, ``hosts`` how many hosts.
         keeps: asked when this process is to end: whether the job goes on without it, for a later start to find.
 
     Raises:
-        SettingsError: Slurm is not there or refuses the job, or the store is in a bucket.
+        SettingsError: the scheduler is not there or refuses the job, or the store is in a bucket.
         PermanentError: the job was cancelled by somebody else.
-        WorkerLostError: the job ended without a cause, or Slurm does not answer; it is asked again later.
+        WorkerLostError: the job ended without a cause, or the scheduler does not answer; it is asked again later.
         PodlineError: what the job raised, as the same class: of several hosts, the first cause.
     """
     reporter = Reporter(TRAIN.name, listener)
     listener({"event": "start", "stage": TRAIN.name})
     try:
-        followed = _Followed(spec, reporter, listener)
-        result = TRAIN.find(spec, reporter) or followed.result(machine.hosts, keeps)
+        followed = _Followed(spec, reporter, listener, machine)
+        result = TRAIN.find(spec, reporter) or followed.result(keeps)
     except PodlineError as error:
         listener({"event": "error", "stage": TRAIN.name, "error": error.to_json()})
         raise
@@ -59,52 +60,64 @@ def run_as_job(spec: TrainSpec, listener: Listener, machine: Settings, keeps: Ca
 class _Followed:
     """A training whose job is submitted or found, and then followed to its end."""
 
-    def __init__(self, spec: TrainSpec, reporter: Reporter, listener: Listener) -> None:
+    def __init__(self, spec: TrainSpec, reporter: Reporter, listener: Listener, machine: Settings) -> None:
         if spec.root.startswith(BUCKET_SCHEME):
             raise SettingsError(
-                f"launch=slurm: got root={spec.root}, expected a folder that all hosts share; choose one, or start "
-                "deployments/slurm/train.sbatch by hand"
+                f"launch={machine.launch}: got root={spec.root}, expected a folder that all hosts share; choose one, "
+                "or train on several hosts by hand"
             )
+        self._machine, address = machine, machine.launch.partition(":")[2]
+        self._scheduler: Scheduler = RayJobs(address) if address else slurm
         store = open_store(spec.root)
         self._root = store.uri  # absolute
         self._spec = spec.model_copy(update={"root": self._root, "strategy": WORKERS})
         self._files = str(store.own_folder("logs") / f"{TRAIN.name}-{spec.digest()[:12]}")
+        self._output = f"{self._files}.{{job}}.log"
         self._reporter, self._listener = reporter, listener
         self._read = 0
         self._error: PodlineError | None = None
 
-    def result(self, hosts: str, keeps: Callable[[], bool]) -> TrainResult:
+    def result(self, keeps: Callable[[], bool]) -> TrainResult:
         """Return the result of the job that goes on, else of a new one."""
-        job = slurm.find(self._spec.run, self._root)
-        number = job.number if job and job.goes_on else self._submit(hosts)
-        how = "found" if job and job.goes_on else "submitted"
-        self._reporter.log(f"{how} job {number} of Slurm, {self._spec.run}; it prints to {self._files}.{number}.log")
+        found = self._scheduler.find(self._spec.run, self._root)
+        goes_on = found is not None and found.goes_on
+        number = found.number if found and goes_on else self._submit()
+        job, where = f"job {number} of {self._scheduler.NAME}", self._scheduler.where(number, self._output)
+        how = "found" if goes_on else "submitted"
+        self._reporter.log(f"{how} {job}, {self._spec.run}; it prints to {where}")
         try:
-            ended = self._follow(number)
+            ended = self._follow(number, job)
         except PodlineError:
             raise
         except BaseException:
             if not keeps():
-                slurm.cancel(number)
-                self._reporter.log(f"cancelled job {number} of Slurm")
+                self._cancel(number, job)
             raise
         result = TRAIN.find(self._spec, self._reporter)
         if result is not None:
             return result.model_copy(update={"reused": False})
-        if ended == slurm.CANCELLED:
-            raise PermanentError(f"job {number} of Slurm was cancelled; what it had saved is kept")
+        if ended.state == CANCELLED:
+            raise PermanentError(f"{job} was cancelled; what it had saved is kept")
         raise self._error or WorkerLostError(
-            f"job {number} of Slurm: got state {ended} and no cause, expected a result; see {self._files}.{number}.log"
+            f"{job}: got state {ended.state} ({ended.reason}) and no cause, expected a result; see {where}"
         )
 
-    def _submit(self, hosts: str) -> str:
+    def _cancel(self, number: str, shown: str) -> None:
+        try:
+            self._scheduler.cancel(number)
+        except PodlineError as error:  # the flow ends all the same
+            self._reporter.warn(f"{shown} goes on: {one_line(error)}")
+        else:
+            self._reporter.log(f"cancelled {shown}")
+
+    def _submit(self) -> str:
         file = Path(f"{self._files}.spec.json")
         file.write_text(self._spec.model_dump_json())
-        rank = [sys.executable, "-P", "-m", "podline.supervision.rank", str(file), f"{self._files}.{{job}}.jsonl"]
-        return slurm.submit(self._spec.run, self._root, rank, hosts, f"{self._files}.{{job}}.log")
+        command = [*self._scheduler.PROGRAM, str(file), f"{self._files}.{{job}}.jsonl"]
+        return self._scheduler.submit(self._spec.run, self._root, command, self._machine, self._output)
 
-    def _follow(self, number: str) -> str:
-        """Pass on what the chief reports until the job has ended; return its last state."""
+    def _follow(self, number: str, shown: str) -> Job:
+        """Pass on what the chief reports until the job has ended; return the job as it was then."""
         events = Path(f"{self._files}.{number}.jsonl")
         heard = asked = time.monotonic()
         while True:
@@ -112,22 +125,23 @@ class _Followed:
             if time.monotonic() >= asked:
                 asked = time.monotonic() + _ASK_SECONDS
                 try:
-                    job, heard = slurm.find(self._spec.run, self._root), time.monotonic()
+                    job, heard = self._scheduler.find(self._spec.run, self._root), time.monotonic()
                 except WorkerLostError:
                     if time.monotonic() - heard > _AWAY_SECONDS:
                         raise
                     continue
                 if job is None or job.number != number or job.ended:
                     break
-                if job.state == "PENDING":
-                    self._reporter.waiting(f"job {number} of Slurm waits ({job.reason})")
+                if job.state == PENDING:
+                    self._reporter.waiting(f"{shown} waits ({job.reason})")
             time.sleep(_POLL)
-        state = job.state if job and job.number == number else "unknown"
+        if job is None or job.number != number:
+            job = Job(number, "unknown", "the scheduler does not list it")
         deadline = time.monotonic() + _LATE_SECONDS
-        while state != "COMPLETED" and self._error is None and time.monotonic() < deadline:
+        while job.state != COMPLETED and self._error is None and time.monotonic() < deadline:
             self._pass_on(events)
             time.sleep(_POLL)
-        return state
+        return job
 
     def _pass_on(self, events: Path) -> None:
         with contextlib.suppress(FileNotFoundError), events.open("rb") as stream:

@@ -8,37 +8,43 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from podline.errors import PodlineError, one_line
-from podline.progress import Event
+from podline.progress import Listener, ignored
 from podline.settings import cluster, load
 from podline.stages.specs import TrainSpec
 from podline.supervision.child import json_lines, preempted
 from podline.supervision.supervisor import run_stage
 
 
-def main() -> None:
-    """Train with the other processes of the job; the exit code is that of :mod:`podline.errors`."""
-    spec_file, events_file = map(Path, sys.argv[1:])
-    signal.signal(signal.SIGTERM, preempted)
-    spec = TrainSpec.model_validate_json(spec_file.read_bytes())
-    write = json_lines(os.open(events_file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600))
+def main(train: Callable[[TrainSpec, Path], object]) -> None:
+    """Call a function with the spec and the file of the command line; the exit code is that of its error."""
+    spec_file, events = map(Path, sys.argv[1:])
     try:
-        try:
-            chief = cluster().chief
-        except PodlineError as error:  # it is the same in every process
-            write({"event": "error", "stage": "train", "error": error.to_json()})
-            raise
-        run_stage(spec, write if chief else _ignore, load())
+        train(TrainSpec.model_validate_json(spec_file.read_bytes()), events)
     except PodlineError as error:
         sys.stderr.write(f"{one_line(error)}\n")
         sys.exit(error.exit_code)
 
 
-def _ignore(_event: Event) -> None:
-    pass
+def appended(events: Path) -> Listener:
+    """Return a listener that appends to a file."""
+    return json_lines(os.open(events, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600))
+
+
+def _train(spec: TrainSpec, events: Path) -> None:
+    """Train with the other processes of the job."""
+    signal.signal(signal.SIGTERM, preempted)
+    write = appended(events)
+    try:
+        chief = cluster().chief
+    except PodlineError as error:  # it is the same in every process
+        write({"event": "error", "stage": "train", "error": error.to_json()})
+        raise
+    run_stage(spec, write if chief else ignored, load())
 
 
 if __name__ == "__main__":
-    main()
+    main(_train)

@@ -1,4 +1,4 @@
-"""Slurm as one of the schedulers that :mod:`podline.supervision.job` trains by; its commands, and nothing else.
+"""Slurm as a :class:`podline.supervision.schedulers.Scheduler`; its commands, and nothing else.
 
 Partition, account, time limit and the like come from sbatch's own variables (``SBATCH_PARTITION``, …).
 """
@@ -7,77 +7,45 @@ from __future__ import annotations
 
 import shlex
 import subprocess
+import sys
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from podline.errors import SettingsError, WorkerLostError
-from podline.settings import job_environment
+from podline.settings import Settings, job_environment
+from podline.supervision.schedulers import Job
 
 _SECONDS = 60.0
-CANCELLED = "CANCELLED"
-_ENDED = frozenset(
-    f"{CANCELLED} BOOT_FAIL COMPLETED DEADLINE FAILED NODE_FAIL OUT_OF_MEMORY PREEMPTED REVOKED TIMEOUT".split()
-)
+NAME: str = "Slurm"
+# One process on each host.
+PROGRAM: Sequence[str] = (sys.executable, "-P", "-m", "podline.supervision.rank")
 
 
-class Job(NamedTuple):
-    """A job as squeue shows it.
-
-    Attributes:
-        number: its id.
-        state: in Slurm's words.
-        reason: why it waits, in Slurm's words.
-    """
-
-    number: str
-    state: str
-    reason: str
-
-    @property
-    def ended(self) -> bool:
-        """Return whether the job has ended on all hosts."""
-        return self.state in _ENDED
-
-    @property
-    def goes_on(self) -> bool:
-        """Return whether the job is pending or running; a job that is being cancelled is neither."""
-        return not self.ended and self.state != "COMPLETING"
-
-
-def submit(name: str, root: str, command: Sequence[str], hosts: str, output: str) -> str:
+def submit(name: str, root: str, command: Sequence[str], machine: Settings, output: str) -> str:
     """Submit a command that runs once on each host; return the job's id.
 
-    Slurm starts it when earlier jobs of the name have ended, and never again: who waits for it submits another.
-
-    Args:
-        name: of the job.
-        root: of the store; tells it from jobs of the same name for other stores.
-        command: of a process; ``{job}`` in it stands for the job's id.
-        hosts: the setting; two if it is empty.
-        output: the file that gets all that is printed; ``{job}`` in it stands for the job's id.
-
-    Raises:
-        SettingsError: Slurm is not installed, or refuses the job.
+    Slurm starts it when earlier jobs of the name have ended, and never again: who waits for it submits another. Without
+    the setting ``hosts``, it gets two.
     """
     words = " ".join(shlex.quote(word).replace("{job}", "'\"$SLURM_JOB_ID\"'") for word in command)
     script = f"export PODLINE_CLUSTER_PORT=$((20000 + SLURM_JOB_ID % 400 * 100))\nsrun --ntasks-per-node=1 {words}\n"
-    options = [f"--job-name={name}", f"--comment={root}", f"--nodes={hosts.replace('..', '-') or 2}", "--parsable"]
+    options = [
+        f"--job-name={name}",
+        f"--comment={root}",
+        f"--nodes={machine.hosts.replace('..', '-') or 2}",
+        "--parsable",
+    ]
     options += ["--exclusive", "--no-requeue", "--dependency=singleton", f"--output={output.replace('{job}', '%j')}"]
     done = _ran("sbatch", *options, "--wrap", script)
     if done.returncode:
         raise SettingsError(
-            f"sbatch: got {_said(done)!r}, expected a job id; correct hosts={hosts!r} or SBATCH_PARTITION and the like"
+            f"sbatch: got {_said(done)!r}, expected a job id; correct hosts={machine.hosts!r} "
+            "or SBATCH_PARTITION and the like"
         )
     return done.stdout.partition(";")[0].strip()
 
 
 def find(name: str, root: str) -> Job | None:
-    """Return this user's newest job of a name for a store, of those that Slurm remembers.
-
-    Raises:
-        SettingsError: Slurm is not installed.
-        WorkerLostError: its controller does not answer.
-    """
+    """Return this user's newest job of a name for a store, of those that Slurm remembers."""
     done = _ran("squeue", "--me", "--noheader", "--states=all", f"--name={name}", "--format=%i|%T|%r|%k")
     if done.returncode:
         raise WorkerLostError(f"squeue: got {_said(done)!r}, expected a list of jobs; see whether slurmctld is up")
@@ -89,6 +57,11 @@ def find(name: str, root: str) -> Job | None:
 def cancel(number: str) -> None:
     """Cancel a job: its processes get SIGTERM, and save a checkpoint."""
     _ran("scancel", number)
+
+
+def where(number: str, output: str) -> str:
+    """Return the file that has what a job prints."""
+    return output.replace("{job}", number)
 
 
 def _ran(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:

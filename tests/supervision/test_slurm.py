@@ -11,7 +11,9 @@ from free_ports import free_ports
 from prefect_servers import wait_until
 
 from podline.errors import SettingsError, WorkerLostError
+from podline.settings import Settings
 from podline.supervision import slurm
+from podline.supervision.schedulers import Job
 
 ROOT = "/a root"
 
@@ -37,10 +39,10 @@ def test_a_job_is_submitted_found_and_cancelled(two_nodes: Path) -> None:
     command = ["sh", "-c", "echo on $SLURM_PROCID of $1, it\\'s $PODLINE_CLUSTER_PORT; exec sleep $2", "-", "{job}"]
     output = str(two_nodes / "{job} out")
     assert slurm.find("t-1", ROOT) is None
-    number = slurm.submit("t-1", ROOT, [*command, "600"], "2..4", output)
-    second = slurm.submit("t-1", ROOT, [*command, "0"], "2", output)
+    number = slurm.submit("t-1", ROOT, [*command, "600"], Settings(hosts="2..4"), output)
+    second = slurm.submit("t-1", ROOT, [*command, "0"], Settings(hosts="2"), output)
 
-    def state(root: str = ROOT) -> slurm.Job | None:
+    def state(root: str = ROOT) -> Job | None:
         return slurm.find("t-1", root)
 
     # Not at the same time as the first.
@@ -62,7 +64,7 @@ def test_what_slurm_refuses_is_one_line(two_nodes: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("SBATCH_PARTITION", "none")
     refused = r"sbatch: got '.*[Ii]nvalid partition.*', expected a job id; correct hosts='' or SBATCH_PARTITION and the"
     with pytest.raises(SettingsError, match=refused):
-        slurm.submit("t-1", ROOT, ["true"], "", str(two_nodes / "out"))
+        slurm.submit("t-1", ROOT, ["true"], Settings(), str(two_nodes / "out"))
     (two_nodes / "slurm" / "slurm.conf").write_text("ClusterName=test\nSlurmctldHost=localhost\nSlurmctldPort=1\n")
     with pytest.raises(WorkerLostError, match=r"squeue: got '.*', expected a list of jobs; see whether"):
         slurm.find("t-1", ROOT)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import pytest
@@ -46,3 +47,19 @@ def losses(folder: Path) -> list[float]:
     """The loss of every step."""
     lines = read_metrics(folder / "metrics.jsonl")
     return [loss for line in lines if isinstance(line, StepsLine) for loss in line.losses]
+
+
+def training_processes(root: Path, variable: bytes = b"") -> list[int]:
+    """The processes that train in a store, with a part of their environment."""
+    found: list[int] = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            command, environment = ((folder / name).read_bytes() for name in ("cmdline", "environ"))
+            # Their temporary folders lie in the store.
+            if (
+                b"podline.supervision.child\0train" in command
+                and bytes(root) in environment
+                and variable in environment
+            ):
+                found.append(int(folder.name))
+    return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import signal
@@ -16,7 +15,9 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import slurm_cluster
+from dying_runs import training_processes
 from free_ports import free_ports
+from ray_cluster import ray_cluster
 from small_dataset import FINGERPRINT, publish_dataset
 
 from podline.documents.metrics_log import StepsLine, read_events, read_metrics
@@ -105,16 +106,6 @@ def checkpoint_of(spec: TrainSpec, log: Callable[[], str]) -> None:
         time.sleep(0.01)
 
 
-def training_process(variable: bytes) -> int:
-    """The process that trains with a variable in its environment."""
-    for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            command = (folder / "cmdline").read_bytes().split(b"\0")
-            if b"podline.supervision.child" in command and variable in (folder / "environ").read_bytes():
-                return int(folder.name)
-    raise AssertionError(f"no process with {variable!r} trains")
-
-
 @pytest.mark.skipif(bool(slurm_cluster.missing()), reason=f"needs {', '.join(slurm_cluster.missing())}")
 def test_slurm_trains_as_one_process_would_and_goes_on_with_the_nodes_that_are_left(tmp_path: Path, alone: np.ndarray):
     (tmp_path / "slurm").mkdir()
@@ -136,7 +127,8 @@ def test_slurm_trains_as_one_process_would_and_goes_on_with_the_nodes_that_are_l
         job = submitted(broken)
         checkpoint_of(broken, job.log.read_text)
         job.scontrol("update", f"NodeName={slurm_cluster.NODES[1]}", "State=DRAIN", "Reason=lost")
-        os.kill(training_process(b"SLURM_PROCID=1\0"), signal.SIGKILL)
+        [rank] = training_processes(Path(broken.root), b"SLURM_PROCID=1\0")
+        os.kill(rank, signal.SIGKILL)
         lost = time.monotonic()
         job.await_state("PENDING")
         assert time.monotonic() - lost < 60
@@ -155,16 +147,9 @@ def test_slurm_trains_as_one_process_would_and_goes_on_with_the_nodes_that_are_l
 @pytest.fixture
 def ray_address(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A Ray of two nodes on this machine."""
-    cluster_utils = pytest.importorskip("ray.cluster_utils", reason="needs Ray")
-    port = free_ports(1)[0]
-    monkeypatch.setenv("PODLINE_CLUSTER_PORT", str(port))
-    monkeypatch.setenv("PYTHONPATH", str(SBATCH.parents[2]))
-    nodes = cluster_utils.Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-    try:
-        nodes.add_node(num_cpus=1)
+    monkeypatch.setenv("PODLINE_CLUSTER_PORT", str(free_ports(1)[0]))
+    with ray_cluster(dashboard=False) as nodes:
         yield nodes.address
-    finally:
-        nodes.shutdown()
 
 
 def test_ray_trains_as_one_process_would_and_tells_one_cause_when_a_host_is_lost(
@@ -180,7 +165,8 @@ def test_ray_trains_as_one_process_would_and_tells_one_cause_when_a_host_is_lost
     with subprocess.Popen([*command, "--hosts", "2"], stderr=subprocess.PIPE, text=True) as first:
         assert first.stderr
         checkpoint_of(spec, first.stderr.read)
-        os.kill(training_process(b'"index": 1'), signal.SIGKILL)
+        [rank] = training_processes(Path(spec.root), b'"index": 1')
+        os.kill(rank, signal.SIGKILL)
         lost = time.monotonic()
         told = first.stderr.read()
     assert time.monotonic() - lost < 60

@@ -1,4 +1,4 @@
-"""Trains on several nodes of a Ray cluster: ``podline train … --launch ray:ADDRESS``.
+"""Trains on several nodes of a Ray cluster: ``podline train … --launch ray:ADDRESS``, or a job of a flow.
 
 Each node runs one process, which gets as many CPUs and GPUs as the smallest of the nodes has. All nodes find the store
 by the same name, and have the same release of Podline.
@@ -9,40 +9,46 @@ from __future__ import annotations
 import importlib
 import json
 import sys
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from podline import cluster as clusters
 from podline.entry_points import load
-from podline.errors import PodlineError, SettingsError, WorkerLostError, from_json, one_line
+from podline.errors import PodlineError, SettingsError, TransientError, WorkerLostError, from_json, one_line
 from podline.frozen import JsonObject
 from podline.launchers import Wanted, sharing
 from podline.plurals import plural
-from podline.progress import Event, Listener
+from podline.progress import Event, Listener, ignored
 from podline.recipes.settings import Recipe
 from podline.settings import Settings, export
+from podline.settings import load as load_settings
+from podline.stages.first_cause import ended_first
+from podline.stages.specs import TrainSpec
 from podline.stages.table import stage_of
 from podline.strategies import WORKERS
+from podline.supervision import rank
 from podline.supervision.supervisor import run_stage
 
-PATTERN = r"ray:\S+"
 _READY_SECONDS = 60.0
 
 
-def launched(address: str, spec: Any, listener: Listener, machine: Settings) -> Any:
+def launched(address: str, spec: Any, listener: Listener, machine: Settings, events: Path | None = None) -> Any:
     """Return a training's result; all nodes train together.
 
     Args:
         address: the cluster's, as ``ray.init`` takes it.
         spec: of the training.
-        listener: gets what the launcher reports; what the first process logs is printed by Ray.
+        listener: gets what the launcher reports.
         machine: the setting ``hosts`` says how many nodes.
+        events: a file that gets the events of the chief; without one, Ray prints what the chief logs.
 
     Raises:
         SettingsError: Ray is not installed, or no number of hosts that is allowed shares the batches equally.
         WorkerLostError: there are too few nodes, or one was lost.
         PodlineError: what a process raised; the cause, where several did.
     """
-    ray = _ray()
+    ray = library(f"--launch ray:{address}", "ray")
+    library(f"--launch ray:{address}", "ray.util.scheduling_strategies")
     spec, stage = spec.model_copy(update={"strategy": WORKERS}), stage_of(spec)
     wanted = Wanted(machine.cluster_port, machine.hosts)
     ray.init(address=address, ignore_reinit_error=True, logging_level="WARNING")
@@ -57,11 +63,17 @@ def launched(address: str, spec: Any, listener: Listener, machine: Settings) -> 
         kind = f"{type(spec).__module__}:{type(spec).__qualname__}"
         tasks = {
             work.options(scheduling_strategy=node.place, **node.resources).remote(
-                spec.model_dump_json(), kind, machine, _config(addresses, index), index == 0
+                spec.model_dump_json(), kind, machine, _config(addresses, index), events
             ): f"worker {index} ({addresses[index]})"
             for index, node in enumerate(nodes)
         }
-        return stage.result.model_validate(_first_result(ray, tasks))
+        try:
+            return stage.result.model_validate(_first_result(ray, tasks))
+        except (KeyboardInterrupt, SystemExit):  # SIGTERM too, by Ray's handler: each host saves a checkpoint
+            for task in tasks:
+                ray.cancel(task)
+            ray.wait(list(tasks), num_returns=len(tasks), timeout=machine.grace)
+            raise
     finally:
         ray.shutdown()
 
@@ -84,17 +96,15 @@ def _held(ray: Any, address: str, wanted: Wanted, recipe: Recipe) -> list[_Node]
     alive = {node["NodeID"]: node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")}
     least, _ = wanted.bounds
     if len(alive) < least:
-        raise WorkerLostError(
-            f"--launch ray:{address}: got {plural(len(alive), 'node')}, expected hosts={wanted.hosts}"
-        )
+        raise WorkerLostError(f"ray:{address}: got {plural(len(alive), 'node')}, expected hosts={wanted.hosts}")
     cpus, gpus = (min(node["Resources"].get(name, 0) for node in alive.values()) for name in ("CPU", "GPU"))
     batch_sizes = (phase.batch_size for _, phase in recipe.by_phase)
     count = sharing(len(alive), wanted, batch_sizes, max(1, int(gpus)))
     group = ray.util.placement_group([{"CPU": cpus} | ({"GPU": gpus} if gpus else {})] * count, "STRICT_SPREAD")
     if not group.wait(_READY_SECONDS):
         raise WorkerLostError(
-            f"--launch ray:{address}: {plural(count, 'node')} with {cpus:g} CPUs and {gpus:g} GPUs not free within "
-            f"{_READY_SECONDS:g} s; end what uses them, or ask for fewer by --hosts"
+            f"ray:{address}: {plural(count, 'node')} with {cpus:g} CPUs and {gpus:g} GPUs not free within "
+            f"{_READY_SECONDS:g} s; end what uses them, or ask for fewer hosts"
         )
     place = ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy
     where = ray.util.placement_group_table(group)["bundles_to_node_id"]
@@ -121,37 +131,62 @@ def _first_result(ray: Any, tasks: dict[Any, str]) -> Any:
             results.append(ended["result"])
         else:
             error = from_json(ended["error"])
-            (lost if isinstance(error, WorkerLostError) else causes).append(error)
+            if isinstance(error, WorkerLostError):
+                lost.append(error)
+            else:
+                causes.append(ended_first(name, error) if isinstance(error, TransientError) else error)
     if errors := causes + lost:
         raise errors[0]
     return results[0]
 
 
-def _work(spec_json: str, spec_type: str, machine: Settings, config: str, prints: bool) -> JsonObject:
+def _work(spec_json: str, spec_type: str, machine: Settings, config: str, events: Path | None) -> JsonObject:
     """Do a process's part on its node; return its result or its error."""
     export({clusters.VARIABLE: config})
+    write = rank.appended(events) if events else _printed
 
-    def said(event: Event) -> None:
-        if prints and event["event"] == "log":
-            sys.stdout.write(f"{event['message']}\n")
+    def listener(event: Event) -> None:
+        if event["event"] != "error":  # the launcher reports the cause, once it knows the errors of all
+            write(event)
 
+    chief = clusters.parse(config).chief
     try:
-        result = run_stage(load(spec_type).model_validate_json(spec_json), said, machine)
+        result = run_stage(load(spec_type).model_validate_json(spec_json), listener if chief else ignored, machine)
     except PodlineError as error:
         return {"error": error.to_json()}
     return {"result": result.model_dump(mode="json")}
+
+
+def _printed(event: Event) -> None:
+    if event["event"] == "log":
+        sys.stdout.write(f"{event['message']}\n")
 
 
 def _config(addresses: tuple[str, ...], index: int) -> str:
     return json.dumps({"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}})
 
 
-def _ray() -> Any:
+def library(asked: str, name: str) -> Any:
+    """Return a module of Ray, which is an extra.
+
+    Raises:
+        SettingsError: it is not installed; the message begins with what asked for it.
+    """
     try:
-        ray: Any = importlib.import_module("ray")  # an extra
-        importlib.import_module("ray.util.scheduling_strategies")
+        return importlib.import_module(name)
     except ImportError as error:
-        raise SettingsError(
-            f"--launch ray: got {error}, expected Ray; install podline[ray] here and on each node"
-        ) from None
-    return ray
+        raise SettingsError(f"{asked}: got {error}, expected Ray; install podline[ray] here and on each node") from None
+
+
+def _train(spec: TrainSpec, events: Path) -> None:
+    """Train from a job of Ray."""
+    write = rank.appended(events)
+    try:
+        launched("auto", spec, write, load_settings(), events)
+    except PodlineError as error:
+        write({"event": "error", "stage": "train", "error": error.to_json()})
+        raise
+
+
+if __name__ == "__main__":
+    rank.main(_train)
