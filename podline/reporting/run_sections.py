@@ -65,7 +65,7 @@ def training(run: RunFacts) -> Iterator[Block]:
         share = figures.percent(spent.get("steps", 0.0) / sum(spent.values()))
         named = [(CLASSES[kind], seconds) for kind, seconds in spent.items()]
         drawn = charts.times("time", "Time of the training by use", named)
-        yield Fold(f"Use of the time: {share} in productive steps", Chart(drawn))
+        yield Fold(f"Where the time went: {share} in productive steps", Chart(drawn))
     yield Text(
         "Training is measured on augmented batches while the model learns from them; its loss includes label smoothing "
         "and the model’s penalties. So the training curve may be the worse one.",

@@ -152,7 +152,7 @@ def test_a_damaged_checkpoint_is_passed_over_said_so_and_costs_only_steps(unbrok
     said = []
     result = train(spec, listening(said.append))
     [warning] = [event["message"] for event in said if event.get("level") == "warning"]
-    assert "checkpoint of step 16 is passed over" in warning
+    assert "checkpoint of step 16 is skipped" in warning
     assert str(newest) in warning
     events = [(event.event, event.step) for event in read_events(root / spec.folder / "events.jsonl")]
     assert events == [("started", 0), ("checkpoint_damaged", 16), ("restored", 8), ("finished", 30)]

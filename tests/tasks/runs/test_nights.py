@@ -129,7 +129,7 @@ def test_of_nights_that_were_missed_the_latest_is_done_and_no_other(nightly: Any
     assert done.state_name == "Completed"
     gave_way = it.do(second)
     assert gave_way.state_name == "Cancelled"
-    assert f"the night that was due at {done.expected_start_time:%F %T}" in gave_way.state.message
+    assert f"replaced by the later night that was due at {done.expected_start_time:%F %T}" in gave_way.state.message
     assert ran(str(it.root)) == ALL
     assert {"podline", "sample"} <= set(done.tags)
 
