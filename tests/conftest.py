@@ -23,15 +23,16 @@ PROJECT = Path(__file__).resolve().parent.parent
 
 # Begun first, so that no worker is left alone with one of them at the end; the slowest is first.
 LONGEST = (
-    "training/test_phases.py",
-    "promotion/test_promote.py",
-    "beam_jobs/test_dask.py",
     "training/test_strategies.py",
+    "supervision/test_supervisor.py",
+    "kinds/labels/test_labels_run.py",
+    "promotion/test_promote.py",
+    "training/test_train.py",
+    "beam_jobs/test_dask.py",
+    "training/test_phases.py",
     "training/test_tracing.py",
-    "kinds/pose/test_poses.py",
-    "reporting/test_pages_in_browser.py",
-    "beam_jobs/test_coco_conversion.py",
-    "training/test_finder.py",
+    "training/test_initial_weights.py",
+    "damage/test_damage.py",
 )
 
 # Trainings of tests that run side by side do not wait for each other; a test of that names a file of its own.
@@ -178,6 +179,18 @@ def few_layers() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         _take_layers(patch)
         yield
+
+
+@pytest.fixture
+def plain_charts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave the charts of pages empty, where they are no subject; a page takes a third of the time."""
+    from matplotlib.figure import Figure  # noqa: PLC0415 (most tests draw nothing)
+
+    def savefig(figure: Figure, file: Any, **_options: Any) -> None:
+        width, height = 72 * figure.get_size_inches()
+        file.write(f'<svg width="{width}pt" height="{height}pt"></svg>')
+
+    monkeypatch.setattr(Figure, "savefig", savefig)
 
 
 @pytest.fixture(scope="module")
