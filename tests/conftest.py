@@ -182,15 +182,12 @@ def few_layers() -> Iterator[None]:
 
 
 @pytest.fixture
-def plain_charts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave the charts of pages empty, where they are no subject; a page takes a third of the time."""
-    from matplotlib.figure import Figure  # noqa: PLC0415 (most tests draw nothing)
+def no_charts() -> Iterator[None]:
+    """Leave the charts of pages empty, where they are no subject."""
+    from empty_charts import empty_charts  # noqa: PLC0415 (most tests draw nothing)
 
-    def savefig(figure: Figure, file: Any, **_options: Any) -> None:
-        width, height = 72 * figure.get_size_inches()
-        file.write(f'<svg width="{width}pt" height="{height}pt"></svg>')
-
-    monkeypatch.setattr(Figure, "savefig", savefig)
+    with empty_charts():
+        yield
 
 
 @pytest.fixture(scope="module")

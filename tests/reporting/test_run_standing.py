@@ -171,7 +171,7 @@ def _guessed(spec: ReportSpec, right: np.ndarray) -> None:
     open_store(spec.root).publish_bytes(f"{spec.folder}/{Guesses.file}", guesses.to_bytes())
 
 
-@pytest.mark.usefixtures("plain_charts")
+@pytest.mark.usefixtures("no_charts")
 @pytest.mark.parametrize(("gained", "word"), [(40, "better"), (2, "noise"), (-40, "worse")])
 def test_on_the_same_examples_what_only_one_got_right_decides(tmp_path: Path, gained: int, word: str) -> None:
     before, now = finished_run(tmp_path, seed=1, records=200), finished_run(tmp_path, seed=2, records=200)
@@ -189,7 +189,7 @@ def test_on_the_same_examples_what_only_one_got_right_decides(tmp_path: Path, ga
         assert "20.0 points worse than the night before." in text.replace("\N{NO-BREAK SPACE}", " ")
 
 
-@pytest.mark.usefixtures("plain_charts")
+@pytest.mark.usefixtures("no_charts")
 def test_the_champion_comes_before_the_night_before_and_a_refusal_says_why(tmp_path: Path) -> None:
     champion, last, now = (finished_run(tmp_path, seed=seed, accuracy=0.5 + seed / 10) for seed in (1, 2, 3))
     entered(champion, NOON - 2 * DAY)
@@ -207,7 +207,7 @@ def test_the_champion_comes_before_the_night_before_and_a_refusal_says_why(tmp_p
     assert _standing(now).rival.role == "night before"
 
 
-@pytest.mark.usefixtures("plain_charts")
+@pytest.mark.usefixtures("no_charts")
 def test_an_undecided_model_says_what_would_decide(tmp_path: Path) -> None:
     champion, now = (finished_run(tmp_path, seed=seed, accuracy=0.5 + seed / 10) for seed in (1, 2))
     result = report(decided(now, champion.run, doubts=["cat", "dog"]), silent())
@@ -221,7 +221,7 @@ def test_an_undecided_model_says_what_would_decide(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.usefixtures("plain_charts")
+@pytest.mark.usefixtures("no_charts")
 def test_the_first_champion_is_told(tmp_path: Path) -> None:
     spec = decided(finished_run(tmp_path), "")
     page = open_store(spec.root).local(report(spec, silent()).html).read_text()
