@@ -23,15 +23,16 @@ PROJECT = Path(__file__).resolve().parent.parent
 
 # Begun first, so that no worker is left alone with one of them at the end; the slowest is first.
 LONGEST = (
-    "training/test_phases.py",
-    "promotion/test_promote.py",
-    "beam_jobs/test_dask.py",
     "training/test_strategies.py",
+    "supervision/test_supervisor.py",
+    "kinds/labels/test_labels_run.py",
+    "promotion/test_promote.py",
+    "training/test_train.py",
+    "beam_jobs/test_dask.py",
+    "training/test_phases.py",
     "training/test_tracing.py",
-    "kinds/pose/test_poses.py",
-    "reporting/test_pages_in_browser.py",
-    "beam_jobs/test_coco_conversion.py",
-    "training/test_finder.py",
+    "training/test_initial_weights.py",
+    "damage/test_damage.py",
 )
 
 # Trainings of tests that run side by side do not wait for each other; a test of that names a file of its own.
@@ -177,6 +178,15 @@ def few_layers() -> Iterator[None]:
     """Make resnets of one stage and MobileNets of four blocks: TensorFlow traces their steps in half of the time."""
     with pytest.MonkeyPatch.context() as patch:
         _take_layers(patch)
+        yield
+
+
+@pytest.fixture
+def no_charts() -> Iterator[None]:
+    """Leave the charts of pages empty, where they are no subject."""
+    from empty_charts import empty_charts  # noqa: PLC0415 (most tests draw nothing)
+
+    with empty_charts():
         yield
 
 

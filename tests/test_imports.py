@@ -18,6 +18,12 @@ from podline.stages.table import STAGES
 PROJECT = Path(__file__).parent.parent
 HEAVY = ("tensorflow", "keras", "prefect", "apache_beam", "pandas", "matplotlib", "grpc", "google.auth")
 
+# All of the TPU's but what speaks to Google; tasks.embedded starts a server, which Prefect finds by its environment.
+LIGHT = (
+    "data datasets documents stages store.folder supervision cli commands inventory settings recipes notebook "
+    "tpu.gate tpu.lock tpu.notices tpu.patrol tpu.tensorflow_errors tpu.watch reporting.nights_page tasks.embedded"
+)
+
 
 def modules_of(package: str) -> list[str]:
     """A package and every module below it, by name."""
@@ -39,16 +45,8 @@ def loaded_by(modules: list[str]) -> set[str]:
 @pytest.mark.parametrize(
     ("packages", "allowed"),
     [
-        (
-            "data datasets documents stages store.folder supervision cli commands inventory settings recipes notebook",
-            "",
-        ),
-        # All of the TPU's but what speaks to Google.
-        ("tpu.gate tpu.lock tpu.notices tpu.patrol tpu.tensorflow_errors tpu.watch", ""),
-        ("reporting.nights_page", ""),
+        (LIGHT, ""),
         ("reporting.page", "matplotlib pandas"),
-        # Before it starts a server, which Prefect finds by its environment.
-        ("tasks.embedded", ""),
         ("beam_jobs", "apache_beam grpc google.auth pandas matplotlib"),
         ("tasks flows deployments", "prefect pandas grpc google.auth"),
     ],

@@ -80,7 +80,10 @@ def finished_store(folder: Path) -> Finished:
         with recorded(open_store(root), "cifar10", "commands", silent()) as notes:
             _done(notes, converting, converted)
             _done(notes, validating, validate(validating, silent()))
-            specs += _night(notes, TrainSpec(root=str(root), recipe=_recipe(seed), fingerprint=converted.fingerprint))
+            specs += _night(
+                notes,
+                TrainSpec(root=str(root), recipe=_recipe(seed), fingerprint=converted.fingerprint, preflight=False),
+            )
         write_index(store)
     with contextlib.suppress(DivergenceError), recorded(open_store(root), "cifar10", "flow", silent()):
         raise DivergenceError("the loss is no finite number")

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from damages import FILES, Damage, damages, harmless, hear, judged, kind_of, names
+from empty_charts import empty_charts
 from finished_store import Finished, finished_store
 
 from podline.cli import cli
@@ -24,7 +25,8 @@ from podline.training.further import finished
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Finished:
-    return finished_store(tmp_path_factory.mktemp("store"))
+    with empty_charts():
+        return finished_store(tmp_path_factory.mktemp("store"))
 
 
 def missed(store: Finished, tried: list[Damage]) -> list[str]:

@@ -20,7 +20,7 @@ from podline.tasks.parameters import SearchParameters
 OVER = ("learning_rate=log:0.0001..1",)
 
 
-@pytest.mark.usefixtures("prefect_server", "in_children")
+@pytest.mark.usefixtures("prefect_server", "stages_here")
 def test_each_trial_is_a_task_and_an_entry_and_a_pruned_one_fails_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -31,7 +31,7 @@ from podline.recipes import registry
 from podline.stages.specs import ConvertSpec
 from podline.store.opening import open_store
 
-pytestmark = pytest.mark.usefixtures("few_layers")
+pytestmark = pytest.mark.usefixtures("few_layers", "few_draws")
 
 PACKAGE = Path(__file__).parent / "number_kind"
 MOST_FILES, MOST_LINES = 6, 250
@@ -117,7 +117,7 @@ def test_it_goes_from_a_table_of_numbers_to_a_champion(
     said("convert", "numbers", "--source", source, "--side", 16)
     assert "class" not in said("data", "show", "numbers")
     said("validate", "numbers", "--deep")
-    trained = (said("train", "numbers", "--steps", steps, "--seed", seed) for seed, steps in enumerate((60, 400, 5)))
+    trained = (said("train", "numbers", "--steps", steps, "--seed", seed) for seed, steps in enumerate((60, 250, 5)))
     first, better, worse = (re.findall(r"numbers-[0-9a-f]{12}", told)[-1] for told in trained)
     for run, promoted in ((first, 0), (better, 0), (worse, 11)):
         assert "mean absolute error" in said("evaluate", run)

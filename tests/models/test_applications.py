@@ -102,7 +102,7 @@ def test_images_that_are_too_small_or_grey_are_refused(shape):
 
 
 def test_a_width_that_the_network_does_not_have_is_refused():
-    assert network("mobilenetv3-small", width=0.5).count_params() < network("mobilenetv3-small").count_params()
+    assert network(SMALL, width=0.5).count_params() < published(SMALL).count_params()
     with pytest.raises(SettingsError, match=r"efficientnetv2-b0: width=0.5 vs 1"):
         network("efficientnetv2-b0", width=0.5)
 

@@ -57,6 +57,7 @@ def test_the_built_model_is_the_described_one(
         assert tuple(layer.output.shape[1:]) == row.output_shape, row
 
 
+@pytest.mark.slow
 def test_the_original_mobilenetv2_has_the_parameters_of_keras_own() -> None:
     ours = build_model(ModelSettings(kind="mobilenetv2"), (224, 224, 3), 1000, MEAN, STD)
     theirs = keras.applications.MobileNetV2(weights=None)

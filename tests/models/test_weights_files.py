@@ -113,6 +113,7 @@ def test_neither_parsing_imports_tensorflow_nor_the_parent_the_parsers() -> None
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
+@pytest.mark.usefixtures("parsed_here")
 def test_variables_that_are_a_link_to_another_place_are_refused(tmp_path: Path) -> None:
     (tmp_path / "secret").write_bytes(FLOATS.tobytes())
     variables = tmp_path / "saved" / "variables"

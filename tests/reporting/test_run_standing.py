@@ -36,6 +36,8 @@ from podline.reporting.standing import LOOKED_AT, NIGHTS, RunStanding, standing_
 from podline.stages.specs import ReportSpec, TrainResult
 from podline.store.opening import open_store
 
+pytestmark = pytest.mark.usefixtures("few_layers")
+
 
 @pytest.fixture(scope="module")
 def specs(tmp_path_factory: pytest.TempPathFactory) -> list[ReportSpec]:
@@ -169,6 +171,7 @@ def _guessed(spec: ReportSpec, right: np.ndarray) -> None:
     open_store(spec.root).publish_bytes(f"{spec.folder}/{Guesses.file}", guesses.to_bytes())
 
 
+@pytest.mark.usefixtures("no_charts")
 @pytest.mark.parametrize(("gained", "word"), [(40, "better"), (2, "noise"), (-40, "worse")])
 def test_on_the_same_examples_what_only_one_got_right_decides(tmp_path: Path, gained: int, word: str) -> None:
     before, now = finished_run(tmp_path, seed=1, records=200), finished_run(tmp_path, seed=2, records=200)
@@ -186,6 +189,7 @@ def test_on_the_same_examples_what_only_one_got_right_decides(tmp_path: Path, ga
         assert "20.0 points worse than the night before." in text.replace("\N{NO-BREAK SPACE}", " ")
 
 
+@pytest.mark.usefixtures("no_charts")
 def test_the_champion_comes_before_the_night_before_and_a_refusal_says_why(tmp_path: Path) -> None:
     champion, last, now = (finished_run(tmp_path, seed=seed, accuracy=0.5 + seed / 10) for seed in (1, 2, 3))
     entered(champion, NOON - 2 * DAY)
@@ -203,6 +207,7 @@ def test_the_champion_comes_before_the_night_before_and_a_refusal_says_why(tmp_p
     assert _standing(now).rival.role == "night before"
 
 
+@pytest.mark.usefixtures("no_charts")
 def test_an_undecided_model_says_what_would_decide(tmp_path: Path) -> None:
     champion, now = (finished_run(tmp_path, seed=seed, accuracy=0.5 + seed / 10) for seed in (1, 2))
     result = report(decided(now, champion.run, doubts=["cat", "dog"]), silent())
@@ -216,6 +221,7 @@ def test_an_undecided_model_says_what_would_decide(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.usefixtures("no_charts")
 def test_the_first_champion_is_told(tmp_path: Path) -> None:
     spec = decided(finished_run(tmp_path), "")
     page = open_store(spec.root).local(report(spec, silent()).html).read_text()
@@ -244,20 +250,22 @@ def test_the_figures_at_the_top_are_the_documents(specs: list[ReportSpec], page:
 
 
 @pytest.mark.slow
-def test_another_process_with_nothing_but_a_copy_of_the_store_writes_the_same_bytes(
-    specs: list[ReportSpec], page: str, tmp_path: Path
+def test_processes_with_nothing_but_a_copy_of_the_store_write_the_same_bytes(
+    specs: list[ReportSpec], tmp_path: Path
 ) -> None:
-    copy = tmp_path / "elsewhere"
-    shutil.copytree(specs[-1].root, copy)
-    for file in ("report.html", "report.md", "report-charts.md", "stages/report.json"):
-        (copy / specs[-1].folder / file).unlink()
-    spec = specs[-1].model_copy(update={"root": str(copy)})
     code = (
         "import sys; from podline.progress import silent; from podline.reporting.report import report;"
         "from podline.stages.specs import ReportSpec; report(ReportSpec.model_validate_json(sys.argv[1]), silent())"
     )
-    subprocess.run([sys.executable, "-c", code, spec.model_dump_json()], check=True, cwd=tmp_path)
-    assert (copy / spec.folder / "report.html").read_text() == page
+    pages = []
+    for place in ("here", "elsewhere"):
+        copy = Path(shutil.copytree(specs[-1].root, tmp_path / place))
+        for file in ("report.html", "report.md", "report-charts.md", "stages/report.json"):
+            (copy / specs[-1].folder / file).unlink(missing_ok=True)
+        spec = specs[-1].model_copy(update={"root": str(copy)})
+        subprocess.run([sys.executable, "-c", code, spec.model_dump_json()], check=True, cwd=tmp_path)
+        pages.append((copy / spec.folder / "report.html").read_text())
+    assert pages[0] == pages[1]
 
 
 def test_a_later_night_changes_nothing_of_an_earlier_report(specs: list[ReportSpec], page: str) -> None:

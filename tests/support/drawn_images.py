@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import json
 import tarfile
@@ -29,18 +30,28 @@ KINDS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF")
 CLASSES = ("cat", "日本 dog", "Åse")
 
 
+@functools.lru_cache(4096)
 def drawn(number: int, size: tuple[int, int] = (24, 20)) -> npt.NDArray[np.uint8]:
     """Pixels (height, width, 3) that no other number has."""
     rng = np.random.default_rng(number)
     small = Image.fromarray(rng.integers(0, 256, (5, 6, 3), np.uint8))
-    return np.asarray(small.resize((size[1], size[0]), Image.Resampling.BICUBIC))
+    pixels = np.asarray(small.resize((size[1], size[0]), Image.Resampling.BICUBIC))
+    pixels.flags.writeable = False  # the next one who asks gets the same
+    return pixels
 
 
 def encoded(pixels: npt.NDArray[np.uint8], kind: str = "PNG", orientation: int = 1) -> bytes:
     """A file of some pixels."""
+    return _encoded(pixels.tobytes(), pixels.shape, kind, orientation)
+
+
+@functools.lru_cache(4096)
+def _encoded(data: bytes, shape: tuple[int, ...], kind: str, orientation: int) -> bytes:
     stream, exif = io.BytesIO(), Image.Exif()
     exif[ExifTags.Base.Orientation] = orientation
-    Image.fromarray(pixels).save(stream, kind, **({"exif": exif} if orientation != 1 else {}))
+    Image.fromarray(np.frombuffer(data, np.uint8).reshape(shape)).save(
+        stream, kind, **({"exif": exif} if orientation != 1 else {})
+    )
     return stream.getvalue()
 
 

@@ -98,11 +98,12 @@ def test_layers_of_another_shape_are_left_fresh_and_told(base, tmp_path):
 
 
 def test_a_run_that_was_broken_off_goes_on_without_the_file(base, tmp_path):
-    root, file = base
-    gone = tmp_path / "gone.npz"
-    shutil.copyfile(file, gone)
-    unbroken, broken = (spec_of(root, gone, name=name) for name in ("t", "u"))
-
+    root, _ = base
+    gone, random = tmp_path / "gone.npz", np.random.default_rng(0)
+    shapes = {"classifier/kernel": (8 * 8 * 3, 3), "classifier/bias": (3,)}
+    np.savez(gone, **{name: random.normal(0, 0.01, shape).astype(np.float32) for name, shape in shapes.items()})
+    linear = ModelSettings(kind="linear")
+    unbroken, broken = (spec_of(root, gone, name=name, model=linear) for name in ("t", "u"))
     killed_at(broken, 4)
     expected = train(unbroken, silent())
     gone.unlink()

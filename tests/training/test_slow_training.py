@@ -63,6 +63,7 @@ def reported(store: Store, spec: TrainSpec) -> str:
     return store.read_bytes(report(asked, silent()).markdown).decode()
 
 
+@pytest.mark.usefixtures("no_charts")
 def test_an_input_that_is_slow_is_named_while_training_runs_and_in_the_report(tmp_path, monkeypatch):
     monkeypatch.setattr(findings, "PACE_SECONDS", 0.0)
     publish_dataset(tmp_path, train=256, test=40)

@@ -134,13 +134,13 @@ def test_the_weights_of_a_run_are_the_average(unbroken):
 def test_a_run_killed_again_and_again_ends_with_the_same_bits_and_no_gap_or_repeat(unbroken, root):
     _, expected, folder = unbroken
     spec = spec_of(root)
-    result = finished_after(spec, 1, 9, 16, 24)
+    result = finished_after(spec, 9, 16)
     broken = root / spec.folder
     assert result.weights_sha256 == expected.weights_sha256
     assert losses(broken) == losses(folder)
     assert bare_metrics(broken) == bare_metrics(folder)
     assert board(broken) == board(folder)
-    assert result.resumed_from == (8, 8, 16), "a step is told of before its checkpoint is written"
+    assert result.resumed_from == (8, 8), "a step is told of before its checkpoint is written"
 
 
 def test_a_damaged_checkpoint_is_passed_over_said_so_and_costs_only_steps(unbroken, root):

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from drawn_images import as_folders, drawn, encoded, opened
 from dying_runs import bare_metrics, finished_after
+from parsing_here import parsing_here
 
 from podline.beam_jobs.conversion import convert
 from podline.datasets.validation import validate
@@ -55,7 +56,8 @@ def split_folders(folder: Path, **sizes: int) -> Path:
 def converted(folder: Path, **sizes: int) -> Store:
     source = split_folders(folder / "raw", **sizes)
     given = {"root": str(folder / "root"), "dataset": NAME, "source": str(source), "side": 16, "shard_bytes": 20_000}
-    convert(ConvertSpec.model_validate(given), silent())
+    with parsing_here():
+        convert(ConvertSpec.model_validate(given), silent())
     return open_store(given["root"])
 
 
@@ -89,7 +91,7 @@ def recipe_with(**values: Any) -> Recipe:
 
 
 def spec_of(store: Store, **values: Any) -> TrainSpec:
-    return training_spec(store, recipe_with(**values), fingerprint_in(store), "cpu")
+    return training_spec(store, recipe_with(**values), fingerprint_in(store), "cpu").changed(preflight=False)
 
 
 def evaluations(store: Store, spec: TrainSpec) -> list[EvaluationLine]:
@@ -128,7 +130,7 @@ def test_a_run_killed_between_its_decisions_ends_the_same(store: Store, tmp_path
     whole, other = spec_of(store, early_stop=None, keep="best"), converted(tmp_path, **SIZES)
     weights = train(whole, silent()).weights_sha256
     broken = spec_of(other, early_stop=None, keep="best")
-    assert finished_after(broken, 5, 13, 20).weights_sha256 == weights
+    assert finished_after(broken, 13).weights_sha256 == weights
     assert bare_metrics(other.local(broken.folder)) == bare_metrics(store.local(whole.folder))
 
 
@@ -139,6 +141,7 @@ def test_train_and_val_alone_are_trained_on_and_tested_on(tmp_path: Path) -> Non
         spec_of(alone)
 
 
+@pytest.mark.usefixtures("parsed_here")
 @pytest.mark.parametrize(("other", "kept"), [("train", "validation"), ("validation", "test"), ("train", "test")])
 def test_splits_that_share_images_are_refused(tmp_path: Path, other: str, kept: str) -> None:
     source = split_folders(tmp_path / "raw", **SIZES)

@@ -181,11 +181,18 @@ BOMBS = {
 }
 
 
+@pytest.fixture(scope="module")
+def sandbox() -> Iterator[Sandbox]:
+    """One for all bombs: it starts a child again only where one ended it."""
+    with Sandbox(MAKER) as sandbox:
+        yield sandbox
+
+
 @pytest.mark.parametrize("name", BOMBS)
-def test_bombs_end_in_one_line(tmp_path: Path, name: str) -> None:
+def test_bombs_end_in_one_line(tmp_path: Path, sandbox: Sandbox, name: str) -> None:
     path = tmp_path / "pickled"
     path.write_bytes(BOMBS[name])
-    with Sandbox(MAKER) as sandbox, suppress(SourceError):
+    with suppress(SourceError):
         sandbox.one(("read_names", path, ["label_names"]), Limits(64_000_000, 1.0), str(path))
         assert name in ("memo index", "dictionaries", "a deep key")  # harmless
 
