@@ -83,6 +83,8 @@ def trained(
     with made.scope():
         model = build_model(recipe.model, (8, 8, 3), 3, [120.0] * 3, [60.0] * 3)
         state = TrainingState(model, recipe.optimizer, recipe.ema_decay)
+    if not steps:
+        return {}, state
     reader = SplitReader((root / "datasets" / "sample" / FINGERPRINT).joinpath, manifest, "train")
     order = TrainingOrder(len(reader), recipe.batch_size, 0)
     batches = TrainingInput(reader, manifest, ("image", "label"), order=order, augmentation=recipe.augmentation)
@@ -157,7 +159,7 @@ def test_optimizers_of_our_own_are_given_the_sum_of_the_gradients_once(root, kin
 def test_a_state_goes_from_any_number_of_replicas_to_any_other_bit_for_bit(root):
     snapshot = trained(root, "cpu:2", RECIPE, 3)[1].snapshot()
     for strategy in ("cpu", "cpu:4"):
-        _, other = trained(root, strategy, RECIPE, 1)
+        _, other = trained(root, strategy, RECIPE, 0)
         other.restore(snapshot)
         again = other.snapshot()
         assert all(again[name].tobytes() == array.tobytes() for name, array in snapshot.items())
