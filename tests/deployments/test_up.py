@@ -164,7 +164,9 @@ def test_up_runs_until_it_is_ended_and_leaves_nothing(monkeypatch: pytest.Monkey
         (worker,) = [each for each in ours if "podline.cli worker" in _command(each)]
         os.kill(worker, signal.SIGKILL)
         assert standing.process.wait(60) == 1
-        assert standing.log.read_text().endswith("podline: error: the worker ended with exit code -9; its last lines are above\n")
+        assert standing.log.read_text().endswith(
+            "podline: error: the worker ended with exit code -9; its last lines are above\n"
+        )
         assert not processes.marked(MARK, str(standing.folder))
 
 

@@ -128,7 +128,9 @@ def test_a_persons_values_stay_and_are_told_and_the_files_come_when_asked_for(
     both = _deploy(project)
     assert _nightly(client).description == "Tonight."
     assert _nightly(client).parameters["parameters"]["recipe"] == "mnist"
-    assert _about(both, RECIPE) == 'stays "mnist", though prefect.yaml says "cifar10"; --overwrite takes the file\'s'
+    assert (
+        _about(both, RECIPE) == 'stays "mnist", though prefect.yaml has "cifar10"; --overwrite uses the file\'s value'
+    )
 
     asked = _deploy(project, overwrite=True)
     found = _nightly(client)
