@@ -1,1 +1,1 @@
-"""The conversion: planning and shard writing, as a Beam job."""
+"""The conversion as a Beam job: planning and writing of shards."""

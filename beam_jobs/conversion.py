@@ -1,10 +1,10 @@
-"""Converts raw data into sharded TFRecords: ``Create(numbers of shards) → Reshuffle → write shards``.
+"""Converts raw data to sharded TFRecords: ``Create(shard numbers) → Reshuffle → write shards``.
 
-The plan is made before the job starts and depends on the source and the settings alone; so do the bytes, whatever the
-engine and however many its workers. Workers need the store and the installed code: the plan's tables lie in the store
-under ``jobs/<id>/`` while the job runs. Where workers are on other machines, so do raw pixels, and images, which a job
-of the same form decodes before the plan is made. Each shard's record is published beside it; from these, the driver
-publishes the manifest. A run that is killed leaves whole shards; the next one goes on where it was.
+The plan is made before the job starts. Like the bytes, it depends only on the source and the settings, not on the
+engine or the number of workers. Workers need access to the store and the installed code; the plan's tables are in the
+store under ``jobs/<id>/`` while the job runs. If workers run on other machines, the raw pixels are also stored there,
+and images are first decoded by a job of the same form. A record is published next to each shard, and the driver makes
+the manifest from these records. A run that is killed leaves complete shards, and the next run writes the rest.
 """
 
 from __future__ import annotations
@@ -69,21 +69,21 @@ from podline.store.opening import open_store
 from podline.store.prefetch import in_order
 
 _JOBS = "jobs"
-# What a job left that broke off is deleted by a later one, if nothing went on with it.
+# A later job deletes what an interrupted job left behind, unless another job has continued it.
 _OLD_JOB_SECONDS = 7 * 24 * 3600
-# A folder is listed for nothing; a bucket's listing is a request.
+# A folder is listed without cost; the listing of a bucket costs a request.
 _POLL_SECONDS, _POLL_BUCKET_SECONDS = 0.2, 5.0
 
 
 def convert(spec: ConvertSpec, reporter: Reporter) -> ConvertResult:
-    """Convert a raw data set; the conversion stage.
+    """Convert a raw data set: the conversion stage.
 
     Raises:
-        SettingsError: settings or Beam options that cannot be.
-        SourceError: the source is missing, damaged or another data set.
-        StoreError: the store cannot be written.
+        SettingsError: invalid settings or Beam options.
+        SourceError: the source is missing or damaged, or it is a different data set.
+        StoreError: the store is not writable.
     """
-    with open_engine(spec) as engine:  # first: options that cannot be are refused before anything is written
+    with open_engine(spec) as engine:  # first: refuses invalid options before anything is written
         store = open_store(spec.root)
         store.sweep()
         spec = corrected(spec, store)
@@ -96,10 +96,10 @@ class _Conversion:
     """A running conversion.
 
     Attributes:
-        spec: what is converted.
+        spec: the settings of the conversion.
         reporter: receives progress and warnings.
         store: the store of the data set.
-        engine: makes pipelines.
+        engine: creates pipelines.
         home: the raw data and settings of the job.
     """
 
@@ -110,9 +110,9 @@ class _Conversion:
     home: Home
 
     def result(self) -> ConvertResult:
-        """Convert; return what is there then."""
+        """Convert, and return the result."""
         started = time.monotonic()
-        memory = memory_of(self.spec, self.store)  # first: the next conversion notices what changes from here on
+        memory = memory_of(self.spec, self.store)  # first: the next conversion detects later changes
         self.reporter.log(f"reading {self.spec.source}")
         source, remarks = _looked_at(self._opened(), self.spec, self.reporter)
         _tell_quarantined(self.reporter, source.quarantined)
@@ -134,9 +134,9 @@ class _Conversion:
 
     @contextlib.contextmanager
     def _growth(self, source: RawData, known: str) -> Iterator[Growth | None]:
-        """Yield how the user's own images go on from an older version; None of other data.
+        """Yield how the user's own images extend an older version; None for other data.
 
-        A folder that has a manifest keeps what it went on from: runs name the manifest by its digest.
+        A folder with a manifest keeps its base version: runs refer to the manifest by its digest.
         """
         if not isinstance(source, ImagesSource):
             yield None
@@ -157,7 +157,7 @@ class _Conversion:
                 changed = ", ".join(f"{count:,} {what}" for what, count in growth.changes.items() if count)
                 self.reporter.log(f"since version {growth.before.fingerprint}: {changed or 'the same records'}")
             elif others:
-                self.reporter.log("all records are written: no older version has these settings, classes and files")
+                self.reporter.log("all records will be written: no older version has these settings, classes and files")
             yield growth
 
     def _publish_version(self, growth: Growth) -> None:
@@ -184,7 +184,7 @@ class _Conversion:
         self._run(folder, add, "batches of images", count, look)
 
     def _write(self, source: RawData, folder: str, growth: Growth | None) -> tuple[ShardPlans, int]:
-        """Write the shards that are not there yet; return all of them, and how many were there."""
+        """Write the missing shards; return all shard plans and the number of shards that already existed."""
         prefix, spec = datasets.find(self.spec.dataset).base, self.spec
         if growth and isinstance(source, ImagesSource):
             source, prefix = cast(RawData, source.part(growth.new)), growth.prefix(prefix)
@@ -207,7 +207,7 @@ class _Conversion:
         return plans, count - shards.counted()[1]
 
     def _publish_tables(self, source: RawData, plans: ShardPlans, tables: str) -> ShardFiller:
-        """Publish the plan's tables, each as soon as it is made; return what makes records of them."""
+        """Publish the plan's tables, each as soon as it is made; return the object that makes records from them."""
 
         def publish(table: Path) -> None:
             self.store.publish_file(table, f"{tables}/{table.name}", replace=True, flush=False)
@@ -227,21 +227,21 @@ class _Conversion:
         total: int,
         look: Callable[[], tuple[int, dict[str, float]]],
     ) -> None:
-        """Run steps on the engine, and report how far they are.
+        """Run steps on the engine, and report their progress.
 
         Args:
-            folder: of what they need, in the store; the engine's job has a name of its own for each.
+            folder: the store's folder with their input; the engine's job has a distinct name for each folder.
             add: adds the steps to a pipeline.
-            what: they make.
-            total: how many of it.
-            look: returns how many of it are there, and what else there is to report.
+            what: the kind of item that they produce.
+            total: the number of items.
+            look: returns the number of finished items, and a note for the report.
         """
         engine, jobs, reported = self.spec.engine, list[PipelineResult](), list[tuple[int, str]]()
 
         def tell(job: PipelineResult) -> None:
             jobs.append(job)
             if engine != LOCAL:
-                self.reporter.log(f"the engine {engine} has the job; {where(job, pipeline.options)}".rstrip("; "))
+                self.reporter.log(f"the engine {engine} accepted the job; {where(job, pipeline.options)}".rstrip("; "))
 
         def report() -> None:
             there, metrics = look()
@@ -250,7 +250,7 @@ class _Conversion:
                 note = ""
             else:
                 metrics["workers"] = len(self.store.list(f"{self.home.folder}/{WORKERS}"))
-            if [(there, note)] != reported[-1:]:  # what changes nothing is no sign of life
+            if [(there, note)] != reported[-1:]:  # a report without a change would look like progress
                 reported.append((there, note))
                 self.reporter.progress(there, total, what, metrics, note)
 
@@ -265,9 +265,9 @@ class _Conversion:
 
 @contextlib.contextmanager
 def _job_folder(store: Store, spec: ConvertSpec) -> Iterator[str]:
-    """Yield the folder of a conversion's job in the store: a new one, or that of an interrupted job, which continues.
+    """Yield the store's folder for a conversion's job: a new one, or that of an interrupted job, which is continued.
 
-    The folder is emptied when the conversion is done or refused, unless another process of this machine works there.
+    The folder is emptied when the conversion is done or refused, unless another process on this machine uses it.
     """
     ours = digests.of_json([spec.digest(), spec.source, __version__])[:16]
     name = f"{_JOBS}/{ours}-{uuid.uuid4().hex}"
@@ -300,7 +300,7 @@ def _delete_files(store: Store, names: Iterable[str]) -> None:
 
 
 def _delete_orphans(store: Store, folder: str) -> None:
-    """Delete shards that interrupted conversions on other bases left in a finished folder."""
+    """Delete shards in a finished folder that interrupted conversions with other base versions left there."""
     shards = [shard for split in read_manifest(store, folder).splits for shard in split.shards]
     kept = {f"{folder}/{shard_record(shard.file)}" for shard in shards}
     kept |= {f"{folder}/{file.file}" for shard in shards for file in shard.files}
@@ -311,14 +311,14 @@ def _delete_orphans(store: Store, folder: str) -> None:
 
 
 class _Shards:
-    """The shards of a conversion that have a record in the store, and those written since this object was made."""
+    """Counts a conversion's shards with a record in the store, and those written since this object was created."""
 
     def __init__(self, store: Store, folder: str) -> None:
         self._store, self._folder = store, f"{folder}/{SHARD_RECORDS}"
         self._before = set(self._versions())
 
     def counted(self) -> tuple[int, int]:
-        """Return the number of finished shards, and how many of them this conversion wrote."""
+        """Return the number of finished shards, and the number that this conversion wrote."""
         there = written = 0
         for version in self._versions():
             there, written = there + 1, written + (version not in self._before)
@@ -337,9 +337,9 @@ def _publish(
     plans: ShardPlans,
     growth: Growth | None,
 ) -> list[str]:
-    """Publish what lies beside the shards, the manifest last, and return its names; facts are in the shards' records.
+    """Publish the files next to the shards, the manifest last; return its names. Facts come from the shards' records.
 
-    TFDS reads a data set whose shards lie in one folder.
+    TFDS reads a data set whose shards are in a single folder.
     """
     names = (f"{folder}/{shard_record(plan.file)}" for plan in plans)
     shards = map(WrittenShard.model_validate, in_order(store.read_json, names, store.parallel))
@@ -371,7 +371,7 @@ def _publish_records(store: Store, folder: str, rows: Iterable[Any], sums: Mappi
 
 
 def _looked_at(source: RawData, spec: ConvertSpec, reporter: Reporter) -> tuple[RawData, Remarks]:
-    """Return the plan of the conversion; report what the scan of the source found."""
+    """Return the plan of the conversion, and report the findings of the scan."""
     apart, remarks = source.looked_at()
     for line in remarks.notes:
         reporter.log(line)
@@ -421,18 +421,18 @@ def _tell_quarantined(reporter: Reporter, quarantined: Sequence[Quarantined]) ->
 
 @contextlib.contextmanager
 def _again_and_again(report: Callable[[], None], poll: float) -> Iterator[None]:
-    """Report what is finished, by whichever process, every ``poll`` seconds while the body runs, and at its end."""
+    """Report what any process has finished, every ``poll`` seconds while the body runs and once at its end."""
     ended = threading.Event()
 
     def watch() -> None:
         pause = poll
         while True:
             last, began = ended.wait(pause), time.monotonic()
-            with contextlib.suppress(Exception):  # a store or a service that does not answer now may do so next time
+            with contextlib.suppress(Exception):  # the store or service may be available again at the next poll
                 report()
             if last:
                 return
-            pause = max(poll, 10 * (time.monotonic() - began))  # of a million shards a listing takes minutes
+            pause = max(poll, 10 * (time.monotonic() - began))  # listing a million shards takes minutes
 
     watcher = threading.Thread(target=watch, name="conversion progress", daemon=True)
     watcher.start()

@@ -1,7 +1,7 @@
 """Lets an engine's workers decode a source's images.
 
-The files of a few hundred images are a batch, which is published below the job's folder; a worker decodes it and leaves
-what became of it there. The driver reads what each image is, and no pixel.
+A batch contains the files of a few hundred images, and is published in the job's folder. A worker decodes it and
+publishes the outcomes there. The driver reads the facts about each image, but no pixels.
 """
 
 from __future__ import annotations
@@ -29,22 +29,23 @@ from podline.store.opening import open_store
 from podline.store.prefetch import in_order
 
 _BATCH_BYTES, _BATCH_IMAGES = 16_000_000, 2_000
-# A job is given out in so many pieces, if there are numbers for them.
+# A job is submitted as this many work items, if it has enough numbers.
 _PIECES = 10_000
 _BATCHES = "batches.json"
 
 
 _File = bytes | str | StoredFile
-"""An image's file, the object that it is, or why there is none."""
+"""The file of an image, its version in the bucket, or the reason why it has none."""
 _Batch = list[tuple[Request, _File]]
 
 
 class OnEngine:
-    """Decodes by the workers of an engine; see :class:`podline.data.sources.decoding.Decoding`.
+    """Decodes images on an engine's workers; see :class:`podline.data.sources.decoding.Decoding`.
 
     Args:
-        home: of the job.
-        run: runs a task with batches on the engine: called with their folder, their number, and what adds the steps.
+        home: the raw data and settings of the job.
+        run: runs a task on the engine: called with the batches' folder, their number, and a function that adds the
+            steps.
     """
 
     def __init__(self, home: Home, run: Callable[[str, int, Callable[[beam.Pipeline], None]], None]) -> None:
@@ -58,7 +59,7 @@ class OnEngine:
 
     def looks(self, becoming: Becoming, requests: Iterable[Request], folder: Path) -> Iterator[Look]:
         """See :meth:`podline.data.sources.decoding.Decoding.looks`."""
-        # What the folder's name depends on decides where a batch ends, so an earlier start of ours made the same ones.
+        # The folder's name includes everything that determines the batches, so an earlier start made the same ones.
         batches = f"{self._home.folder}/{folder.name}"
         there, asked = set(self._store.list(batches)), iter(requests)
         firsts, sizes = [0], [0]
@@ -91,7 +92,7 @@ class OnEngine:
         return StoredRows(PIXELS, batches, firsts[-1], root=self._home.root, firsts=tuple(firsts[:-1]))
 
     def _publish(self, batches: str, numbered: tuple[int, _Batch]) -> list[int]:
-        """Publish a batch; return how long each of its files is."""
+        """Publish a batch; return the length of each of its files."""
         number, batch = numbered
         sizes = [_size(data) for _, data in batch]
         asked = [
@@ -102,12 +103,12 @@ class OnEngine:
         if not objects:
             files = b"".join(data for _, data in batch if isinstance(data, bytes))
             self._store.publish_bytes(batch_name(batches, number, FILES), files, replace=True, flush=False)
-        said = json.dumps({"asked": asked, "objects": objects}).encode()  # last: where it is, all is
+        said = json.dumps({"asked": asked, "objects": objects}).encode()  # last: marks the batch as complete
         self._store.publish_bytes(batch_name(batches, number, REQUESTS), said, replace=True, flush=False)
         return sizes
 
     def _published(self, batches: str, number: int) -> list[int]:
-        """Return how long each file of a batch is that was published earlier."""
+        """Return the length of each file in a batch that was published earlier."""
         said = json.loads(self._store.read_bytes(batch_name(batches, number, REQUESTS)))
         return [0 if isinstance(place, str) else place[1] for place, _size in said["asked"]]
 
@@ -119,7 +120,7 @@ def _size(data: _File) -> int:
 
 
 def _batches(requests: Iterable[Request]) -> Iterator[_Batch]:
-    """Yield images with their files a few at a time: a batch has files of a bucket, or others."""
+    """Yield images with their files in batches; a batch has files from a bucket or local files, never both."""
     batch, size, in_bucket = _Batch(), 0, False
     for request in requests:
         path = getattr(request.place, "path", "")
@@ -137,14 +138,14 @@ def _batches(requests: Iterable[Request]) -> Iterator[_Batch]:
 
 
 def add_steps(pipeline: beam.Pipeline, count: int, step: Callable[[tuple[int, int], Task], None], task: Task) -> None:
-    """Add the steps that do something ``count`` times; the description of a million is as small as that of 10,000."""
+    """Add steps that process ``count`` numbers; the description of a million is as small as that of 10,000."""
     each = math.ceil(count / _PIECES)
     _ = (
         pipeline
         | "Plan" >> beam.Create([(first, min(first + each, count)) for first in range(0, count, each)])
-        # tuple[int, int]: numbers from … to, of batches or shards
+        # tuple[int, int]: ranges of batch or shard numbers
         | "Spread" >> beam.Reshuffle()
-        # likewise, each free to go to any worker
+        # likewise, but any worker can take each of them
         | "Make or find" >> beam.Map(step, task)
-        # None: all that there is to know is in the store
+        # None: all results are in the store
     )

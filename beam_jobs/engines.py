@@ -1,7 +1,7 @@
-"""Turns the name of an engine into a Beam pipeline.
+"""Creates Beam pipelines from an engine's name.
 
-The local engine is Beam's FnApiRunner in this process, named here and not left to Beam: ``DirectRunner`` chooses by
-itself, and may look for a binary that it would download. docs/how-to/engines.md says what each engine needs.
+The local engine is Beam's FnApiRunner in this process. It is selected explicitly, because ``DirectRunner`` selects a
+runner itself and may search for a binary to download. docs/how-to/engines.md lists the requirements of each engine.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from podline.errors import EngineError, SettingsError
 from podline.stages.specs import ConvertSpec
 
 _DASK_RUNNER = "apache_beam.runners.dask.dask_runner.DaskRunner"
-_RUNNERS = {DASK: _DASK_RUNNER, DATAFLOW: "DataflowRunner"}  # every other engine has a job server
+_RUNNERS = {DASK: _DASK_RUNNER, DATAFLOW: "DataflowRunner"}  # all other engines have a job server
 _ENVIRONMENT = "--environment_type"
 
 
 @contextlib.contextmanager
 def open_engine(spec: ConvertSpec) -> Iterator[Callable[[str], beam.Pipeline]]:
-    """Yield a factory of empty pipelines on a conversion's engine, by name; stop the engine's services afterwards.
+    """Yield a factory of named, empty pipelines on a conversion's engine; stop the engine's services afterwards.
 
     Raises:
-        SettingsError: an option that Beam does not know, or that the engine needs.
-        EngineError: the engine needs something that is not installed here.
+        SettingsError: Beam does not know an option, or the engine needs one that is missing.
+        EngineError: software that the engine needs is not installed here.
     """
     kind, _, address = spec.engine.partition(":")
     with contextlib.ExitStack() as started:
@@ -54,12 +54,12 @@ def open_engine(spec: ConvertSpec) -> Iterator[Callable[[str], beam.Pipeline]]:
                     options.view_as(DirectOptions).direct_num_workers = spec.workers
                 return beam.Pipeline(runner=runner, options=options)
 
-        pipeline("podline")  # options that cannot be are refused now
+        pipeline("podline")  # refuses invalid options now
         yield pipeline
 
 
 def where(job: PipelineResult, options: PipelineOptions) -> str:
-    """Return where an engine shows a job: a page of a Dask cluster's or of Google's; else nothing."""
+    """Return the web page where a Dask cluster or Google shows a job; empty for other engines."""
     client, number = getattr(job, "client", None), getattr(job, "job_id", None)
     if client or not callable(number):
         return client.dashboard_link if client else ""
@@ -68,22 +68,22 @@ def where(job: PipelineResult, options: PipelineOptions) -> str:
 
 
 def _flags(kind: str, address: str, further: Sequence[str]) -> list[str]:
-    """Return Beam's options for an engine; the user's come after them and count."""
+    """Return Beam's options for an engine; the user's options follow and take precedence."""
     for before, flag in itertools.pairwise(["", *further]):
         if not flag.startswith("--") and ("=" in before or not before.startswith("--")):
-            raise SettingsError(f"{flag!r} is not a Beam option: one is written --name=value")
+            raise SettingsError(f"{flag!r} is not a Beam option; the form is --name=value")
         if re.match(r"--runner\b", flag):
-            raise SettingsError(f"{flag}: where the conversion runs is said by --engine, see docs/how-to/engines.md")
+            raise SettingsError(f"{flag}: select the engine with --engine instead, see docs/how-to/engines.md")
     if kind == DASK:
-        # By default, 128 shards are one piece of work.
+        # The default is a single work item for 128 shards.
         return [f"--dask_client_address={address}", "--dask_partition_size=1"]
     if kind in (LOCAL, DATAFLOW):
         return []
-    if kind == PRISM:  # workers are threads of this process unless the user says where they are
+    if kind == PRISM:  # workers are threads of this process unless the user sets another environment
         return [f"--job_endpoint={address}", f"{_ENVIRONMENT}=LOOPBACK"]
     if not any(flag.startswith(_ENVIRONMENT) for flag in further):
         raise SettingsError(
-            f"engine job-server:{address}: where are its workers? give --beam-option={_ENVIRONMENT}=EXTERNAL (or "
+            f"engine job-server:{address} needs the place of its workers: --beam-option={_ENVIRONMENT}=EXTERNAL (or "
             "DOCKER) and --beam-option=--environment_config=…; see docs/how-to/engines.md"
         )
     return [f"--job_endpoint={address}"]
@@ -92,15 +92,15 @@ def _flags(kind: str, address: str, further: Sequence[str]) -> list[str]:
 def _runner(kind: str, workers: int) -> PipelineRunner:
     if kind != LOCAL:
         try:
-            return create_runner(_RUNNERS.get(kind, "PortableRunner"))  # imports its module, which declares its options
+            return create_runner(_RUNNERS.get(kind, "PortableRunner"))  # the imported module declares its options
         except ImportError as error:
             raise EngineError(
                 f"engine {kind} is not installed here ({error}); pip install 'podline[{kind}]'"
             ) from error
     if workers == 1:
         return FnApiRunner()
-    # What direct_running_mode=multi_processing would start; but a worker prints the traceback of every error that it
-    # sends us as well, so its standard error is closed, and with exec no shell stands between it and the end.
+    # This is the command of direct_running_mode=multi_processing. Its workers also print the traceback of every error
+    # that they send, so standard error is closed; exec replaces the shell, so that signals reach the worker.
     command = f"exec {shlex.quote(sys.executable)} -m apache_beam.runners.worker.sdk_worker_main 2>/dev/null"
     environment = SubprocessSDKEnvironment.from_command_string(command)  # pyright: ignore[reportFunctionMemberAccess]
     return FnApiRunner(default_environment=environment)
@@ -111,18 +111,18 @@ def _options(flags: Sequence[str]) -> PipelineOptions:
     given = options.get_all_options(drop_default=True, retain_unknown_options=True)
     unknown = sorted(set(given) - set(options.get_all_options()))
     if unknown:
-        raise SettingsError(f"unknown Beam option --{unknown[0]}; see Beam's PipelineOptions for those that there are")
+        raise SettingsError(f"unknown Beam option --{unknown[0]}; Beam's PipelineOptions lists all options")
     return options
 
 
 @contextlib.contextmanager
 def _refused() -> Iterator[None]:
-    """Turn what Beam says of options that cannot be into a SettingsError of one line."""
+    """Turn Beam's errors about invalid options into a SettingsError of one line."""
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said):
             yield
-    except SystemExit as error:  # argparse's way to say that a value cannot be
+    except SystemExit as error:  # raised by argparse for an invalid value
         raise SettingsError(f"Beam refuses its options: {last_line(said.getvalue())}") from error
     except (ValueError, ImportError, AttributeError) as error:
         raise SettingsError(f"Beam refuses its options: {last_line(str(error))}") from error
@@ -134,7 +134,7 @@ def prism() -> Iterator[str]:
     program = shutil.which("prism")
     if program is None:
         raise EngineError(
-            "engine prism: there is no program `prism` in PATH; build it by `go install "
+            "engine prism: the program `prism` is not in PATH; build it with `go install "
             f"github.com/apache/beam/sdks/v2/go/cmd/prism@v{beam.__version__}`"
         )
     with socket.create_server(("127.0.0.1", 0)) as free:

@@ -1,4 +1,4 @@
-"""Runs a Beam pipeline, keeps Beam's logging quiet, and turns what the engine raises into Podline's errors."""
+"""Runs a Beam pipeline, silences Beam's logging, and converts an engine's exceptions to Podline's errors."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from podline.errors import (
 
 
 def _ignore(_told: object) -> None:
-    """Do nothing with what :func:`run` says."""
+    """Ignore a notice of :func:`run`."""
 
 
 P = ParamSpec("P")
@@ -38,14 +38,14 @@ R = TypeVar("R")
 
 # FnApiRunner's thread that waits for a worker process; it raises an error if the process fails or is killed.
 _WORKER_THREAD = "run_worker"
-_TO_WIND_UP = 5.0  # seconds that Beam is given to end its other workers
-_TO_CANCEL = 25.0  # seconds that an engine is given to take and cancel a job; a stage has 30 to end
-_TO_NOTICE = 1.0  # seconds from a lost connection until all threads of Beam know of it
+_TO_WIND_UP = 5.0  # seconds for Beam to end its other workers
+_TO_CANCEL = 25.0  # seconds for an engine to accept and cancel a job; a stage has 30 to end
+_TO_NOTICE = 1.0  # seconds until all of Beam's threads have noticed a lost connection
 _MARK = re.compile(r"podline-error:([A-Za-z0-9_=-]+)")
 
 _RUNS = re.compile(r"already active job named \S+ with id: (\S+)\. ")
 
-# What engines and Beam write, and what it means; the first that fits counts.
+# Error texts of engines and Beam, with their meaning; the first match applies.
 _MEANINGS: Sequence[tuple[str, type[PodlineError], str]] = (
     (
         r"No module named 'podline|No module named 'apache_beam",
@@ -55,23 +55,23 @@ _MEANINGS: Sequence[tuple[str, type[PodlineError], str]] = (
     (
         r"Can't get attribute|No module named|cannot import name|ModuleNotFoundError",
         EngineError,
-        "a worker of the engine has other software than this machine; start workers from the same image or lock file",
+        "the engine's workers have different software; start them from this machine's image or lock file",
     ),
-    (r"(?i)quota", QuotaError, "the engine's quota is used up; raise it, or ask for fewer workers"),
+    (r"(?i)quota", QuotaError, "the engine's quota is used up; raise it, or request fewer workers"),
     (
         r"KilledWorker|worker .*(died|was lost)",
         EngineLostError,
-        "workers of the engine were lost again and again, perhaps because memory ran out; give them more",
+        "the engine repeatedly lost workers, perhaps because memory ran out; give them more",
     ),
     (
         r"\b40[13]\b|[Pp]ermission.?[Dd]enied|PERMISSION_DENIED|UNAUTHENTICATED|Forbidden",
         EngineError,
-        "the engine refuses this account; give it the right to start jobs there",
+        "the engine refuses this account; give it permission to start jobs there",
     ),
     (
         r"Timed out|TimeoutError|UNAVAILABLE|DEADLINE_EXCEEDED|onnection|ancelled|CommClosed|ended as|\b50[0234]\b",
         EngineLostError,
-        "the engine does not answer, or was lost; look whether it runs",
+        "the engine does not answer, or the connection was lost; check whether it runs",
     ),
 )
 
@@ -82,18 +82,18 @@ def run(
     started: Callable[[PipelineResult], None] = _ignore,
     warn: Callable[[str], None] = _ignore,
 ) -> None:
-    """Run a pipeline to its end; whatever ends this early cancels the engine's job.
+    """Run a pipeline until it ends; cancel the engine's job at any earlier end.
 
     Args:
-        pipeline: on the engine.
-        engine: its name.
-        started: called with the engine's job, by another thread, when the engine has taken it.
-        warn: called where the job may run on, as the engine did not cancel it.
+        pipeline: the pipeline, with the engine's options.
+        engine: the name of the engine.
+        started: called by another thread with the engine's job, when the engine has accepted it.
+        warn: called if the engine did not cancel the job, which may still run.
 
     Raises:
         ChildKilledError: a worker process of the local engine was killed.
-        PodlineError: what a step raised under :func:`crossing_borders`, as the class that it was; else what the
-            engine's failure stands for.
+        PodlineError: a step's error under :func:`crossing_borders`, with its class; otherwise the error that stands
+            for the engine's failure.
     """
     outcomes: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
     lost, taken = threading.Event(), threading.Event()
@@ -104,11 +104,11 @@ def run(
             jobs.append(_submitted(pipeline))
             taken.set()
             started(jobs[0])
-            # Dask says that a job is done whose scheduler was lost; its futures know.
+            # Dask reports a job as done if the scheduler was lost; its futures hold the error.
             states = {jobs[0].wait_until_finish()} | {part.status for part in getattr(jobs[0], "futures", ())}
             if not states <= {PipelineState.DONE, "finished"}:
-                raise RuntimeError(f"the job ended as {', '.join(map(str, states))}")  # noqa: TRY301 (waited for below)
-        except BaseException as error:  # it is raised where it is waited for
+                raise RuntimeError(f"the job ended as {', '.join(map(str, states))}")  # noqa: TRY301 (raised below)
+        except BaseException as error:  # raised again by the waiting thread
             taken.set()
             outcomes.put(error)
         else:
@@ -124,7 +124,7 @@ def run(
             job.start()
             error = outcomes.get()
         except BaseException:
-            if engine != LOCAL:  # whose workers end with this process
+            if engine != LOCAL:  # local workers end with this process
                 _cancel(jobs, taken, engine, warn)
             raise
         finally:
@@ -136,13 +136,13 @@ def run(
         if not _MARK.search(text) and lost.wait(_TO_NOTICE):
             raise ChildKilledError(
                 "a worker process of the conversion was killed, perhaps because memory ran out; start the conversion "
-                "again, it continues where it stopped"
+                "again; it resumes where it stopped"
             ) from error
     raise error_within(text, engine) from error
 
 
 def _submitted(pipeline: beam.Pipeline) -> PipelineResult:
-    """Start a pipeline's job, or attach to the job of that name that an earlier start left running in Dataflow."""
+    """Start a pipeline's job, or attach to a Dataflow job of the same name from an earlier start."""
     try:
         return pipeline.run()
     except Exception as error:
@@ -162,13 +162,13 @@ def _with_causes(error: BaseException) -> str:
 
 
 def _cancel(jobs: Sequence[PipelineResult], taken: threading.Event, engine: str, warn: Callable[[str], None]) -> None:
-    """Cancel the engine's job as soon as it is taken; warn if that fails, or takes too long."""
+    """Cancel the engine's job as soon as it is accepted; warn if this fails or takes too long."""
     problems: queue.SimpleQueue[str] = queue.SimpleQueue()
 
     def work() -> None:
         taken.wait()
         try:
-            for job in jobs:  # none, if the engine refused it
+            for job in jobs:  # empty if the engine refused it
                 job.cancel()
         except Exception as error:
             problems.put(last_line(_with_causes(error)))
@@ -179,13 +179,13 @@ def _cancel(jobs: Sequence[PipelineResult], taken: threading.Event, engine: str,
     try:
         problem = problems.get(timeout=_TO_CANCEL)
     except queue.Empty:
-        problem = f"it did not {'cancel' if taken.is_set() else 'take'} the job within {_TO_CANCEL:g} s"
+        problem = f"it did not {'cancel' if taken.is_set() else 'accept'} the job within {_TO_CANCEL:g} s"
     if problem:
-        warn(f"engine {engine}: its job may run on: {problem}; look there, and cancel it")
+        warn(f"engine {engine}: its job may still run: {problem}; cancel it there")
 
 
 def _close(jobs: Sequence[Any]) -> None:
-    """Close the clients of Dask; other engines' jobs have none."""
+    """Close the clients of Dask; jobs of other engines have none."""
     for job in jobs:
         with contextlib.suppress(Exception), quiet():
             job.client.close()
@@ -193,13 +193,13 @@ def _close(jobs: Sequence[Any]) -> None:
 
 @contextlib.contextmanager
 def _dead_workers(tell: Callable[[BaseException], None]) -> Iterator[None]:
-    """Hears of worker processes that end too early: Beam itself waits for ever for one that ends while it starts."""
+    """Detect worker processes that end too early; Beam waits indefinitely for a worker that ends during its start."""
     before = threading.excepthook
 
     def hook(raised: threading.ExceptHookArgs) -> None:
         if raised.thread is not None and raised.thread.name == _WORKER_THREAD and raised.exc_value is not None:
             tell(raised.exc_value)
-        elif not isinstance(raised.exc_value, grpc.RpcError):  # a lost connection, of which Beam tells by itself
+        elif not isinstance(raised.exc_value, grpc.RpcError):  # Beam reports a lost connection itself
             before(raised)
 
     threading.excepthook = hook
@@ -210,7 +210,7 @@ def _dead_workers(tell: Callable[[BaseException], None]) -> Iterator[None]:
 
 
 def crossing_borders(step: Callable[P, R]) -> Callable[P, R]:
-    """Let a step's :class:`PodlineError` reach :func:`run` through any runner: Beam hands on an error's text alone."""
+    """Pass a step's :class:`PodlineError` to :func:`run` through any runner; Beam transmits only an error's text."""
 
     @functools.wraps(step)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -224,7 +224,7 @@ def crossing_borders(step: Callable[P, R]) -> Callable[P, R]:
 
 
 def error_within(text: str, engine: str) -> PodlineError:
-    """Return the error that a step raised, from Beam's text; else an error with its last line."""
+    """Return a step's error, parsed from Beam's text, or a general error with the last line of the text."""
     mark = _MARK.search(text)
     if mark:
         return from_json(json.loads(base64.urlsafe_b64decode(mark.group(1))))
@@ -237,19 +237,19 @@ def error_within(text: str, engine: str) -> PodlineError:
 
 
 def last_line(text: str) -> str:
-    """Return the last line that is not blank: of a traceback, the error."""
+    """Return the last line that is not blank: in a traceback, the error."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1] if lines else "no message"
 
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Keep Beam's log and Dask's out of ours: what they have to say comes as an error, with its cause."""
+    """Silence the logs of Beam and Dask; their problems are reported as errors with causes."""
     libraries, root = [logging.getLogger(name) for name in ("apache_beam", "distributed")], logging.getLogger()
     levels, handler = [library.level for library in libraries], logging.NullHandler()
     for library in libraries:
         library.setLevel(logging.CRITICAL)
-    # Beam's portable runner logs straight to the root logger, which sets up a handler of its own if there is none.
+    # Beam's portable runner logs to the root logger, which adds its own handler if there is none.
     root.addHandler(handler)
     root.addFilter(_not_from_beam)
     try:

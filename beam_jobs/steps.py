@@ -1,6 +1,6 @@
 """The Beam steps: decode a batch of images, and write a shard unless it is in the store.
 
-A worker gets only the numbers of a few batches or shards. It reads everything else from the store, and writes its
+A worker receives only the numbers of a few batches or shards. It reads all other data from the store, and writes its
 results there.
 """
 
@@ -40,9 +40,9 @@ from podline.store.prefetch import in_order
 
 WORKERS = "workers"
 REQUESTS, LOOKS = "requests", "looks"
-"""Of a batch: where each image lies in its files, and what each is."""
+"""For a batch: the position of each image in its files, and the facts about each image."""
 
-_CLOCK_SECONDS = 120.0  # Google refuses credentials that were signed a few minutes off
+_CLOCK_SECONDS = 120.0  # Google refuses signatures whose time is wrong by a few minutes
 
 
 @dataclass(frozen=True)
@@ -50,11 +50,11 @@ class Home:
     """The raw data and settings of a conversion's job.
 
     Attributes:
-        root: the store.
-        folder: of the job in it.
-        engine: where the job runs.
-        host: the machine that starts it.
-        release: of Podline there.
+        root: the location of the store.
+        folder: the job's folder in the store.
+        engine: the engine that runs the job.
+        host: the machine that started the job.
+        release: the version of Podline on that machine.
     """
 
     root: str
@@ -66,13 +66,13 @@ class Home:
 
 @dataclass(frozen=True)
 class Decode:
-    """The facts that all batches of images to decode share.
+    """The facts that all image batches of a job share.
 
     Attributes:
-        home: of the job.
-        folder: of the batches in the store.
-        becoming: what images become.
-        factor: multiplies all limits: the setting ``parse_limits``.
+        home: the raw data and settings of the job.
+        folder: the batches' folder in the store.
+        becoming: the form to which images are converted.
+        factor: the factor for all limits, from the setting ``parse_limits``.
     """
 
     home: Home
@@ -86,13 +86,13 @@ class Job:
     """The facts that all shards of one conversion share.
 
     Attributes:
-        home: of the job; the plan's tables are in its folder.
+        home: the raw data and settings of the job; its folder has the plan's tables.
         folder: the data set's folder in the store.
-        layout: of every record in its shard.
-        kind: of task.
-        classes: how many the kind's records are of.
+        layout: the assignment of records to shards.
+        kind: the kind of task.
+        classes: the number of classes, for kinds that need it.
         plans: the shards.
-        filler: makes their records.
+        filler: creates the records.
     """
 
     home: Home
@@ -105,7 +105,7 @@ class Job:
 
 
 def tables_of(home: Home, folder: str) -> str:
-    """Return the store's folder for the plan's tables of a data set's folder."""
+    """Return the store's folder for the plan tables of a data set folder."""
     return f"{home.folder}/{folder.rpartition('/')[2]}"
 
 
@@ -113,7 +113,7 @@ Task = TypeVar("Task", Decode, Job)
 
 
 def _of_each(step: Callable[[int, Task], None]) -> Callable[[tuple[int, int], Task], None]:
-    """Return a Beam step: ``step`` for each number of a range, on a worker that fits the machine of the job."""
+    """Return a Beam step that calls ``step`` for each number of a range, after checks of the worker."""
 
     @functools.wraps(step)
     def steps(numbers: tuple[int, int], task: Task) -> None:
@@ -132,10 +132,10 @@ def _of_each(step: Callable[[int, Task], None]) -> Callable[[tuple[int, int], Ta
 
 @_of_each
 def decode_or_find(number: int, task: Decode) -> None:
-    """Decode a batch of images; publish the outcome of each image last.
+    """Decode a batch of images, and publish the outcomes last.
 
     Raises:
-        EngineError: this worker has another release of Podline, or its clock is wrong.
+        EngineError: this worker has a different release of Podline, or its clock is wrong.
         StoreError: the store cannot be read or written.
     """
     store, name = open_store(task.home.root), functools.partial(batch_name, task.folder, number)
@@ -164,7 +164,7 @@ def decode_or_find(number: int, task: Decode) -> None:
 
 
 def _hashes(looks: Sequence[Look], becoming: Pictures, folder: Path) -> bytes:
-    """Return the perceptual hashes of pictures, for the machine that starts the job: it reads no pixels."""
+    """Return the pictures' perceptual hashes, for the machine that started the job: it reads no pixels."""
     rows = rows_of(folder, becoming.shape)
 
     def read(wanted: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
@@ -176,19 +176,19 @@ def _hashes(looks: Sequence[Look], becoming: Pictures, folder: Path) -> bytes:
 
 @functools.lru_cache(maxsize=1)
 def _sandboxes(becoming: Becoming) -> Sandboxes:
-    """Return this process's sandboxes; they stay from batch to batch, and end when shards are written."""
+    """Return this process's sandboxes; batches share them, and they end when shards are written."""
     return Sandboxes(parser_of(becoming).maker, becoming)
 
 
 @_of_each
 def write_or_find(number: int, job: Job) -> None:
-    """Write a shard and its record, or find them.
+    """Write a shard and its record, unless they exist.
 
-    A shard is published before its record: a shard without one is written again.
+    A shard is published before its record, so a shard without a record is written again.
 
     Raises:
-        EngineError: this worker has another release of Podline, or its clock is wrong.
-        StoreError: the store cannot be written.
+        EngineError: this worker has a different release of Podline, or its clock is wrong.
+        StoreError: the store is not writable.
         SourceError: a raw file cannot be read.
     """
     _sandboxes.cache_clear()
@@ -197,18 +197,18 @@ def write_or_find(number: int, job: Job) -> None:
 
 @functools.lru_cache(maxsize=1)
 def _begin(root: str, folder: str, release: str) -> None:
-    """Leave this process's name in the job's folder, once, and hold its clock against the store's.
+    """Register this process in the job's folder, once, and compare its clock with the store's clock.
 
-    What another release writes may be other bytes; credentials are refused where a clock is wrong.
+    A different release may write different bytes, and credentials are refused if the clock is wrong.
     """
     if release != __version__:
-        raise EngineError(f"Podline is {__version__} here vs {release} where the job was started; install the same")
+        raise EngineError(f"Podline {__version__} here, but {release} where the job was started; install the same")
     store, name = open_store(root), f"{folder}/{WORKERS}/{socket.gethostname()}~{os.getpid()}"
     store.publish_bytes(name, b"", replace=True)
     found = store.find(name)
     off = time.time() - found.published if found else 0.0
     if abs(off) > _CLOCK_SECONDS:
-        raise EngineError(f"the clock here is {off:+,.0f} s off the store's; set it, or let NTP do it")
+        raise EngineError(f"the clock here is {off:+,.0f} s off the store's; set it, or use NTP")
 
 
 def _write_or_find(plan: ShardPlan, job: Job) -> None:
@@ -222,14 +222,14 @@ def _write_or_find(plan: ShardPlan, job: Job) -> None:
     with store.workspace("shard") as workspace:
         census = functools.partial(kind_named(job.kind).targets().census, classes=job.classes)
         written = write_shard(workspace / plan.file, plan, job.layout, census, fill)
-        # Before the conversion is complete all shards are flushed together; flushing each took a fifth of the time.
+        # All shards are flushed together before the conversion is complete; flushing each one took 20 % of the time.
         for file in written.info.files:
             store.publish_file(workspace / file.file, f"{job.folder}/{file.file}", replace=True, flush=False)
     store.publish_json(record, written.model_dump(mode="json"), replace=True, flush=False)
 
 
 def _is_there(store: Store, folder: str, record: str) -> bool:
-    """Return whether an earlier run wrote a shard, and its checksums are still right."""
+    """Return whether an earlier run wrote a shard, and its checksums still match."""
     if not store.exists(record):
         return False
     try:

@@ -1,1 +1,1 @@
-"""Puts flows on a Prefect server: the server itself, its pages, a worker, deployments and automations."""
+"""Runs flows on a Prefect server: the server, its pages, a worker, deployments and automations."""

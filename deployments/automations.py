@@ -1,4 +1,4 @@
-"""Automations on the Prefect server, as code: what happens when a run crashes, hangs or fails."""
+"""Automations on the Prefect server, as code: the reactions to runs that crash, hang or fail."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ FAILURES = "Podline: says what failed"
 PAUSES = "Podline: says what it paused"
 AS_IT_WAS = "as it was"
 
-# A worker reports a run that is gone twice: when its process is, and 22 to 24 s later, when it has tidied up. The
-# second report marks a run that was started again meanwhile as Crashed, so that it would be started once more beside
-# itself; and a worker with a --limit fails for good at a run that it gets again before. So it waits this long.
+# A worker reports a lost run twice: at the end of its process, and 22 to 24 s later, after its cleanup. If the run
+# was restarted meanwhile, the second report marks it as Crashed, and a duplicate would be started. In addition, a
+# worker with a --limit fails permanently if it receives the run before that. So the restart waits this long.
 _PAUSE = timedelta(seconds=60)
-# Not Crashed, which a notification is sent for at the same time: on SQLite two automations that hear of one event may
-# get into each other's way ("database is locked"), and then all of them hear of it again. Instead of a crash it is that
-# the run begins again. One that crashed for good is not made Crashed again: the server refuses that.
+# The trigger is not Crashed, which also triggers a notification: on SQLite, two automations on the same event may
+# conflict ("database is locked"), and then all receive it again. The run restarts instead of being marked Crashed. A
+# run with a final crash is not marked Crashed again, because the server refuses this.
 _ENDS = ("Completed", "Failed", "Cancelled", "AwaitingRetry")
 _RUNS = {"prefect.resource.id": ["prefect.flow-run.*"]}
 _TAGGED = {"prefect.resource.id": [f"prefect.tag.{TAG}"], "prefect.resource.role": ["tag"]}
@@ -36,10 +36,10 @@ _OURS = {**_TAGGED, "prefect.resource.id": [f"prefect.tag.{tag}" for tag in OUR_
 
 
 def blocks_named(client: SyncPrefectClient, names: Iterable[str]) -> list[UUID]:
-    """Return the blocks of the setting ``nights.notify``, each ``type/name``.
+    """Return the blocks in the setting ``nights.notify``, each named ``type/name``.
 
     Raises:
-        SettingsError: the server has no such block.
+        SettingsError: the server does not have one of the blocks.
     """
     found = []
     for name in names:
@@ -48,32 +48,32 @@ def blocks_named(client: SyncPrefectClient, names: Iterable[str]) -> list[UUID]:
             found.append(client.read_block_document_by_name(block, kind).id)
         except ObjectNotFound as error:
             raise SettingsError(
-                f"nights.notify: the Prefect server has no block {name}; make it in the UI under Blocks, or see "
+                f"nights.notify: the Prefect server has no block {name}; create it in the UI under Blocks, or see "
                 "docs/how-to/failed-run.md"
             ) from error
     return found
 
 
 def wanted(blocks: Sequence[UUID]) -> list[AutomationCore]:
-    """Return every automation; those that notify only if there are blocks to notify."""
+    """Return all automations; the ones for notification only if there are blocks to notify."""
     return [_gone(), _again(), *([_failures(blocks), _pauses(blocks)] if blocks else [])]
 
 
 def put(client: SyncPrefectClient, automation: AutomationCore) -> str:
-    """Make or change an automation; return what was done."""
+    """Create or update an automation; return the action taken."""
     found = client.read_automations_by_name(automation.name)
     if not found:
         client.create_automation(automation)
         return "made"
     if _written(found[0]) == _written(automation):
         return AS_IT_WAS
-    # Whether it is enabled is the server's user's own choice.
+    # The server's user decides whether it is enabled.
     client.update_automation(found[0].id, automation.model_copy(update={"enabled": found[0].enabled}))
     return "changed"
 
 
 def _gone() -> AutomationCore:
-    """Mark a run of ours without heartbeats as Crashed: Prefect's "detect zombie flows"."""
+    """Mark our runs without heartbeats as Crashed; this is Prefect's "detect zombie flows" automation."""
     beat = "prefect.flow-run.heartbeat"
     trigger = {
         "type": "event",
@@ -89,19 +89,19 @@ def _gone() -> AutomationCore:
     crash = {
         "type": "change-flow-run-state",
         "state": "CRASHED",
-        "message": "No sign of life any more: its process or its machine is gone.",
+        "message": "Its heartbeats stopped: its process or machine has ended.",
     }
     return _automation(
-        GONE, "A run of Podline's deployments whose heartbeats have stopped becomes Crashed.", trigger, [crash]
+        GONE, "Marks a run of Podline's deployments as Crashed when its heartbeats stop.", trigger, [crash]
     )
 
 
 def _again() -> AutomationCore:
-    """Start a crashed run again, once: a run's count is how often it has begun."""
+    """Restart a crashed run once; the run count shows how often it has started."""
     trigger = {
         "type": "event",
         "after": ["prefect.flow-run.Crashed"],
-        # Unless somebody was quicker, by the button Retry.
+        # Unless a person has already restarted it with the button Retry.
         "expect": [f"prefect.flow-run.{state}" for state in ("AwaitingRetry", "Scheduled", "Pending")],
         "match": {**_RUNS, "prefect.run-count": ["1"]},
         "match_related": _TAGGED,
@@ -114,37 +114,35 @@ def _again() -> AutomationCore:
         "type": "change-flow-run-state",
         "state": "SCHEDULED",
         "name": "AwaitingRetry",
-        "message": "It crashed at its first start and begins again, once; what is done is not done again.",
+        "message": "It crashed at its first start and restarts once; completed work is kept.",
     }
-    return _automation(AGAIN, "A run that crashed at its first start begins again a minute later.", trigger, [again])
+    return _automation(AGAIN, "Restarts a run that crashed at its first start, after a minute.", trigger, [again])
 
 
 def _failures(blocks: Sequence[UUID]) -> AutomationCore:
     trigger = _when(["prefect.flow-run.Failed", "prefect.flow-run.Crashed"], _RUNS)
     actions = _notifications(
         blocks,
-        # As it was when it happened: by now the run may have begun again.
+        # The state from the event: the run may have restarted since.
         "{{ flow_run.name }}: {{ event.payload.validated_state.name }}",
         "{{ event.payload.validated_state.message }}\n{{ flow_run|ui_url }}",
     )
-    return _automation(
-        FAILURES, "The cause in one line, and the link, to the blocks of nights.notify.", trigger, actions
-    )
+    return _automation(FAILURES, "Sends the cause and the link to the blocks of nights.notify.", trigger, actions)
 
 
 def _pauses(blocks: Sequence[UUID]) -> AutomationCore:
     trigger = _when([PAUSED], {"prefect.resource.id": ["prefect.deployment.*"]}, related={})
     actions = _notifications(
-        # The last night, whose log says why: Prefect knows no address of a deployment here.
+        # The link leads to the last night, whose log has the reason; Prefect has no deployment address here.
         blocks,
         "{{ deployment.name }}: schedule paused",
         "{{ event.payload.message }}\n{{ flow_run|ui_url }}",
     )
-    return _automation(PAUSES, "Which schedule was paused and why, to the blocks of nights.notify.", trigger, actions)
+    return _automation(PAUSES, "Sends the schedule and the reason to the blocks of nights.notify.", trigger, actions)
 
 
 def _when(events: list[str], match: dict[str, Any], related: dict[str, Any] = _TAGGED) -> dict[str, Any]:
-    """Return the trigger that fires at each of these events, once."""
+    """Return a trigger that fires once for each of these events."""
     return {
         "type": "event",
         "expect": events,
@@ -171,5 +169,5 @@ def _automation(name: str, description: str, trigger: dict[str, Any], actions: l
 
 def _written(automation: AutomationCore | Automation) -> dict[str, Any]:
     """Return the description, trigger and actions of an automation."""
-    # Not as JSON: sets have an order there, which differs from process to process.
+    # Not as JSON: the order of sets there differs between processes.
     return automation.model_dump(include={"description", "trigger", "actions"})

@@ -1,9 +1,9 @@
-"""Deploys to a Prefect server: pools, limits, automations, deployments. Idempotent.
+"""Deploys to a Prefect server: work pools, limits, automations and deployments. Repetition changes nothing.
 
-A deployment's ``version`` is a hash of what ``prefect.yaml`` says of it, of its form and of Podline's version; where it
-is equal, the deployment is left alone. Otherwise `prefect deploy` would overwrite what a person set in Prefect's UI,
-so values are merged (:mod:`podline.deployments.deployment_merge`): a Variable for each deployment keeps what
-``prefect.yaml`` said last, which shows whether a person or the file changed a value.
+A deployment's ``version`` is a hash of its entry in ``prefect.yaml``, its form and Podline's version. A deployment with
+the same version is left unchanged. Otherwise `prefect deploy` would overwrite a user's changes in Prefect's UI, so
+values are merged (:mod:`podline.deployments.deployment_merge`): a Variable for each deployment stores the last values
+from ``prefect.yaml``, which shows whether the user or the file changed a value.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ from podline.tasks.runs.asking import explained, require_named
 from podline.tasks.runs.names import TPU_TAG
 
 POOLS = {
-    "cpu": "Flows, on a machine without accelerators; or with GPUs.",
-    "tpu": "Stages on a TPU's own node, by the worker there.",
+    "cpu": "Flows on a machine without accelerators, or with GPUs.",
+    "tpu": "Stages on a TPU's own node, run by its worker.",
 }
 
 
 class Change(NamedTuple):
-    """An object on the server and the action taken: ``made``, ``changed``, ``as it was``, or a line about a value."""
+    """An object on the server, and the action taken: ``made``, ``changed``, ``as it was``, or a note about a value."""
 
     kind: str
     name: str
@@ -67,18 +67,18 @@ class Change(NamedTuple):
 
 
 def deployed(folder: Path, *, overwrite: bool = False) -> Iterator[Change]:
-    """Make work pools, automations and the deployments of ``prefect.yaml``.
+    """Create or update work pools, automations and the deployments in ``prefect.yaml``.
 
-    What is for TPUs is made only where the settings name a TPU; where it is there already, it is kept as it should be.
+    Objects for TPUs are only created if the settings name a TPU; existing ones are always kept up to date.
 
     Args:
-        folder: where ``prefect.yaml`` is; flows that it names by their file are there as well.
-        overwrite: the file's values replace those that a person set on the server; without, these stay.
+        folder: the folder with ``prefect.yaml``, and with flows that it refers to by file.
+        overwrite: whether the file's values replace values that a user set on the server.
 
     Raises:
-        SettingsError: there is no such file, no server is named, it asks for a secret that is not the one given, or it
-            lacks a block of the setting nights.notify.
-        PodlineError: the server does not answer, or refuses.
+        SettingsError: the file does not exist, no server is named, the server needs a different secret, or it lacks a
+            block of the setting nights.notify.
+        PodlineError: the server does not answer, or refuses the request.
     """
     document = project_file.read(folder)
     require_named()
@@ -90,11 +90,11 @@ class _Plan(NamedTuple):
     """The plan for a deployment.
 
     Attributes:
-        deployment: what is deployed, as ``prefect.yaml`` has it.
-        file: the values of ``prefect.yaml``.
-        schedules: those on the server that go.
-        differences: values that somebody set on the server.
-        did: ``made``, ``changed`` or ``as it was``.
+        deployment: the deployment, as in ``prefect.yaml``.
+        file: the values in ``prefect.yaml``.
+        schedules: the schedules to delete from the server.
+        differences: the values that a user set on the server.
+        did: the action: ``made``, ``changed`` or ``as it was``.
     """
 
     deployment: dict[str, Any]
@@ -123,7 +123,7 @@ def _deployed(
     for name, each in wanted.items():
         deployment = _with_pages(each, settings.load().pages.url)
         version = _hash(str(folder), {**document, "deployments": deployment}, forms[name])
-        # What the file said of it when it was deployed last.
+        # The file's values at the last deployment.
         last: Any = Variable.get(_variable(name), default={})
         plans[name] = _planned(deployment, version, last, before.get(name), overwrite=overwrite)
     changed = {name: plan for name, plan in plans.items() if plan.did != AS_IT_WAS}
@@ -144,12 +144,12 @@ def _deployed(
 def _planned(
     deployment: dict[str, Any], version: str, last: Values, server: DeploymentResponse | None, *, overwrite: bool
 ) -> _Plan:
-    """Merge a deployment of the file with the one on the server."""
+    """Merge a deployment in the file with the one on the server."""
     file = values_of(deployment)
     if server is None:
         return _Plan({**deployment, "version": version}, file, [], [], "made")
     there = values_of(_as_written(server))
-    # The UI saves all fields of a form with every edit, also those that a person left alone.
+    # Each edit in the UI saves all fields of a form, including those that the user did not change.
     unset = defaults_of(server.parameter_openapi_schema or {})
     there = {path: value for path, value in there.items() if path in file or unset.get(path, ABSENT) != value}
     values, differences = merged(last, there, file, overwrite=overwrite)
@@ -165,7 +165,7 @@ def _planned(
 
 
 def _with_pages(deployment: dict[str, Any], url: str) -> dict[str, Any]:
-    """Return a deployment whose description leads to the index of nights, if its runs train anything."""
+    """Return a deployment; if it trains, its description has a link to the index of nights."""
     if not url or TPU_TAG in deployment.get("tags", ()):
         return deployment
     described = str(deployment.get("description") or "").strip()
@@ -173,7 +173,7 @@ def _with_pages(deployment: dict[str, Any], url: str) -> dict[str, Any]:
 
 
 def _pool(client: SyncPrefectClient, name: str, about: str) -> str:
-    """Make a work pool, unless it exists: a person may have chosen another type for it."""
+    """Create a work pool unless it exists: a user may have chosen a different type."""
     try:
         client.read_work_pool(name)
     except ObjectNotFound:
@@ -186,10 +186,10 @@ def _flow(folder: Path, deployment: Mapping[str, Any]) -> Flow[..., Any]:
     """Return the flow of a deployment.
 
     Raises:
-        SettingsError: the entry point names no flow.
+        SettingsError: the entry point does not name a flow.
     """
     entrypoint = str(deployment["entrypoint"])
-    # As for `prefect deploy`, modules and files are looked for in the folder as well.
+    # Like `prefect deploy`, this also searches the folder for modules and files.
     sys.path.insert(0, str(folder))
     try:
         return load_flow_from_entrypoint(str(folder / entrypoint) if ":" in entrypoint else entrypoint)
@@ -202,13 +202,13 @@ def _flow(folder: Path, deployment: Mapping[str, Any]) -> Flow[..., Any]:
 
 
 def _hash(*made_from: Any) -> str:
-    """Return a hash of what a deployment is made from, and of Podline's version."""
+    """Return a hash of a deployment's parts and Podline's version."""
     made = json.dumps([importlib.metadata.version("podline"), *made_from], sort_keys=True, default=str)
     return hashlib.sha256(made.encode()).hexdigest()[:12]
 
 
 def _deployments(client: SyncPrefectClient, names: Iterable[str]) -> dict[str, DeploymentResponse]:
-    """Return those of the deployments ``flow/deployment`` that the server has."""
+    """Return the deployments of these names, ``flow/deployment``, that exist on the server."""
     found = {}
     for name in names:
         with contextlib.suppress(ObjectNotFound):
@@ -217,7 +217,7 @@ def _deployments(client: SyncPrefectClient, names: Iterable[str]) -> dict[str, D
 
 
 def _as_written(found: DeploymentResponse) -> dict[str, Any]:
-    """Return a deployment of the server as ``prefect.yaml`` has it."""
+    """Return a deployment on the server, in the form of ``prefect.yaml``."""
     limit, options = found.global_concurrency_limit, found.concurrency_options
     return {
         "description": found.description,
@@ -236,7 +236,7 @@ def _as_written(found: DeploymentResponse) -> dict[str, Any]:
 
 
 def _schedule(found: DeploymentSchedule) -> dict[str, Any]:
-    """Return a schedule of the server as ``prefect.yaml`` has it."""
+    """Return a schedule on the server, in the form of ``prefect.yaml``."""
     timing = found.schedule.model_dump(mode="json", exclude_none=True)
     if timing.get("day_or") is True:  # the default
         del timing["day_or"]
@@ -246,13 +246,13 @@ def _schedule(found: DeploymentSchedule) -> dict[str, Any]:
 
 
 def _about(difference: Difference, *, overwritten: bool) -> str:
-    """Return what became of a value that somebody set on the server."""
+    """Return a note about a value that a user set on the server."""
     there, wanted = in_words(difference.on_server), in_words(difference.in_file)
     if overwritten:
-        return f"was {there} on the server, is {wanted} now, as {project_file.NAME} says"
+        return f"was {there} on the server, is now {wanted}, as in {project_file.NAME}"
     if difference.conflict:
-        return f"stays {there}, though {project_file.NAME} says {wanted}; --overwrite takes the file's"
-    return f"stays {there}, as it was set on the server; {project_file.NAME} says {wanted}"
+        return f"stays {there}, though {project_file.NAME} has {wanted}; --overwrite uses the file's value"
+    return f"stays {there}, as set on the server; {project_file.NAME} has {wanted}"
 
 
 def _variable(name: str) -> str:
@@ -260,16 +260,16 @@ def _variable(name: str) -> str:
 
 
 def _deploy(folder: Path, document: Mapping[str, Any]) -> None:
-    """Call Prefect's own command, so that the file means what Prefect documents."""
+    """Run Prefect's own command, so that the file has the meaning that Prefect documents."""
     with tempfile.TemporaryDirectory(prefix="podline-deploy-") as temporary:
         file = Path(temporary) / project_file.NAME
-        # Prefect imports flows by way of the folder that it works in; modules of a package are no modules of their own.
+        # Prefect imports flows from the current folder; a package's modules cannot be imported as top-level modules.
         where = Path(temporary) if project_file.is_installed(folder) else folder
         file.write_text(yaml.safe_dump(document, sort_keys=False, allow_unicode=True), encoding="utf-8")
         done = subprocess.run(  # noqa: S603 (Prefect's command, in our own interpreter)
             [sys.executable, "-P", "-m", "prefect", "--no-prompt", "deploy", "--all", "--prefect-file", str(file)],
             cwd=where,
-            # The file names the folder by $PWD, which a process that changes its folder does not get.
+            # The file names the folder as $PWD, which does not follow when a process changes its folder.
             env=settings.environment_in(where) | {"PREFECT_API_URL": PREFECT_API_URL.value() or ""},
             stdin=subprocess.DEVNULL,
             capture_output=True,

@@ -1,7 +1,7 @@
 """A three-way merge of deployments: the file, the server, and the file at the last deployment.
 
 A deployment is compared by its values, each under a dotted path: ``description``, ``parameters.parameters.recipe``,
-``schedules.15 1 * * * Europe/Berlin``. Everything here is arithmetic on such tables; nothing asks a server.
+``schedules.15 1 * * * Europe/Berlin``. This module only computes with such tables; it does not access a server.
 
 1. The server's value is the file's: nothing to do.
 2. The server's value is what the file said last time: no person changed it, and the file's new value goes there.
@@ -21,12 +21,12 @@ Values = dict[str, Any]
 
 _SCHEDULES: Final = "schedules"
 _MERGED: Final = ("description", "tags", "concurrency_limit", "work_pool", "parameters", _SCHEDULES)
-# Parameters may have dots in their names; paths are cut at these.
+# Cuts paths here, since parameter names may contain dots.
 _CUT: Final = "."
 
 
 class _Absent:
-    """A value that is not there; null is another one."""
+    """A missing value, as opposed to null."""
 
     def __repr__(self) -> str:
         return "nothing"
@@ -37,13 +37,13 @@ ABSENT: Final = _Absent()
 
 @dataclass(frozen=True)
 class Difference:
-    """A value of which the server has another one than the file.
+    """A value that differs between the server and the file.
 
     Attributes:
-        path: where in the deployment.
+        path: the value's path in the deployment.
         on_server: the server's value, or :data:`ABSENT`.
         in_file: the file's value, or :data:`ABSENT`.
-        conflict: whether the file was changed as well since it was deployed last, or nothing is known of that.
+        conflict: whether the file also changed since the last deployment, or its earlier value is unknown.
     """
 
     path: str
@@ -53,16 +53,16 @@ class Difference:
 
 
 def merged(last: Values, server: Values, file: Values, *, overwrite: bool) -> tuple[Values, list[Difference]]:
-    """Return the merged deployment, and the values that stay as the server has them.
+    """Return the merged deployment, and the values that stay as on the server.
 
     Args:
-        last: what the file said when it was deployed last; empty where that is not known.
-        server: what the server has.
-        file: what the file says.
-        overwrite: in a difference the file's value counts.
+        last: the file's values at the last deployment; empty if unknown.
+        server: the server's values.
+        file: the file's values.
+        overwrite: whether the file's value replaces a value that differs.
 
     Returns:
-        The merged values, and every difference between server and file that somebody made on the server.
+        The merged values, and all differences between server and file that a user made on the server.
     """
     result: Values = {}
     differences: list[Difference] = []
@@ -79,12 +79,12 @@ def merged(last: Values, server: Values, file: Values, *, overwrite: bool) -> tu
 
 
 def values_of(deployment: Mapping[str, Any]) -> Values:
-    """Return a deployment as it stands in ``prefect.yaml`` as values by path.
+    """Convert a deployment in the form of ``prefect.yaml`` to values by path.
 
-    What is None or empty counts as absent, but for parameters.
+    None and empty values count as absent, except in parameters.
 
     Args:
-        deployment: with ``parameters``, ``work_pool``, ``schedules`` and so on.
+        deployment: the deployment, with ``parameters``, ``work_pool``, ``schedules`` and so on.
     """
     limit = deployment.get("concurrency_limit")
     plain = {
@@ -99,7 +99,7 @@ def values_of(deployment: Mapping[str, Any]) -> Values:
 
 
 def with_values(deployment: Mapping[str, Any], values: Values) -> dict[str, Any]:
-    """Return a deployment of ``prefect.yaml`` with other values."""
+    """Return a deployment in the form of ``prefect.yaml``, with its values replaced."""
     result = {name: value for name, value in deployment.items() if name not in _MERGED}
     for path, value in values.items():
         if not path.startswith(_SCHEDULES + _CUT):
@@ -153,5 +153,5 @@ def _settings(schedule: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def in_words(value: Any) -> str:
-    """Return a value for a person: as JSON, or that there is none."""
+    """Format a value for a message: as JSON, or as a note that it is absent."""
     return "nothing" if value is ABSENT else json.dumps(value, ensure_ascii=False, sort_keys=True)

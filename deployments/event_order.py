@@ -1,10 +1,10 @@
-"""Causal order of events for a Prefect server's automations; the server loads it by its setting.
+"""Orders events causally for a Prefect server's automations; the server loads this module by its setting.
 
-A change of a run's state is an event that names the one before it, if that was less than five minutes ago, and
-automations hear of it after that one. Prefect waits a quarter of an hour for one that does not come. It never comes
-where a schedule made the run, which is no event, and where the server was restarted in between, since what was heard is
-kept in memory. A run that crashes soon afterwards would begin again that much later. Each of our automations looks at
-single events (:mod:`podline.deployments.automations`), which say the same in any order.
+A state change of a run is an event that refers to the previous one, if that is less than five minutes old. Automations
+receive it after the previous one, and Prefect waits a quarter of an hour for an event that does not arrive. The event
+never arrives if a schedule created the run, because that is not an event, or if the server was restarted in between,
+because the order is kept in memory. A run that crashes soon afterwards would restart with this delay. Each of our
+automations uses single events (:mod:`podline.deployments.automations`), so their order does not matter.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from prefect.server.events.schemas.events import ReceivedEvent
 
 
 class CausalOrdering(memory.CausalOrdering):
-    """Prefect's own, but that an event waits for one that is being heard of, and for no other."""
+    """Prefect's order, except that an event only waits for one that is being processed."""
 
     async def wait_for_leader(self, event: ReceivedEvent) -> None:
-        """Return when automations may hear of an event."""
+        """Return when automations may receive an event."""
         try:
             await super().wait_for_leader(event)
         except EventArrivedEarly:

@@ -1,8 +1,8 @@
-"""Serves the pages of stores at an address of their own: ``/stores/<key>/runs/<run>/report.html``; read only.
+"""Serves the pages of stores at separate addresses: ``/stores/<key>/runs/<run>/report.html``; read only.
 
-``python -m podline.deployments.pages`` serves the stores that the settings name (:func:`served`), behind
-:mod:`podline.deployments.guard`. The secret of Prefect's server is asked for as HTTP Basic, which a browser asks its
-user for once. A page's policy allows no script, no form and no request, so what got into one can do nothing.
+``python -m podline.deployments.pages`` serves the stores in the settings (:func:`served`), behind
+:mod:`podline.deployments.guard`. It requires the secret of Prefect's server by HTTP Basic, which a browser requests
+once from its user. A page's policy forbids scripts, forms and requests, so injected content has no effect.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ KINDS = {
     ".webp": "image/webp",
     ".svg": "image/svg+xml",
 }
-"""What is served, by the end of the name."""
-# Hidden files begin with a dot; a percent sign would be one that was encoded twice.
+"""The content types that are served, by file suffix."""
+# Hidden files begin with a dot; a percent sign would indicate double encoding.
 _PART = re.compile(r"\w[\w .,+=@~-]*")
-# Dots, slashes and NUL need no encoding, or are none of a name's.
+# Dots, slashes and NUL need no encoding, or cannot be part of a name.
 _DISGUISED = re.compile(rb"%(2e|2f|5c|00)", re.IGNORECASE)
 _PIECE = 2**18
 _POLICY = "; ".join(
@@ -60,14 +60,14 @@ _POLICY = "; ".join(
         "base-uri 'none'",
         "form-action 'none'",
         "frame-ancestors 'none'",
-        # What a person opens in another tab is outside of the sandbox again.
+        # Links that a person opens in another tab leave the sandbox.
         "sandbox allow-popups allow-popups-to-escape-sandbox allow-downloads",
     )
 )
 _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Content-Security-Policy": _POLICY,
-    # No other server's page can have it as a picture or a script either.
+    # Pages of other servers cannot embed it as a picture or script either.
     "Cross-Origin-Resource-Policy": "same-origin",
     "Referrer-Policy": "same-origin",
     "Cache-Control": "private, no-cache",
@@ -75,19 +75,19 @@ _HEADERS = {
 
 
 class Pages:
-    """An application that answers with pages of stores."""
+    """An application that serves the pages of stores."""
 
     def __init__(self, stores: Mapping[str, Store], secret: str) -> None:
         """Serve stores.
 
         Args:
-            stores: by their keys.
-            secret: ``user:password``, without which nothing is answered; if it is empty, it is not asked for.
+            stores: the stores by key.
+            secret: the secret that every request needs, ``user:password``; empty if requests need none.
         """
         self._stores, self._secret = stores, secret
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+        """Answer a request."""
         if scope["type"] != "http":
             return
         answer = await self._answer(Request(scope))
@@ -99,9 +99,9 @@ class Pages:
             return PlainTextResponse("pages are read only: GET or HEAD\n", 405, {"Allow": "GET, HEAD"})
         if not self._may(request.headers.get("Authorization", "")):
             asked = {"WWW-Authenticate": 'Basic realm="Podline", charset="UTF-8"'}
-            return PlainTextResponse("the server's secret, user:password, is missing or another one\n", 401, asked)
+            return PlainTextResponse("the server's secret, user:password, is missing or wrong\n", 401, asked)
         if _DISGUISED.search(request.scope.get("raw_path") or b""):
-            return _missing("no page has such an address")
+            return _missing("no page has this address")
         match request.scope["path"].split("/"):
             case ["", ""]:
                 return self._index()
@@ -110,11 +110,11 @@ class Pages:
             case ["", "stores", key, *parts] if key in self._stores:
                 return await _page(self._stores[key], request, parts)
             case ["", "stores", key, *_parts]:
-                return _missing(f"no store {key} is served; the settings root and pages.stores name those that are")
-        return _missing("no page has such an address")
+                return _missing(f"store {key} is not served; the settings root and pages.stores name the served stores")
+        return _missing("no page has this address")
 
     def _index(self) -> Response:
-        """Lead to the index of the only store, or list all stores."""
+        """Redirect to the index of a single store, or list several stores."""
         if len(self._stores) == 1:
             return _redirect(f"stores/{next(iter(self._stores))}/{INDEX}")
         rows = (
@@ -137,7 +137,7 @@ class Pages:
 
 async def _page(store: Store, request: Request, parts: list[str]) -> Response:
     if not _is_page(parts):
-        return _missing(f"pages, pictures and tables are served ({', '.join(KINDS)}), no hidden ones")
+        return _missing(f"only pages, pictures and tables are served ({', '.join(KINDS)}), and no hidden files")
     try:
         found = await to_thread.run_sync(_look, store, "/".join(parts))
     except PodlineError as error:
@@ -154,22 +154,22 @@ def _is_page(parts: list[str]) -> bool:
 
 
 def _look(store: Store, name: str) -> tuple[int, Iterator[bytes]] | str:
-    """Return a page's size and content, or a line that says why there is none; blocks."""
+    """Return a page's size and content, or the reason why it is missing; this call blocks."""
     if isinstance(store, FolderStore):
         if not store.scratch.is_dir():
-            return f"{store.uri} is not a store on this machine; pages of another machine's folder are served there"
+            return f"{store.uri} is not a store on this machine; its pages are served on the machine with its folder"
         if not _leads_to_page(store.root, name):
             return _not_there(store, name)
     found = store.find(name)
     if found is None:
         return _not_there(store, name)
     pieces = store.read_pieces(name, _PIECE, found.version)
-    # A page that cannot be read fails here, before the answer begins.
+    # An unreadable page fails here, before the answer begins.
     return found.bytes, chain([next(pieces, b"")], pieces)
 
 
 def _leads_to_page(root: Path, name: str) -> bool:
-    """Return whether a file, wherever links lead to, is a page of the same folder."""
+    """Return whether a file, after links are resolved, is a page in the same folder."""
     try:
         return _is_page([*(root / name).resolve(strict=True).relative_to(root.resolve()).parts])
     except (OSError, ValueError, RuntimeError):
@@ -177,7 +177,7 @@ def _leads_to_page(root: Path, name: str) -> bool:
 
 
 def _not_there(store: Store, name: str) -> str:
-    how = "; it is written when a run ends, and by `podline runs nights`" if name == INDEX else ""
+    how = "; it is written at the end of a run, and by `podline runs nights`" if name == INDEX else ""
     return f"{store.where(name)} is not there{how}"
 
 
@@ -194,7 +194,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m podline.deployments.pages", description=__doc__)
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=4201)
-    parser.add_argument("--until-input-ends", action="store_true", help="end when standard input does")
+    parser.add_argument("--until-input-ends", action="store_true", help="end when standard input ends")
     arguments = parser.parse_args()
     if arguments.until_input_ends:
         processes.when_parent_goes(sys.stdin.fileno(), lambda: os.kill(os.getpid(), signal.SIGTERM))

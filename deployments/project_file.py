@@ -1,6 +1,6 @@
 """Reads ``prefect.yaml``, the file of deployments, without importing Prefect.
 
-An installed package has it beside this module. In a checkout a link is there, to the one file at its top.
+In an installed package the file is next to this module. In a checkout, a link there leads to the file at its top.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ NAME = "prefect.yaml"
 _PROJECT = "podline"
 _HERE = Path(__file__).resolve().parent
 OURS = (_HERE / NAME).resolve().parent
-"""The folder of the file that belongs to this code: the checkout, or one inside the installed package."""
+"""The folder of the file that belongs to this code: the checkout, or a folder in the installed package."""
 
 
 def is_installed(folder: Path = OURS) -> bool:
-    """Return whether a folder is the installed package's, which has the file and nothing that a run could work in."""
+    """Return whether a folder is part of an installed package, where runs cannot work."""
     return folder.resolve() == _HERE
 
 
 def default_folder() -> Path:
-    """Return the default folder of prefect.yaml: the current one if its file is Podline's, else the package's."""
+    """Return the default folder of prefect.yaml: the current one if it has Podline's file, otherwise the package's."""
     here = Path.cwd()
     try:
         document = yaml.safe_load((here / NAME).read_text(encoding="utf-8"))
     except OSError:
         return OURS
     except (yaml.YAMLError, UnicodeDecodeError):
-        # Perhaps ours, with a slip in it: its reader says what is wrong.
+        # It may be Podline's file with an error, which the reader reports.
         return here
     return here if isinstance(document, dict) and document.get("name") == _PROJECT else OURS
 
@@ -40,13 +40,13 @@ def default_folder() -> Path:
 def read(folder: Path) -> dict[str, Any]:
     """Return the document, with a list of deployments that have names and flows.
 
-    Of an installed package, runs pull nothing: the flows are installed, and a run works in a temporary folder.
+    For an installed package, runs pull nothing: the flows are installed, and a run works in a temporary folder.
 
     Args:
-        folder: where it lies.
+        folder: the folder with the file.
 
     Raises:
-        SettingsError: there is none, or it names a flow whose file is not there.
+        SettingsError: the file is missing, or a flow file that it names.
     """
     file = folder / NAME
     try:
@@ -54,15 +54,15 @@ def read(folder: Path) -> dict[str, Any]:
         entrypoints = {deployment["name"]: str(deployment["entrypoint"]) for deployment in document["deployments"]}
     except OSError as error:
         raise SettingsError(
-            f"{file} cannot be read ({error.strerror}); give the folder of Podline's checkout with --project"
+            f"{file} cannot be read ({error.strerror}); set the folder of Podline's checkout with --project"
         ) from error
     except (yaml.YAMLError, UnicodeDecodeError, KeyError, TypeError) as error:
-        raise SettingsError(f"{file} is not a file of deployments: {type(error).__name__}: {error}") from error
+        raise SettingsError(f"{file} is not a valid deployment file: {type(error).__name__}: {error}") from error
     for name, entrypoint in entrypoints.items():
         flow, _, _ = entrypoint.partition(":")
-        # The others are named by their module, which may be installed.
+        # The others are named by their modules, which may be installed.
         if flow.endswith(".py") and not (folder / flow).is_file():
             raise SettingsError(
-                f"{file}: {flow}, the flow of {name}, is missing; give the folder of Podline's checkout with --project"
+                f"{file}: {flow}, the flow of {name}, is missing; set the folder of Podline's checkout with --project"
             )
     return {**document, "pull": []} if is_installed(folder) else document

@@ -1,7 +1,7 @@
 """The server process: Prefect's application behind :mod:`podline.deployments.guard`.
 
-``python -m podline.deployments.server`` starts it. With ``--listen-fd N`` it serves on a socket of the
-parent's. With ``--until-input-ends`` it also ends with the parent, which holds the other end of standard input.
+``python -m podline.deployments.server`` starts it. With ``--listen-fd N`` it serves on a socket of the parent
+process. With ``--until-input-ends`` it also ends with the parent, which holds the other end of standard input.
 """
 
 from __future__ import annotations
@@ -40,30 +40,30 @@ _ANY_PAGE = "*"
 
 
 class _Server(uvicorn.Server):
-    """A server that makes and migrates its database alone, though several may share it afterwards."""
+    """A server that creates and migrates its database exclusively, though several may share it afterwards."""
 
     def __init__(self, config: uvicorn.Config, lock: Path) -> None:
         super().__init__(config)
         self._lock = lock
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start the application while no other server of the same home does."""
+        """Start the application while no other server with the same home starts."""
         self._lock.parent.mkdir(parents=True, exist_ok=True)
         with locked(self._lock):
             await super().startup(sockets)
 
 
 def application(host: str, port: int) -> ASGIApp:
-    """Return Prefect's application, for its own pages and those that PREFECT_SERVER_CORS_ALLOWED_ORIGINS names.
+    """Return Prefect's application for its own pages and those in PREFECT_SERVER_CORS_ALLOWED_ORIGINS.
 
     Args:
-        host: the address that it is served at.
-        port: the port that it is served at.
+        host: the address that it listens on.
+        port: the port that it listens on.
     """
     listed = [origin.strip() for origin in PREFECT_SERVER_CORS_ALLOWED_ORIGINS.value().split(",")]
     named = (PREFECT_API_URL.value(), PREFECT_UI_URL.value(), PREFECT_UI_API_URL.value())
     ours = allowed([url_of(host, port), *listed, *(url for url in named if url)])
-    # Prefect's default is any page.
+    # Prefect's default allows all pages.
     origins = ",".join(sorted(ours.origins)) if _ANY_PAGE in listed else PREFECT_SERVER_CORS_ALLOWED_ORIGINS.value()
     with temporary_settings({PREFECT_SERVER_CORS_ALLOWED_ORIGINS: origins}):
         served = create_app()
@@ -73,7 +73,7 @@ def application(host: str, port: int) -> ASGIApp:
 
 
 def _close_descriptions(app: FastAPI) -> None:
-    """Remove /docs and /openapi.json, which Prefect answers without the secret; the same below /api asks for it."""
+    """Remove /docs and /openapi.json, which Prefect serves without the secret; the copies below /api require it."""
     ui = [
         each.app for each in app.routes if isinstance(each, Mount) and not each.path and isinstance(each.app, FastAPI)
     ]
@@ -83,14 +83,14 @@ def _close_descriptions(app: FastAPI) -> None:
 
 
 def main() -> None:
-    """Serve until SIGTERM, or until the parent is gone."""
+    """Serve until SIGTERM, or until the parent ends."""
     parser = argparse.ArgumentParser(prog="python -m podline.deployments.server", description=__doc__)
     parser.add_argument("--listen-fd", type=int)
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=4200)
     parser.add_argument("--until-input-ends", action="store_true")
     arguments = parser.parse_args()
-    # What it makes, its database above all, is for this user alone.
+    # Only this user may access the files that it creates, above all the database.
     os.umask(0o077)
     sockets = None
     if arguments.until_input_ends:

@@ -1,11 +1,11 @@
-"""Lets concurrent writes to Prefect's SQLite database wait for each other, where SQLite would refuse all but one.
+"""Queues concurrent writes to Prefect's SQLite database, where SQLite would refuse all but one.
 
-Prefect begins a transaction that is to write with ``BEGIN DEFERRED``. Such a transaction takes the write lock at its
-first write. If it has read before, and another one has written meanwhile, SQLite refuses it at once ("database is
-locked"), whatever the busy timeout: the answer is 503, and what the UI submitted is lost. ``BEGIN IMMEDIATE`` takes the
-lock at the beginning, for which a transaction waits, up to the 60 s that Prefect sets. Prefect has no setting for it.
+Prefect begins a writing transaction with ``BEGIN DEFERRED``, which takes the write lock at the first write. If the
+transaction has read before, and another one has written meanwhile, SQLite refuses it at once ("database is locked"),
+regardless of the busy timeout. The answer is 503, and the data from the UI is lost. ``BEGIN IMMEDIATE`` takes the lock
+at the beginning; a transaction waits for it for up to 60 s, which Prefect sets. Prefect has no setting for it.
 
-Reads outside of a transaction are not affected, nor is PostgreSQL.
+Reads outside of transactions and PostgreSQL are not affected.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _DEFERRED, _IMMEDIATE = "BEGIN DEFERRED", "BEGIN IMMEDIATE"
 
 
 def lock_at_begin() -> None:
-    """Make transactions of this process on SQLite take the write lock when they begin, from now on."""
+    """Make all later SQLite transactions of this process take the write lock when they begin."""
     if not event.contains(Engine, "before_cursor_execute", _immediate):
         event.listen(Engine, "before_cursor_execute", _immediate, retval=True)
 

@@ -1,6 +1,6 @@
 """``podline up``: a Prefect server, the pages, a worker and all deployments in the foreground, until Ctrl-C.
 
-Nothing here imports Prefect: this process only starts others, shows what they say, and ends them.
+This module does not import Prefect: the process only starts other processes, shows their output, and ends them.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from podline.tasks.secret import kept, kept_or_made
 
 POOL = "cpu"
 MARK = "_PODLINE_UP"
-"""A variable that all programs of one ``podline up`` inherit; its value is the folder."""
+"""A variable with the folder, which all processes of a ``podline up`` inherit."""
 READY = "to stop            Ctrl-C"
-"""The line that says that all is there."""
+"""The line that is printed when everything is ready."""
 LEAVE_SECONDS = 60.0
-"""How long a worker that is asked to end waits for its runs, which save their work."""
+"""How long a worker that is ending waits for its runs to save their work."""
 _STOP_SECONDS = 15.0
 _POLL = 0.2
 _FOLDER = "server"
@@ -45,12 +45,12 @@ _HANG_UP = 128 + signal.SIGHUP
 
 
 class Place:
-    """The folder under a root where the server and the worker of ``podline up`` keep what is theirs.
+    """The folder under a root with the files of ``podline up``'s server and worker.
 
     Attributes:
         folder: the folder.
-        root: the store, as runs get it.
-        secret_file: holds the secret of the server, unless the user has set one.
+        root: the store that runs use.
+        secret_file: the file with the server's secret, unless the user has set one.
     """
 
     def __init__(self, machine: Settings) -> None:
@@ -61,27 +61,27 @@ class Place:
 
     @property
     def secret(self) -> str:
-        """Return what every call to the server brings; empty before there is one.
+        """Return the secret that requests to the server need; empty if none exists yet.
 
         Raises:
-            StoreError: it cannot be read.
+            StoreError: the secret cannot be read.
         """
         with explained("read the secret in", self.secret_file):
             return settings.server_secret() or kept(self.secret_file)
 
     def up(self, host: str, port: int, project: Path, say: Callable[[str], None], timeout: float) -> None:
-        """Start everything, deploy, and return when one of the programs has ended; end the others.
+        """Start and deploy everything, and return when one of the processes has ended; end the others.
 
         Args:
-            host: the address to listen at.
-            port: the server's port; the next one is that of the pages.
+            host: the address to listen on.
+            port: the server's port; the pages use the next port.
             project: the folder with ``prefect.yaml``.
-            say: gets each line for the terminal.
-            timeout: seconds that the server may take to answer.
+            say: called with each line for the terminal.
+            timeout: the time limit for the server's first answer, in seconds.
 
         Raises:
-            SettingsError: the port is taken, ``prefect.yaml`` is not there, or another ``podline up`` has this root.
-            PodlineError: a program ended by itself, or does not answer in time.
+            SettingsError: the port is taken, ``prefect.yaml`` is missing, or another ``podline up`` uses this root.
+            PodlineError: a process ended unexpectedly, or does not answer in time.
         """
         project = project.resolve()
         project_file.read(project)
@@ -96,8 +96,8 @@ class Place:
             self._say_secret(say)
             if host not in LOOPBACK:
                 say(
-                    f"warning            --host {host} has no TLS: anyone on the network path can read the secret; put "
-                    "a proxy with TLS before it, or leave out --host and use `ssh -L`"
+                    f"warning            --host {host} has no TLS: anyone on the network path can read the secret; use "
+                    "a TLS proxy, or omit --host and use `ssh -L`"
                 )
             ours = {MARK: str(self.folder), variable_of("root"): self.root, variable_of("pages.url"): pages}
             environment = settings.server_environment(self.folder / "prefect", f"{url}/api", self.secret, ours)
@@ -115,9 +115,9 @@ class Place:
                 programs.wait_until(lambda: False)
 
     def use_secret_for(self, url: str) -> None:
-        """Make Prefect's clients in this process bring the secret, if ``podline up`` runs and ``url`` is its server.
+        """Make Prefect's clients in this process send the secret, if ``podline up`` runs and ``url`` is its server.
 
-        Links then lead to its pages as well. What the user has set counts.
+        Links then also lead to its pages. Variables that the user has set take precedence.
         """
         if not self._lock.exists():
             return
@@ -130,7 +130,7 @@ class Place:
                 settings.export({variable_of("pages.url"): pages})
 
     def _addresses(self) -> tuple[str, str]:
-        """Return where the server and the pages of the ``podline up`` that has the lock are."""
+        """Return the addresses of the server and pages of the ``podline up`` that holds the lock."""
         server, _, pages = self._lock.read_text().partition("\n")
         return server, pages
 
@@ -144,9 +144,9 @@ class Place:
 
 
 class Programs:
-    """A context with programs of ours, whose lines are shown behind their names, and which all end with it.
+    """A context with processes that end together; each line of their output is prefixed with the process name.
 
-    A program also ends when this process is gone, however it ended: its standard input is a pipe that then closes.
+    A process also ends when this process has ended in any way: its standard input is a pipe that then closes.
     """
 
     def __init__(self, environment: Mapping[str, str], folder: Path, say: Callable[[str], None]) -> None:
@@ -155,7 +155,7 @@ class Programs:
         self._shown: list[threading.Thread] = []
 
     def __enter__(self) -> Programs:
-        """Make the terminal's end an end like Ctrl-C, unless ``nohup`` has it ignored."""
+        """Handle the end of the terminal like Ctrl-C, unless ``nohup`` ignores it."""
         if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
             signal.signal(signal.SIGHUP, _raise_hang_up)
         return self
@@ -171,7 +171,7 @@ class Programs:
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
-            # Ctrl-C in the terminal reaches this process alone, which ends the others in their order.
+            # Ctrl-C in the terminal only reaches this process, which ends the others in order.
             start_new_session=True,
         )
         self._running[name] = process
@@ -181,7 +181,7 @@ class Programs:
         return process
 
     def finish(self, name: str, module: str, *arguments: str) -> None:
-        """Run ``python -m module`` to its end.
+        """Run ``python -m module`` until it ends.
 
         Raises:
             PodlineError: it failed.
@@ -192,10 +192,10 @@ class Programs:
         _close(process)
 
     def wait_until(self, ready: Callable[[], bool], timeout: float = float("inf")) -> None:
-        """Wait for a condition while all programs run.
+        """Wait for a condition while all processes run.
 
         Raises:
-            PodlineError: a program ended, or the condition did not come true in time.
+            PodlineError: a process ended, or the condition did not become true in time.
         """
         deadline = time.monotonic() + timeout
         while True:
@@ -203,16 +203,16 @@ class Programs:
             if ready():
                 return
             for name, process in ended:
-                raise PodlineError(f"the {name} ended with {process.returncode}; its last lines are above")
+                raise PodlineError(f"the {name} ended with exit code {process.returncode}; its last lines are above")
             if time.monotonic() > deadline:
-                raise PodlineError(f"the server does not answer within {timeout:g} s, the setting server_timeout")
+                raise PodlineError(f"the server did not answer within {timeout:g} s, the setting server_timeout")
             time.sleep(_POLL)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End the worker, whose runs save their work, then all but the server, then the server."""
-        # A terminal that ends may say so twice.
+        """End the worker, whose runs save their work, then all others except the server, then the server."""
+        # A closing terminal may send the signal twice.
         before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
         try:
             worker, server = self._running.get("worker"), self._running.get("server")
@@ -239,17 +239,17 @@ class Programs:
                 self._tell(f"{name:<7}| {line.rstrip()}")
 
     def _tell(self, line: str) -> None:
-        with contextlib.suppress(OSError):  # the terminal is gone
+        with contextlib.suppress(OSError):  # the terminal has closed
             self._say(line)
 
 
 def use_secret(machine: Settings) -> None:
-    """Make Prefect's clients in this process bring the secret of the server that they ask, if it is ``podline up``'s.
+    """Make Prefect's clients in this process send the server's secret, if it is the server of ``podline up``.
 
-    To be called before Prefect is imported.
+    This must be called before Prefect is imported.
     """
     url = settings.asked_server()
-    # A root that cannot be opened is no server's.
+    # A root that cannot be opened has no server.
     with contextlib.suppress(PodlineError):
         if url:
             Place(machine).use_secret_for(url)
@@ -261,8 +261,8 @@ def _require_free(host: str, port: int) -> None:
             pass
     except OSError as error:
         raise SettingsError(
-            f"--host {host} --port {port}: cannot listen there ({error.strerror}); end the program that does, perhaps "
-            "another `podline up`, or give another --port"
+            f"--host {host} --port {port}: cannot listen ({error.strerror}); end the program that uses it, perhaps "
+            "another `podline up`, or choose another --port"
         ) from error
 
 
@@ -292,7 +292,7 @@ def _close(process: subprocess.Popen[str]) -> None:
 
 
 def _reached(url: str) -> tuple[str | None, int | None]:
-    """Return by what two addresses of one server are the same; the names of the loopback are one."""
+    """Return a server's host and port for comparison; all names of the loopback interface are equal."""
     parts = urlsplit(url)
     return "loopback" if parts.hostname in LOOPBACK else parts.hostname, parts.port
 

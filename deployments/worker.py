@@ -1,8 +1,8 @@
 """``podline worker``: Prefect's worker of a process pool, with a graceful end.
 
-Prefect's worker, asked to end by SIGTERM, kills the processes of its runs, whose work since the last checkpoint is lost
-and which look as if they crashed. This one takes up no further runs, has those that are under way save their work,
-and puts them back into the queue.
+On SIGTERM, Prefect's worker kills the processes of its runs, which then appear to have crashed; their work since the
+last checkpoint is lost. This worker accepts no more runs, lets the current runs save their work, and returns them to
+the queue.
 """
 
 from __future__ import annotations
@@ -34,42 +34,42 @@ _API_SECONDS = 10.0
 
 
 def work(pool: str, name: str, *, until_input_ends: bool) -> None:
-    """Take up the runs of a pool until SIGTERM.
+    """Run the queued runs of a pool until SIGTERM.
 
     Args:
         pool: the work pool.
-        name: what the UI calls the worker; empty names it after the machine.
-        until_input_ends: end when standard input does, as it does when the parent is gone.
+        name: the worker's name in the UI; if empty, the machine's name is used.
+        until_input_ends: whether to end with standard input, which closes when the parent ends.
 
     Raises:
         SettingsError: no server is named.
     """
     require_named()
-    # Its runs inherit it.
+    # The runs inherit it.
     settings.export(settings.HEARTBEAT)
     if project_file.is_installed():
-        # Its runs work in temporary folders: a root that is relative would be gone with them.
+        # The runs work in temporary folders, where a relative root would be lost.
         settings.keep_places()
     for asked in (signal.SIGTERM, signal.SIGINT):
         signal.signal(asked, lambda *_signal: _leave())
     if until_input_ends:
         processes.when_parent_goes(sys.stdin.fileno(), lambda: os.kill(os.getpid(), signal.SIGTERM))
-    # Twice a minute it would tell each run that waits for its deployment's limit that it was "submitted" and "aborted".
+    # Otherwise runs that wait for their deployment's limit would log "submitted" and "aborted" twice a minute.
     logging.getLogger("prefect.flow_runs.worker").setLevel(logging.WARNING)
     asyncio.run(ProcessWorker(work_pool_name=pool, name=name or f"podline on {socket.gethostname()}").start())
 
 
 def _leave() -> None:
-    """End the runs and this process. In the handler of the signal: meanwhile the worker's loop takes up no run."""
+    """End the runs and this process. It runs in the signal handler, so the worker's loop accepts no more runs."""
     for asked in (signal.SIGTERM, signal.SIGINT):
         signal.signal(asked, signal.SIG_IGN)
     started = processes.children(os.getpid())
     runs = {run for run in (processes.variable_of(process, _RUN) for process in started) if run}
-    print(f"asked to end; runs in progress: {len(runs)}", flush=True)  # noqa: T201 (its log)
+    print(f"received SIGTERM; runs in progress: {len(runs)}", flush=True)  # noqa: T201 (its log)
     processes.end(lambda: processes.children(os.getpid()), LEAVE_SECONDS)
     for process in processes.children(os.getpid()):
         processes.kill_group(process)
-    # Those whose processes could not: they had not come so far, or took too long.
+    # Runs whose processes could not do this, because they had just started or took too long.
     putting_back = threading.Thread(target=_put_back, args=(runs,), daemon=True)
     putting_back.start()
     putting_back.join(_API_SECONDS)

@@ -1,9 +1,9 @@
-"""The learning-rate finder: raises the rate at each step, and suggests one from the loss.
+"""The learning-rate finder: raises the rate with each step, and suggests a rate from the loss.
 
     podline tune lr sample --root podline-root
 
-The same search from a deployment: its chart is an image artifact of the run, the suggestion its answer. Nothing of any
-training run is changed, and a search that was done is found and used again.
+The deployment runs the same search. Its chart is an image artifact of the run, and the suggestion is the run's answer.
+No training run is changed, and the result of a completed search is reused.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from podline.training.searches import learning_rate_spec
     flow_run_name=run_name(FinderParameters, lambda parameters: f"lr-find {parameters.recipe}"),
     persist_result=True,
     result_serializer="json",
-    # The body does it, and says what is wrong in one line.
+    # The body checks the parameters, and reports a problem in one line.
     validate_parameters=False,
     on_crashed=[close_tasks],
 )
 @explained
 @bucket_credentials()
 def learning_rate_finder(parameters: FinderParameters) -> dict[str, Any] | State[Any]:
-    """Find a learning rate for a recipe, with its reasons and a chart.
+    """Suggest a learning rate for a recipe, with reasons and a chart.
 
     Args:
-        parameters: Which recipe, between which rates.
+        parameters: The recipe, and the range of rates.
     """
     form = read_form(FinderParameters, parameters)
     close_what_is_left()

@@ -1,9 +1,9 @@
-"""Better values for a recipe: trials, each a task of its own, compared by held-out examples.
+"""A search for better recipe values: each trial is a separate task, and trials are compared on held-out examples.
 
     podline tune search sample --over schedule.learning_rate=log:0.01..1 --root podline-root
 
-The same search from a deployment: its verdict and the best values are an artifact of the run. A run of the same values
-goes on where an earlier one was broken off.
+The deployment runs the same search; its verdict and the best values are an artifact of the run. Another run with the
+same values resumes an interrupted search.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from podline.tasks.trials import trained
     flow_run_name=run_name(SearchParameters, lambda parameters: f"search {parameters.recipe}"),
     persist_result=True,
     result_serializer="json",
-    # The body does it, and says what is wrong in one line.
+    # The body checks the parameters, and reports a problem in one line.
     validate_parameters=False,
     on_crashed=[close_tasks],
 )
 @explained
 @bucket_credentials()
 def search_values(parameters: SearchParameters) -> dict[str, Any] | State[Any]:
-    """Search for better values of a recipe; each trial is a run of the store.
+    """Search for better values of a recipe; each trial is a run in the store.
 
     Args:
-        parameters: Which recipe, over which values, how many trials.
+        parameters: The recipe, the values to search, and the number of trials.
     """
     form = read_form(SearchParameters, parameters)
     close_what_is_left()

@@ -1,7 +1,7 @@
-"""One stage on the TPU's own node, for a flow that runs elsewhere (the setting ``tpu.placement = "node"``).
+"""A single stage on the TPU's own node, for a flow on another machine (the setting ``tpu.placement = "node"``).
 
-The flow that waits for it starts it, holds the lease on the node and watches it; no person runs it. The node's worker,
-from deployments/tpu-startup.sh, takes it up.
+The waiting flow starts it, holds the node's lease and watches the stage; nobody starts it by hand. It runs on the
+node's worker, from deployments/tpu-startup.sh.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from podline.tasks.runs.names import recipe_of
 from podline.tasks.runs.progress_cards import deal_cards
 from podline.tasks.runs.run_log import stage_listener
 
-# The flow that waits has written the first attempt into the TPU log; budgets count from there.
+# The waiting flow has written the first attempt to the TPU log; time limits count from there.
 _NOT_THE_FIRST = 2
 
 
 @flow(name="stage-on-node")
 def stage_on_node(stage: str, spec: dict[str, Any]) -> State[Any]:
-    """Do a stage behind this machine's own gate: its lock, its turn, its cool-down, its notices.
+    """Run a stage behind this machine's own gate, with its lock, queue, cool-down and notices.
 
-    Its result lies in the store; the message of a failure is the error's class and text.
+    The result is in the store; a failure's message has the error's class and text.
 
     Args:
-        stage: Its name, like train.
-        spec: What it is given, as JSON.
+        stage: The stage's name, for example train.
+        spec: The stage's settings, as JSON.
     """
     try:
         _perform(stage, spec)
     except PodlineError as error:
         return Failed(message=failure(error))
-    return Completed(message=f"{stage} is done; what it made is in the store")
+    return Completed(message=f"{stage} is done; its result is in the store")
 
 
 def _perform(stage: str, spec: dict[str, Any]) -> None:
@@ -48,8 +48,8 @@ def _perform(stage: str, spec: dict[str, Any]) -> None:
     machine = settings.load()
     if machine.tpu is None or machine.tpu.machine is None:
         raise TpuSetupError(
-            "this worker's settings have no table [tpu.machine]; a worker of the pool tpu runs on the TPU VM, and "
-            "deployments/tpu-startup.sh writes them"
+            "this worker's settings have no table [tpu.machine]; workers of the pool tpu run on a TPU VM, where "
+            "deployments/tpu-startup.sh writes the settings"
         )
     deal_cards(recipe_of(given.folder), [stage])
     with bucket_credentials():

@@ -1,8 +1,8 @@
-"""A round of the patrol: TPU nodes, requests, leases and runs that are left over.
+"""A patrol: finds TPU nodes, requests, leases and runs that are left over.
 
     podline tpu patrol
 
-By schedule it is the deployment tpu-patrol; the setting tpu.patrol says what it may do. Its table is on the run.
+The scheduled deployment is tpu-patrol; the setting tpu.patrol defines its permissions. The run shows its table.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from podline.tpu.patrol import PatrolFinding
 
 @flow(name="tpu-patrol")
 def tpu_patrol() -> list[PatrolFinding]:
-    """Look at the TPU's node, its request, its lease and the runs on it; repair what the settings allow."""
+    """Check the TPU's node, its request, its lease and its runs; make the repairs that the settings allow."""
     tpu = settings.load().tpu
     if tpu is None:
-        # The deployment comes with its schedule, also to those who have no TPU.
-        get_run_logger().info("the settings name no TPU; nothing to patrol")
+        # The scheduled deployment also exists for users without a TPU.
+        get_run_logger().info("the settings name no TPU; there is nothing to patrol")
         return []
     findings, problem = patrolled(tpu)
     publish(findings, tpu)
@@ -32,11 +32,11 @@ def tpu_patrol() -> list[PatrolFinding]:
 
 
 def by_hand() -> list[PatrolFinding]:
-    """Do one round from the command line.
+    """Run a single patrol from the command line.
 
     Raises:
-        SettingsError: nothing names a Prefect server, or it asks for another secret.
-        PodlineError: the server does not answer, or refuses.
+        SettingsError: the settings name no Prefect server, or the server needs a different secret.
+        PodlineError: the server does not answer, or refuses the request.
     """
     require_named()
     with explained():

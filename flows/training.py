@@ -1,11 +1,11 @@
-"""From raw archive to report, for every kind of recipe.
+"""A complete training run for any kind of recipe, from raw archive to report.
 
     podline run sample --root podline-root
     podline run images --source photos --root podline-root
     podline run coco_pose --source coco --root podline-root
 
-Convert → validate → train → evaluate → promote → report. What an earlier run did and what is still whole is found,
-verified and used again; what broke off goes on where it was.
+The stages are convert → validate → train → evaluate → promote → report. Complete results of earlier runs are verified
+and reused; an interrupted stage resumes where it stopped.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from podline.tasks.stages import convert, evaluate, promote, report, train, vali
 @flow(
     name="training",
     flow_run_name=run_name(TrainingForm, described),
-    # The body does it, and says what is wrong in one line.
+    # The body checks the parameters, and reports a problem in one line.
     validate_parameters=False,
     persist_result=True,
     result_serializer="json",
@@ -40,10 +40,10 @@ from podline.tasks.stages import convert, evaluate, promote, report, train, vali
 )
 @explained
 def training(parameters: TrainingForm) -> dict[str, Any] | State[Any]:
-    """From raw archive to report.
+    """Run all stages of a training, from raw archive to report.
 
     Args:
-        parameters: What to train, on which data, and where it goes.
+        parameters: The recipe, the data and the store.
     """
     later = later_night()
     if later is not None:

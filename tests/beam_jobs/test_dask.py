@@ -162,7 +162,7 @@ def test_a_worker_of_another_release_is_refused(
     raw = write_raw_cifar(hidden / "other")
     spec = convert_spec(Path(), raw, root=f"{gcs_root}root", engine=dask.engine)
     monkeypatch.setattr("podline.beam_jobs.conversion.Home", partial(Home, release="0.1.0"))
-    with pytest.raises(EngineError, match=r"^Podline is \S+ here vs 0\.1\.0 where the job was started; install the"):
+    with pytest.raises(EngineError, match=r"^Podline \S+ here, but 0\.1\.0 where the job was started; install the"):
         convert(spec, silent())
 
 
@@ -245,7 +245,7 @@ time.time = lambda: right() + 3600
     ("first", "more", "words"),
     [
         (_NO_PODLINE, {}, "a worker of the engine has no Podline; install the same release there"),
-        (_FAST_CLOCK, {}, r"the clock here is \+3,\d+ s off the store's; set it, or let NTP do it"),
+        (_FAST_CLOCK, {}, r"the clock here is \+3,\d+ s off the store's; set it, or use NTP"),
         (
             "",
             {"STORAGE_EMULATOR_HOST": "http://127.0.0.1:9", "PODLINE_STORE_DEADLINE": "1"},

@@ -84,7 +84,7 @@ def test_jobs_write_the_same_bytes(
         assert contents(spec) == contents(here)
         last = [*service[1].jobs.values()][-1]
         page = f"https://console.cloud.google.com/dataflow/jobs/region/{last['id']}?project=project"
-        assert f"the engine dataflow has the job; {page}" in [event.get("message") for event in events]
+        assert f"the engine dataflow accepted the job; {page}" in [event.get("message") for event in events]
         assert events[-1]["note"] == f"dataflow DONE {page}"
     assert {job["currentState"] for job in service[1].jobs.values()} == {"JOB_STATE_DONE"}
     assert len(service[1].jobs) == 8  # raw pixels need one; COCO's two splits are decoded apart
@@ -101,7 +101,7 @@ def test_a_job_that_is_refused_says_why(spec: ConvertSpec, service: tuple[str, D
 
 def test_an_error_of_a_worker_keeps_its_class(spec: ConvertSpec, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("podline.beam_jobs.conversion.Home", partial(Home, release="0.1.0"))
-    with pytest.raises(EngineError, match=r"vs 0\.1\.0 where the job was started; install the same$"):
+    with pytest.raises(EngineError, match=r"but 0\.1\.0 where the job was started; install the same$"):
         convert(spec, silent())
 
 

@@ -76,14 +76,14 @@ def test_an_engine_is_a_runner_with_options(
 @pytest.mark.parametrize(
     ("engine", "flags", "message"),
     [
-        ("local", ("--runner=Foo",), "--runner=Foo: where the conversion runs is said by --engine"),
+        ("local", ("--runner=Foo",), "--runner=Foo: select the engine with --engine instead"),
         ("local", ("--enviroment_type=LOOPBACK",), "unknown Beam option --enviroment_type"),
         ("local", ("--direct_num_workers=two",), "argument --direct_num_workers: invalid int value: 'two'"),
         ("dataflow", (), "Missing required option"),
-        ("local", ("project=x",), "'project=x' is not a Beam option: one is written --name=value"),
+        ("local", ("project=x",), "'project=x' is not a Beam option; the form is --name=value"),
         ("local", ("--project", "x", "oops"), "'oops' is not a Beam option"),
         ("local", ("--project=x", "oops"), "'oops' is not a Beam option"),
-        ("job-server:localhost:1", (), "where are its workers? give --beam-option=--environment_type=EXTERNAL"),
+        ("job-server:localhost:1", (), "needs the place of its workers: --beam-option=--environment_type=EXTERNAL"),
     ],
 )
 def test_options_that_cannot_be(
@@ -103,7 +103,7 @@ def test_an_engine_that_is_none() -> None:
 
 def test_prism_must_be_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(EngineError, match=r"no program `prism` in PATH; build it by `go install .*@v2\."):
+    with pytest.raises(EngineError, match=r"the program `prism` is not in PATH; build it with `go install .*@v2\."):
         open_engine(spec(engine="prism")).__enter__()
 
 
@@ -175,13 +175,13 @@ class Interrupted:
             "dataflow",
             Interrupted(0.0, OSError("HttpError 503")),
             0,
-            ["engine dataflow: its job may run on: OSError: HttpError 503; look there, and cancel it"],
+            ["engine dataflow: its job may still run: OSError: HttpError 503; cancel it there"],
         ),
         (
             "dataflow",
             Interrupted(30.0),
             0,
-            ["engine dataflow: its job may run on: it did not take the job within 1 s; look there, and cancel it"],
+            ["engine dataflow: its job may still run: it did not accept the job within 1 s; cancel it there"],
         ),
         ("local", Interrupted(30.0), 0, []),
     ],
@@ -207,7 +207,7 @@ def test_text_without_an_error_of_ours() -> None:
     ("text", "error", "words"),
     [
         ("ModuleNotFoundError: No module named 'podline'", EngineError, "a worker of the engine has no Podline"),
-        ("AttributeError: Can't get attribute 'write' on …", EngineError, "other software than this machine"),
+        ("AttributeError: Can't get attribute 'write' on …", EngineError, "workers have different software"),
         ("HttpError 429: Quota exceeded for CPUS", QuotaError, "raise it"),
         ("HttpError 403: Forbidden: no dataflow.jobs.create", EngineError, "refuses this account"),
         ("distributed.scheduler.KilledWorker: attempted to run task x", EngineLostError, "memory ran out"),

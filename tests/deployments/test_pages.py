@@ -241,7 +241,7 @@ def test_what_is_not_here_is_said_in_a_line(server: str, store: Store, folder: P
 
     gone = page_path(store.uri, "runs/gone/report.html")
     assert line(gone) == f"{store.uri}/runs/gone/report.html is not there\n"
-    assert "is written when a run ends" in line(page_path(store.uri, "index.html"))
+    assert "is written at the end of a run" in line(page_path(store.uri, "index.html"))
     away = folder / "away"
     assert line(page_path(str(away), REPORT)).startswith(f"{away} is not a store on this machine")
     # A folder that is no store is none, though the settings name it.
@@ -251,8 +251,8 @@ def test_what_is_not_here_is_said_in_a_line(server: str, store: Store, folder: P
     # Nor is a store served that no setting names.
     other = open_store(folder / "other")
     other.publish_bytes(REPORT, PAGE)
-    assert "is served; the settings root and pages.stores" in line(page_path(other.uri, REPORT))
-    assert line("/podline/") == line("/api/flows") == "no page has such an address\n"
+    assert "is not served; the settings root and pages.stores" in line(page_path(other.uri, REPORT))
+    assert line("/podline/") == line("/api/flows") == "no page has this address\n"
 
 
 def test_the_way_to_the_index(server: str, store: Store) -> None:

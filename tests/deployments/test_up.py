@@ -56,7 +56,7 @@ def test_without_a_project_the_current_folder_counts_if_its_file_is_ours(
     }.items():
         file.write_text(text)
         assert project_file.default_folder() == (tmp_path if is_ours else PROJECT), text
-    with pytest.raises(SettingsError, match="is not a file of deployments"):
+    with pytest.raises(SettingsError, match="is not a valid deployment file"):
         project_file.read(tmp_path)
 
 
@@ -87,7 +87,7 @@ def test_a_taken_port_is_refused_and_nothing_is_started(tmp_path: Path) -> None:
         port = str(taken.getsockname()[1])
         error = up(tmp_path, "--port", port, "--project", str(PROJECT)).exception
     assert isinstance(error, SettingsError)
-    assert f"--port {port}: cannot listen there" in str(error)
+    assert f"--port {port}: cannot listen" in str(error)
     assert not (tmp_path / ".podline" / "server" / "secret").exists()
 
 
@@ -153,7 +153,7 @@ def test_up_runs_until_it_is_ended_and_leaves_nothing(monkeypatch: pytest.Monkey
         again = up(standing.root, "--project", str(PROJECT)).exception
         assert str(again) == f"{standing.root}: `podline up` already runs for it, at {standing.url}"
         port = standing.url.rpartition(":")[2]
-        assert "cannot listen there" in str(up(tmp_path / "b", "--port", port, "--project", str(PROJECT)).exception)
+        assert "cannot listen" in str(up(tmp_path / "b", "--port", port, "--project", str(PROJECT)).exception)
         # Commands of this machine find the secret.
         monkeypatch.setenv("PREFECT_API_AUTH_STRING", "")
         deploy = standing.command("deploy", PREFECT_API_URL=f"{standing.url}/api", PODLINE_ROOT=str(standing.root))
@@ -164,7 +164,9 @@ def test_up_runs_until_it_is_ended_and_leaves_nothing(monkeypatch: pytest.Monkey
         (worker,) = [each for each in ours if "podline.cli worker" in _command(each)]
         os.kill(worker, signal.SIGKILL)
         assert standing.process.wait(60) == 1
-        assert standing.log.read_text().endswith("podline: error: the worker ended with -9; its last lines are above\n")
+        assert standing.log.read_text().endswith(
+            "podline: error: the worker ended with exit code -9; its last lines are above\n"
+        )
         assert not processes.marked(MARK, str(standing.folder))
 
 

@@ -107,7 +107,7 @@ def test_a_persons_values_stay_and_are_told_and_the_files_come_when_asked_for(
         ("15 1 * * *", False),
         ("0 5 * * 6", True),
     }
-    assert _about(again, RECIPE) == 'stays "mnist", as it was set on the server; prefect.yaml says "sample"'
+    assert _about(again, RECIPE) == 'stays "mnist", as set on the server; prefect.yaml has "sample"'
     assert _about(again, "parameters.parameters.source").startswith('stays "/data"')
     assert "stays nothing" not in str(again)
     assert Change("deployment", NAME, "as it was") in again
@@ -128,13 +128,15 @@ def test_a_persons_values_stay_and_are_told_and_the_files_come_when_asked_for(
     both = _deploy(project)
     assert _nightly(client).description == "Tonight."
     assert _nightly(client).parameters["parameters"]["recipe"] == "mnist"
-    assert _about(both, RECIPE) == 'stays "mnist", though prefect.yaml says "cifar10"; --overwrite takes the file\'s'
+    assert (
+        _about(both, RECIPE) == 'stays "mnist", though prefect.yaml has "cifar10"; --overwrite uses the file\'s value'
+    )
 
     asked = _deploy(project, overwrite=True)
     found = _nightly(client)
     assert found.parameters == {"parameters": {"recipe": "cifar10", "source": "/raw", "promote": True}}
     assert [(each.schedule.cron, each.active) for each in found.schedules] == [("15 1 * * *", True)]
-    assert _about(asked, RECIPE) == 'was "mnist" on the server, is "cifar10" now, as prefect.yaml says'
+    assert _about(asked, RECIPE) == 'was "mnist" on the server, is now "cifar10", as in prefect.yaml'
 
 
 @pytest.mark.slow
