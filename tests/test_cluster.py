@@ -38,7 +38,7 @@ def test_the_first_worker_is_the_chief_unless_there_is_one():
         (config({"worker": "a:1"}), "a job is a list of host:port, not 'a:1'"),
         (config(TWO, index=2), "this is worker 2 vs a cluster of 2 × worker"),
         (config(TWO, "chief"), "this is chief 0 vs a cluster of 2 × worker"),
-        (config({**TWO, "ps": ["p:1"]}), "has a job 'ps'; workers know only chief and worker"),
+        (config({**TWO, "ps": ["p:1"]}), "has a job 'ps'; expected only chief and worker"),
         (config({"chief": ["a:1", "b:1"]}, "chief"), "has 2 chiefs vs one at most"),
         (config({}), "a cluster of no processes"),
     ],

@@ -141,7 +141,7 @@ def compare_runs(
     if charts and why:
         raise SettingsError("--charts and --why: give one of them")
     if out is not None and not why:
-        raise SettingsError("--out goes with --why")
+        raise SettingsError("--out needs --why")
     if len(chosen) < 2 and not why:
         raise SettingsError(f"{' '.join(chosen)}: give two runs or more; --why alone compares one with its champion")
     store = existing_store(options)

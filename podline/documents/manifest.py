@@ -319,8 +319,8 @@ def read_manifest(store: Store, folder: str, digest: str = "") -> Manifest:
         raise ArtifactError(f"{store.where(name)} belongs to {manifest.folder}; convert the data again")
     if digest and digest != found:
         raise ArtifactError(
-            f"{store.where(name)} has the digest {found[:12]}… vs {digest[:12]}… in the stage's spec: it is "
-            "another manifest; give the command again to use it"
+            f"{store.where(name)} has the digest {found[:12]}… vs {digest[:12]}… in the stage's spec: it is a "
+            "different manifest; run the command again to use it"
         )
     return manifest
 

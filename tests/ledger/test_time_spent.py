@@ -99,7 +99,7 @@ def test_a_killed_training_that_goes_on_loses_what_came_after_its_checkpoint():
         "unattributed": 1 + 1 + 3,
     }
     assert sum(spent.values()) == 250
-    assert in_words(spent).startswith("4 min 10 s: 28.2 % processes that start")
+    assert in_words(spent).startswith("4 min 10 s: 28.2 % starting and ending processes")
 
 
 def test_a_training_alone_counts_what_was_lost_until_it_goes_on():

@@ -83,9 +83,9 @@ def test_only_data_of_ones_own_are_named() -> None:
     assert registry.for_data(registry.get("cifar10"), None, "/data/photos").name == "cifar10"
     mine = registry.get("images").model_copy(update={"name": "mine"})
     assert registry.for_data(mine, None, "/data/photos") == mine
-    with pytest.raises(SettingsError, match=r"'x' vs cifar10, which the recipe cifar10 is for"):
+    with pytest.raises(SettingsError, match=r"'x' vs cifar10, the data set of the recipe cifar10"):
         registry.for_data(registry.get("cifar10"), "x", "")
-    with pytest.raises(SettingsError, match=r"'y' vs images.x, which the recipe images.x is for"):
+    with pytest.raises(SettingsError, match=r"'y' vs images.x, the data set of the recipe images.x"):
         registry.for_data(registry.get("images.x"), "y", "")
     with pytest.raises(SettingsError, match=r"the name 'A b' vs small letters, digits, - and _"):
         registry.for_data(registry.get("images"), "A b", "")

@@ -123,7 +123,7 @@ def test_other_constants_of_normalisation_are_refused(root: Path) -> None:
     changed = Manifest.model_validate({key: value for key, value in document.items() if key != "document_sha256"})
     # Also where the digest is made anew, the run of that name was not trained with them.
     path.write_bytes(changed.to_bytes())
-    with pytest.raises(ArtifactError, match="in the stage's spec: it is another manifest"):
+    with pytest.raises(ArtifactError, match="in the stage's spec: it is a different manifest"):
         train(spec, silent())
     assert spec_of(root).run != spec.run
     assert not (root / "runs").exists()

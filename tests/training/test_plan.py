@@ -41,7 +41,7 @@ def test_evaluation_may_be_left_to_the_end(manifest):
         ({"augmentation": AugmentationSettings(cutout=8)}, "cutout=8 vs images of 8 × 8"),
         ({"duration": Duration(steps=0)}, "a duration of 0 steps trains nothing"),
         ({"schedule": ScheduleSettings(warmup=Part(steps=18))}, "warm-up of 18 steps vs 18 steps"),
-        ({"validation_share": 0.005}, r"validation_share=0\.005 vs 50 examples .* not one example"),
+        ({"validation_share": 0.005}, r"validation_share=0\.005 vs 50 examples .* less than one example"),
         ({"validation_share": 0.9}, r"batch_size=8 vs 5 examples .*\(45 are held out\)"),
         (
             {"schedule": {"kind": "plateau"}, "validation_share": 0.2, "evaluate_every": None},

@@ -133,7 +133,7 @@ class ImagePlace(NamedTuple):
                 return stream.read(self.size + 1)
             data = self._member(stream, self.offset)
         if (len(data), zlib.crc32(data)) != (self.size, self.crc):
-            raise self._damaged("size or checksum is not the directory's")
+            raise self._damaged("size or checksum differs from the directory's")
         return data
 
     def _member(self, stream: BinaryIO, offset: int) -> bytes:
