@@ -160,5 +160,5 @@ def test_two_layouts_are_measured_in_turns(tmp_path: Path) -> None:
 
 def test_without_the_repository_a_comparison_says_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(podline, "__file__", str(tmp_path / "site-packages" / "podline" / "__init__.py"))
-    with pytest.raises(SettingsError, match=r"site-packages/benchmarks is not there: .* `podline tune input`"):
+    with pytest.raises(SettingsError, match=r"site-packages/benchmarks does not exist: .* `podline tune input`"):
         benchmark.main(["write-shard"], standalone_mode=False)

@@ -98,7 +98,7 @@ def test_a_run_without_a_result_is_told_by_what_it_lacks(store):
     before, after = judged(store, 1, right_but()), night(2, state="failed")
     [verdict] = compare(store, [before, after]).verdicts
     assert verdict.difference is None
-    assert "this run was not judged" in verdict.words
+    assert "this run has no evaluation" in verdict.words
 
 
 def test_several_runs_are_held_against_the_first(store):

@@ -33,7 +33,7 @@ def test_those_that_do_not_come_are_named():
         with socket.socket() as nobody:
             nobody.bind(("localhost", 0))
             silent = nobody.getsockname()[1]
-            with pytest.raises(WorkerLostError, match="of 3 workers") as caught:
+            with pytest.raises(WorkerLostError, match="fewer workers than the 3 expected") as caught:
                 gathered(ended.wait, cluster(1, there, silent), seconds=0.3)
         ended.set()
     assert f"worker 2 (localhost:{silent}) does not answer" in str(caught.value)

@@ -135,9 +135,9 @@ def test_a_reader_that_takes_too_much_leaves_nothing_behind(raw: Path, reader: A
 
 def test_files_that_are_missing_are_named(raw: Path) -> None:
     (raw / "b.npz").unlink()
-    with pytest.raises(SourceError, match=r"raw is without b.npz; give the folder that holds a.npz, b.npz, c.npz"):
+    with pytest.raises(SourceError, match=r"raw lacks b.npz; give the folder that holds a.npz, b.npz, c.npz"):
         opened(raw)
-    with pytest.raises(SourceError, match=r"gone is without a.npz, b.npz, c.npz"):
+    with pytest.raises(SourceError, match=r"gone lacks a.npz, b.npz, c.npz"):
         opened(raw.parent / "gone")
 
 
