@@ -35,7 +35,7 @@ class Dataset:
 
 @dataclass(frozen=True)
 class StoredRun:
-    """A training run and what its stages answered, by stage, in the stages' order; ``touched`` is a Unix time."""
+    """A training run with the completion records of its stages, in the stages' order; ``touched`` is a Unix time."""
 
     name: str
     stages: dict[str, Completion]
@@ -69,20 +69,20 @@ def choose_dataset(
     side: int | None = None,
     settings: Mapping[str, int | str] | None = None,
 ) -> Dataset:
-    """Return the data set of a fingerprint, which may be shortened, or of a version, as ``@3``.
+    """Return the data set with a fingerprint, which may be shortened, or of a version, as ``@3``.
 
-    Without one it is the newest version, or where there are no versions the newest data set; say which.
+    Without a fingerprint, choose the newest version, or where there are none the newest data set; log the choice.
 
     Args:
         store: the store.
-        name: the data set's.
-        fingerprint: how its fingerprint begins, or ``@`` and the number of a version.
-        reporter: told which one is taken if there are several.
-        side: without a fingerprint, only those with images so high, in pixels.
-        settings: without a fingerprint, only those that were converted with these.
+        name: the name of the data set.
+        fingerprint: the first digits of its fingerprint, or ``@`` and the number of a version.
+        reporter: logs the choice among several data sets.
+        side: without a fingerprint, the height of the images, in pixels.
+        settings: without a fingerprint, settings of the conversion.
 
     Raises:
-        StoreError: there is none, or more than one fits.
+        StoreError: no data set fits, or several fit.
     """
     if fingerprint and fingerprint.startswith("@"):
         fingerprint = version_of(store, name, fingerprint[1:]).fingerprint
@@ -124,9 +124,9 @@ def _newest_version_first(store: Store, name: str, found: list[Dataset]) -> list
 
 
 def dataset_for(store: Store, recipe: Recipe, fingerprint: str | None, reporter: Reporter) -> Dataset:
-    """Return the data set that a recipe trains on: with people, one whose images have the size of the network's input.
+    """Return the data set that a recipe trains on, converted with the recipe's settings of the conversion.
 
-    Of a recipe with settings of the conversion, one that was converted with them.
+    For poses, its images have the size of the network's input.
 
     Raises:
         StoreError: see :func:`choose_dataset`.
@@ -137,7 +137,7 @@ def dataset_for(store: Store, recipe: Recipe, fingerprint: str | None, reporter:
 
 
 def version_before(store: Store, manifest: Manifest) -> Manifest | None:
-    """Return the version of a data set before the newest one of a manifest, if there is one and it is still there."""
+    """Return the manifest of the version before a manifest's; None if there is none, or if it was deleted."""
     known = [version.fingerprint for version in versions(store, manifest.dataset)] if manifest.records else []
     at = len(known) - 1 - known[::-1].index(manifest.fingerprint) if manifest.fingerprint in known else 0
     others = [known[at - 1]] if at else []
@@ -151,7 +151,7 @@ def manifest_of(store: Store, dataset: Dataset) -> Manifest:
 
 
 def conversion_of(store: Store, folder: str) -> ConvertResult | None:
-    """Return what the conversion of a data set answered; None where it left no record.
+    """Return the result of a data set's conversion; None if it left no completion record.
 
     Raises:
         ArtifactError: its record cannot be read.
@@ -162,18 +162,18 @@ def conversion_of(store: Store, folder: str) -> ConvertResult | None:
 
 
 def remarks(manifest: Manifest, conversion: ConvertResult | None) -> list[str]:
-    """Return what a user of a data set should know: whether it is the official one, and whether labels contradict.
+    """Return remarks on a data set: whether it is the official one, and whether its labels contradict each other.
 
     Args:
-        manifest: the data set's.
-        conversion: what :func:`conversion_of` found.
+        manifest: the manifest of the data set.
+        conversion: the result of :func:`conversion_of`.
     """
     official = official_lines(manifest.dataset, records_read(manifest), conversion.official if conversion else None)
     return official + (contradiction_lines(conversion.contradicting) if conversion else [])
 
 
 def runs(store: Store) -> list[StoredRun]:
-    """Return the runs of which at least one stage is done, the last touched first."""
+    """Return the runs with at least one finished stage, the last touched first."""
     records = (name.split("/") for name in store.list("runs"))
     found = [run_of(store, name) for name in {parts[1] for parts in records if parts[2:3] == ["stages"]}]
     return sorted(found, key=lambda run: (-run.touched, run.name))
@@ -183,7 +183,7 @@ def run_of(store: Store, name: str) -> StoredRun:
     """Return a run by name.
 
     Raises:
-        StoreError: there is none.
+        StoreError: the run does not exist.
         ArtifactError: a stage's completion record cannot be read.
     """
     folder = f"runs/{name}"
@@ -200,17 +200,17 @@ def run_of(store: Store, name: str) -> StoredRun:
 
 
 def training_of(store: Store, name: str, recipe: Recipe | None = None) -> TrainSpec:
-    """Return what a run was, or is being, trained with; it need not be finished.
+    """Return the training spec of a run, finished or not.
 
     Args:
         store: the store.
-        name: the run's.
-        recipe: the run must be of the same data set.
+        name: the name of the run.
+        recipe: if given, the run must use the recipe's data set.
 
     Raises:
-        StoreError: there is no such run.
-        ArtifactError: its spec cannot be read.
-        SettingsError: it is of another data set.
+        StoreError: the run does not exist.
+        ArtifactError: the run's spec cannot be read.
+        SettingsError: the run uses another data set.
     """
     file = f"runs/{name}/spec.json"
     if not store.exists(file):
