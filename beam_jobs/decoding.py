@@ -145,7 +145,7 @@ def add_steps(pipeline: beam.Pipeline, count: int, step: Callable[[tuple[int, in
         | "Plan" >> beam.Create([(first, min(first + each, count)) for first in range(0, count, each)])
         # tuple[int, int]: ranges of batch or shard numbers
         | "Spread" >> beam.Reshuffle()
-        # likewise, but any worker can take each of them
+        # as above, but any worker can take each of them
         | "Make or find" >> beam.Map(step, task)
         # None: all results are in the store
     )

@@ -1,6 +1,6 @@
 """A single stage on the TPU's own node, for a flow on another machine (the setting ``tpu.placement = "node"``).
 
-The waiting flow starts it, holds the node's lease and watches the stage; nobody starts it by hand. It runs on the
+The waiting flow starts it, holds the node's lease and watches the stage; do not start it by hand. It runs on the
 node's worker, from deployments/tpu-startup.sh.
 """
 

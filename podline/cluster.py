@@ -40,7 +40,7 @@ class Cluster(Frozen):
 
     @property
     def chief(self) -> bool:
-        """Whether this process is the chief, which writes."""
+        """Return whether this process is the chief, which writes."""
         return self.place == 0
 
 

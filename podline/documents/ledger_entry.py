@@ -36,7 +36,7 @@ class CodeVersion(Frozen):
 
     @property
     def clean(self) -> bool | None:
-        """Whether the code equals the commit's; None without a commit."""
+        """Return whether the code equals the commit's; None without a commit."""
         return None if not self.commit else not self.changes
 
 

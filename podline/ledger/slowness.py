@@ -91,10 +91,11 @@ def slowness(now: Pace, before: Sequence[Pace], factor: float = FACTOR) -> Slown
         return _crowded(now)
     usual, spread = _logarithms(compared)
     allowed = (SPREADS if len(compared) >= ENOUGH else FEW_SPREADS) * spread
-    slower, causes = math.log(now.seconds) - usual, _causes(now, compared)
-    if causes:
-        allowed /= 2
-    if slower <= max(math.log(factor), allowed):
+    slower = math.log(now.seconds) - usual
+    if slower <= max(math.log(factor), allowed / 2):
+        return None
+    causes = _causes(now, compared)
+    if not causes and slower <= allowed:
         return None
     return Slowness(math.exp(slower), f"the last {plural(len(compared), 'run')}", _in_words(causes))
 

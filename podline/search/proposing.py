@@ -1,7 +1,7 @@
 """Proposes the next trial and limits for pruning, as functions of earlier trials, so that a killed search can resume.
 
 The sampler is Optuna's tree-structured Parzen estimator (Bergstra et al., "Algorithms for Hyper-Parameter
-Optimization", NIPS 2011). It is created anew for each trial, from the record and a seed by the trial's number.
+Optimization", NIPS 2011). A new sampler is created for each trial, from the record and a seed by the trial's number.
 """
 
 from __future__ import annotations

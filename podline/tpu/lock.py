@@ -31,7 +31,7 @@ class LockView(Frozen):
 
     @property
     def stale(self) -> bool:
-        """Whether the file exists although no living process has the TPU."""
+        """Return whether the file exists although no living process has the TPU."""
         return self.present and not self.holder
 
     def __str__(self) -> str:

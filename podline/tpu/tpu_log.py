@@ -103,7 +103,7 @@ class TpuLog:
 
     @property
     def hung(self) -> bool:
-        """Whether the last use hung, and no repair has worked since."""
+        """Return whether the last use hung, and no repair has worked since."""
         events = [entry.event for entry in self.entries if entry.worked and entry.event in (Event.HANG, *REPAIRS)]
         return events[-1:] == [Event.HANG]
 

@@ -73,7 +73,7 @@ class Mirror:
 
     @property
     def lost(self) -> bool:
-        """Whether the store has been unavailable for longer than ``patience``, or refuses an upload."""
+        """Return whether the store has been unavailable for longer than ``patience``, or refuses an upload."""
         return self._failure is not None
 
     def begin(self) -> None:

@@ -86,5 +86,6 @@ def test_a_second_training_waits_says_for_whom_and_begins_when_the_first_is_kill
 def test_a_file_that_cannot_be_a_lock_is_named_with_the_remedy(tmp_path: Path) -> None:
     (tmp_path / "train.lock").symlink_to(tmp_path / "elsewhere")
     spec = TrainSpec(root=str(tmp_path / "root"), recipe=Recipe(name="a", dataset="sample"), fingerprint="f")
-    with pytest.raises(SettingsError, match=r"train\.lock, the lock file .* cannot be used .*the setting train_lock"):
+    told = r"train\.lock, the lock file of trainings, cannot be used .*the setting train_lock"
+    with pytest.raises(SettingsError, match=told):
         run_stage(spec, lambda _event: None, Settings())

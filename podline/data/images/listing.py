@@ -50,12 +50,12 @@ class Found(NamedTuple):
 
     @property
     def hidden(self) -> bool:
-        """Whether it, or a folder above it, is hidden or belongs to the system."""
+        """Return whether the file, or a folder above it, is hidden or belongs to the system."""
         return _NOT_OURS.search(self.name) is not None
 
     @property
     def is_image(self) -> bool:
-        """Whether its name ends like that of an image."""
+        """Return whether the name ends like that of an image."""
         return self.name[self.name.rfind(".") :].lower() in IMAGE_ENDINGS
 
     @property

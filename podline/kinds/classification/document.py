@@ -90,7 +90,7 @@ class Evaluation(ImageEvaluation[Figures]):
         per_class: one entry per class, by label.
         confusion: counts; ``confusion[label][prediction]``; empty above :data:`podline.documents.manifest.MANY_CLASSES`
             classes.
-        confused: for so many classes: (label, prediction, times) of every mistake, most frequent first.
+        confused: above that number of classes, (label, prediction, times) of every mistake, most frequent first.
         calibration: bins of equal width over 0…1.
         mistakes: at most 25 mistakes, most confident first.
         views: number of views of each image that ``over_views`` averages; see docs/how-to/train.md.

@@ -92,7 +92,7 @@ class PoseAugmentationSettings(Augmentation):
 
     @property
     def moves(self) -> bool:
-        """Whether any setting moves people in the image."""
+        """Return whether any setting moves people in the image."""
         return self.flip or bool(self.rotation or self.shift) or not self.smallest == self.largest == 1
 
 

@@ -48,7 +48,7 @@ Sample = dict[str, Place | bytes]
 
 @dataclass(frozen=True)
 class WebDataset(Layout):
-    """The layout of WebDataset's tar files, which are read anew each time, since they may be large.
+    """The layout of WebDataset's tar files, which are read again each time, since they may be large.
 
     Attributes:
         settings: settings of the conversion.
