@@ -121,7 +121,7 @@ class Noise:
 
     @property
     def _uncertain(self) -> float:
-        """The part of the variance that is estimated, and may have heavy tails: that of the seed."""
+        """Return the seed's share of the variance; it is an estimate, so its error has heavy tails."""
         return max(self.seeds / max(self.luck + self.seeds, 1e-300), 1e-2)
 
 

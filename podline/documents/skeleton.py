@@ -59,7 +59,7 @@ class Skeleton(Frozen):
             for first, second in pairs:
                 _require_known("a pair of joints", (first, second), set(self.joints))
                 if first == second:
-                    raise ValueError(f"{first} is paired with itself vs two joints")
+                    raise ValueError(f"got a pair of {first} with itself, expected two joints")
         for name in (*self.joints, self.category):
             if control := control_character(name):
                 raise ValueError(f"{name!r} has the control character {control} vs a name that can be shown")

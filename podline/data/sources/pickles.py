@@ -226,7 +226,7 @@ def _array_of(data: Any, dtype: Any, shape: Any, order: Any = "C") -> _Array:
 def _encode(text: Any, encoding: Any = "latin1") -> bytes:
     """Stand for ``_codecs.encode``, by which Python 3 writes bytes in protocols 0 to 2."""
     if _text(encoding) not in ("latin1", "latin-1"):
-        raise ValueError(f"text encoded as {printable(_text(encoding))} vs latin1")
+        raise ValueError(f"text is encoded as {printable(_text(encoding))}, expected latin1")
     return text.encode("latin-1")
 
 

@@ -156,7 +156,7 @@ WRONG_ARRAYS = {
     "more elements than bytes": (ARRAY + STATE % (b"M\xff\xff\x85", b"U\x02ab"), "needs 65535 bytes vs 2"),
     "negative size": (ARRAY + STATE % (b"J\xff\xff\xff\xff\x85", b"U\x00"), "tuple of up to four sizes"),
     "list of elements": (ARRAY + STATE % (b"K\x01\x85", b"]"), "an array of _Dtype in list"),
-    "another codec": (b"c_codecs\nencode\n(U\x01aU\x03zipt" + b"R.", "encoded as zip"),
+    "another codec": (b"c_codecs\nencode\n(U\x01aU\x03zipt" + b"R.", "is encoded as zip"),
     "a scalar": (b"cnumpy.core.multiarray\nscalar\n(NNtR.", "asks for numpy.core.multiarray.scalar"),
 }
 
