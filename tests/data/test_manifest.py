@@ -1,16 +1,29 @@
-"""A manifest is what was published, in its own folder."""
+"""A manifest is what was published, in its own folder; its shards are a table, also a million of them."""
 
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from click.testing import CliRunner
 from raw_cifar import convert_spec, write_raw_cifar
 from small_dataset import FINGERPRINT
 
 from podline.beam_jobs.conversion import convert
-from podline.documents.manifest import MANIFEST, Manifest, dataset_folder, manifest_digest, read_manifest
+from podline.cli import cli
+from podline.documents.manifest import (
+    MANIFEST,
+    FileInfo,
+    Manifest,
+    dataset_folder,
+    manifest_digest,
+    read_manifest,
+)
+from podline.documents.shard_table import ShardInfo, ShardTable
 from podline.errors import ArtifactError
 from podline.progress import silent
 from podline.recipes.registry import get
@@ -22,18 +35,18 @@ from podline.store.folder import FolderStore
 
 FOLDER = dataset_folder("sample", FINGERPRINT)
 NAME = f"{FOLDER}/{MANIFEST}"
+MANY = 1_000_000
 
 
-def brighten(store: FolderStore) -> None:
-    """Puts other constants of normalisation into the file."""
-    document = json.loads(store.read_bytes(NAME))
-    document["splits"][0] |= {"mean": [0.0, 0.0, 0.0], "std": [1.0, 1.0, 1.0]}
-    store.local(NAME).write_text(json.dumps(document, indent=2))
+def replace(store: FolderStore, manifest: Manifest, **changes: Any) -> None:
+    store.publish_bytes(NAME, manifest.model_copy(update=changes).to_bytes(), replace=True)
 
 
 def test_mean_and_std_that_were_replaced_are_refused(store: FolderStore, manifest: Manifest) -> None:
     assert read_manifest(store, FOLDER) == manifest
-    brighten(store)
+    document = json.loads(store.read_bytes(NAME))
+    document["splits"][0] |= {"mean": [0.0, 0.0, 0.0], "std": [1.0, 1.0, 1.0]}
+    store.local(NAME).write_text(json.dumps(document, indent=2))
     for read in (read_manifest, manifest_digest):
         with pytest.raises(ArtifactError, match=r"manifest\.json was changed since it was written"):
             read(store, FOLDER)
@@ -53,31 +66,75 @@ def test_one_without_its_digest_is_refused_and_converted_again(tmp_path: Path) -
     assert store.read_bytes(f"{folder}/{MANIFEST}") == whole
 
 
-def test_a_manifest_of_another_data_set_is_refused(store: FolderStore, manifest: Manifest) -> None:
-    other = manifest.model_copy(update={"fingerprint": "f" * 16})
-    store.publish_bytes(NAME, other.to_bytes(), replace=True)
+def test_one_of_another_data_set_or_than_a_stage_was_given_is_refused(store: FolderStore, manifest: Manifest) -> None:
+    digest = manifest_digest(store, FOLDER)
+    assert read_manifest(store, FOLDER, digest) == manifest
+    replace(store, manifest, class_names=("a", "b", "c"))
+    with pytest.raises(ArtifactError, match=rf"has the digest \w+… vs {digest[:12]}… in the stage's spec"):
+        read_manifest(store, FOLDER, digest)
+    replace(store, manifest, fingerprint="f" * 16)
     with pytest.raises(ArtifactError, match="was changed"):
         read_manifest(store, FOLDER)
 
 
-def test_a_stage_refuses_another_manifest_than_its_spec_names(store: FolderStore, manifest: Manifest) -> None:
-    digest = manifest_digest(store, FOLDER)
-    assert read_manifest(store, FOLDER, digest) == manifest
-    store.publish_bytes(NAME, manifest.model_copy(update={"class_names": ("a", "b", "c")}).to_bytes(), replace=True)
-    with pytest.raises(
-        ArtifactError, match=rf"manifest\.json has the digest \w+… vs {digest[:12]}… in the stage's spec"
-    ):
-        read_manifest(store, FOLDER, digest)
-
-
 def test_a_run_s_name_depends_on_the_manifest(store: FolderStore, manifest: Manifest) -> None:
     recipe = get("sample")
+    first = training_spec(store, recipe, FINGERPRINT, "auto")
+    assert first.manifest_digest == json.loads(store.read_bytes(NAME))[KEY]
+    replace(store, manifest, class_names=("a", "b", "c"))
+    second = training_spec(store, recipe, FINGERPRINT, "auto")
+    without = TrainSpec(root=store.uri, recipe=recipe, fingerprint=FINGERPRINT)
+    assert len({first.run, second.run, without.run}) == 3
 
-    def named() -> TrainSpec:
-        return training_spec(store, recipe, FINGERPRINT, "auto")
 
-    spec, without = named(), TrainSpec(root=store.uri, recipe=recipe, fingerprint=FINGERPRINT)
-    assert spec.manifest_digest == json.loads(store.read_bytes(NAME))[KEY]
-    assert spec.run != without.run
-    store.publish_bytes(NAME, manifest.model_copy(update={"class_names": ("a", "b", "c")}).to_bytes(), replace=True)
-    assert named().run not in (spec.run, without.run)
+def shard(number: int, *, indexed: bool = False, counts: tuple[int, ...] = ()) -> ShardInfo:
+    file = f"x-train.tfrecord-{number:05d}-of-00003"
+    index = FileInfo(file=f"{file}.index.npy", bytes=200 + number, sha256="00" * 31 + "01") if indexed else None
+    return ShardInfo(
+        file=file, bytes=5_000_000_000, sha256="ab" * 31 + "00", records=7, class_counts=counts, index=index
+    )
+
+
+@pytest.mark.parametrize(("indexed", "counts"), [(False, ()), (False, (3, 4)), (True, (0, 7))])
+def test_a_table_holds_what_was_put_in(indexed: bool, counts: tuple[int, ...]) -> None:
+    shards = [shard(number, indexed=indexed, counts=counts) for number in range(3)]
+    table = ShardTable.from_json(json.loads(json.dumps(ShardTable.of(shards).to_json())))
+    assert [*table] == shards
+    assert table[-1] == shards[2]
+    assert (table.records, table.bytes) == (21, 15_000_000_000)
+    assert table == ShardTable.of(shards)
+    assert table != ShardTable.of(shards[:2])
+    assert [*ShardTable.from_json(ShardTable.of([]).to_json())] == []
+
+
+@pytest.mark.parametrize(
+    ("second", "problem"),
+    [(shard(2), "shard 1 is .*-00002-of.* vs .*-00001-of"), (shard(1, indexed=True), "differs from")],
+)
+def test_shards_that_are_no_table(second: ShardInfo, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        ShardTable.of([shard(0), second])
+
+
+@pytest.mark.parametrize("change", [{"count": 4}, {"table": "AAAA"}, {"table": None}, {"classes": "many"}])
+def test_a_document_that_is_no_table(change: dict[str, object]) -> None:
+    document = ShardTable.of(map(shard, range(3))).to_json()
+    with pytest.raises(ValueError, match=r"count=4 vs 3|count=3 vs 0|table of shards|bad char"):
+        ShardTable.from_json(document | change)
+
+
+def test_a_million_shards_are_shown_at_once(store: FolderStore, manifest: Manifest) -> None:
+    rows = np.zeros(MANY, np.dtype([("records", "<u4"), ("bytes", "<u8"), ("sha256", "V32")]))
+    rows["sha256"] = np.frombuffer(np.random.default_rng(0).bytes(32 * MANY), "V32")
+    rows["records"], rows["bytes"] = 1000, 3_089_000
+    shards = ShardTable(f"sample-train.tfrecord-0000000-of-{MANY}", 0, False, rows.tobytes())
+    train = manifest.split("train").model_copy(update={"records": 1000 * MANY, "shards": shards})
+    replace(store, manifest, splits=(train,), read=1000 * MANY, written=1000 * MANY)
+    assert store.local(NAME).stat().st_size < 100_000_000
+    again = read_manifest(store, FOLDER).split("train").shards
+    assert again == shards
+    assert again[MANY - 1].file == f"sample-train.tfrecord-0999999-of-{MANY}"
+    started = time.monotonic()
+    shown = CliRunner().invoke(cli, ["data", "show", "sample", "--root", store.uri], catch_exceptions=False)
+    assert f"{1000 * MANY:,} examples in {MANY:,} shards" in shown.output
+    assert time.monotonic() - started < 10  # 2 s on an idle machine

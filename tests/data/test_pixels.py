@@ -26,32 +26,21 @@ def test_sums_are_exact(shape: tuple[int, ...]) -> None:
     assert sums.count == len(wide)
     assert sums.sums == tuple(wide.sum(axis=0).tolist())
     assert sums.squares == tuple((wide * wide).sum(axis=0).tolist())
+    # float64: NumPy's own rounding is below 1e-12 of the value
+    np.testing.assert_allclose(sums.mean, wide.mean(axis=0), rtol=1e-12)
+    np.testing.assert_allclose(sums.std, wide.std(axis=0), rtol=1e-12)
 
 
 def test_a_count_that_float32_cannot_hold_does_not_round() -> None:
-    images = np.full((1, 4097, 4099, 1), 255, np.uint8)
-    assert pixel_sums(images).squares == (4097 * 4099 * 255 * 255,)
-
-
-def test_rows_of_a_larger_array_count_as_well() -> None:
-    block = noise(40, 100)
-    images = block[:, 10:58].reshape(40, 4, 4, 3)
-    assert pixel_sums(images) == pixel_sums(images.copy())
-
-
-def test_mean_and_deviation_are_numpy_s() -> None:
-    images = noise(50, 8, 8, 3)
-    sums = pixel_sums(images)
-    # float64 over 3,200 pixels: NumPy's own rounding is below 1e-12 of the value
-    np.testing.assert_allclose(sums.mean, images.mean(axis=(0, 1, 2)), rtol=1e-12)
-    np.testing.assert_allclose(sums.std, images.std(axis=(0, 1, 2)), rtol=1e-12)
-    assert pixel_sums(np.full((3, 2, 2, 1), 7, np.uint8)).std == (0.0,)
+    sums = pixel_sums(np.full((1, 4097, 4099, 1), 255, np.uint8))
+    assert sums.squares == (4097 * 4099 * 255 * 255,)
+    assert sums.std == (0.0,)
 
 
 @settings(deadline=None)  # a busy machine is no bug
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=6), st.randoms(use_true_random=False))
 def test_however_the_work_is_divided(sizes: list[int], shuffler) -> None:
-    images = noise(sum(sizes), 3, 3, 3)
+    images = noise(sum(sizes), 3, 3, 4)[..., :3]  # not contiguous
     edges = np.cumsum([0, *sizes])
     parts = [pixel_sums(images[start:stop]) for start, stop in itertools.pairwise(edges)]
     shuffler.shuffle(parts)

@@ -1,4 +1,4 @@
-"""Reading by position, against the raw files and against TensorFlow's own reader."""
+"""Reading by position, against plain slicing of the shards."""
 
 from __future__ import annotations
 
@@ -7,103 +7,135 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from raw_cifar import convert_plainly, convert_spec, write_raw_cifar
+from small_dataset import FINGERPRINT, publish, seal
 
+from podline.data.mapped_files import MappedFiles
 from podline.data.reader import SplitReader
+from podline.data.records import place_of
+from podline.datasets.validation import check_records
 from podline.documents.manifest import Manifest, dataset_folder
-from podline.errors import ArtifactError
+from podline.errors import ArtifactError, StoreError
+from podline.progress import silent
 from podline.store.opening import open_store
+
+CLASSES = tuple(f"class {number}" for number in range(300))
+FOLDER = dataset_folder("sample", FINGERPRINT)
+RNG = np.random.default_rng(0)
+SPLITS = {
+    name: {"image": RNG.integers(0, 256, (count, 4, 4, 3), np.uint8), "label": RNG.integers(0, 300, count)}
+    for name, count in {"train": 250, "test": 60}.items()
+}
+TRAIN = SPLITS["train"]
 
 
 @pytest.fixture
 def manifest(tmp_path: Path) -> Manifest:
-    return convert_plainly(convert_spec(tmp_path / "root", write_raw_cifar(tmp_path / "raw")))
+    """Records whose label takes two bytes; three shards to train on."""
+    return publish(tmp_path, "sample", CLASSES, SPLITS, shard_records=100)
 
 
 @pytest.fixture
-def folder(tmp_path: Path, manifest: Manifest) -> Path:
-    return open_store(tmp_path / "root").local(dataset_folder("cifar10", manifest.fingerprint))
+def reader(tmp_path: Path, manifest: Manifest) -> SplitReader:
+    return SplitReader((tmp_path / FOLDER).joinpath, manifest, "train")
 
 
-@pytest.fixture
-def reader(folder: Path, manifest: Manifest) -> SplitReader:
-    return SplitReader(folder.joinpath, manifest, "train")
-
-
-def every(folder: Path, manifest: Manifest, split: str) -> dict[str, np.ndarray]:
-    """All examples of a split, by plain slicing of its files."""
-    files = [folder / shard.file for shard in manifest.split(split).shards]
-    frames = np.concatenate([np.fromfile(file, np.uint8).reshape(-1, manifest.record_length + 16) for file in files])
-    image, label = manifest.field("image").offset + 12, manifest.field("label").offset + 12
-    images = frames[:, image : image + 3072].reshape(-1, 32, 32, 3)
-    return {"image": images, "label": frames[:, label].astype(np.int64)}
-
-
-def test_batches_hold_the_examples_asked_for(folder: Path, manifest: Manifest, reader: SplitReader) -> None:
-    whole = every(folder, manifest, "train")
-    assert len(manifest.split("train").shards) == 5
-    assert len(reader) == 100
-    for indices in ([99, 0, 0, 57], list(range(100)), list(range(100))[::-1], [20], [19, 20, 21]):
-        batch = reader.gather(np.array(indices))
-        assert batch["image"].shape == (len(indices), 32, 32, 3)
-        assert (batch["image"].dtype, batch["label"].dtype) == (np.uint8, np.int64)
-        assert (batch["image"] == whole["image"][indices]).all()
-        assert (batch["label"] == whole["label"][indices]).all()
-
-
-def test_an_empty_batch(reader: SplitReader) -> None:
-    batch = reader.gather(np.empty(0, np.int64))
-    assert (batch["image"].shape, batch["label"].shape) == ((0, 32, 32, 3), (0,))
-
-
-def test_fields(reader: SplitReader) -> None:
+def test_batches_hold_the_examples_asked_for(reader: SplitReader) -> None:
+    assert len(reader) == 250
+    for indices in ([249, 0, 0, 157], list(range(250))[::-1], [84], [83, 84, 85], []):
+        batch = reader.gather(np.array(indices, np.int64))
+        assert batch["label"].dtype == np.int64
+        for name, values in TRAIN.items():
+            np.testing.assert_array_equal(batch[name], values[indices])
     assert list(reader.gather(np.array([1]), ["label"])) == ["label"]
+    for outside in ([-1], [250], [0, 5, 250]):
+        with pytest.raises(IndexError, match="vs 250 examples"):
+            reader.gather(np.array(outside))
 
 
-@pytest.mark.parametrize("indices", [[-1], [100], [0, 5, 100]])
-def test_a_position_outside_the_split_is_an_error(reader: SplitReader, indices: list[int]) -> None:
-    with pytest.raises(IndexError, match="vs 100 examples"):
-        reader.gather(np.array(indices))
-
-
-def test_locate_leads_to_the_bytes(folder: Path, reader: SplitReader) -> None:
-    batch = reader.gather(np.arange(100))
-    for index in (0, 19, 20, 57, 99):
+def test_locate_leads_to_the_bytes(tmp_path: Path, manifest: Manifest, reader: SplitReader) -> None:
+    place = manifest.field("image").offset + 12
+    for index in (0, 83, 84, 157, 249):
         file, record, byte = reader.locate(index)
-        raw = (folder / file).read_bytes()[byte:]
-        assert byte == record * 3126
-        assert raw[12 + 22 : 12 + 22 + 3072] == batch["image"][index].tobytes()
+        assert byte == record * (manifest.record_length + 16)
+        raw = (tmp_path / FOLDER / file).read_bytes()[byte + place :]
+        assert raw[:48] == TRAIN["image"][index].tobytes()
 
 
 def test_threads_may_share_a_reader(reader: SplitReader) -> None:
-    whole = reader.gather(np.arange(100))
-    batches = [np.random.default_rng(seed).permutation(100)[:32] for seed in range(64)]
+    batches = [np.random.default_rng(seed).permutation(250)[:32] for seed in range(64)]
     with ThreadPoolExecutor(8) as pool:
         for indices, batch in zip(batches, pool.map(reader.gather, batches), strict=True):
-            assert (batch["image"] == whole["image"][indices]).all()
+            np.testing.assert_array_equal(batch["image"], TRAIN["image"][indices])
 
 
-def test_a_shard_or_split_that_is_not_there_is_named(folder: Path, manifest: Manifest) -> None:
+def test_a_shard_or_split_that_is_not_there_is_named(tmp_path: Path, manifest: Manifest) -> None:
+    folder = tmp_path / FOLDER
     (folder / manifest.split("test").shards[0].file).unlink()
-    with pytest.raises(ArtifactError, match=r"cifar10-test\.tfrecord-00000-of-00001 is gone"):
+    with pytest.raises(ArtifactError, match=r"sample-test\.tfrecord-00000-of-00001 is gone"):
         SplitReader(folder.joinpath, manifest, "test")
     with pytest.raises(ArtifactError, match="has no split 'validation'; it has train, test"):
         SplitReader(folder.joinpath, manifest, "validation")
 
 
-def test_tensorflow_s_reader_gives_the_same_examples(folder: Path, manifest: Manifest) -> None:
-    import tensorflow as tf  # noqa: PLC0415
+def test_class_counts_are_of_all_classes_and_of_no_shard_where_there_are_many(manifest: Manifest) -> None:
+    for name, columns in SPLITS.items():
+        assert manifest.split(name).class_counts == tuple(np.bincount(columns["label"], minlength=300).tolist())
+    assert {shard.class_counts for split in manifest.splits for shard in split.shards} == {()}
 
-    features = {"image": tf.io.FixedLenFeature([], tf.string), "label": tf.io.FixedLenFeature([], tf.int64)}
-    for split in ("train", "test"):
-        reader = SplitReader(folder.joinpath, manifest, split)
-        files = [str(folder / shard.file) for shard in manifest.split(split).shards]
-        dataset = tf.data.TFRecordDataset(files).map(lambda record: tf.io.parse_single_example(record, features))
-        count = 0
-        for index, example in enumerate(dataset):
-            ours = reader.gather(np.array([index]))
-            theirs = tf.reshape(tf.io.decode_raw(example["image"], tf.uint8), manifest.image_shape).numpy()
-            assert (theirs == ours["image"][0]).all()
-            assert example["label"].numpy() == ours["label"][0]
-            count += 1
-        assert count == len(reader)
+
+def test_a_label_that_cannot_be_is_found(tmp_path: Path, manifest: Manifest) -> None:
+    path = tmp_path / FOLDER / manifest.split("train").shards[1].file
+    frames = np.fromfile(path, np.uint8).reshape(-1, manifest.record_length + 16)
+    frames[4, place_of(manifest.field("label"))] = np.frombuffer(b"\xac\x02", np.uint8)
+    frames.tofile(path)
+    place = f"record 4, at byte {4 * frames.shape[1]}"
+    with pytest.raises(ArtifactError, match=rf"{path.name}: {place}, .*=300 vs 0 to 299"):
+        check_records(open_store(tmp_path), FOLDER, seal(tmp_path), silent())
+
+
+# Files in one range of addresses
+
+
+def written(folder: Path, sizes: list[int]) -> dict[Path, bytes]:
+    files = {folder / str(number): RNG.bytes(size) for number, size in enumerate(sizes)}
+    for path, data in files.items():
+        path.write_bytes(data)
+    return files
+
+
+def test_bytes_come_out_of_any_mapped_file(tmp_path: Path) -> None:
+    contents = written(tmp_path, [10_000, 1, 0, 4096, 4097])
+    mapped = MappedFiles({path: len(data) for path, data in contents.items()})
+    for start, data in zip(mapped.starts.tolist(), contents.values(), strict=True):
+        assert mapped.data[start : start + len(data)].tobytes() == data
+    first, *_, last = contents.values()
+    starts = np.array([mapped.starts[4] + 4090, 0, 3, 9_993])
+    expected = [last[4090:4097], first[:7], first[3:10], first[9_993:]]
+    assert [row.tobytes() for row in mapped.take(starts, 7)] == expected
+    with pytest.raises(ValueError, match="read-only"):
+        mapped.data[0] = 1
+    for files in ({}, dict.fromkeys(written(tmp_path, [0, 0]), 0)):
+        assert MappedFiles(files).take(np.empty(0, np.int64), 7).shape == (0, 7)
+
+
+def test_a_file_of_another_size_or_none_is_named(tmp_path: Path) -> None:
+    for size in (0, 59, 61):
+        (path,) = written(tmp_path, [size])
+        with pytest.raises(ArtifactError, match=rf"{path} has {size} bytes vs 60 in the manifest"):
+            MappedFiles({path: 60})
+    with pytest.raises(ArtifactError, match="shard is gone"):
+        MappedFiles({tmp_path / "shard": 60})
+    with pytest.raises(StoreError, match=f"cannot read {tmp_path}"):
+        MappedFiles({tmp_path: 60})
+
+
+def test_files_are_unmapped_with_the_last_array_that_shows_them(tmp_path: Path) -> None:
+    (path,) = written(tmp_path, [5_000])
+    mapped = MappedFiles({path: 5_000})
+    part = mapped.data[100:200]
+    maps = Path("/proc/self/maps")
+    del mapped
+    assert str(path) in maps.read_text()
+    assert part.tobytes() == path.read_bytes()[100:200]
+    del part
+    assert str(path) not in maps.read_text()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ from drawn_images import as_folders, images, opened, reasons, records
 
 from podline.datasets.fingerprint import corrected
 from podline.datasets.fingerprint import fingerprint as fingerprint_of
-from podline.documents.corrections import REVIEWS, Correction, corrections, publish_review
+from podline.documents.corrections import Correction, corrections, publish_review
 from podline.errors import ArtifactError
 from podline.recipes import datasets
 from podline.stages.specs import ConvertSpec
@@ -51,18 +50,6 @@ def test_a_conversion_takes_what_the_last_review_says(tmp_path: Path) -> None:
     found = corrected(spec, store)
     assert found.settings.model_dump()["corrections"] == {"a": "dog", "b": ""}
     assert fingerprint_of(found, []) != fingerprint_of(spec, [])
-
-
-def test_of_reviews_at_once_none_is_lost(tmp_path: Path) -> None:
-    store = open_store(str(tmp_path))
-
-    def publish(number: int) -> None:
-        publish_review(store, "images.pets", f"person {number}", {str(number): Correction(decision="drop")})
-
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(publish, range(20)))
-    assert {review.by for review in REVIEWS.read(store, "images.pets")} == {f"person {number}" for number in range(20)}
-    assert len(corrections(store, "images.pets")) == 20
 
 
 def test_a_damaged_review_stops_a_conversion(tmp_path: Path) -> None:

@@ -66,15 +66,6 @@ def test_new_files_alone_are_decoded(tmp_path: Path, asked: list[str], settings:
         assert all(split.read_files(split.kept))
 
 
-def test_a_file_that_is_overwritten_is_decoded_again(tmp_path: Path, asked: list[str]) -> None:
-    folder = as_folders(tmp_path / "raw", images(30))
-    opened(folder)
-    asked.clear()
-    (folder / "cat" / "000.png").write_bytes(encoded(drawn(500)))
-    assert records(opened(folder)) == anew(tmp_path, "other")
-    assert asked[0] == "000.png"
-
-
 @pytest.mark.slow
 def test_images_of_archives_are_decoded_again(tmp_path: Path) -> None:
     drawings: Images = images(30)

@@ -21,15 +21,9 @@ from podline.errors import SourceError
 pytestmark = pytest.mark.usefixtures("parsed_here")
 
 COUNT = 60
-FLAG = "labels_are_classes"
 
 
-def spread(values: Sequence[Any]) -> list[Any]:
-    """Some values over all images."""
-    return [values[at % len(values)] for at in range(COUNT)]
-
-
-def as_samples(folder: Path, **columns: Sequence[Any]) -> Path:
+def as_samples(folder: Path, **columns: Sequence[Any]) -> None:
     """A WebDataset with all columns in its samples' JSON."""
     folder.mkdir()
     with tarfile.open(folder / "part.tar", "w") as tar:
@@ -39,74 +33,70 @@ def as_samples(folder: Path, **columns: Sequence[Any]) -> Path:
                 info = tarfile.TarInfo(f"{at:03}.{ending}")
                 info.size = len(content)
                 tar.addfile(info, io.BytesIO(content))
-    return folder
 
 
-def as_parquet_images(folder: Path, **columns: Sequence[Any]) -> Path:
-    """Parquet with images and any columns."""
+def as_parquet_images(folder: Path, **columns: Sequence[Any]) -> None:
     folder.mkdir()
     pq.write_table(pa.table({"image": [encoded(drawn(at)) for at in range(COUNT)], **columns}), folder / "a.parquet")
-    return folder
 
 
-def table(kind: str) -> Callable[..., Path]:
+def table(kind: str) -> Callable[..., None]:
     """Writes a table; without a column of labels if none is given."""
 
-    def write(folder: Path, **columns: Sequence[Any]) -> Path:
-        as_table(folder, images(COUNT), kind, **columns)
-        path = folder / f"labels.{kind}"
+    def write(folder: Path, **columns: Sequence[Any]) -> None:
+        path = as_table(folder, images(COUNT), kind, **columns) / f"labels.{kind}"
         if "label" not in columns:
             path.write_text(path.read_text().replace("label", "what", 1))
-        return folder
 
     return write
 
 
 TEXTS = {"csv": table("csv"), "tsv": table("tsv"), "samples": as_samples, "parquet images": as_parquet_images}
-VALUES = {
-    "jsonl": table("jsonl"),
-    "parquet": table("parquet"),
-    "samples": as_samples,
-    "parquet images": as_parquet_images,
-}
+LISTS = {"jsonl": table("jsonl"), "parquet": table("parquet"), **dict([*TEXTS.items()][2:])}
 
 
-@pytest.mark.parametrize("kind", TEXTS)
-def test_joined_labels_and_decimals_are_refused_unless_they_are_classes(tmp_path: Path, kind: str) -> None:
-    joined = TEXTS[kind](tmp_path / "joined", label=spread(["cats|indoor|outdoor", "cats|indoor", "dogs|outdoor"]))
-    with pytest.raises(SourceError, match=r"column 'label' holds several labels .*'cats\|indoor.*labels_are_classes"):
-        opened(joined)
-    assert len(opened(joined, labels_are_classes=True).class_names) == 3
-    with pytest.raises(SourceError, match="several labels"):
-        opened(joined)  # though it is in the cache
-    decimal = TEXTS[kind](tmp_path / "decimal", label=spread([0.5, 1.0, 2.75]))
-    with pytest.raises(SourceError, match=r"column 'label' holds decimal numbers, as (0\.5|2\.75).*labels_are_classes"):
-        opened(decimal)
-    assert len(opened(decimal, labels_are_classes=True).class_names) == 3
-
-
-@pytest.mark.parametrize("kind", VALUES)
-def test_lists_are_refused(tmp_path: Path, kind: str) -> None:
-    folder = VALUES[kind](tmp_path / "raw", label=spread([["cat", "indoor"], ["dog"]]))
-    with pytest.raises(SourceError, match=r"column 'label' holds several labels per image, like \['cat', 'indoor'\]"):
+@pytest.mark.parametrize(
+    ("kind", "columns", "problem", "classes"),
+    [
+        *(
+            (kind, columns, problem, classes)
+            for kind in TEXTS
+            for columns, problem, classes in (
+                (
+                    {"label": ["cats|indoor|outdoor", "cats|indoor", "dogs|outdoor"]},
+                    r"column 'label' holds several labels .*'cats\|indoor.*labels_are_classes",
+                    3,
+                ),
+                (
+                    {"label": [0.5, 1.0, 2.75]},
+                    r"column 'label' holds decimal numbers, as (0\.5|2\.75).*_are_classes",
+                    3,
+                ),
+                (
+                    {"label": ["cat", "dog"], "xmin": [1], "ymin": [2]},
+                    r"boxes or outlines \('xmin', 'ymin'\).*labels_are_classes",
+                    2,
+                ),
+                ({"cat": [1, 0, 0], "dog": [0, 1, 1]}, r"one column for each label.*'cat', 'dog'", 0),
+            )
+        ),
+        *(
+            (kind, {"label": [["cat", "indoor"], ["dog"]]}, r"holds several labels per image, like \['cat', 'in", 0)
+            for kind in LISTS
+        ),
+    ],
+)
+def test_what_is_no_class_is_refused_unless_it_is_said_to_be_one(
+    tmp_path: Path, kind: str, columns: dict[str, list[Any]], problem: str, classes: int
+) -> None:
+    folder = tmp_path / "raw"
+    (TEXTS | LISTS)[kind](folder, **{name: (COUNT * values)[:COUNT] for name, values in columns.items()})
+    with pytest.raises(SourceError, match=problem):
         opened(folder)
-
-
-@pytest.mark.parametrize("kind", ["csv", "tsv", "samples", "parquet images"])
-def test_one_column_for_each_class_is_refused(tmp_path: Path, kind: str) -> None:
-    bits = {"cat": spread([1, 0, 0]), "dog": spread([0, 1, 1])}
-    folder = TEXTS[kind](tmp_path / "raw", **bits)
-    with pytest.raises(SourceError, match=r"one column for each label.*'cat', 'dog'"):
-        opened(folder)
-
-
-@pytest.mark.parametrize("kind", TEXTS)
-def test_boxes_are_refused(tmp_path: Path, kind: str) -> None:
-    columns = {"label": spread(["cat", "dog"]), "xmin": spread([1]), "ymin": spread([2])}
-    folder = TEXTS[kind](tmp_path / "raw", **columns)
-    with pytest.raises(SourceError, match=r"boxes or outlines \('xmin', 'ymin'\).*labels_are_classes"):
-        opened(folder)
-    assert opened(folder, labels_are_classes=True).class_names == ("cat", "dog")
+    if classes:
+        assert len(opened(folder, labels_are_classes=True).class_names) == classes
+        with pytest.raises(SourceError, match=problem):
+            opened(folder)  # though it is in the cache
 
 
 @pytest.mark.parametrize(
@@ -115,9 +105,6 @@ def test_boxes_are_refused(tmp_path: Path, kind: str) -> None:
 def test_usual_names_of_boxes(names: str) -> None:
     with pytest.raises(SourceError, match="boxes"):
         refuse_boxes("a.csv", ["file", "label", *names.split()], ClassesSettings())
-
-
-def test_other_columns_are_no_boxes() -> None:
     refuse_boxes("a.csv", ["Filename", "Width", "Height", "Roi.X1", "Roi.Y1", "ClassId", "left"], ClassesSettings())
     refuse_boxes("a.csv", ["file", "label", "x", "y"], ClassesSettings())
 

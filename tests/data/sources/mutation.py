@@ -1,14 +1,58 @@
-"""Changing valid inputs by chance: bytes, the fields of a format, and the values of a JSON document."""
+"""Damage to files: the same kinds to every file, and changes by chance to bytes and to the values of JSON documents."""
 
 from __future__ import annotations
 
+import functools
+import gzip
+import io
 import json
 import random
-from collections.abc import Callable, Iterator, Sequence
+import re
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
+SEED = 18
 LARGEST_INPUT = 10_000_000
 _LARGE_SHARE = 0.01  # of the inputs are blown up to megabytes
+
+
+@functools.lru_cache
+def _zip_bomb() -> bytes:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in ("model.weights.h5", "dense/kernel.npy", "annotations/person_keypoints_train2017.json"):
+            archive.writestr(name, bytes(100_000_000))
+    return stream.getvalue()
+
+
+def _numbered(place: int) -> Callable[[bytes], bytes]:
+    return lambda data: data[:place] + b"\xff\xff\xff\x7f" + data[place + 4 :]
+
+
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "empty": lambda _data: b"",
+    "cut in half": lambda data: data[: len(data) // 2],
+    "cut by a byte": lambda data: data[:-1],
+    "zeros": lambda data: bytes(len(data)),
+    "noise": lambda data: random.Random(0).randbytes(len(data)),
+    "the start alone": lambda data: data[:24] + bytes(100_000),
+    "twice": lambda data: data * 2,
+    "followed by zeros": lambda data: data + bytes(5_000_000),
+    "followed by brackets": lambda data: data + b"[" * 5_000_000,
+    "brackets": lambda _data: b"[" * 5_000_000,
+    "lists": lambda _data: b"[" + b"[]," * 2_000_000 + b"[]]",
+    "one line": lambda _data: b"a," * 2_500_000,
+    "a pointer of Git LFS": lambda _data: b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n",
+    "a packed bomb": lambda _data: gzip.compress(bytes(200_000_000), 1),
+    "a zipped bomb": lambda _data: _zip_bomb(),
+    "code": lambda _data: b"cos\nsystem\n(S'touch /tmp/podline-was-here'\ntR.",
+    "numbers of many digits": lambda data: re.sub(rb"[0-9]+", b"9" * 30, data),
+    "half of the bytes": lambda data: data[::2],
+    **{f"a large number at byte {place}": _numbered(place) for place in (0, 4, 8, 16, 24, 40, 100)},
+    **{f"a large number {place} bytes before the end": _numbered(-place) for place in (8, 20, 40)},
+}
 
 _NUMBERS = [0, 1, 2, 127, 128, 255, 256, 65_535, 65_536, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**62, 2**63 - 1, 2**63]
 _VALUES: list[Any] = [
@@ -20,31 +64,71 @@ _VALUES: list[Any] = [
     {"size": [32, 48], "counts": "0"}, {"size": [32, 48], "counts": [1536]}, {"size": [], "counts": []},
     {"counts": [2**70, -(2**70)], "size": [32, 48]}, {"size": [32, 48], "counts": "P" * 9 + "0" * 9},
 ]  # fmt: skip
+# What formats are made of.
+_ANY = [b"\0" * 4, b"\xff" * 4, b"\xff\xff\xff\x7f", b"PK\1\2", b",", b"\n", b'"', b"{", b"]", b"1e999", b"-1", b"../"]
+_WORDS = {
+    "pickle": [
+        *(bytes([code]) for code in b"(.0123FIJKLMNRSTUVXabcdeghijlopqrstu}])"),
+        *(bytes([code]) for code in b"\x80\x81\x85\x86\x87\x88\x89\x8a\x8b\x8c\x8d\x8e\x93\x94\x95\x96"),
+        b"cnumpy\ndtype\n", b"c_codecs\nencode\n", b"cos\nsystem\n", b"cnumpy\nndarray\n", b"h\0", b"h\1", b"q\0",
+        b"cnumpy.core.multiarray\n_reconstruct\n", b"I" + b"9" * 5000 + b"\n", b"L" + b"9" * 5000 + b"L\n", b"labels",
+        b"\x8b\xb8\x0b\0\0" + b"\x7f" * 3000, b"U\6latin1", b"]r\xff\xff\xff\x7f", b"\x8c\3\xed\xa0\x80", b"O8",
+    ],
+    "tar": [
+        b"\0" * 512, b"ustar\x0000", b"x", b"g", b"L", b"K", b"S", b"5", b"../", b"data_batch_1", b"17 path=data_b\n",
+        b"99999999999 size=1\n", b"20 GNU.sparse.map=0\n", b"77777777777\0", b"\x80" + b"\xff" * 11, b"\xff" * 12,
+    ],
+    "zip": [b"PK\1\2", b"PK\3\4", b"PK\5\6", b"PK\6\6", b"\xff" * 8, b"\1\0\x10\0" + b"\xff" * 16, b"c\0", b"\0\x08"],
+    "json": [
+        *(bytes([code]) for code in b'[]{},:"'), b"null", b"NaN", b"1e999", b"9" * 5000, b'"\\ud800"', b"   ",
+        b"[" * 3000, b'"counts":', b'"segmentation":', b'"id":', b'"iscrowd":1', b'"oooooooo"', b'"images":[',
+    ],
+    "jpg": [b"\xff" + bytes([code]) for code in b"\0\xc0\xc1\xc2\xc4\xc9\xd0\xd7\xd8\xd9\xda\xdb\xdc\xdd\xe0\xe1\xfe"],
+    "png": [b"IHDR", b"IDAT", b"IEND", b"acTL", b"PLTE", b"tRNS", b"eXIf", b"\0\0\x1f\x40"],
+}  # fmt: skip
+_ENDINGS = {"gz": "tar", "jpeg": "jpg", "jsonl": "json", "": "pickle", "meta": "pickle"}
 
 
-def mutated(seeds: Sequence[bytes], words: Sequence[bytes], chance: random.Random) -> bytes:
-    """One of some valid inputs, changed in one to eight places; one in a hundred is blown up to megabytes.
+def mutated(seed: bytes, ending: str, name: str) -> bytes:
+    """Change a valid file by chance: in a document's values, or in bytes anywhere, under gzip if it is packed.
 
     Args:
-        seeds: the valid inputs.
-        words: what their format is made of.
-        chance: decides.
+        seed: the file.
+        ending: of its name; says the words that its format is made of.
+        name: of the input; another one is another change.
     """
-    content = bytearray(chance.choice(seeds))
+    chance = random.Random(f"{SEED}/{name}")
+    if ending == "json" and chance.random() < 0.6:
+        return _document_mutated(seed, chance)
+    words = _WORDS.get(_ENDINGS.get(ending, ending), _ANY)
+    if seed.startswith(b"\x1f\x8b") and chance.random() < 0.7:
+        return gzip.compress(_summed(_bytes_mutated(gzip.decompress(seed), words, chance)), 1)
+    made = _bytes_mutated(seed, words, chance)
+    return _checked(made) if ending == "png" and chance.random() < 0.8 else made
+
+
+def _bytes_mutated(seed: bytes, words: list[bytes], chance: random.Random) -> bytes:
+    """Change one to eight places, half of them at one of the format's words."""
+    made = bytearray(seed)
     for _ in range(chance.choice((1, 1, 1, 2, 3, 8))):
-        chance.choice(_CHANGES)(content, words, seeds, chance)
-    if chance.random() < _LARGE_SHARE:
-        start = _place(content, chance)
-        piece = bytes(content[start : start + chance.choice((1, 2, 4, 16, 64, 1024))]) or b"\0"
-        if chance.random() < 0.5:
-            piece = chance.choice(words)
-        size = chance.choice((100_000, 1_000_000, LARGEST_INPUT)) - len(content)
-        content[start:start] = piece * (size // len(piece))
-    return bytes(content[:LARGEST_INPUT])
+        near = min(len(made), 400)  # most bytes between are pixels
+        start = chance.choice(
+            (chance.randint(0, len(made)), chance.randint(0, near), len(made) - chance.randint(0, near))
+        )
+        known = made.find(chance.choice(words), chance.randint(0, len(made)))
+        if known >= 0 and chance.random() < 0.5:
+            start = known + chance.choice((0, 0, chance.randrange(48)))
+        size, order = chance.choice((1, 2, 4, 8)), chance.choice(("little", "big"))
+        number = (chance.choice(_NUMBERS) + chance.choice((-1, 0, 1, len(made)))) % (1 << 8 * size)
+        piece = bytes(made[start : start + chance.choice((1, 10, 200))]) * chance.choice((1, 2, 100))
+        inserted = chance.choice((b"", piece, chance.choice(words), chance.randbytes(1), number.to_bytes(size, order)))
+        end = start + chance.choice((0, size, len(inserted), 100, len(made)))
+        made[start:end] = inserted * (100_000 if chance.random() < _LARGE_SHARE else 1)
+    return bytes(made[:LARGEST_INPUT])
 
 
-def document_mutated(content: bytes, chance: random.Random) -> bytes:
-    """A JSON document with one to three values replaced, removed, or repeated, some of them very often."""
+def _document_mutated(content: bytes, chance: random.Random) -> bytes:
+    """Replace, remove or repeat one to three values, some of them very often."""
     document = json.loads(content)
     for _ in range(chance.choice((1, 1, 2, 3))):
         holder, key = chance.choice(list(_places(document)))
@@ -72,79 +156,21 @@ def _places(value: Any) -> Iterator[tuple[Any, Any]]:
         yield from _places(inner)
 
 
-def _place(content: bytearray, chance: random.Random) -> int:
-    """Where to change something: mostly near the ends, since most bytes between are pixels."""
-    size, near = len(content), min(len(content), 400)
-    return chance.choice((chance.randint(0, size), chance.randint(0, near), size - chance.randint(0, near)))
+def _summed(tar: bytes) -> bytes:
+    """Make the sums of a tar's headers right again, or most changes would end there."""
+    made = bytearray(tar)
+    for start in range(0, min(len(made), 100_000) - 511, 512):
+        if made[start + 257 : start + 262] == b"ustar":
+            made[start + 148 : start + 156] = b" " * 8
+            made[start + 148 : start + 156] = b"%06o\0 " % sum(made[start : start + 512])
+    return bytes(made)
 
 
-def _flip(content: bytearray, _words: Sequence[bytes], _seeds: Sequence[bytes], chance: random.Random) -> None:
-    if content:
-        content[_place(content, chance) - 1] ^= 1 << chance.randrange(8)
-
-
-def _write(content: bytearray, start: int, chance: random.Random) -> None:
-    """Puts a number that is often a limit."""
-    size, order = chance.choice((1, 2, 4, 8)), chance.choice(("little", "big"))
-    number = (chance.choice(_NUMBERS) + chance.choice((-1, 0, 1, len(content)))) % (1 << 8 * size)
-    content[start : start + size] = number.to_bytes(size, order)
-
-
-def _overwrite(content: bytearray, _words: Sequence[bytes], _seeds: Sequence[bytes], chance: random.Random) -> None:
-    _write(content, _place(content, chance), chance)
-
-
-def _field(content: bytearray, words: Sequence[bytes], _seeds: Sequence[bytes], chance: random.Random) -> None:
-    """Changes a number that follows one of the format's words."""
-    found = _found(content, words, chance)
-    if found:
-        start = chance.choice(found[1]) + len(found[0])
-        _write(content, min(len(content), start + chance.randrange(48)), chance)
-
-
-def _cut(content: bytearray, _words: Sequence[bytes], _seeds: Sequence[bytes], chance: random.Random) -> None:
-    start = _place(content, chance)
-    if chance.random() < 0.2:
-        del content[start:]
-    else:
-        del content[start : start + chance.choice((1, 2, 8, 100))]
-
-
-def _insert(content: bytearray, words: Sequence[bytes], _seeds: Sequence[bytes], chance: random.Random) -> None:
-    start = _place(content, chance)
-    content[start : start + chance.choice((0, 0, 1, 8))] = chance.choice((chance.choice(words), chance.randbytes(4)))
-
-
-def _repeat(content: bytearray, _words: Sequence[bytes], _seeds: Sequence[bytes], chance: random.Random) -> None:
-    start = _place(content, chance)
-    piece = bytes(content[start : start + chance.choice((1, 10, 200))])
-    content[start:start] = piece * chance.choice((1, 2, 100))
-
-
-def _splice(content: bytearray, _words: Sequence[bytes], seeds: Sequence[bytes], chance: random.Random) -> None:
-    other = chance.choice(seeds)
-    content[_place(content, chance) :] = other[chance.randint(0, len(other)) :]
-
-
-def _replace(content: bytearray, words: Sequence[bytes], _seeds: Sequence[bytes], chance: random.Random) -> None:
-    """One of the format's words by another, where it stands."""
-    found = _found(content, words, chance)
-    if found:
-        start = chance.choice(found[1])
-        content[start : start + len(found[0])] = chance.choice(words)
-
-
-def _found(content: bytearray, words: Sequence[bytes], chance: random.Random) -> tuple[bytes, list[int]] | None:
-    """One of the format's words that is there, and where."""
-    for word in chance.sample(words, min(8, len(words))):
-        places, start = [], content.find(word)
-        while start >= 0 and len(places) < 50:
-            places.append(start)
-            start = content.find(word, start + len(word))
-        if places:
-            return word, places
-    return None
-
-
-_Change = Callable[[bytearray, Sequence[bytes], Sequence[bytes], random.Random], None]
-_CHANGES: Sequence[_Change] = (_flip, _overwrite, _field, _field, _cut, _insert, _repeat, _splice, _replace, _replace)
+def _checked(png: bytes) -> bytes:
+    """Make the checksums of a PNG's chunks right again."""
+    made, start = bytearray(png), 8
+    while start + 12 <= len(made):
+        end = start + 8 + int.from_bytes(made[start : start + 4], "big")
+        made[end : end + 4] = zlib.crc32(made[start + 4 : end]).to_bytes(4, "big")
+        start = end + 4
+    return bytes(made[: len(png)])

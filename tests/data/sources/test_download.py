@@ -1,5 +1,8 @@
+"""Published files are fetched whole, resumed where a connection broke, and checked."""
+
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import re
 import socket
@@ -24,7 +27,13 @@ from podline.recipes import datasets
 pytestmark = pytest.mark.usefixtures("parsed_here")
 
 CONTENT = bytes(range(256)) * 4000
-REMOTE = RemoteFile("a.tar.gz", len(CONTENT), hashlib.md5(CONTENT).hexdigest())  # noqa: S324 (as published)
+
+
+def remote(name: str, content: bytes) -> RemoteFile:
+    return RemoteFile(name, len(content), hashlib.md5(content).hexdigest())  # noqa: S324 (as published)
+
+
+REMOTE = remote("a.tar.gz", CONTENT)
 
 
 @dataclass
@@ -32,32 +41,26 @@ class Mirror:
     """A server whose answers a test can spoil."""
 
     url: str = ""
-    files: dict[str, bytes] = field(default_factory=dict)
+    files: dict[str, bytes] = field(default_factory=lambda: {"a.tar.gz": CONTENT})
     cuts: list[int] = field(default_factory=list)  # of each answer in turn: bytes after which the connection breaks
     statuses: list[int] = field(default_factory=list)  # of each answer in turn, in place of the file
     knows_ranges: bool = True
     says_length: bool = True
-    asked: list[tuple[str, str | None]] = field(default_factory=list)
+    asked: list[str | None] = field(default_factory=list)  # ranges
 
 
 @pytest.fixture
 def mirror() -> Iterator[Mirror]:
-    state = Mirror(files={"a.tar.gz": CONTENT})
+    state = Mirror()
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             wanted = self.headers.get("Range")
-            state.asked.append((self.path, wanted))
-            content = state.files.get(self.path.rpartition("/")[2])
-            if state.statuses:
-                self.send_error(state.statuses.pop(0))
-                return
-            if content is None:
-                self.send_error(404)
-                return
+            state.asked.append(wanted)
+            content = state.files.get(self.path.rpartition("/")[2], b"")
             start = int(re.fullmatch(r"bytes=(\d+)-", wanted or "bytes=0-")[1]) if state.knows_ranges else 0  # type: ignore[index]
-            if start and start >= len(content):
-                self.send_error(416)
+            if state.statuses or (start and start >= len(content)):
+                self.send_error(state.statuses.pop(0) if state.statuses else 416)
                 return
             self.send_response(206 if state.knows_ranges else 200)
             if state.knows_ranges:
@@ -90,44 +93,38 @@ class Listener:
     def __init__(self) -> None:
         self.events: list[dict[str, Any]] = []
         self.waits: list[float] = []
-        self.reporter = Reporter("download", self.events.append)
 
     def fetch(self, mirror: Mirror, folder: Path, *files: RemoteFile) -> Path:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(downloading, "RETRY_DELAYS", (1, 2, 3))
             patch.setattr(downloading.time, "sleep", self.waits.append)
-            return fetch_all(files or (REMOTE,), mirror.url, folder, self.reporter)
-
-    def warnings(self) -> list[str]:
-        return [event["message"] for event in self.events if event.get("level") == "warning"]
+            return fetch_all(files or (REMOTE,), mirror.url, folder, Reporter("download", self.events.append))
 
 
-def names_in(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
+def fetch(mirror: Mirror, folder: Path) -> None:
+    Listener().fetch(mirror, folder)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == {"a.tar.gz": CONTENT}
 
 
-def test_a_file_is_fetched_and_named_when_it_is_whole(mirror: Mirror, tmp_path: Path) -> None:
-    listener = Listener()
-    assert listener.fetch(mirror, tmp_path / "new" / "folder") == tmp_path / "new" / "folder"
-    assert names_in(tmp_path / "new" / "folder") == ["a.tar.gz"]
-    assert (tmp_path / "new" / "folder" / "a.tar.gz").read_bytes() == CONTENT
-    assert mirror.asked == [("/data/a.tar.gz", "bytes=0-")]
+def test_files_are_fetched_and_named_when_they_are_whole_and_then_left_alone(mirror: Mirror, tmp_path: Path) -> None:
+    listener, folder = Listener(), tmp_path / "new" / "folder"
+    mirror.files["b"] = b"abc"
+    files = REMOTE, remote("b", b"abc")
+    assert listener.fetch(mirror, folder, *files) == folder
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == mirror.files
     progress = [event for event in listener.events if event["event"] == "progress"]
-    assert (progress[-1]["done"], progress[-1]["total"], progress[-1]["unit"]) == (len(CONTENT), len(CONTENT), "bytes")
-    assert listener.waits == []
-
-
-def test_a_file_that_is_there_is_left_alone(mirror: Mirror, tmp_path: Path) -> None:
-    Listener().fetch(mirror, tmp_path)
-    mirror.asked.clear()
-    Listener().fetch(mirror, tmp_path)
-    assert mirror.asked == []
+    done = [event["done"] for event in progress]
+    assert done == sorted(done)
+    assert done[-1] == len(CONTENT) + 3
+    assert {(event["total"], event["unit"]) for event in progress} == {(len(CONTENT) + 3, "bytes")}
+    listener.fetch(mirror, folder, *files)
+    assert (mirror.asked, listener.waits) == (["bytes=0-", "bytes=0-"], [])
 
 
 def test_another_file_of_that_name_is_not_overwritten(mirror: Mirror, tmp_path: Path) -> None:
     (tmp_path / "a.tar.gz").write_bytes(b"mine")
-    with pytest.raises(SourceError, match=rf"with md5 {hashlib.md5(b'mine').hexdigest()} vs {REMOTE.md5} published"):  # noqa: S324
-        Listener().fetch(mirror, tmp_path)
+    with pytest.raises(SourceError, match=rf"with md5 {remote('', b'mine').md5} vs {REMOTE.md5} published"):
+        fetch(mirror, tmp_path)
     assert (tmp_path / "a.tar.gz").read_bytes() == b"mine"
 
 
@@ -136,54 +133,53 @@ def test_broken_connections_are_resumed(mirror: Mirror, tmp_path: Path) -> None:
     listener = Listener()
     listener.fetch(mirror, tmp_path)
     assert (tmp_path / "a.tar.gz").read_bytes() == CONTENT
-    starts = [wanted for _path, wanted in mirror.asked]
-    assert starts == [f"bytes={n}-" for n in (0, 300_000, 300_000, 400_000, 400_000, 400_000)]
+    assert mirror.asked == [f"bytes={n}-" for n in (0, 300_000, 300_000, 400_000, 400_000, 400_000)]
     assert listener.waits == [1, 2, 1, 2, 3], "what brings something forward starts the delays anew"
-    assert "broke off" in listener.warnings()[0]
-    assert "trying again in 1 s, from byte 300,000" in listener.warnings()[0]
+    warning = next(event["message"] for event in listener.events if event.get("level") == "warning")
+    assert re.search("broke off.*trying again in 1 s, from byte 300,000", warning)
 
 
 def test_a_later_call_goes_on_where_an_earlier_one_ended(mirror: Mirror, tmp_path: Path) -> None:
     mirror.cuts = [500_000, 0, 0, 0, 0]
     with pytest.raises(SourceUnavailableError, match="broke off after 500,000 of 1,024,000 bytes") as caught:
-        Listener().fetch(mirror, tmp_path)
+        fetch(mirror, tmp_path)
     assert isinstance(caught.value, TransientError)
-    assert names_in(tmp_path) == ["a.tar.gz.part"]
+    assert [path.name for path in tmp_path.iterdir()] == ["a.tar.gz.part"]
     mirror.cuts, mirror.asked = [], []
-    Listener().fetch(mirror, tmp_path)
-    assert mirror.asked == [("/data/a.tar.gz", "bytes=500000-")]
-    assert (tmp_path / "a.tar.gz").read_bytes() == CONTENT
-
-
-def test_a_whole_part_needs_no_server(mirror: Mirror, tmp_path: Path) -> None:
-    (tmp_path / "a.tar.gz.part").write_bytes(CONTENT)
-    Listener().fetch(mirror, tmp_path)
-    assert (mirror.asked, names_in(tmp_path)) == ([], ["a.tar.gz"])
+    fetch(mirror, tmp_path)
+    assert mirror.asked == ["bytes=500000-"]
+    (tmp_path / "a.tar.gz").rename(tmp_path / "a.tar.gz.part")
+    fetch(mirror, tmp_path)
+    assert mirror.asked == ["bytes=500000-"], "a whole part needs no server"
 
 
 @pytest.mark.parametrize("says_length", [True, False])
 def test_a_server_without_ranges(mirror: Mirror, tmp_path: Path, says_length: bool) -> None:
     mirror.knows_ranges, mirror.says_length, mirror.cuts = False, says_length, [700_000]
-    Listener().fetch(mirror, tmp_path)
-    assert (tmp_path / "a.tar.gz").read_bytes() == CONTENT
+    fetch(mirror, tmp_path)
 
 
 def test_a_server_without_ranges_that_always_breaks_off_ends(mirror: Mirror, tmp_path: Path) -> None:
     mirror.knows_ranges, mirror.cuts = False, [700_000] * 20
     with pytest.raises(SourceUnavailableError, match="broke off after 700,000"):
-        Listener().fetch(mirror, tmp_path)
+        fetch(mirror, tmp_path)
     assert len(mirror.asked) == 4
 
 
-def test_a_busy_server_is_asked_again(mirror: Mirror, tmp_path: Path) -> None:
+def test_a_busy_server_is_asked_again_and_one_without_the_file_is_not(mirror: Mirror, tmp_path: Path) -> None:
     mirror.statuses = [503, 429]
     listener = Listener()
     listener.fetch(mirror, tmp_path)
     assert listener.waits == [1, 2]
-    assert (tmp_path / "a.tar.gz").read_bytes() == CONTENT
     mirror.statuses = [500] * 9
     with pytest.raises(SourceUnavailableError, match="the server answers 500"):
-        Listener().fetch(mirror, tmp_path / "again")
+        fetch(mirror, tmp_path / "again")
+    for status in (403, 404, 410):
+        mirror.statuses, mirror.asked = [status], []
+        with pytest.raises(SourceError, match=f"the server answers {status} .*check the address") as caught:
+            fetch(mirror, tmp_path / "again")
+        assert not isinstance(caught.value, TransientError)
+        assert len(mirror.asked) == 1
 
 
 def test_no_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,86 +191,41 @@ def test_no_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             fetch_all([REMOTE], url, tmp_path, silent())
 
 
-@pytest.mark.parametrize("status", [403, 404, 410])
-def test_a_file_that_is_not_there_is_not_asked_for_again(mirror: Mirror, tmp_path: Path, status: int) -> None:
-    mirror.statuses = [status]
-    listener = Listener()
-    with pytest.raises(SourceError, match=f"the server answers {status} .*check the address") as caught:
-        listener.fetch(mirror, tmp_path)
-    assert not isinstance(caught.value, TransientError)
-    assert (listener.waits, len(mirror.asked)) == ([], 1)
-
-
-def test_wrong_content_is_deleted(mirror: Mirror, tmp_path: Path) -> None:
-    wrong = CONTENT[:-1] + b"x"
-    mirror.files["a.tar.gz"] = wrong
-    with pytest.raises(SourceError) as caught:
-        Listener().fetch(mirror, tmp_path)
-    assert hashlib.md5(wrong).hexdigest() in str(caught.value)  # noqa: S324
-    assert REMOTE.md5 in str(caught.value)
-    assert names_in(tmp_path) == []
-
-
-def test_a_part_of_another_file_is_found_out(mirror: Mirror, tmp_path: Path) -> None:
-    (tmp_path / "a.tar.gz.part").write_bytes(b"something else")
-    with pytest.raises(SourceError, match="the received bytes were deleted"):
-        Listener().fetch(mirror, tmp_path)
-    Listener().fetch(mirror, tmp_path)
-    assert (tmp_path / "a.tar.gz").read_bytes() == CONTENT
-
-
-@pytest.mark.parametrize("size", [100, len(CONTENT) + 5])
-def test_a_file_of_another_size_is_not_fetched(mirror: Mirror, tmp_path: Path, size: int) -> None:
-    mirror.files["a.tar.gz"] = b"z" * size
-    with pytest.raises(SourceError, match=f"has {size:,} bytes vs 1,024,000 bytes with md5 {REMOTE.md5} published"):
-        Listener().fetch(mirror, tmp_path)
-    assert names_in(tmp_path) == []
-
-
-def test_a_part_longer_than_what_the_server_has(mirror: Mirror, tmp_path: Path) -> None:
-    (tmp_path / "a.tar.gz.part").write_bytes(CONTENT[:5000])
-    mirror.files["a.tar.gz"] = b"z" * 5000
-    with pytest.raises(SourceError, match="has no byte 5,000 vs 1,024,000 bytes"):
-        Listener().fetch(mirror, tmp_path)
-    assert names_in(tmp_path) == []
-
-
-def test_more_than_was_announced(mirror: Mirror, tmp_path: Path) -> None:
-    mirror.files["a.tar.gz"] = CONTENT * 3
-    mirror.knows_ranges = mirror.says_length = False
-    with pytest.raises(SourceError, match="published; the received bytes were deleted"):
-        Listener().fetch(mirror, tmp_path)
-    assert names_in(tmp_path) == []
+@pytest.mark.parametrize(
+    ("part", "sent", "announced", "told"),
+    [
+        (b"", CONTENT[:-1] + b"x", True, f"vs .*{REMOTE.md5}"),
+        (b"something else", CONTENT, True, "the received bytes were deleted"),
+        (b"", b"z" * 100, True, f"has 100 bytes vs 1,024,000 bytes with md5 {REMOTE.md5} published"),
+        (b"", CONTENT + b"z", True, "has 1,024,001 bytes vs 1,024,000 bytes"),
+        (CONTENT[:5000], b"z" * 5000, True, "has no byte 5,000 vs 1,024,000 bytes"),
+        (b"", CONTENT * 3, False, "published; the received bytes were deleted"),
+    ],
+)
+def test_another_file_is_refused_and_deleted(
+    mirror: Mirror, tmp_path: Path, part: bytes, sent: bytes, announced: bool, told: str
+) -> None:
+    if part:
+        (tmp_path / "a.tar.gz.part").write_bytes(part)
+    mirror.files["a.tar.gz"] = sent
+    mirror.knows_ranges = mirror.says_length = announced
+    with pytest.raises(SourceError, match=told):
+        fetch(mirror, tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 def test_one_process_at_a_time(mirror: Mirror, tmp_path: Path) -> None:
-    import fcntl  # noqa: PLC0415
-
     with (tmp_path / "a.tar.gz.part").open("ab") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
         with pytest.raises(SourceUnavailableError, match="is being fetched by another process"):
-            Listener().fetch(mirror, tmp_path)
-    Listener().fetch(mirror, tmp_path)
+            fetch(mirror, tmp_path)
+    fetch(mirror, tmp_path)
 
 
-def test_progress_counts_all_files(mirror: Mirror, tmp_path: Path) -> None:
-    small = RemoteFile("b", 3, hashlib.md5(b"abc").hexdigest())  # noqa: S324
-    mirror.files["b"] = b"abc"
-    listener = Listener()
-    listener.fetch(mirror, tmp_path, REMOTE, small)
-    done = [event["done"] for event in listener.events if event["event"] == "progress"]
-    assert done == sorted(done)
-    assert done[-1] == len(CONTENT) + 3
-    assert {event["total"] for event in listener.events if event["event"] == "progress"} == {len(CONTENT) + 3}
-
-
-def test_a_folder_that_cannot_be_made(mirror: Mirror, tmp_path: Path) -> None:
+def test_places_and_addresses(mirror: Mirror, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StoreError):
-        Listener().fetch(mirror, tmp_path / "file")
-
-
-def test_addresses(tmp_path: Path) -> None:
+        fetch(mirror, tmp_path / "file")
     with pytest.raises(SettingsError, match="starts with http:// or https://"):
         download("mnist", tmp_path, base_url="file:///etc")
     with pytest.raises(SettingsError, match=r"sample cannot be downloaded.*podline data draw"):
@@ -290,5 +241,5 @@ def test_mnist_from_a_mirror(mirror: Mirror, real_data: Path, tmp_path: Path) ->
     """The real files have the sizes and md5 sums that are written down."""
     mirror.files = {path.name: path.read_bytes() for path in (real_data / "mnist").iterdir()}
     folder = download("mnist", tmp_path / "mnist", base_url=mirror.url)
-    assert names_in(folder) == sorted(mirror.files)
+    assert {path.name for path in folder.iterdir()} == mirror.files.keys()
     assert [len(split) for split in open_source("mnist", str(folder), tmp_path / "work").splits] == [60_000, 10_000]

@@ -1,67 +1,61 @@
-"""Small sources that ask for much are refused in one line that names the file; memory and CPU time are limited."""
+"""Whatever a stranger's file holds: data, or one line that names the file, in bounded memory and CPU time."""
 
 from __future__ import annotations
 
 import io
 import json
+import os
 import struct
 import tarfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import hostile_files
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from drawn_images import drawn, encoded, opened
-from hostile_files import CASES, DAMAGES, KINDS, problem_of
+from hostile_files import KINDS, prepared, problem_of
+from mutation import DAMAGES
 from PIL import Image
 
 from podline.errors import SourceError
+from podline.sandbox import Breach, Limits, Sandbox
 
+CASES = [(kind, damage) for kind in KINDS for damage in DAMAGES]
 _STEP = 167  # of all cases, the few that are tried each time
-FEATURES = {
-    "featuresDict": {"features": {"image": {"image": {}}, "label": {"classLabel": {"numClasses": "999999999"}}}}
-}
 
 
-def many_classes(folder: Path) -> None:
-    split = {"name": "train", "shardLengths": ["1"]}
-    (folder / "features.json").write_text(json.dumps(FEATURES))
-    (folder / "dataset_info.json").write_text(json.dumps({"name": "x", "splits": [split]}))
-    (folder / "x-train.tfrecord-00000-of-00001").touch()
+def tfds(classes: str, shards: int) -> Callable[[Path], None]:
+    """Claims of a data set that TensorFlow Datasets prepared."""
+
+    def write(folder: Path) -> None:
+        features = {"image": {"image": {}}, "label": {"classLabel": {"numClasses": classes}}}
+        split = {"name": "train", "shardLengths": ["1"] * shards}
+        (folder / "features.json").write_text(json.dumps({"featuresDict": {"features": features}}))
+        (folder / "dataset_info.json").write_text(json.dumps({"name": "x", "splits": [split]}))
+        (folder / "x-train.tfrecord-00000-of-00001").touch()
+
+    return write
 
 
-def many_shards(folder: Path) -> None:
-    text = json.dumps(FEATURES).replace("999999999", "2")
-    (folder / "features.json").write_text(text)
-    lengths = ",".join(["1"] * 3_000_000)
-    (folder / "dataset_info.json").write_text(
-        f'{{"name": "x", "splits": [{{"name": "train", "shardLengths": [{lengths}]}}]}}'
-    )
+def repeated(value: Callable[[], bytes], rows: int) -> Callable[[Path], None]:
+    """Parquet of one image, many times."""
+
+    def write(folder: Path) -> None:
+        image = pa.DictionaryArray.from_arrays(np.zeros(rows, np.int32), pa.array([value()], pa.binary()))
+        labels = pa.array([str(number % 7) for number in range(rows)])
+        pq.write_table(pa.table({"image": image, "label": labels}), folder / "bomb.parquet", store_schema=False)
+
+    return write
 
 
-def one_large_value(folder: Path) -> None:
-    image = pa.DictionaryArray.from_arrays(np.zeros(5_000, np.int32), pa.array([bytes(50_000_000)], pa.binary()))
-    _write(folder, image, 5_000)
-
-
-def one_large_image(folder: Path) -> None:
+def large_image() -> bytes:
     stream = io.BytesIO()
     Image.new("L", (6850, 6850)).save(stream, "PNG")
-    image = pa.DictionaryArray.from_arrays(np.zeros(2_000, np.int32), pa.array([stream.getvalue()], pa.binary()))
-    _write(folder, image, 2_000)
-
-
-def equal_images(folder: Path) -> None:
-    image = pa.DictionaryArray.from_arrays(np.zeros(100_000, np.int32), pa.array([encoded(drawn(1))], pa.binary()))
-    _write(folder, image, 100_000)
-
-
-def _write(folder: Path, image: pa.Array, rows: int) -> None:
-    labels = pa.array([str(number % 7) for number in range(rows)])
-    pq.write_table(pa.table({"image": image, "label": labels}), folder / "bomb.parquet", store_schema=False)
+    return stream.getvalue()
 
 
 def wide_header(folder: Path) -> None:
@@ -85,25 +79,25 @@ def linked_folders(folder: Path) -> None:
 
 
 def deep_pixels(folder: Path) -> None:
+    """Two images of 16 bits, four channels and as many pixels as may be."""
     header = struct.pack(">IIBBBBB", 6900, 6900, 16, 6, 0, 0, 0)
     data = zlib.compress(bytes((1 + 6900 * 8) * 6900), 1)
-    chunks = [(b"IHDR", header), (b"IDAT", data), (b"IEND", b"")]
-    png = b"".join(
-        struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body)) for kind, body in chunks
-    )
+    png = b"\x89PNG\r\n\x1a\n"
+    for kind, body in ((b"IHDR", header), (b"IDAT", data), (b"IEND", b"")):
+        png += struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
     for name in ("a", "b"):
         (folder / name).mkdir()
-        (folder / name / "bomb.png").write_bytes(b"\x89PNG\r\n\x1a\n" + png)
+        (folder / name / "bomb.png").write_bytes(png)
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (many_classes, r"tfrecord-00000.* has 0 records"),
-        pytest.param(many_shards, r"dataset_info\.json.*3,000,000 shards", marks=pytest.mark.slow),
-        pytest.param(one_large_value, r"bomb\.parquet", marks=pytest.mark.slow),
-        (one_large_image, r"bomb\.parquet"),
-        pytest.param(equal_images, r"bomb\.parquet", marks=pytest.mark.slow),
+        (tfds("999999999", 1), r"tfrecord-00000.* has 0 records"),
+        pytest.param(tfds("2", 3_000_000), r"dataset_info\.json.*3,000,000 shards", marks=pytest.mark.slow),
+        pytest.param(repeated(lambda: bytes(50_000_000), 5_000), r"bomb\.parquet", marks=pytest.mark.slow),
+        pytest.param(repeated(lambda: encoded(drawn(1)), 100_000), r"bomb\.parquet", marks=pytest.mark.slow),
+        (repeated(large_image, 2_000), r"bomb\.parquet"),
         (wide_header, r"bomb\.csv.*first line"),
         pytest.param(empty_members, r"bomb\.tar\.gz", marks=pytest.mark.slow),
         (linked_folders, "linked to each other"),
@@ -123,7 +117,7 @@ def test_a_small_source_that_asks_for_much_is_refused(
 
 @pytest.mark.parametrize(("kind", "damage"), CASES[::_STEP])
 def test_a_damaged_file_is_read_or_refused_in_a_line(tmp_path: Path, kind: str, damage: str) -> None:
-    assert problem_of(kind, damage, tmp_path) == ""
+    assert problem_of(KINDS[kind], tmp_path, DAMAGES[damage]) == ""
 
 
 @pytest.mark.long
@@ -131,10 +125,31 @@ def test_a_damaged_file_is_read_or_refused_in_a_line(tmp_path: Path, kind: str, 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_damage_to_every_kind_of_file(tmp_path: Path, kind: str) -> None:
     """Also no damage at all, or a reader that refuses everything would pass."""
-    (tmp_path / "whole").mkdir()
-    KINDS[kind].read(tmp_path / "whole", KINDS[kind].write(tmp_path / "whole"))
+    KINDS[kind].read(tmp_path / "whole", prepared(KINDS[kind], tmp_path / "whole"))
     found = {}
     for damage in DAMAGES:
         (tmp_path / damage).mkdir()
-        found[damage] = problem_of(kind, damage, tmp_path / damage)
+        found[damage] = problem_of(KINDS[kind], tmp_path / damage, DAMAGES[damage])
     assert {damage: problem for damage, problem in found.items() if problem} == {}
+
+
+@pytest.fixture(name="outer", scope="module")
+def _outer() -> Iterator[Sandbox]:
+    """One child that reads thousands of inputs; what readers start is called in it, with their own limits."""
+    folders = [str(Path(__file__).parent), str(Path(__file__).parents[2] / "support")]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join(folders))
+        with Sandbox(f"{hostile_files.__name__}:runner") as outer:
+            yield outer
+
+
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize(
+    ("first", "count"), [(0, 5), pytest.param(5, 500, marks=[pytest.mark.long, pytest.mark.timeout(7200)])]
+)
+def test_mutated_inputs(outer: Sandbox, name: str, first: int, count: int) -> None:
+    for start in range(first, first + count, 20):
+        requests = [(name, number) for number in range(start, min(start + 20, first + count))]
+        found = zip(requests, outer.map(requests, [Limits(2 << 30, 120.0)] * len(requests)), strict=True)
+        # One that takes too much, or crashes its parser, is refused by its sandbox.
+        assert {one: problem for one, problem in found if problem and not isinstance(problem, Breach)} == {}

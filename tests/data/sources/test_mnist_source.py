@@ -14,9 +14,26 @@ from podline.store import digests
 
 pytestmark = pytest.mark.usefixtures("parsed_here")
 
+GOOD = mnist_files()
+DOTTED = {name.replace("-idx", ".idx"): data for name, data in GOOD.items()}
+ZIPPED = {f"mnist/{name}.gz": gzip.compress(data) for name, data in GOOD.items()}
 
-def check(folder: Path, work: Path) -> None:
-    source = open_source("mnist", str(folder), work)
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        write_mnist,
+        lambda folder: write_mnist(folder, content=DOTTED),
+        lambda folder: write_mnist(folder, content=DOTTED, packed=False),
+        # Not gzipped though its name says so, as some browsers save it.
+        lambda folder: write_mnist(folder, content={f"{name}.gz": GOOD[name] for name in GOOD}, packed=False),
+        lambda folder: write_mnist(folder / "MNIST" / "raw").parents[1],  # where torchvision puts them
+        lambda folder: write_archive(folder.with_name("mnist.tar.gz"), ZIPPED),
+    ],
+)
+def test_every_place_and_name_gives_the_same_source(tmp_path: Path, write: Callable[[Path], Path]) -> None:
+    place = str(write(tmp_path / "mnist"))
+    source = open_source("mnist", place, tmp_path / "work")
     assert source.class_names == tuple("0123456789")
     assert [(feature.name, feature.shape) for feature in source.features] == [("image", (28, 28, 1)), ("label", ())]
     for split, name, count in zip(source.splits, ("train", "t10k"), (7, 5), strict=True):
@@ -25,71 +42,30 @@ def check(folder: Path, work: Path) -> None:
         assert found["label"].tolist() == labels_of(name, count)[::-1]
         assert split.record_name(2) == f"{name}-images-idx3-ubyte[2]"
     assert [(file.name, file.sha256) for file in source.files] == [
-        (name, digests.of_bytes(data)) for name, data in mnist_files().items()
+        (name, digests.of_bytes(data)) for name, data in GOOD.items()
     ]
-
-
-def test_gzipped_files_are_unpacked_once(tmp_path: Path) -> None:
-    folder = write_mnist(tmp_path / "mnist")
-    check(folder, tmp_path / "work")
     made = {path: path.stat().st_mtime_ns for path in (tmp_path / "work").glob("*/*ubyte")}
-    assert len(made) == 4
-    check(folder, tmp_path / "work")
-    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "work").glob("*/*ubyte")} == made
+    open_source("mnist", place, tmp_path / "work")
+    assert {path: path.stat().st_mtime_ns for path in made} == made, "unpacked once"
 
 
 @pytest.mark.parametrize("packed", [True, False])
-def test_names_with_a_dot(tmp_path: Path, packed: bool) -> None:
-    content = {name.replace("-idx", ".idx"): data for name, data in mnist_files().items()}
-    check(write_mnist(tmp_path / "mnist", packed=packed, content=content), tmp_path / "work")
-
-
-def test_a_name_does_not_say_whether_a_file_is_gzipped(tmp_path: Path) -> None:
-    folder = write_mnist(tmp_path / "mnist", packed=False)
-    for name, data in mnist_files().items():
-        (folder / name).unlink()
-        (folder / f"{name}.gz").write_bytes(data)  # as some browsers save it
-    check(folder, tmp_path / "work")
-
-
-def test_where_torchvision_puts_them(tmp_path: Path) -> None:
-    write_mnist(tmp_path / "data" / "MNIST" / "raw")
-    check(tmp_path / "data", tmp_path / "work")
-
-
-def test_in_an_archive(tmp_path: Path) -> None:
-    packed = {f"mnist/{name}.gz": gzip.compress(data) for name, data in mnist_files().items()}
-    check(write_archive(tmp_path / "mnist.tar.gz", packed), tmp_path / "work")
-
-
-GOOD = mnist_files()
-WRONG: dict[str, tuple[int, Callable[[bytes], bytes], str]] = {
-    "magic": (0, lambda data: b"\0\0\x0d" + data[3:], "not an IDX file of images: magic 0x00000d03 vs 0x00000803"),
-    "labels as images": (
-        0,
-        lambda _: GOOD[MNIST_NAMES[1]],
-        "not an IDX file of images: magic 0x00000801 vs 0x00000803",
-    ),
-    "images as labels": (
-        1,
-        lambda _: GOOD[MNIST_NAMES[0]],
-        "not an IDX file of labels: magic 0x00000803 vs 0x00000801",
-    ),
-    "text": (2, lambda _: b"<html>not found</html>", "magic 0x3c68746d vs 0x00000803"),
-    "truncated": (0, lambda data: data[:-1], "is truncated: 5,503 bytes vs 5,504 by its header"),
-    "header cut": (3, lambda data: data[:6], "is truncated: 6 bytes vs 8 by its header"),
-    "nothing": (3, lambda _: b"", "magic 0x vs 0x00000801"),
-    "trailing bytes": (2, lambda data: data + b"!!", "has bytes after its end: 3,938 bytes vs 3,936"),
-    "fewer labels": (1, lambda _: idx(np.zeros(6, np.uint8)), "has 7 images vs 6 labels in"),
-    "label out of range": (3, lambda data: data[:-2] + b"\x0a\0", "labels[3] is 10 vs 0 to 9"),
-    "other size": (0, lambda _: idx(np.zeros((7, 32, 32), np.uint8)), "images of 32×32 pixels vs 28×28"),
-    "absurd size": (0, lambda data: data[:4] + b"\xff" * 12 + data[16:], "79,228,162,458,924,105,385,300,197,391 by"),
-}
-
-
-@pytest.mark.parametrize(("name", "packed"), [*((name, False) for name in WRONG), ("labels as images", True)])
-def test_wrong_files(tmp_path: Path, name: str, packed: bool) -> None:
-    place, change, told = WRONG[name]
+@pytest.mark.parametrize(
+    ("place", "change", "told"),
+    [
+        (0, lambda _: GOOD[MNIST_NAMES[1]], "not an IDX file of images: magic 0x00000801 vs 0x00000803"),
+        (1, lambda _: GOOD[MNIST_NAMES[0]], "not an IDX file of labels: magic 0x00000803 vs 0x00000801"),
+        (0, lambda data: data[:-1], "is truncated: 5,503 bytes vs 5,504 by its header"),
+        (3, lambda data: data[:6], "is truncated: 6 bytes vs 8 by its header"),
+        (3, lambda _: b"", "magic 0x vs 0x00000801"),
+        (2, lambda data: data + b"!!", "has bytes after its end: 3,938 bytes vs 3,936"),
+        (1, lambda _: idx(np.zeros(6, np.uint8)), "has 7 images vs 6 labels in"),
+        (3, lambda data: data[:-2] + b"\x0a\0", "labels[3] is 10 vs 0 to 9"),
+        (0, lambda _: idx(np.zeros((7, 32, 32), np.uint8)), "images of 32×32 pixels vs 28×28"),
+        (0, lambda data: data[:4] + b"\xff" * 12 + data[16:], "79,228,162,458,924,105,385,300,197,391 by"),
+    ],
+)
+def test_wrong_files(tmp_path: Path, packed: bool, place: int, change: Callable[[bytes], bytes], told: str) -> None:
     file = MNIST_NAMES[place]
     folder = write_mnist(tmp_path / "mnist", packed=packed, content=GOOD | {file: change(GOOD[file])})
     with pytest.raises(SourceError) as caught:
@@ -100,12 +76,9 @@ def test_wrong_files(tmp_path: Path, name: str, packed: bool) -> None:
     assert "\n" not in message
 
 
-def test_no_images(tmp_path: Path) -> None:
+def test_no_images_or_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="holds no image"):
         open_source("mnist", str(write_mnist(tmp_path / "m", content=mnist_files(test=0))), tmp_path / "work")
-
-
-def test_missing_file(tmp_path: Path) -> None:
     folder = write_mnist(tmp_path / "mnist")
     (folder / f"{MNIST_NAMES[1]}.gz").unlink()
     with pytest.raises(SourceError, match=r"has MNIST without train-labels-idx1-ubyte; .*podline data download mnist"):

@@ -13,16 +13,12 @@ from podline.data.official import CIFAR10, OfficialCheck, OtherFile, check_offic
 from podline.data.sources.opening import open_source
 
 pytestmark = pytest.mark.usefixtures("parsed_here")
-
-
-def checked(dataset: str, place: Path) -> OfficialCheck:
-    source = open_source(dataset, str(place), place.parent / "work")
-    check = check_official(dataset, source.raw, source.archive)
-    assert check is not None
-    return check
-
-
 WHOLE = {"train": 50_000, "test": 10_000}
+
+
+def checked(dataset: str, place: Path) -> OfficialCheck | None:
+    source = open_source(dataset, str(place), place.parent / "work")
+    return check_official(dataset, source.raw, source.archive)
 
 
 def test_the_real_mnist_is_the_published_one_and_one_byte_makes_it_another(tmp_path: Path, real_data: Path) -> None:
@@ -33,36 +29,27 @@ def test_the_real_mnist_is_the_published_one_and_one_byte_makes_it_another(tmp_p
     content[20] = (content[20] + 1) % 10
     labels.write_bytes(gzip.compress(content))
     check = checked("mnist", tmp_path / "other")
+    assert check is not None
     assert (check.official, [other.file for other in check.others]) == (False, ["t10k-labels-idx1-ubyte"])
 
 
 def test_an_archive_is_compared_as_well(tmp_path: Path) -> None:
     renamed = archive_of(write_cifar10_pickles(tmp_path / "cifar-10-batches-py"), tmp_path / "my.tar.gz")
     check = checked("cifar10", renamed)
+    assert check is not None
     assert check.official is False
-    assert [other.file for other in check.others][-1] == "cifar-10-python.tar.gz"
-    assert check.others[-1].published == CIFAR10.archive_md5("cifar-10-python.tar.gz")
+    last = check.others[-1]
+    assert (last.file, last.published) == ("cifar-10-python.tar.gz", CIFAR10.archive_md5("cifar-10-python.tar.gz"))
 
 
-@pytest.mark.parametrize(
-    ("read", "check", "line"),
-    [
-        (WHOLE, OfficialCheck(official=True), "the official CIFAR-10, by the md5 of its files"),
-        (WHOLE, OfficialCheck(official=False), "not the official CIFAR-10: as many records, but other files"),
-        (
-            {**WHOLE, "test": 10_001},
-            OfficialCheck(official=False),
-            "not the official CIFAR-10 but more: 50,000 of 50,000 train, 10,001 of 10,000 test records",
-        ),
-    ],
-)
-def test_what_is_said(read: dict[str, int], check: OfficialCheck | None, line: str) -> None:
-    assert official_lines("cifar10", read, check) == [line]
-    assert official_lines("sample", read, check) == []
-
-
-def test_both_sums_are_named_and_not_of_every_file() -> None:
+def test_what_is_said() -> None:
+    lines = official_lines("cifar10", WHOLE, OfficialCheck(official=True))
+    assert lines == ["the official CIFAR-10, by the md5 of its files"]
+    assert official_lines("sample", WHOLE, OfficialCheck(official=True)) == []
+    [more] = official_lines("cifar10", {**WHOLE, "test": 10_001}, OfficialCheck(official=False))
+    assert more.endswith("but more: 50,000 of 50,000 train, 10,001 of 10,000 test records")
     others = tuple(OtherFile(file=f"data_batch_{n}", found="a" * 32, published="b" * 32) for n in range(1, 6))
     lines = official_lines("cifar10", WHOLE, OfficialCheck(official=False, others=others))
+    assert lines[0] == "not the official CIFAR-10: as many records, but other files"
     assert lines[1] == f"data_batch_1 has md5 {'a' * 32} vs {'b' * 32} published"
     assert lines[4:] == ["and 2 more differ from those published"]

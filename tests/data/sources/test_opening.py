@@ -1,3 +1,5 @@
+"""A published data set is found in a folder or an archive; what is there instead is said."""
+
 from __future__ import annotations
 
 import shutil
@@ -5,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from published import (
     archive_of,
     same_content,
@@ -16,113 +19,32 @@ from published import (
     write_mnist,
 )
 
+from podline.cli import cli
 from podline.data.sources import class_names
 from podline.data.sources.opening import open_source
+from podline.datasets.fingerprint import source_cache
 from podline.errors import SourceError
+from podline.store.locks import release
+from podline.store.opening import open_store
 
 pytestmark = pytest.mark.usefixtures("parsed_here")
 
-LAYOUTS: list[tuple[str, str, str, Callable[[Path], Path]]] = [
-    ("cifar100", "cifar-100-python", "cifar-100-python.tar.gz", write_cifar100_pickles),
-    ("cifar100", "cifar-100-binary", "cifar-100-binary.tar.gz", write_cifar100_bins),
-]
 
-
-@pytest.mark.parametrize(("dataset", "folder", "archive", "write"), LAYOUTS)
-def test_every_place_gives_the_same_source(
-    tmp_path: Path, dataset: str, folder: str, archive: str, write: Callable[[Path], Path]
-) -> None:
+@pytest.mark.parametrize(
+    ("folder", "write"), [("cifar-100-python", write_cifar100_pickles), ("cifar-100-binary", write_cifar100_bins)]
+)
+def test_every_place_gives_the_same_source(tmp_path: Path, folder: str, write: Callable[[Path], Path]) -> None:
     work = tmp_path / "work"
     write(tmp_path / "raw" / folder)
-    itself = open_source(dataset, str(tmp_path / "raw" / folder), work)
-    same_content(itself, open_source(dataset, str(tmp_path / "raw"), work))
+    itself = open_source("cifar100", str(tmp_path / "raw" / folder), work)
+    same_content(itself, open_source("cifar100", str(tmp_path / "raw"), work))
     parsed = len(list(work.glob("*/files.json")))
-
     (tmp_path / "archives").mkdir()
-    archive_of(tmp_path / "raw" / folder, tmp_path / "archives" / archive)
-    packed = open_source(dataset, str(tmp_path / "archives" / archive), work)
-    same_content(itself, packed)
-    same_content(itself, open_source(dataset, str(tmp_path / "archives"), work))
-    renamed = (tmp_path / "archives" / archive).rename(tmp_path / "renamed.tgz")
-    same_content(itself, open_source(dataset, str(renamed), work))
+    archive = archive_of(tmp_path / "raw" / folder, tmp_path / "archives" / f"{folder}.tar.gz")
+    for place in (archive, archive.parent):
+        same_content(itself, open_source("cifar100", str(place), work))
+    same_content(itself, open_source("cifar100", str(archive.rename(tmp_path / "renamed.tgz")), work))
     assert len(list(work.glob("*/files.json"))) == parsed + 1, "unpacked once, parsed once"
-
-
-def test_damage_in_the_cache_is_repaired(tmp_path: Path) -> None:
-    folder = write_cifar10_bins(tmp_path / "cifar-10-batches-bin")
-    archive = archive_of(folder, tmp_path / "a.tar.gz")
-    path = Path(open_source("cifar10", str(archive), tmp_path / "work").splits[0].blocks[0].path)
-    whole = path.read_bytes()
-    path.write_bytes(whole[:-1] + bytes((whole[-1] ^ 1,)))
-    plain = open_source("cifar10", str(folder), tmp_path / "other")
-    same_content(plain, open_source("cifar10", str(archive), tmp_path / "work"))
-    assert path.read_bytes() == whole
-
-
-def test_errors_name_the_archive(tmp_path: Path) -> None:
-    folder = write_cifar10_bins(tmp_path / "cifar-10-batches-bin")
-    (folder / "test_batch.bin").write_bytes(b"\x63" * 3073)
-    archive = archive_of(folder, tmp_path / "a.tar.gz")
-    with pytest.raises(SourceError) as caught:
-        open_source("cifar10", str(archive), tmp_path / "work")
-    assert str(caught.value).startswith(f"{archive}/cifar-10-batches-bin/test_batch.bin: labels[0] is 99 vs 0 to 9")
-
-
-def refused(dataset: str, uri: Path | str, work: Path) -> str:
-    with pytest.raises(SourceError) as caught:
-        open_source(dataset, str(uri), work)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
-
-
-def test_hostile_archive_leaves_nothing(tmp_path: Path) -> None:
-    write_cifar10_pickles(tmp_path / "raw")
-    members = {f"c/{path.name}": path.read_bytes() for path in (tmp_path / "raw").iterdir()}
-    (tmp_path / "in").mkdir()
-    archive = write_archive(tmp_path / "in" / "cifar-10-python.tar.gz", {**members, "../x": b"x"})
-    for uri in (archive, archive.parent):
-        assert "OutsideDestinationError: '../x' would be" in refused("cifar10", uri, tmp_path / "w")
-    assert [path for path in (tmp_path / "w").rglob("*") if path.is_file()] == []
-    assert not any(tmp_path.rglob("x"))
-
-
-def test_nothing_there(tmp_path: Path) -> None:
-    work = tmp_path / "work"
-    assert f"{tmp_path}/no does not exist; get it with `podline data download mnist {tmp_path}/no`" in refused(
-        "mnist", tmp_path / "no", work
-    )
-    (tmp_path / "empty").mkdir()
-    message = refused("cifar10", tmp_path / "empty", work)
-    assert message.startswith(f"{tmp_path}/empty is empty vs data_batch_1 and the other files of CIFAR-10")
-    assert f"`podline data download cifar10 {tmp_path}/empty`" in message
-    assert f"`podline data draw {tmp_path}/empty`" in refused("sample", tmp_path / "empty", work)
-    (tmp_path / "other").mkdir()
-    for name in "abcdefgh":
-        (tmp_path / "other" / name).touch()
-    (tmp_path / "other" / "train").mkdir()
-    assert "other holds a, b, c, d, e, f … vs train and the other files of CIFAR-100" in refused(
-        "cifar100", tmp_path / "other", work
-    )
-    assert "give a folder or a file as a source, on this machine or in gs://" in refused(
-        "cifar10", "s3://bucket/cifar", work
-    )
-
-
-def test_a_file_that_is_no_archive(tmp_path: Path) -> None:
-    (tmp_path / "data.zip").write_bytes(b"PK\x03\x04")
-    assert "cannot be read as a .tar.gz: BadGzipFile: Not a gzipped file" in refused(
-        "cifar10", tmp_path / "data.zip", tmp_path / "work"
-    )
-    archive = write_archive(tmp_path / "a.tar.gz", {"readme": b"hello"})
-    assert "a.tar.gz does not hold data_batch_1" in refused("cifar10", archive, tmp_path / "work")
-
-
-def test_missing_batches(tmp_path: Path) -> None:
-    folder = write_cifar10_pickles(tmp_path / "cifar-10-batches-py")
-    for name in ("data_batch_2", "test_batch"):
-        (folder / name).unlink()
-    message = refused("cifar10", tmp_path, tmp_path / "work")
-    assert "has CIFAR-10 in python layout without data_batch_2, test_batch; unpack the official archive" in message
 
 
 def test_a_whole_layout_beside_part_of_another(tmp_path: Path) -> None:
@@ -131,29 +53,97 @@ def test_a_whole_layout_beside_part_of_another(tmp_path: Path) -> None:
     assert open_source("cifar10", str(tmp_path), tmp_path / "work").files[0].name == "data_batch_1.bin"
 
 
-def test_another_data_set(tmp_path: Path) -> None:
-    work = tmp_path / "work"
-    mnist, hundred = write_mnist(tmp_path / "mnist"), write_cifar100_pickles(tmp_path / "in" / "cifar-100-python")
-    assert f"{mnist} holds MNIST vs cifar10 asked for; use `podline run mnist --source {mnist}`" in refused(
-        "cifar10", mnist, work
-    )
-    assert "holds CIFAR-100 in python layout vs cifar10 asked for; use `podline run cifar100" in refused(
-        "cifar10", tmp_path / "in", work
-    )
-    archive = archive_of(hundred, tmp_path / "cifar-100-python.tar.gz")
-    for uri in (archive, tmp_path):
-        assert "holds CIFAR-100 in python layout vs sample asked for" in refused("sample", uri, work)
-    ten = write_cifar10_pickles(tmp_path / "ten")
-    assert "holds CIFAR-10 in python layout vs mnist asked for; use `podline run cifar10" in refused("mnist", ten, work)
+def refused(dataset: str, place: Path | str, work: Path) -> str:
+    with pytest.raises(SourceError) as caught:
+        open_source(dataset, str(place), work)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
 
 
-def test_sample_and_cifar10_are_told_apart_by_their_classes(tmp_path: Path) -> None:
-    ten, drawn = write_cifar10_bins(tmp_path / "ten"), write_cifar10_bins(tmp_path / "drawn")
-    (drawn / "batches.meta.txt").write_text("\n".join(class_names.SAMPLE))
-    assert open_source("sample", str(drawn), tmp_path).class_names == class_names.SAMPLE
-    assert "has the classes of sample (disc, ring, …) vs cifar10 asked for; use `podline run sample" in refused(
-        "cifar10", drawn, tmp_path
-    )
-    assert "has the classes of cifar10 (airplane, automobile, …) vs sample asked for" in refused(
-        "sample", ten, tmp_path
-    )
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folders and files that are not what is asked for."""
+    folder = tmp_path_factory.mktemp("places")
+    (folder / "empty").mkdir()
+    (folder / "other" / "train").mkdir(parents=True)
+    for name in "abcdefgh":
+        (folder / "other" / name).touch()
+    (folder / "data.zip").write_bytes(b"PK\x03\x04")
+    write_archive(folder / "readme.tar.gz", {"readme": b"hello"})
+    write_mnist(folder / "mnist")
+    archive_of(write_cifar100_pickles(folder / "in" / "cifar-100-python"), folder / "in" / "cifar-100-python.tar.gz")
+    write_cifar10_pickles(folder / "ten")
+    write_cifar10_bins(folder / "bins")
+    (write_cifar10_bins(folder / "drawn") / "batches.meta.txt").write_text("\n".join(class_names.SAMPLE))
+    lacking = write_cifar10_pickles(folder / "lacking" / "cifar-10-batches-py")
+    for name in ("data_batch_2", "test_batch"):
+        (lacking / name).unlink()
+    damaged = write_cifar10_bins(folder / "damaged")
+    (damaged / "test_batch.bin").write_bytes(b"\x63" * 3073)
+    archive_of(damaged, folder / "damaged.tar.gz")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("dataset", "place", "told"),
+    [
+        ("mnist", "no", "no does not exist; get it with `podline data download mnist /"),
+        ("cifar10", "empty", "empty is empty vs data_batch_1 and the other files of CIFAR-10"),
+        ("cifar10", "empty", "`podline data download cifar10 /"),
+        ("sample", "empty", "`podline data draw /"),
+        ("cifar100", "other", "other holds a, b, c, d, e, f … vs train and the other files of CIFAR-100"),
+        ("cifar10", "data.zip", "cannot be read as a .tar.gz: BadGzipFile: Not a gzipped file"),
+        ("cifar10", "readme.tar.gz", "readme.tar.gz does not hold data_batch_1"),
+        ("cifar10", "mnist", "mnist holds MNIST vs cifar10 asked for; use `podline run mnist --source /"),
+        ("cifar10", "in/cifar-100-python", "holds CIFAR-100 in python layout vs cifar10 asked for; use `podline run"),
+        ("sample", "in/cifar-100-python.tar.gz", "holds CIFAR-100 in python layout vs sample asked for"),
+        ("sample", "in", "holds CIFAR-100 in python layout vs sample asked for"),
+        ("mnist", "ten", "holds CIFAR-10 in python layout vs mnist asked for; use `podline run cifar10"),
+        ("cifar10", "drawn", "has the classes of sample (disc, ring, …) vs cifar10 asked for; use `podline run sample"),
+        ("sample", "bins", "has the classes of cifar10 (airplane, automobile, …) vs sample asked for"),
+        ("cifar10", "lacking", "has CIFAR-10 in python layout without data_batch_2, test_batch; unpack the official"),
+        ("cifar10", "ten/batches.meta", "ten/batches.meta is one of the files of a data set vs the folder"),
+        ("cifar10", "damaged.tar.gz", "damaged.tar.gz/damaged/test_batch.bin: labels[0] is 99 vs 0 to 9"),
+    ],
+)
+def test_what_is_there_instead_is_said(places: Path, tmp_path: Path, dataset: str, place: str, told: str) -> None:
+    assert told in refused(dataset, places / place, tmp_path)
+
+
+def test_only_this_machine_and_gs_are_places(tmp_path: Path) -> None:
+    told = "give a folder or a file as a source, on this machine or in gs://"
+    assert told in refused("cifar10", "s3://bucket/cifar", tmp_path)
+
+
+def test_a_hostile_archive_leaves_nothing(tmp_path: Path) -> None:
+    write_cifar10_pickles(tmp_path / "raw")
+    members = {f"c/{path.name}": path.read_bytes() for path in (tmp_path / "raw").iterdir()}
+    (tmp_path / "in").mkdir()
+    archive = write_archive(tmp_path / "in" / "cifar-10-python.tar.gz", {**members, "../x": b"x"})
+    for place in (archive, archive.parent):
+        assert "OutsideDestinationError: '../x' would be" in refused("cifar10", place, tmp_path / "w")
+    assert [path for path in (tmp_path / "w").rglob("*") if path.is_file()] == []
+    assert not any(tmp_path.rglob("x"))
+
+
+def test_unpacked_archives_are_listed_and_pruned_but_not_while_they_are_read(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    archive = archive_of(write_cifar10_pickles(tmp_path / "cifar-10-batches-py"), tmp_path / "cifar-10-python.tar.gz")
+
+    def store(*command: str) -> str:
+        return CliRunner().invoke(cli, ["store", *command, "--root", str(root)]).output
+
+    open_source("cifar10", str(archive), source_cache(open_store(root)))
+    listed = store("list").splitlines()
+    folders = [Path(line.split()[0]) for line in listed if "a cached source  in use" in line]
+    assert len(folders) == 7  # the archive's files, and the pixels of each batch
+    said = store("prune", "--days", "0", "--yes")
+    assert all(f"{folder} stays: a living process uses it" in said for folder in folders)
+    release()
+    assert "would be deleted" in store("prune", "--days", "0")
+    assert all(folder.is_dir() for folder in folders)
+    assert "7 folders" in store("prune", "--days", "0", "--yes")
+    assert not any(folder.exists() for folder in folders)
+    open_source("cifar10", str(archive), source_cache(open_store(root)))
+    release()
+    assert all(folder.is_dir() for folder in folders)
