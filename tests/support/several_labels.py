@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import pickle
 import tarfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,7 +16,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
 
-CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 COLOURS = {"blue": (40, 60, 230), "green": (40, 200, 40), "red": (230, 40, 40)}
 
 
@@ -47,35 +45,6 @@ def drawn(count: int = 120, side: int = 16) -> list[Labelled]:
             row, column = quarter // 2 * side // 2, quarter % 2 * side // 2
             pixels[row + 1 : row + side // 2 - 1, column + 1 : column + side // 2 - 1] = COLOURS[name]
         found.append(Labelled(f"{number:04}.png", png(pixels), labels[::-1], "test" if number % 3 == 2 else "train"))
-    return found
-
-
-def mosaics(cifar: Path, train: int, test: int) -> list[Labelled]:
-    """2 × 2 mosaics of CIFAR-10's images, labelled by the classes in them; a quarter is grey with a probability of 0.3.
-
-    Args:
-        cifar: the folder with the batches.
-        train: how many of training images.
-        test: how many of test images.
-    """
-    random, found = np.random.default_rng(7), list[Labelled]()
-    for split, count, names in (
-        ("train", train, [f"data_batch_{n}" for n in range(1, 6)]),
-        ("test", test, ["test_batch"]),
-    ):
-        batches = [pickle.loads((cifar / name).read_bytes(), encoding="bytes") for name in names]
-        images = np.concatenate([batch[b"data"] for batch in batches]).reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
-        classes = np.concatenate([batch[b"labels"] for batch in batches])
-        for number in range(count):
-            pixels, labels = np.full((64, 64, 3), 128, np.uint8), []
-            for quarter in range(4):
-                if random.random() < 0.3:
-                    continue
-                chosen = random.integers(len(images))
-                row, column = quarter // 2 * 32, quarter % 2 * 32
-                pixels[row : row + 32, column : column + 32] = images[chosen]
-                labels.append(CIFAR10[classes[chosen]])
-            found.append(Labelled(f"{split}-{number:05}.png", png(pixels), sorted(set(labels)), split))
     return found
 
 

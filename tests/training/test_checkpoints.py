@@ -8,12 +8,11 @@ import pytest
 from metrics_lines import steps_line
 
 from podline.documents.metrics_log import MetricsLog
-from podline.errors import ArtifactError, StoreError
+from podline.errors import ArtifactError
 from podline.store.contract import Store
 from podline.store.opening import open_store
 from podline.training.checkpoints import (
     KEPT,
-    Checkpoint,
     CheckpointFolder,
     TimeSpent,
     read_arrays,
@@ -48,17 +47,11 @@ def save(folder: CheckpointFolder, log: MetricsLog, *steps: int) -> None:
         folder.save(step, state(step), log.mark(), TimeSpent(wall=step, training=step / 2))
 
 
-def restore(folder: CheckpointFolder, log: MetricsLog, check=lambda arrays: None):
-    """What was restored, and what was passed over."""
-    restored: list[dict[str, np.ndarray]] = []
-
-    def take(arrays) -> None:
-        check(arrays)
-        restored.append(dict(arrays))
-
-    passed: list[tuple[int, str]] = []
-    checkpoint = restore_newest(folder, log, take, lambda step, why: passed.append((step, why)))
-    return checkpoint, restored, passed
+def restore(folder: CheckpointFolder, log: MetricsLog):
+    """The step that was restored, or None, its arrays, and what was passed over."""
+    arrays, passed = {}, []
+    checkpoint = restore_newest(folder, log, arrays.update, lambda step, why: passed.append((step, why)))
+    return checkpoint and checkpoint.step, arrays, passed
 
 
 def names(folder: CheckpointFolder, store: Store) -> list[str]:
@@ -82,23 +75,17 @@ def test_arrays_come_back_bit_for_bit_and_their_file_depends_on_nothing_else(sto
         assert (found[name].dtype, found[name].shape) == (array.dtype, array.shape)
         assert found[name].tobytes() == array.tobytes()
     assert write_arrays(store, "again.npz", arrays) == (size, sha256)
+    with pytest.raises(ArtifactError, match=r"x\.npz has sha256 .* vs 0000"):
+        read_arrays(store, "x.npz", "0" * 64)
     assert store.local("x.npz").stat().st_size == size
 
 
-def test_arrays_with_another_checksum_are_refused(store: Store):
-    write_arrays(store, "x.npz", state(1))
-    with pytest.raises(ArtifactError, match=r"x\.npz has sha256 .* vs 0000"):
-        read_arrays(store, "x.npz", "0" * 64)
-
-
-def test_the_newest_checkpoint_is_restored_and_the_log_cut_back_to_it(folder, log, store):
+def test_the_newest_checkpoint_is_restored_and_the_log_cut_back_to_it(folder, log):
     save(folder, log, 10, 20)
     log.write(steps_line(30, 30.0))
-    checkpoint, [arrays], passed = restore(folder, log)
-    assert checkpoint is not None
-    assert (checkpoint.step, checkpoint.clock) == (20, TimeSpent(wall=20, training=10))
+    step, arrays, passed = restore(folder, log)
+    assert (step, folder.describe(step).clock, passed) == (20, TimeSpent(wall=20, training=10), [])
     assert arrays["model/kernel"].tolist() == state(20)["model/kernel"].tolist()
-    assert passed == []
     assert log.path.read_bytes().count(b"\n") == 2
 
 
@@ -133,41 +120,21 @@ def flip(path: Path) -> None:
 def test_a_damaged_checkpoint_is_passed_over_by_name_and_gone(folder, log, store, damage, suffix, reason):
     save(folder, log, 10, 20)
     damage(store.local(f"{folder.folder}/step-00000020.{suffix}"))
-    checkpoint, [arrays], [(step, why)] = restore(folder, log)
-    assert checkpoint is not None
-    assert (checkpoint.step, step) == (10, 20)
+    step, arrays, [(passed, why)] = restore(folder, log)
+    assert (step, passed, arrays["optimizer/iteration"]) == (10, 20, 10)
     assert re.search(reason, why)
-    assert arrays["optimizer/iteration"] == 10
     assert names(folder, store) == step_files(10)
     assert log.path.read_bytes().count(b"\n") == 1
 
 
-def test_a_checkpoint_of_another_model_is_passed_over(folder, log):
-    save(folder, log, 10, 20)
-
-    def check(arrays) -> None:
-        if arrays["optimizer/iteration"] == 20:
-            raise ArtifactError("its model/kernel is float32 (2, 3) vs float32 (2, 4) in this model")
-
-    checkpoint, _, passed = restore(folder, log, check)
-    assert checkpoint is not None
-    assert checkpoint.step == 10
-    assert passed == [(20, "its model/kernel is float32 (2, 3) vs float32 (2, 4) in this model")]
-
-
-def test_a_checkpoint_of_another_spec_is_passed_over(folder, log, store):
+def test_a_checkpoint_of_another_spec_or_without_its_metrics_is_passed_over(folder, log, store):
     save(folder, log, 10)
-    checkpoint, restored, [(_, why)] = restore(CheckpointFolder(store, "runs/r", "b" * 64), log)
-    assert (checkpoint, restored) == (None, [])
-    assert "belongs to the spec aaaaaaaaaaaa, expected bbbbbbbbbbbb" in why
-
-
-def test_without_the_metrics_that_it_goes_with_a_checkpoint_is_of_no_use(folder, log, store):
+    step, _, [(_, why)] = restore(CheckpointFolder(store, "runs/r", "b" * 64), log)
+    assert (step, "the spec aaaaaaaaaaaa, expected bbbbbbbbbbbb" in why) == (None, True), why
     save(folder, log, 10)
     log.path.write_bytes(b"")
-    checkpoint, restored, [(_, why)] = restore(folder, log)
-    assert (checkpoint, restored) == (None, [])
-    assert "metrics.jsonl no longer begins with" in why
+    step, _, [(_, why)] = restore(folder, log)
+    assert (step, "metrics.jsonl no longer begins with" in why) == (None, True), why
 
 
 def test_with_none_that_is_whole_the_run_begins_again_with_empty_logs(folder, log, store):
@@ -175,8 +142,8 @@ def test_with_none_that_is_whole_the_run_begins_again_with_empty_logs(folder, lo
     for name in store.list(folder.folder):
         if name.endswith("npz"):
             truncate(store.local(name))
-    checkpoint, restored, passed = restore(folder, log)
-    assert (checkpoint, restored, [step for step, _ in passed]) == (None, [], [20, 10])
+    step, _, passed = restore(folder, log)
+    assert (step, [step for step, _ in passed]) == (None, [20, 10])
     assert names(folder, store) == []
     assert log.path.read_bytes() == b""
 
@@ -184,10 +151,10 @@ def test_with_none_that_is_whole_the_run_begins_again_with_empty_logs(folder, lo
 def test_a_save_that_was_broken_off_is_not_seen_and_cleared_away(folder, log, store):
     save(folder, log, 10)
     write_arrays(store, f"{folder.folder}/step-00000020.npz", state(20))  # killed before the JSON was published
-    checkpoint, _, passed = restore(folder, log)
-    assert checkpoint is not None
-    assert (checkpoint.step, passed) == (10, [])
+    step, _, passed = restore(folder, log)
+    assert (step, passed) == (10, [])
     assert names(folder, store) == step_files(10)
+    assert folder.describe(10).bytes == store.local(f"{folder.folder}/step-00000010.npz").stat().st_size
 
 
 def test_saving_a_step_again_never_leaves_new_arrays_under_the_old_description(folder, log, store, monkeypatch):
@@ -200,12 +167,3 @@ def test_saving_a_step_again_never_leaves_new_arrays_under_the_old_description(f
     with pytest.raises(KeyboardInterrupt):
         folder.save(10, state(11), log.mark(), TimeSpent())
     assert folder.steps() == []
-
-
-def test_a_description_tells_of_its_file(folder, log, store):
-    save(folder, log, 10)
-    described = Checkpoint.model_validate(store.read_json(f"{folder.folder}/step-00000010.json"))
-    assert described == folder.describe(10)
-    assert described.bytes == store.local(f"{folder.folder}/step-00000010.npz").stat().st_size
-    with pytest.raises(StoreError):
-        folder.describe(11)

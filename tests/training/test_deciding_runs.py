@@ -67,12 +67,15 @@ def spec_of(root: Path, **values) -> TrainSpec:
     return TrainSpec(root=str(root), recipe=recipe, fingerprint=FINGERPRINT, preflight=False)
 
 
+def unbroken(root: Path, **values) -> tuple[TrainSpec, TrainResult, Path]:
+    spec = spec_of(root, **values)
+    return spec, train(spec, silent()), root / spec.folder
+
+
 @pytest.fixture(scope="module")
-def lowered(tmp_path_factory) -> tuple[TrainSpec, str, Path]:
-    """An unbroken run whose rate is lowered several times."""
-    spec = spec_of(tmp_path_factory.mktemp("lowered"))
-    result = train(spec, silent())
-    return spec, result.weights_sha256, Path(spec.root) / spec.folder
+def lowered(tmp_path_factory):
+    """A run whose rate is lowered several times."""
+    return unbroken(tmp_path_factory.mktemp("lowered"))
 
 
 def test_the_rate_follows_the_decisions_and_these_are_told_everywhere(lowered):
@@ -106,14 +109,6 @@ def test_the_rate_that_is_written_is_the_rate_that_is_taken(lowered, tmp_path):
     assert not set(ours[first + 1 :]) & set(theirs[first + 1 :])
 
 
-@pytest.mark.slow
-def test_a_run_killed_between_its_decisions_ends_with_the_same_bits(lowered, tmp_path):
-    _, weights, folder = lowered
-    spec = spec_of(tmp_path)
-    assert finished_after(spec, 3, 9, 13, 18, 25, 29).weights_sha256 == weights
-    assert bare_metrics(tmp_path / spec.folder) == bare_metrics(folder)
-
-
 # Hot enough to accept some states that are worse, and a rate that makes many worse.
 ANNEALED = {
     "schedule": ScheduleSettings(kind="constant", learning_rate=0.002).model_dump(),
@@ -124,11 +119,9 @@ ANNEALED = {
 
 
 @pytest.fixture(scope="module")
-def annealed(tmp_path_factory) -> tuple[TrainSpec, str, Path]:
-    """An unbroken run that goes back several times."""
-    spec = spec_of(tmp_path_factory.mktemp("annealed"), **ANNEALED)
-    result = train(spec, silent())
-    return spec, result.weights_sha256, Path(spec.root) / spec.folder
+def annealed(tmp_path_factory):
+    """A run that goes back several times."""
+    return unbroken(tmp_path_factory.mktemp("annealed"), **ANNEALED)
 
 
 def decisions_of(folder: Path) -> list[AnnealingLine]:
@@ -165,45 +158,19 @@ def test_a_rejected_state_is_gone_back_from_and_time_goes_on(annealed):
                 assert accepted[name].tobytes() == final[name].tobytes(), name
 
 
-def test_a_run_killed_in_the_middle_of_annealing_ends_with_the_same_bits(annealed, tmp_path):
-    _, weights, folder = annealed
-    spec = spec_of(tmp_path, **ANNEALED)
-    assert finished_after(spec, 6, 13, 21, 29).weights_sha256 == weights
-    assert bare_metrics(tmp_path / spec.folder) == bare_metrics(folder)
-
-
 def test_a_checkpoint_whose_accepted_one_is_damaged_is_passed_over(annealed, tmp_path):
-    _, weights, folder = annealed
+    _, result, folder = annealed
     spec = spec_of(tmp_path, **ANNEALED)
     assert [line.state for line in decisions_of(folder) if line.step in (16, 20, 24)] == [16, 16, 16]
     killed_at(spec, 26)
     accepted = tmp_path / spec.folder / "checkpoints" / "step-00000016.npz"
     accepted.write_bytes(accepted.read_bytes()[:-100])
-    assert train(spec, silent()).weights_sha256 == weights
+    assert train(spec, silent()).weights_sha256 == result.weights_sha256
     assert bare_metrics(tmp_path / spec.folder) == bare_metrics(folder)
     events = read_events(tmp_path / spec.folder / "events.jsonl")
     damaged = [event for event in events if event.event == "checkpoint_damaged"]
     assert [event.step for event in damaged] == [24, 16]
     assert all(str(accepted) in event.message for event in damaged)
-
-
-def test_an_evaluation_that_sigterm_broke_off_is_made_up_for_and_decided(annealed, tmp_path, monkeypatch):
-    _, weights, folder = annealed
-    spec = spec_of(tmp_path, **ANNEALED)
-    score, calls = ScoringSteps.score, []
-
-    def interrupted(self, batches, count, news):
-        calls.append(1)
-        if len(calls) == 3:
-            os.kill(os.getpid(), signal.SIGTERM)
-        return score(self, batches, count, news)
-
-    monkeypatch.setattr(ScoringSteps, "score", interrupted)
-    with pytest.raises(PreemptedError, match="at step 12 of 30"):
-        train(spec, silent())
-    monkeypatch.undo()
-    assert train(spec, silent()).weights_sha256 == weights
-    assert bare_metrics(tmp_path / spec.folder) == bare_metrics(folder)
 
 
 # The loss on labels that nothing can be learned from soon gets worse at this rate.
@@ -216,11 +183,9 @@ STOPPED = {
 
 
 @pytest.fixture(scope="module")
-def stopped(tmp_path_factory) -> tuple[TrainSpec, TrainResult, Path]:
-    """An unbroken run that ends before its time."""
-    spec = spec_of(tmp_path_factory.mktemp("stopped"), keep="all", **STOPPED)
-    result = train(spec, silent())
-    return spec, result, Path(spec.root) / spec.folder
+def stopped(tmp_path_factory):
+    """A run that ends before its time."""
+    return unbroken(tmp_path_factory.mktemp("stopped"), keep="all", **STOPPED)
 
 
 def checkpoints(folder: Path) -> list[int]:
@@ -239,6 +204,8 @@ def test_a_run_that_gets_no_better_ends_early_with_its_best_state(stopped):
     assert f"ended early at step {last.step} of 30" in result.ending
     events = [(event.event, event.step) for event in read_events(folder / "events.jsonl")]
     assert events == [("started", 0), ("stopped_early", last.step), ("finished", last.step)]
+    evaluated = [line.step for line in read_metrics(folder / "metrics.jsonl") if isinstance(line, EvaluationLine)]
+    assert checkpoints(folder) == evaluated, "if all are kept"
     # The last checkpoint is the best state, and training further begins with what was exported.
     best, end = (np.load(folder / "checkpoints" / f"step-{step:08d}.npz") for step in (last.state, last.step))
     assert {name for name in best.files if best[name].tobytes() != end[name].tobytes()} == {"steps"}
@@ -246,44 +213,45 @@ def test_a_run_that_gets_no_better_ends_early_with_its_best_state(stopped):
     assert all(weights[name].tobytes() == best[f"model/{name}"].tobytes() for name in weights.files)
 
 
-def test_a_checkpoint_of_each_evaluation_is_kept_if_all_are(stopped):
-    _, _, folder = stopped
-    evaluated = [line.step for line in read_metrics(folder / "metrics.jsonl") if isinstance(line, EvaluationLine)]
-    assert checkpoints(folder) == evaluated
-
-
-@pytest.mark.slow
-def test_a_run_killed_on_the_way_to_its_early_end_ends_with_the_same_bits(stopped, tmp_path):
-    spec, result, folder = stopped
-    broken = spec_of(tmp_path, **STOPPED)
-    assert broken.run == spec.run, "which checkpoints are kept is no part of the name"
-    *_, before, end = checkpoints(folder)
-    again = finished_after(broken, 3, before - 1, before + 1, end)
+@pytest.mark.parametrize(
+    ("name", "values", "steps"),
+    [("annealed", ANNEALED, (6, 13, 21, 29)), pytest.param("stopped", STOPPED, (3, 7, 9, 12), marks=pytest.mark.slow)],
+)
+def test_a_run_killed_between_its_decisions_ends_with_the_same_bits(request, tmp_path, name, values, steps):
+    _, result, folder = request.getfixturevalue(name)
+    spec = spec_of(tmp_path, **values)
+    again = finished_after(spec, *steps)
     assert (again.weights_sha256, again.ending) == (result.weights_sha256, result.ending)
-    assert bare_metrics(tmp_path / broken.folder) == bare_metrics(folder)
-    assert checkpoints(tmp_path / broken.folder) == [end]
+    assert bare_metrics(tmp_path / spec.folder) == bare_metrics(folder)
+    assert checkpoints(tmp_path / spec.folder)[-1] == checkpoints(folder)[-1]
 
 
-@pytest.mark.slow
-def test_an_early_end_whose_evaluation_sigterm_broke_off_leaves_the_best_state_too(stopped, tmp_path, monkeypatch):
-    _, result, folder = stopped
-    spec = spec_of(tmp_path, **STOPPED)
-    score, calls, last = ScoringSteps.score, [], len(checkpoints(folder))
+@pytest.mark.parametrize(
+    ("name", "values", "broken"),
+    [("annealed", ANNEALED, 12), pytest.param("stopped", STOPPED, None, marks=pytest.mark.slow)],
+)
+def test_an_evaluation_that_sigterm_broke_off_is_made_up_for_and_decided(
+    request, tmp_path, monkeypatch, name, values, broken
+):
+    """That of step 12, or the last before an early end."""
+    _, result, folder = request.getfixturevalue(name)
+    spec, step = spec_of(tmp_path, **values), broken or result.steps
+    score, calls = ScoringSteps.score, []
 
     def interrupted(self, batches, count, news):
         calls.append(1)
-        if len(calls) == last:
+        if 4 * len(calls) == step:
             os.kill(os.getpid(), signal.SIGTERM)
         return score(self, batches, count, news)
 
     monkeypatch.setattr(ScoringSteps, "score", interrupted)
-    with pytest.raises(PreemptedError, match=f"at step {result.steps} of 30"):
+    with pytest.raises(PreemptedError, match=f"at step {step} of 30"):
         train(spec, silent())
     monkeypatch.undo()
     assert train(spec, silent()).weights_sha256 == result.weights_sha256
-    for name in ("step-{:08d}.npz", "../model/weights.npz"):
-        ours, theirs = (root / "checkpoints" / name.format(result.steps) for root in (tmp_path / spec.folder, folder))
-        assert ours.read_bytes() == theirs.read_bytes()
+    assert bare_metrics(tmp_path / spec.folder) == bare_metrics(folder)
+    final = f"checkpoints/step-{result.steps:08d}.npz"
+    assert (tmp_path / spec.folder / final).read_bytes() == (folder / final).read_bytes()
 
 
 @pytest.mark.parametrize("keep", [2, "best"])
@@ -307,11 +275,7 @@ def test_a_hopeless_trial_of_a_search_ends_and_can_be_trained_to_its_end_later(t
             train(hopeless, silent())
     folder = tmp_path / "pruned" / spec.folder
     assert checkpoints(folder) == [8]
-    assert [event.event for event in read_events(folder / "events.jsonl")] == [
-        "started",
-        "pruned",
-        "restored",
-        "pruned",
-    ]
+    events = [event.event for event in read_events(folder / "events.jsonl")]
+    assert events == ["started", "pruned", "restored", "pruned"]
     assert "pruning" not in (folder / "spec.json").read_text()
     assert train(spec, silent()).weights_sha256 == train(whole, silent()).weights_sha256

@@ -10,8 +10,6 @@ from podline.documents.metrics_log import AnnealingLine, EarlyStopLine, Evaluati
 from podline.recipes.settings import AnnealingSettings, EarlyStopSettings, PlateauSettings
 from podline.stages.specs import Pruning
 from podline.training.decisions import (
-    Annealing,
-    EarlyStop,
     Lowest,
     Plateau,
     Pruner,
@@ -75,24 +73,6 @@ def test_the_error_may_be_the_energy():
     assert annealing_line(settings, 0, TOTAL, None, evaluation(1, 1.0, accuracy=0.75)).energy == 0.25
 
 
-def test_a_rejected_state_is_gone_back_from_before_it_is_told():
-    did: list[object] = []
-    annealing = Annealing(
-        AnnealingSettings(temperature=0.001),
-        0,
-        TOTAL,
-        [],
-        lambda line: did.append(line.kind),
-        lambda event, step, words: did.append((event, step)),
-        did.append,
-    )
-    assert annealing.accepted() is None
-    annealing.decide(evaluation(10, 1.0))
-    annealing.decide(evaluation(20, 2.0))
-    assert did == ["annealing", ("accepted", 10), 10, "annealing", ("rejected", 20)]
-    assert annealing.accepted() == 10
-
-
 def factors(settings: PlateauSettings, *losses: float) -> list[float]:
     """What the rate is multiplied by after each evaluation."""
     lines: list[PlateauLine] = []
@@ -121,23 +101,15 @@ def test_the_rate_is_lowered_when_the_metric_stalls(settings, losses, expected):
 
 
 def test_at_the_floor_nothing_is_said_to_be_lowered():
-    settings = PlateauSettings(factor=0.1, patience=1, floor=0.1)
-    first = plateau_line(settings, None, evaluation(1, 1.0))
-    second = plateau_line(settings, first, evaluation(2, 1.0))
-    third = plateau_line(settings, second, evaluation(3, 1.0))
-    assert [line.lowered for line in (first, second, third)] == [False, True, False]
+    settings, lines = PlateauSettings(factor=0.1, patience=1, floor=0.1), [None]
+    for step in (1, 2, 3):
+        lines.append(plateau_line(settings, lines[-1], evaluation(step, 1.0)))
+    assert [line.lowered for line in lines[1:]] == [False, True, False]
 
 
-def test_the_error_may_decide_instead_of_the_loss():
-    settings = PlateauSettings(metric="error", patience=1)
-    first = plateau_line(settings, None, evaluation(1, loss=1.0, accuracy=0.5))
-    assert not plateau_line(settings, first, evaluation(2, loss=9.0, accuracy=0.6)).lowered
-    assert plateau_line(settings, first, evaluation(2, loss=0.1, accuracy=0.5)).lowered
-
-
-def test_a_plateau_goes_on_from_the_lines_of_its_run_and_says_what_it_does():
+def test_a_plateau_goes_on_from_the_lines_of_its_run():
     settings, lines, said = PlateauSettings(factor=0.5), [], []
-    whole = Plateau(settings, [], lines.append, lambda *news: said.append(news))
+    whole = Plateau(settings, [], lines.append, lambda event, step, _words: said.append((event, step)))
     for step in range(1, 6):
         whole.decide(evaluation(step, 1.0))
     for known in range(5):
@@ -145,19 +117,9 @@ def test_a_plateau_goes_on_from_the_lines_of_its_run_and_says_what_it_does():
         rest = Plateau(settings, lines[:known], again.append, lambda *_: None)
         for step in range(known + 1, 6):
             rest.decide(evaluation(step, 1.0))
-        assert [line.model_dump(exclude={"time", "spans"}) for line in lines[:known] + again] == [
-            line.model_dump(exclude={"time", "spans"}) for line in lines
-        ]
+        assert [(line.step, line.factor) for line in again] == [(line.step, line.factor) for line in lines[known:]]
         assert rest.factor() == whole.factor() == 0.25
-    assert [(event, step) for event, step, _ in said] == [("rate_lowered", 3), ("rate_lowered", 5)]
-    assert "validation loss 1.0000 vs 1.0000 at best: the learning rate is lowered from 1 to 0.5" in said[0][2]
-
-
-def test_without_settings_nothing_is_decided():
-    lines = []
-    plateau = Plateau(None, [], lines.append, lambda *_: None)
-    plateau.decide(evaluation(1, 1.0))
-    assert (lines, plateau.factor()) == ([], 1.0)
+    assert said == [("rate_lowered", 3), ("rate_lowered", 5)]
 
 
 def stops(settings: EarlyStopSettings, *losses: float) -> list[EarlyStopLine]:
@@ -193,35 +155,11 @@ def test_a_run_ends_when_the_metric_stalls(settings, losses, stopped, state):
     assert [line.restored for line in stops(kept, *losses)] == [False] * len(losses)
 
 
-def test_a_stopped_run_goes_back_before_it_is_told_and_needs_the_best_checkpoint_no_more():
-    did: list[object] = []
-    early_stop = EarlyStop(
-        EarlyStopSettings(patience=1),
-        TOTAL,
-        [],
-        lambda line: did.append(line.kind),
-        lambda event, step, words: did.append((event, step, words)),
-        did.append,
-    )
-    assert (early_stop.needed(), early_stop.stopped) == (None, False)
-    early_stop.decide(evaluation(10, 1.0))
-    assert (early_stop.needed(), early_stop.stopped) == (10, False)
-    early_stop.decide(evaluation(20, 2.0))
-    assert (early_stop.needed(), early_stop.stopped) == (None, True)
-    words = (
-        "ended early at step 20 of 100: the validation loss has not improved in 1 evaluation; the model is that of "
-        "step 10, with the best loss, 1.0000"
-    )
-    assert did == ["early_stop", 10, "early_stop", ("stopped_early", 20, words)]
-
-
 def test_how_a_run_ended_is_said_only_if_it_is_worth_it():
-    settings, kept = EarlyStopSettings(patience=1), EarlyStopSettings(patience=1, restore=False)
-    best_at_the_end = early_stop_line(settings, 20, stops(settings, 2.0)[-1], evaluation(20, 1.0))
-    worse_at_the_end = early_stop_line(settings, 20, stops(settings, 2.0)[-1], evaluation(20, 3.0))
-    assert (ending(None, None, 20), ending(best_at_the_end, settings, 20)) == ("", "")
-    assert ending(worse_at_the_end, settings, 20) == "the model is that of step 10, with the best loss, 2.0000"
-    assert ending(stops(kept, 1.0, 2.0)[-1], kept, TOTAL).endswith("has not improved in 1 evaluation")
+    settings = EarlyStopSettings(patience=1)
+    better, worse = (early_stop_line(settings, 20, stops(settings, 2.0)[-1], evaluation(20, loss)) for loss in (1, 3))
+    assert (ending(None, None, 20), ending(better, settings, 20)) == ("", "")
+    assert ending(worse, settings, 20) == "the model is that of step 10, with the best loss, 2.0000"
 
 
 def test_the_lowest_evaluation_is_known_again_from_the_lines():

@@ -11,7 +11,15 @@ from podline.documents.skeleton import COCO
 from podline.kinds.classification.objective import Classification
 from podline.kinds.pose.objective import Pose
 from podline.kinds.pose.settings import PoseSettings
-from podline.training.findings import Findings, JudgeStretches, LayerFigures, ProbeFigures, judge_measures, judge_probe
+from podline.training.findings import (
+    Findings,
+    JudgePace,
+    JudgeStretches,
+    LayerFigures,
+    ProbeFigures,
+    judge_measures,
+    judge_probe,
+)
 from podline.training.loop import Stretch
 
 POSES = Pose(PoseSettings(), COCO)
@@ -33,51 +41,32 @@ class Record:
 
 
 def test_a_finding_is_written_and_warned_of_once_and_written_when_it_is_over():
-    record = Record()
-    dead = HEALTHY._replace(dead=8)
+    record, dead = Record(), HEALTHY._replace(dead=8)
     for step, layer in ((10, HEALTHY), (20, dead), (30, dead), (40, HEALTHY), (50, dead)):
         record.probe(step, layer)
     kind, where = "dead_outputs", "stem_relu"
     assert record.short == [(20, kind, where, False), (40, kind, where, True), (50, kind, where, False)]
     assert record.lines[0].figures == {"share": 0.5, "channels": 16}
     [warning] = record.warnings
-    assert warning.startswith(
-        "step 20: 8 of the 16 channels of layer stem_relu are zero for all 64 images of the probe; "
-    )
-    assert "a lower learning rate" in warning
-
-
-def test_a_run_that_goes_on_knows_what_was_found_before():
-    first = Record()
-    first.probe(20, HEALTHY._replace(dead=16))
-    again = Record(first.lines)
-    again.probe(30, HEALTHY._replace(dead=16))
-    assert again.lines == []
-    again.probe(40, HEALTHY)
-    assert again.short == [(40, "dead_outputs", "stem_relu", True)]
-    again.probe(50, HEALTHY._replace(dead=16))
+    assert warning.startswith("step 20: 8 of the 16 channels of layer stem_relu are zero for all 64 images")
+    again = Record(record.lines)
+    again.probe(60, dead)
+    again.probe(70, HEALTHY)
+    again.probe(80, dead)
+    assert again.short == [(70, kind, where, True), (80, kind, where, False)], "a run that goes on knows them"
     assert again.warnings == []
 
 
-def test_the_first_layer_whose_outputs_explode_is_named():
+def test_the_first_layer_whose_outputs_explode_and_an_answer_that_has_collapsed_are_named():
     record = Record()
     record.probe(10, HEALTHY, LayerFigures("stage1_conv", 8, 0, 2e4), LayerFigures("stage2_conv", 8, 0, 3e38))
     assert record.short == [(10, "exploding_outputs", "stage1_conv", False)]
     assert "layer stage1_conv gives values of up to 2e+04" in record.warnings[0]
-
-
-def test_an_answer_that_does_not_depend_on_the_image_has_collapsed():
     record = Record()
-    record.probe(10, spread=0.02)
-    record.probe(20, spread=0.009)
-    assert record.short == [(20, "collapsed_output", "logits", False)]
-    assert "the model answers nearly the same (logits varies by 0.009 of its size)" in record.warnings[0]
-
-
-def test_of_one_image_nobody_can_say_that_answers_are_alike():
-    record = Record()
-    judge_probe(record.findings, 10, ProbeFigures(1, [], {"logits": 0.0}))
-    assert not record.warnings
+    judge_probe(record.findings, 10, ProbeFigures(1, [], {"logits": 0.0}))  # of one image nobody can say
+    record.probe(20, spread=0.02)
+    record.probe(30, spread=0.009)
+    assert record.short == [(30, "collapsed_output", "logits", False)]
 
 
 def stretch(step: int, norm: float = 1.0, head: float = 0.5, waiting: float = 0.0) -> Stretch:
@@ -102,9 +91,7 @@ def test_training_that_waits_for_input_is_found_by_the_latest_stretches_but_not_
     assert judged([stretch(2, waiting=4.0), stretch(4), stretch(6)]).short == []
     record = judged([stretch(2), stretch(4, waiting=1.9), *[stretch(step, waiting=1.0) for step in (6, 8, 10)]])
     assert record.short == [(6, "waiting_for_input", "input", False)]
-    assert record.warnings[0].startswith(
-        "step 6: training waited for input in 36% of the last 8 s; `podline tune input`"
-    )
+    assert "training waited for input in 36% of the last 8 s; `podline tune input`" in record.warnings[0]
     assert judged([stretch(step, waiting=0.7) for step in range(2, 20, 2)]).short == [], "less than a fifth"
 
 
@@ -126,39 +113,42 @@ def test_a_gradient_far_above_all_before_is_found_once_there_is_something_to_com
     ], "the lines' norm is 5"
 
 
-@pytest.mark.parametrize("line", [steps_line(2, 1.0)])
-def test_lines_of_other_kinds_are_nothing_to_the_record(line):
-    assert Findings([line], lambda _line: None, lambda _text: None)._open == {}
-
-
-def evaluation(step: int, **measures: float) -> EvaluationLine:
-    named = {name.replace("__", "/"): value for name, value in measures.items()}
-    return EvaluationLine(
-        step=step, epoch=1.0, split="test", examples=5, loss=1.0, seconds=1.0, time=0.0, measures=named
-    )
-
-
-def test_a_stage_that_answers_zero_is_found_once_the_warm_up_is_over():
+@pytest.mark.parametrize(
+    ("objective", "measures", "found"),
+    [
+        (POSES, {"stage1_paf/variation": 0.04, "stage1_paf/loss": 0.0}, [(20, "collapsed_stage", "stage1_paf", False)]),
+        (
+            POSES,
+            {"stage2_paf/change": 0.001, "stage4_heatmap/change": 0.2},
+            [(20, "copied_stage", "stage2_paf", False)],
+        ),
+        (POSES, {"stage1_paf/variation": 0.5}, []),
+        (Classification(), {}, []),
+    ],
+)
+def test_a_stage_that_answers_zero_or_what_it_was_given_is_found_once_the_warm_up_is_over(objective, measures, found):
     record = Record()
-    for step, variation in ((10, 0.0), (20, 0.04), (30, 0.5)):
-        line = evaluation(step, stage1_paf__variation=variation, stage1_paf__loss=0.0)
-        judge_measures(record.findings, line, POSES, warmup=10)
-    assert record.short == [(20, "collapsed_stage", "stage1_paf", False), (30, "collapsed_stage", "stage1_paf", True)]
-    [warning] = record.warnings
-    assert warning.startswith("step 20: stage1_paf has collapsed: ")
-    assert "a longer warm-up" in warning
+    for step in (10, 20):
+        line = EvaluationLine(
+            step=step, epoch=1.0, split="test", examples=5, loss=1.0, seconds=1.0, time=0.0, measures=measures
+        )
+        judge_measures(record.findings, line, objective, warmup=10)
+    assert record.short == found
 
 
-def test_a_stage_that_hands_on_what_it_was_given_is_found():
-    record = Record()
-    line = evaluation(20, stage2_paf__change=0.001, stage4_heatmap__change=0.2)
-    judge_measures(record.findings, line, POSES, warmup=0)
-    assert record.short == [(20, "copied_stage", "stage2_paf", False)]
-    assert "differ by 0.1%; " in record.warnings[0]
-    assert "task.model.paf_stages" in record.warnings[0]
+def judged_pace(seconds: list[float], counts: list[int]) -> list[tuple[float, float]]:
+    """What is compared of stretches that take so many seconds, half of them waiting, for so many steps of ten."""
+    compared: list[tuple[float, float]] = []
+    findings = Findings((), lambda _line: None, lambda _message: None)
+    hook = JudgePace(findings, lambda step: 10, lambda *found: compared.append(found))
+    step = 100
+    for took, count in zip(seconds, counts, strict=True):
+        step += count
+        hook.after(Stretch({"loss": np.zeros(count, np.float32)}, took, took / 2, step=step, last=False))
+    return compared
 
 
-def test_a_classifier_has_no_stages_to_be_found():
-    record = Record()
-    judge_measures(record.findings, evaluation(20), Classification(), warmup=0)
-    assert record.lines == []
+def test_the_pace_is_compared_once_when_enough_steps_were_taken_after_the_first_stretch() -> None:
+    assert judged_pace([60.0, 1.0, 1.0, 1.0, 1.0], [1, 4, 4, 4, 4]) == [(3 / 120, 0.5)]
+    assert judged_pace([60.0, 2.0, 2.0], [1, 1, 1]) == [], "few steps"
+    assert judged_pace([60.0, 0.1, 0.1], [1, 100, 100]) == [], "short ones"

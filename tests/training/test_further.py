@@ -6,11 +6,11 @@ import pytest
 from dying_runs import killed_at, losses
 from small_dataset import FINGERPRINT, publish_dataset, small_recipe
 
-from podline.documents.metrics_log import read_events, read_metrics
+from podline.documents.metrics_log import read_events
 from podline.errors import ArtifactError, SettingsError
 from podline.progress import silent
 from podline.recipes.durations import Duration
-from podline.recipes.settings import AugmentationSettings, ModelSettings, OptimizerSettings, ScheduleSettings
+from podline.recipes.settings import AugmentationSettings, ModelSettings, OptimizerSettings
 from podline.stages.specs import TrainResult, TrainSpec
 from podline.stages.tools import PreflightSpec
 from podline.training.train import preflight, train
@@ -55,7 +55,7 @@ def test_an_epoch_and_two_further_ones_are_three_to_the_last_bit(base):
     together = [loss for each in (spec_of(root), spec, further) for loss in losses(root / each.folder)]
     assert together == losses(root / whole.folder)
     started = read_events(root / spec.folder / "events.jsonl")[0]
-    assert f"12 steps further from {first.run} (weights {first.weights_sha256[:12]}, 12 steps)" in started.message
+    assert f"12 steps further from {first.run}" in started.message
 
 
 def test_a_run_that_trains_another_further_goes_on_where_it_was_broken_off(base):
@@ -67,15 +67,6 @@ def test_a_run_that_trains_another_further_goes_on_where_it_was_broken_off(base)
     result = train(broken, silent())
     assert result.resumed_from == (5,)
     assert result.weights_sha256 == train(unbroken, silent()).weights_sha256
-
-
-def test_a_schedule_and_a_batch_of_its_own(base):
-    root, first = base
-    schedule = ScheduleSettings(kind="one_cycle", learning_rate=0.02)
-    spec = spec_of(root, further=first.run, schedule=schedule, batch_size=16, duration=Duration(steps=6))
-    train(spec, silent())
-    rates = [line.learning_rate for line in read_metrics(root / spec.folder / "metrics.jsonl") if line.kind == "train"]
-    assert rates[-1] == pytest.approx(0.02 / 6), "the schedule is counted from this run's first step to its last"
 
 
 def test_what_cannot_be_trained_further_is_refused(base):

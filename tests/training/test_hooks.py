@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,8 +18,6 @@ from podline.training.checkpoints import Arrays, TimeSpent
 from podline.training.hooks import Evaluate, RunClock, SaveCheckpoints, WriteMetrics
 from podline.training.loop import Stretch
 from podline.training.plan import Plan, plan_training
-
-MARK = LogMark(bytes=0, sha256="")
 
 
 @pytest.fixture(scope="module")
@@ -72,41 +71,31 @@ def test_evaluations_come_when_they_are_due_and_at_the_end(plan):
     assert hook.next_stop(4) == 8
 
 
-class Folder:
-    def __init__(self) -> None:
-        self.saved = []
-
-    def save(self, step, arrays, metrics, clock, accepted) -> None:
-        self.saved.append(step)
-
-
-def saver(folder: Folder, arrays: Callable[[], Arrays] = dict, minutes: float = 1e6) -> SaveCheckpoints:
+def saver(saved: list[int], arrays: Callable[[], Arrays] = dict, minutes: float = 1e6) -> SaveCheckpoints:
+    folder = SimpleNamespace(save=lambda step, *_given: saved.append(step))
     clock = RunClock(TimeSpent(), time.monotonic())
-    return SaveCheckpoints(folder, arrays, lambda: MARK, every_steps=6, every_minutes=minutes, clock=clock)  # type: ignore[arg-type]
+    mark = LogMark(bytes=0, sha256="")
+    return SaveCheckpoints(folder, arrays, lambda: mark, every_steps=6, every_minutes=minutes, clock=clock)  # type: ignore[arg-type]
 
 
-def test_checkpoints_come_every_so_many_steps_and_when_the_loop_ends():
-    folder = Folder()
-    hook = saver(folder)
+def test_checkpoints_come_every_so_many_steps_or_minutes_and_when_the_loop_ends(monkeypatch):
+    saved = []
+    hook = saver(saved)
     for step in (4, 6, 8, 12, 14):
         hook.after(stretch(step, 1.0, last=step == 14))
-    assert folder.saved == [6, 12, 14]
+    assert saved == [6, 12, 14]
     assert hook.next_stop(6) == 12
-
-
-def test_checkpoints_come_every_so_many_minutes(monkeypatch):
-    now = 1000.0
+    now, saved = 1000.0, []
     monkeypatch.setattr(hooks.time, "monotonic", lambda: now)
-    folder = Folder()
-    hook = saver(folder, minutes=2)
+    hook = saver(saved, minutes=2)
     for step, now in ((1, 1060.0), (2, 1121.0), (3, 1200.0), (4, 1242.0)):  # noqa: B007 (read by the clock)
         hook.after(stretch(step, 1.0))
-    assert folder.saved == [2, 4]
+    assert saved == [2, 4]
 
 
 def test_no_checkpoint_is_written_of_numbers_that_are_not_finite():
-    folder = Folder()
-    hook = saver(folder, lambda: {"seed": np.array([1]), "model/kernel": np.array([1.0, np.nan], np.float32)})
+    saved = []
+    hook = saver(saved, lambda: {"seed": np.array([1]), "model/kernel": np.array([1.0, np.nan], np.float32)})
     with pytest.raises(DivergenceError, match="model/kernel holds numbers that are not finite after step 6"):
         hook.after(stretch(6, 1.0))
-    assert folder.saved == []
+    assert saved == []

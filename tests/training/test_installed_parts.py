@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -24,19 +24,15 @@ SETTINGS = AugmentationSettings(pad=2, also={"brightness": 30})
 
 
 @pytest.fixture(scope="module")
-def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of installed packages with the page's three."""
+def brightness(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The page's three packages, as this process knows them."""
     folder = tmp_path_factory.mktemp("site")
     pages = {"## An augmentation": "my_augmentations", "## A loss": "my_losses", "## A hook": "my_hooks"}
     for heading, name in pages.items():
         install(folder, {name: code_of(heading, "python")}, code_of(heading, "toml"))
-    return folder
-
-
-@pytest.fixture
-def brightness(packages: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The page's augmentation, as this process knows it."""
-    monkeypatch.syspath_prepend(packages)
+    with pytest.MonkeyPatch.context() as installed:
+        installed.syspath_prepend(folder)
+        yield
 
 
 MANIFEST = cast(Manifest, SimpleNamespace(mean_colour=(0, 0, 0)))
@@ -52,10 +48,7 @@ def made(count: int, settings: AugmentationSettings = SETTINGS, ids: np.ndarray 
 def test_an_example_s_picture_is_the_same_in_whatever_batch_it_is() -> None:
     whole = made(300)["image"]
     np.testing.assert_array_equal(whole[17], made(1, ids=np.array([17]))["image"][0])
-    levels = np.unique(whole[:, 0, 0, 0])
-    assert levels.min() >= 98
-    assert levels.max() <= 158
-    assert len(levels) > 50
+    assert len(np.unique(whole[:, 0, 0, 0])) > 50
     assert (made(300, epoch=1)["image"] != whole).any()
 
 
@@ -108,15 +101,6 @@ def test_a_loss_that_fails_or_gives_one_number_is_named(monkeypatch: pytest.Monk
             Classification().terms(batch, logits)
 
 
-def test_a_recipe_without_one_says_nothing_of_it() -> None:
-    assert "also" not in AugmentationSettings().model_dump()
-
-
-def test_nothing_installed_is_said() -> None:
-    with pytest.raises(SettingsError, match=r"there is no hook 'x'; no installed package adds one \(podline.no\)"):
-        Registry[object]("hook", "podline.no").load("x")
-
-
 @pytest.mark.usefixtures("brightness")
 def test_a_training_has_both_and_its_name_says_so(answered: Any, podline: Any) -> None:
     answered("convert", "sample", "--source", "drawn")
@@ -133,10 +117,9 @@ def test_a_training_has_both_and_its_name_says_so(answered: Any, podline: Any) -
     assert error["message"].startswith("there is no hook 'fog'; known: memory")
 
 
-def test_a_hook_that_cannot_be_made_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    def failing(_run: Any) -> Any:
-        raise OSError("no such board")
-
-    monkeypatch.setattr(Registry, "load", lambda *_arguments: failing)
-    with pytest.raises(SettingsError, match="hook board: OSError: no such board"):
+def test_a_hook_that_cannot_be_made_or_found_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SettingsError, match=r"there is no hook 'x'; no installed package adds one \(podline.no\)"):
+        Registry[object]("hook", "podline.no").load("x")
+    monkeypatch.setattr(Registry, "load", lambda *_arguments: lambda _run: 1 / 0)
+    with pytest.raises(SettingsError, match="hook board: ZeroDivisionError"):
         HOOKS.call("board", object())

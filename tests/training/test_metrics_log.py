@@ -5,10 +5,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from metrics_lines import steps_line
+from tensorflow.core.util.event_pb2 import Event
 
+from podline.documents import metrics_log
 from podline.documents.metrics_log import EvaluationLine, EventLog, MetricsLog, StepsLine, read_events, read_metrics
 from podline.errors import ArtifactError, StoreError
+from podline.training import tensorboard
+from podline.training.tensorboard import EventFile
 
 EVALUATION = EvaluationLine(
     step=4, epoch=0.4, split="test", examples=10, loss=1.0, accuracy=0.3, seconds=0.1, time=1_700_000_001.0
@@ -89,9 +94,31 @@ def test_a_full_disk_is_one_clear_line_even_when_the_log_is_closed(tmp_path: Pat
     with pytest.raises(StoreError, match=r"cannot write .*metrics\.jsonl: no space left"):  # noqa: SIM117
         with MetricsLog(tmp_path / "metrics.jsonl") as log:
             log.write(EVALUATION)
+    (tmp_path / tensorboard._FILE).symlink_to("/dev/full")
+    with pytest.raises(StoreError, match=r"cannot write .*tfevents.* No space left on device; free some space"):
+        EventFile(tmp_path, [])
 
 
-def test_an_unwritable_folder_is_one_clear_line(tmp_path: Path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(StoreError, match="cannot write"):
-        MetricsLog(tmp_path / "file" / "metrics.jsonl")
+def events(folder: Path) -> list[Event]:
+    [file] = folder.iterdir()
+    records = tf.data.TFRecordDataset(str(file))
+    return [Event.FromString(record.numpy()) for record in records]
+
+
+def test_a_file_begun_again_holds_the_lines_that_are_left_at_the_times_they_were_written(tmp_path: Path):
+    with EventFile(tmp_path / "board", []) as board:
+        for step in (2, 4, 6):
+            board.write(steps_line(step, 1.0, step))
+    kept = [steps_line(2, 1.0, 2.0)]
+    with EventFile(tmp_path / "board", kept) as board:
+        board.write(steps_line(4, 1.0, 5.0))
+    version, *rest = events(tmp_path / "board")
+    assert version.file_version == "brain.Event:2"
+    assert [(event.step, event.wall_time) for event in rest] == [(2, kept[0].time), (4, kept[0].time)]
+    values = {value.tag: value.simple_value for value in rest[1].summary.value}
+    assert values["train/loss"] == 3.0
+    assert values["train/gradient_norm/classifier"] == 4.0
+    assert values.keys() == {
+        *(f"train/{name}" for name in metrics_log._FIGURES["train"]),
+        *(f"train/gradient_norm/{block}" for block in ("stem", "classifier")),
+    }

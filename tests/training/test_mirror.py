@@ -11,7 +11,7 @@ from metrics_lines import steps_line
 
 from podline.documents.metrics_log import EventLog, MetricsLog, read_metrics
 from podline.errors import PreemptedError, StoreUnavailableError
-from podline.progress import Event, Reporter
+from podline.progress import Reporter
 from podline.store.buckets import forget_clients
 from podline.store.contract import Store
 from podline.store.opening import open_store
@@ -33,18 +33,8 @@ def proxy(proxy: fault_proxy.FaultProxy, monkeypatch: pytest.MonkeyPatch) -> fau
     return proxy
 
 
-class Heard:
-    """A reporter's listener that keeps what is said."""
-
-    def __init__(self) -> None:
-        self.said: list[str] = []
-
-    def __call__(self, event: Event) -> None:
-        self.said.append(event.get("message", ""))
-
-    @property
-    def reporter(self) -> Reporter:
-        return Reporter("train", self)
+def reporter(said: list[str] | None = None) -> Reporter:
+    return Reporter("train", lambda event: said.append(event.get("message", "")) if said is not None else None)
 
 
 def train(mirror: Mirror, *steps: int) -> int:
@@ -71,7 +61,7 @@ def until(condition, seconds: float = 240.0) -> None:
 
 
 def test_what_is_written_is_in_the_store_while_the_run_goes_on_and_all_of_it_at_the_end(store: Store) -> None:
-    with mirrored(store, RUN, 60, Heard().reporter) as mirror:
+    with mirrored(store, RUN, 60, reporter()) as mirror:
         train(mirror, 10, 20)
         until(lambda: steps_in(store) == [20, 10])
         train(mirror, 30, 40)
@@ -83,11 +73,11 @@ def test_what_is_written_is_in_the_store_while_the_run_goes_on_and_all_of_it_at_
 
 
 def test_another_machine_goes_on_from_the_store(store: Store, gcs_root: str, tmp_path, monkeypatch) -> None:
-    with mirrored(store, RUN, 60, Heard().reporter) as mirror:
+    with mirrored(store, RUN, 60, reporter()) as mirror:
         train(mirror, 10, 20)
     monkeypatch.setenv("PODLINE_STORE_CACHE", str(tmp_path / "another"))
     forget_clients()
-    with mirrored(open_store(gcs_root), RUN, 60, Heard().reporter) as mirror:
+    with mirrored(open_store(gcs_root), RUN, 60, reporter()) as mirror:
         assert train(mirror, 30) == 20
     assert steps_in(store) == [30, 20, 10]
 
@@ -95,17 +85,17 @@ def test_another_machine_goes_on_from_the_store(store: Store, gcs_root: str, tmp
 def test_training_goes_on_through_an_outage_and_the_store_catches_up(
     proxy: fault_proxy.FaultProxy, gcs_root: str
 ) -> None:
-    heard, store = Heard(), open_store(gcs_root)
-    with mirrored(store, RUN, 60, heard.reporter) as mirror:
+    said, store = [], open_store(gcs_root)
+    with mirrored(store, RUN, 60, reporter(said)) as mirror:
         train(mirror, 10)
         until(lambda: steps_in(store) == [10])
         proxy.share = 1.0
         train(mirror, 20)
-        until(lambda: any("training goes on" in message for message in heard.said))
+        until(lambda: any("training goes on" in message for message in said))
         train(mirror, 30)
         assert not mirror.lost
         proxy.share = 0.0
-    assert any("is back" in message for message in heard.said)
+    assert any("is back" in message for message in said)
     assert steps_in(store) == [30, 20, 10]
 
 
@@ -115,7 +105,7 @@ def test_a_store_that_stays_away_ends_the_run_and_the_next_start_goes_on_from_he
     store = open_store(gcs_root)
     with (  # noqa: PT012 (the run's end is what raises)
         pytest.raises(StoreUnavailableError, match=r"is kept in .*runs/r, and the same command") as caught,
-        mirrored(store, RUN, 0, Heard().reporter) as mirror,
+        mirrored(store, RUN, 0, reporter()) as mirror,
     ):
         train(mirror, 10)
         proxy.share = 1.0
@@ -124,27 +114,27 @@ def test_a_store_that_stays_away_ends_the_run_and_the_next_start_goes_on_from_he
         raise PreemptedError("asked to end")
     assert isinstance(caught.value.__cause__, PreemptedError)
     proxy.share = 0.0
-    with mirrored(store, RUN, 60, Heard().reporter) as mirror:
+    with mirrored(store, RUN, 60, reporter()) as mirror:
         assert train(mirror, 30) == 20
     assert steps_in(store) == [30, 20, 10]
 
 
 def test_a_killed_run_goes_on_from_the_side_that_is_ahead(store: Store) -> None:
-    ahead = Mirror(store, RUN, 60, Heard().reporter)
+    ahead = Mirror(store, RUN, 60, reporter())
     ahead.near.local(RUN).mkdir(parents=True)
     train(ahead, 10, 20)  # killed before anything was brought
-    with mirrored(store, RUN, 60, Heard().reporter) as mirror:
+    with mirrored(store, RUN, 60, reporter()) as mirror:
         assert train(mirror) == 20
     assert steps_in(store) == [20, 10]
     train(ahead, 10)  # an old one, left on this machine
-    with mirrored(store, RUN, 60, Heard().reporter) as mirror:
+    with mirrored(store, RUN, 60, reporter()) as mirror:
         assert train(mirror) == 20
     assert steps_in(store) == [20, 10]
 
 
 def test_a_log_that_was_cut_back_is_cut_back_in_the_store_too(store: Store) -> None:
     name = f"{RUN}/metrics.jsonl"
-    with mirrored(store, RUN, 60, Heard().reporter) as mirror:
+    with mirrored(store, RUN, 60, reporter()) as mirror:
         train(mirror, 10)
         with MetricsLog(mirror.near.local(f"{RUN}/metrics.jsonl")) as log:
             log.write(steps_line(11, 1.0))

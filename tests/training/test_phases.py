@@ -7,7 +7,6 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 from dying_runs import bare_metrics, finished_after, killed_at
 from small_dataset import FINGERPRINT, publish_dataset
 
@@ -17,10 +16,6 @@ from podline.documents.metrics_log import EvaluationLine, StepsLine, read_metric
 from podline.errors import SettingsError
 from podline.input.augmentation import augmented
 from podline.input.pipeline import TrainingInput
-from podline.ledger.paces import trained_at
-from podline.ledger.provenance import environment
-from podline.ledger.slowness import slowness
-from podline.models.build import build_model
 from podline.models.counts import describe
 from podline.progress import silent
 from podline.recipes.durations import Duration
@@ -28,8 +23,6 @@ from podline.recipes.phases import PhaseSettings
 from podline.recipes.settings import AugmentationSettings, ModelSettings, Recipe, ScheduleSettings
 from podline.stages.specs import TrainResult, TrainSpec
 from podline.training.plan import plan_training
-from podline.training.run import let_train
-from podline.training.steps import TrainingSteps
 from podline.training.train import train
 
 # 96 examples of 8 × 8 pixels: an epoch of 12 steps, one of 6 and one of 12. At first the classifier alone trains, on
@@ -87,19 +80,12 @@ def manifest(tmp_path_factory) -> Manifest:
 
 def test_the_plan_cuts_the_run_where_a_phase_begins(manifest):
     plan = plan_training(RECIPE, manifest)
-    assert [(phase.first, phase.end, phase.recipe.batch_size) for phase in plan.phases] == [
-        (0, 12, 8),
-        (12, 18, 16),
-        (18, 30, 8),
-    ]
-    assert (plan.total_steps, plan.evaluations) == (30, (12, 18, 30))
+    phases = [(phase.first, phase.end, phase.recipe.batch_size) for phase in plan.phases]
+    assert phases == [(0, 12, 8), (12, 18, 16), (18, 30, 8)]
     assert [plan.epoch(step) for step in (6, 12, 15, 18, 30)] == [0.5, 1, 1.5, 2, 3]
     assert [plan.rate(step) for step in (0, 17, 18, 29)] == [0.01, 0.01, 0.002, 0.002]
-
-
-def test_phases_after_the_end_of_a_short_run_do_not_come(manifest):
-    short = RECIPE.model_copy(update={"duration": Duration(epochs=2)})
-    assert [phase.end for phase in plan_training(short, manifest).phases] == [12, 18]
+    short = plan_training(RECIPE.changed(duration=Duration(epochs=2)), manifest)
+    assert [phase.end for phase in short.phases] == [12, 18]
 
 
 @pytest.mark.parametrize(
@@ -116,24 +102,22 @@ def test_evaluations_come_after_so_many_epochs_or_examples_whatever_the_batch(ma
     assert plan_training(RECIPE.model_copy(update={"evaluate_every": every}), manifest).evaluations == due
 
 
+LINEAR = {"model": ModelSettings(kind="linear"), "augmentation": AugmentationSettings()}
+
+
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    ("values", "changes", "words"),
     [
-        ({"batch_size": 97}, "batch_size=97 vs 96 examples"),
-        ({"augmentation.cutout": 8}, "cutout=8 vs images of 8 × 8"),
-        ({"trainable_layers": ["stage9"]}, "no layer with weights starts with 'stage9'; the layers are: .*classifier"),
+        ({}, {"batch_size": 97}, "batch_size=97 vs 96 examples"),
+        ({}, {"augmentation.cutout": 8}, "cutout=8 vs images of 8 × 8"),
+        ({}, {"trainable_layers": ["stage9"]}, "no layer with weights starts with 'stage9'; the layers are: .*stem_"),
+        (LINEAR, {"augmentation.image_size": 4}, r"images of \(4, 4, 3\), but the model needs \(8, 8, 3\)"),
     ],
 )
-def test_a_later_phase_that_cannot_be_is_refused_before_the_first_step(tmp_path, changes, words):
+def test_a_later_phase_that_cannot_be_is_refused_before_the_first_step(tmp_path, values, changes, words):
+    phases = (PhaseSettings(from_epoch=2, changes=changes),)
     with pytest.raises(SettingsError, match=words):
-        train(spec_of(tmp_path, phases=(PhaseSettings(from_epoch=2, changes=changes),)), silent())
-
-
-def test_a_model_that_needs_its_own_image_size_refuses_another(tmp_path):
-    phases = (PhaseSettings(from_epoch=1, changes={"augmentation.image_size": 4}),)
-    linear = spec_of(tmp_path, model=ModelSettings(kind="linear"), phases=phases, augmentation=AugmentationSettings())
-    with pytest.raises(SettingsError, match=r"images of \(4, 4, 3\), but the model needs \(8, 8, 3\)"):
-        train(linear, silent())
+        train(spec_of(tmp_path, **values, phases=phases), silent())
 
 
 def test_lines_of_metrics_are_about_batches_of_one_size(unbroken):
@@ -145,7 +129,9 @@ def test_lines_of_metrics_are_about_batches_of_one_size(unbroken):
     assert {len(line.gradient_norms) for line in steps if line.step <= 12} == {1}
     assert min(len(line.gradient_norms) for line in steps if line.step > 12) > 1
     assert all(0 <= line.accuracy <= 1 for line in steps)
-    assert (result.steps, result.examples, result.epochs) == (30, 288, 3)
+    assert (result.steps, result.examples, result.epochs, result.traces) == (30, 288, 3, 3)
+    model = keras.models.load_model(folder / "model" / "model.keras")
+    assert all(layer.trainable for layer in model.layers)
     small, whole = (describe(RECIPE.model, (side, side, 3), 3).multiply_adds for side in (6, 8))
     assert result.pflop == pytest.approx(6e-15 * (96 * small + 192 * whole))
 
@@ -180,13 +166,6 @@ def test_a_run_killed_in_the_middle_of_phases_and_between_two_ends_with_the_same
     assert bare_metrics(tmp_path / spec.folder) == bare_metrics(folder)
 
 
-def test_what_is_exported_trains_as_a_whole(unbroken):
-    _, folder = unbroken
-    model = keras.models.load_model(folder / "model" / "model.keras")
-    assert isinstance(model, keras.Model)
-    assert all(layer.trainable for layer in model.layers)
-
-
 def test_augmentation_changes_with_the_phase(tmp_path):
     manifest = publish_dataset(tmp_path)
     plan = plan_training(RECIPE, manifest, first_epoch=5)
@@ -199,38 +178,3 @@ def test_augmentation_changes_with_the_phase(tmp_path):
         expected = augmented(stored, ids, settings, RECIPE.seed, epoch, manifest)["image"]
         assert np.array_equal(source.batch(step)["image"], expected)
         assert source.image_shape == expected.shape[1:] == shape
-
-
-def test_a_layer_that_trains_again_has_gradients_again():
-    model = build_model(ModelSettings(kind="resnet", width=0.1), (8, 8, 3), 3, (0.0,) * 3, (1.0,) * 3)
-    everything = [variable.path for variable in model.trainable_variables]
-    order = [variable.path for variable in model.variables]
-    let_train(model, ("classifier",))
-    assert {variable.path for variable in model.trainable_variables} == {"classifier/kernel", "classifier/bias"}
-    assert [variable.path for variable in model.variables] == order
-    let_train(model, ("",))
-    assert [variable.path for variable in model.trainable_variables] == everything
-    with tf.GradientTape() as tape:
-        loss = tf.reduce_sum(model(np.zeros((2, 8, 8, 3), np.uint8), training=True) ** 2)
-    gradients = tape.gradient(loss, [variable.value for variable in model.trainable_variables])
-    assert all(gradient is not None for gradient in gradients)
-
-
-@pytest.mark.slow
-def test_a_step_that_is_traced_anew_at_every_part_is_named_as_the_cause(tmp_path, unbroken, monkeypatch):
-    """Planted: each part of a stretch begins with a graph of its own."""
-    usual, _ = unbroken
-    assert usual.traces == 3
-    advance = TrainingSteps.advance
-
-    def traced_anew(steps, count):
-        steps._many = tf.function(steps._take, autograph=False)
-        return advance(steps, count)
-
-    monkeypatch.setattr(TrainingSteps, "advance", traced_anew)
-    slow = train(spec_of(tmp_path, duration=Duration(steps=12)), silent())
-    assert slow.traces >= 5
-    before, now = (trained_at(each, environment()) for each in (usual, slow))
-    found = slowness(now, [before] * 3)
-    assert found is not None
-    assert f"traced {slow.traces} graphs of the training step, 3 before" in found.cause

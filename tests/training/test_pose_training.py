@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from dying_runs import bare_metrics, finished_after, losses
+from dying_runs import finished_after
 from small_dataset import FINGERPRINT
 from small_poses import POSE, RECIPE, drawn, publish_poses
+from tensorflow.core.util.event_pb2 import Event
 
-from podline import notebook
-from podline.data.reader import open_split
-from podline.documents.manifest import dataset_folder, read_manifest
 from podline.documents.metrics_log import EvaluationLine, StepsLine, read_metrics
 from podline.errors import DivergenceError, SettingsError
 from podline.progress import silent
@@ -30,9 +27,8 @@ STAGES = ("stage1_paf", "stage2_paf", "stage3_heatmap")
 
 
 def spec_of(root: Path, **values) -> TrainSpec:
-    """The tiny recipe; ``preflight`` and ``strategy`` are the spec's own."""
-    own = {name: values.pop(name) for name in ("preflight", "strategy") if name in values}
-    return TrainSpec(root=str(root), recipe=RECIPE.model_copy(update=values), fingerprint=FINGERPRINT, **own)
+    recipe = RECIPE.model_copy(update=values)
+    return TrainSpec(root=str(root), recipe=recipe, fingerprint=FINGERPRINT, preflight=False)
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +36,7 @@ def unbroken(tmp_path_factory) -> tuple[TrainSpec, TrainResult, Path]:
     """A run that nothing disturbed."""
     root = tmp_path_factory.mktemp("unbroken")
     publish_poses(root)
-    spec = spec_of(root, preflight=False)
+    spec = spec_of(root)
     result = train(spec, silent())
     return spec, result, root / spec.folder
 
@@ -56,33 +52,12 @@ def test_every_line_has_measures_of_every_stage_in_order_and_no_accuracy(unbroke
         assert [name for name in names if name.endswith("/change")] == ["stage2_paf/change"]
         assert sum(line.measures[f"{stage}/loss"] for stage in STAGES) == pytest.approx(line.loss, rel=1e-5)
         assert 0 <= line.measures["stage3_heatmap/island_recall"] <= 1
-    texts = [json.loads(text) for text in (folder / "metrics.jsonl").read_text().splitlines()]
-    assert not any("accuracy" in text for text in texts)
+    assert '"accuracy"' not in (folder / "metrics.jsonl").read_text()
     assert result.steps == 8
-
-
-def test_the_board_shows_the_stages(unbroken):
-    from tensorflow.core.util.event_pb2 import Event  # noqa: PLC0415 (here alone)
-
-    _, _, folder = unbroken
-    [file] = (folder / "tensorboard").glob("*tfevents*")
-    events = [Event.FromString(record.numpy()) for record in tf.data.TFRecordDataset(str(file))]
+    [board] = (folder / "tensorboard").glob("*tfevents*")
+    events = [Event.FromString(record.numpy()) for record in tf.data.TFRecordDataset(str(board))]
     tags = {value.tag for event in events for value in event.summary.value}
     assert {"train/stage1_paf/loss", "test/stage3_heatmap/island_recall", "train/loss", "test/loss"} <= tags
-    assert not any(tag.endswith("/accuracy") for tag in tags)
-
-
-@pytest.mark.slow
-def test_a_killed_run_goes_on_to_the_same_bits(unbroken, tmp_path):
-    spec, result, folder = unbroken
-    publish_poses(tmp_path)
-
-    again = spec_of(tmp_path)
-    assert again.run == spec.run
-    resumed = finished_after(again, 6)
-    assert resumed.resumed_from == (4,)
-    assert resumed.weights_sha256 == result.weights_sha256
-    assert bare_metrics(tmp_path / again.folder) == bare_metrics(folder)
 
 
 @pytest.mark.slow
@@ -93,7 +68,6 @@ def test_a_run_killed_in_any_phase_ends_with_the_same_bits(tmp_path):
     later = {"task.augmentation.image_size": 0, "task.emphasis": 2.0, "batch_size": 6, "optimizer": {"kind": "sgd"}}
     values = {
         "task": POSE.model_copy(update={"augmentation": augmentation, "model": model}),
-        "preflight": False,
         "duration": Duration(epochs=2),
         "evaluate_every": None,
         "checkpoint_steps": 2,
@@ -119,22 +93,6 @@ def test_what_is_published_gives_the_maps_of_what_was_trained(unbroken):
         np.testing.assert_allclose(theirs[stage], expected[stage], atol=1e-5)
 
 
-@pytest.mark.slow
-def test_two_replicas_train_as_one(unbroken, tmp_path):
-    _, _, folder = unbroken
-    publish_poses(tmp_path)
-    spec = spec_of(tmp_path, strategy="cpu:2", preflight=False, duration=Duration(steps=4))
-    train(spec, silent())
-    # Batch norm is of each replica's own half, so the two part ways; the data are the same.
-    assert losses(tmp_path / spec.folder) == pytest.approx(losses(folder)[:4], rel=0.15)
-    [ours, theirs] = [
-        next(line for line in bare_metrics(each) if line["kind"] == "evaluation")
-        for each in (tmp_path / spec.folder, folder)
-    ]
-    assert (ours["step"], ours["examples"]) == (theirs["step"], theirs["examples"]) == (4, 6)
-    assert ours["measures"].keys() == theirs["measures"].keys()
-
-
 def test_data_of_another_size_are_refused_with_the_way_out(tmp_path):
     publish_poses(tmp_path)
     larger = POSE.model_copy(update={"side": 96})
@@ -143,43 +101,14 @@ def test_data_of_another_size_are_refused_with_the_way_out(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_learning_rate_is_searched_for_like_any_other(tmp_path):
-    publish_poses(tmp_path)
-    # Nearly all examples in each batch: the curve of so small a data set would be noise.
-    recipe = RECIPE.model_copy(update={"batch_size": 16})
-    found = notebook.find_learning_rate(recipe, str(tmp_path), steps=60, low=1e-5, high=1.0)
-    assert 1e-5 < found.learning_rate < 1
-    assert (tmp_path / found.chart).is_file()
-
-
-POISONED = 11
-
-
-@pytest.fixture
-def poisoned(tmp_path: Path) -> Path:
-    """A data set with one joint that is nowhere."""
+def test_a_loss_that_diverged_is_traced_to_the_record(tmp_path):
+    """A joint that is nowhere; the map that moves a joint mixes its x and its y."""
     splits = {"train": drawn(18, 0), "test": drawn(6, 1)}
-    splits["train"]["keypoints"][POISONED, 0, 3] = np.nan, 7, 2
+    splits["train"]["keypoints"][11, 0, 3] = np.nan, 7, 2
     publish_poses(tmp_path, splits=splits)
-    return tmp_path
-
-
-def place_of(root: Path) -> tuple[int, str]:
-    """The poisoned example's number in the split and where it lies, by its image's id."""
-    store, folder = open_store(root), dataset_folder("coco", FINGERPRINT)
-    manifest = read_manifest(store, folder)
-    reader = open_split(store, folder, manifest, "train")
-    file, record, offset = reader.locate(POISONED)
-    return POISONED, f"record {record} of {file}, at byte {offset}"
-
-
-@pytest.mark.slow
-def test_a_loss_that_diverged_is_traced_to_the_record(poisoned):
-    example, place = place_of(poisoned)
     with pytest.raises(DivergenceError) as caught:
-        train(spec_of(poisoned, preflight=False), silent())
+        train(spec_of(tmp_path), silent())
     said = str(caught.value)
-    assert f"the cause is example {example} of the training split: {place}" in said
-    # The map that moves a joint mixes its x and its y.
+    assert "the cause is example 11 of the training split: record " in said
     assert "keypoints with 2 of 162 numbers not finite" in said
     assert "the first fault is in the loss term stage1_paf" in said

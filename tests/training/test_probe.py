@@ -26,20 +26,20 @@ def small_model(bias: float = 0.0) -> keras.Model:
     return model
 
 
-def test_channels_that_are_zero_for_every_image_are_counted_where_they_are_cut_off():
-    figures = look(small_model(bias=-100.0))
+def test_channels_that_are_zero_and_the_largest_magnitude_are_those_of_all_images_and_of_the_model_as_it_is_now():
+    model = small_model(bias=5.0)
+    probe = Probe(tf.distribute.get_strategy(), model, IMAGES, "channels_last")
+    assert sum(layer.dead for layer in probe.figures().layers) == 0
+    conv = model.get_layer("conv")
+    conv.bias.assign([-100.0, -100.0, 5.0, 5.0])
+    figures = probe.figures()
     assert figures.images == 6
     assert [layer.name for layer in figures.layers] == ["pixels", "conv", "relu", "pool", "logits"]
-    assert [layer.dead for layer in figures.layers] == [0, 0, 2, 0, 0]
+    assert [layer.dead for layer in figures.layers] == [0, 0, 2, 0, 0], "where they are cut off"
     assert [layer.channels for layer in figures.layers] == [3, 4, 4, 4, 3]
-    assert sum(layer.dead for layer in look(small_model(bias=5.0)).layers) == 0
-
-
-def test_the_largest_magnitude_is_that_of_all_images_and_infinity_is_a_number():
-    assert next(layer.largest for layer in look(small_model(bias=-100.0)).layers if layer.name == "conv") > 90
-    model = small_model()
-    model.get_layer("conv").bias.assign([np.inf] * 4)
-    assert next(layer.largest for layer in look(model).layers if layer.name == "conv") == np.finfo(np.float32).max
+    assert figures.layers[1].largest > 90
+    conv.bias.assign([np.inf] * 4)
+    assert probe.figures().layers[1].largest == np.finfo(np.float32).max
 
 
 @pytest.mark.parametrize("size", [0.0, 1.0, 1e6])
@@ -57,11 +57,3 @@ def test_the_spread_of_an_answer_has_no_unit_and_is_nothing_where_the_image_is_n
     dense.kernel.assign(0 * kernel)
     dense.bias.assign([1.0, 2.0, 3.0])
     assert look(model).spreads == {"logits": 0.0}
-
-
-def test_a_probe_sees_the_model_as_it_is_now():
-    model = small_model(bias=5.0)
-    probe = Probe(tf.distribute.get_strategy(), model, IMAGES, "channels_last")
-    assert sum(layer.dead for layer in probe.figures().layers) == 0
-    model.get_layer("conv").bias.assign([-100.0] * 4)
-    assert sum(layer.dead for layer in probe.figures().layers) == 4

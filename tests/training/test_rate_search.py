@@ -9,7 +9,7 @@ import pytest
 
 from podline.errors import DivergenceError
 from podline.recipes.settings import ScheduleSettings
-from podline.training.rate_search import LEAST_STEPS, explodes_at, moving_average, smoothed, suggest
+from podline.training.rate_search import LEAST_STEPS, explodes_at, moving_average, suggest
 
 ONE_CYCLE = ScheduleSettings(kind="one_cycle")
 STEPS = 300
@@ -30,25 +30,17 @@ def test_a_moving_average_is_of_the_losses_so_far_and_has_no_bias() -> None:
     assert moving_average([1.0, 2.0])[1] == pytest.approx(0.29 / 0.19)
 
 
-def test_smoothing_without_lag_leaves_a_symmetric_valley_where_it_is() -> None:
-    losses = np.abs(np.arange(101) - 50.0)
-    assert int(np.argmin(smoothed(losses))) == 50
-    assert int(np.argmin(moving_average(losses))) > 55
-
-
 def test_an_explosion_is_a_loss_far_above_the_lowest_or_no_number() -> None:
     calm = [2.0, *[1.0] * 29]
     assert explodes_at(calm) is None
     assert explodes_at([*calm, math.nan, 1.0]) == 30
     assert explodes_at([*calm, math.inf]) == 30
     assert explodes_at([math.nan]) == 0
-    found = explodes_at([*calm, *[20.0] * 10])
-    assert found is not None
-    assert 30 < found < 34
+    assert explodes_at([*calm, *[20.0] * 10]) in (31, 32, 33)
     assert explodes_at([0.01, *[0.1, 0.01] * 30]) is None, "small losses that differ by much are no explosion"
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_the_suggestion_is_the_middle_of_the_valleys_floor(seed: int) -> None:
     found = suggest(RATES.tolist(), valley(0.01, 3.0, seed=seed), ONE_CYCLE)
     assert found.floor is not None

@@ -6,14 +6,12 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 from small_dataset import FINGERPRINT, seal, small_recipe
 
 from podline.data.records import place_of
 from podline.data.tfrecord import FRAME_BYTES
 from podline.documents.manifest import dataset_folder, read_manifest
 from podline.errors import ArtifactError, DivergenceError, SettingsError, StoreError
-from podline.input.pipeline import TrainingInput
 from podline.kinds.classification.objective import Classification
 from podline.models import precision
 from podline.models.build import build_model
@@ -26,19 +24,13 @@ from podline.stages.table import PACE
 from podline.stages.tools import PreflightSpec
 from podline.store.opening import open_store
 from podline.training import rehearsal
-from podline.training import train as training
 from podline.training.train import pace, preflight, train
-from podline.training.workers import Agreement
 
 RECIPE = small_recipe(duration=Duration(steps=30), evaluate_every=Duration(steps=12), checkpoint_steps=8)
 
 
-def spec_of(root: Path) -> PreflightSpec:
-    return PreflightSpec(root=str(root), recipe=RECIPE, fingerprint=FINGERPRINT)
-
-
-def training_spec(root: Path) -> TrainSpec:
-    return TrainSpec(root=str(root), recipe=RECIPE, fingerprint=FINGERPRINT)
+def spec_of(root: Path, kind=PreflightSpec) -> PreflightSpec | TrainSpec:
+    return kind(root=str(root), recipe=RECIPE, fingerprint=FINGERPRINT)
 
 
 def files(root: Path) -> dict[str, bytes]:
@@ -51,38 +43,31 @@ def test_a_preflight_says_what_a_training_will_take_and_leaves_nothing(root):
     before = files(root)
     answer = preflight(spec_of(root), silent())
     assert files(root) == before
-    assert not (root / "runs").exists()
-    assert answer.run == training_spec(root).run
+    assert answer.run == spec_of(root, TrainSpec).run
     assert (answer.steps, answer.batch_size, answer.devices) == (30, 8, "cpu")
     assert answer.evaluations == 3, "after 12, 24 and 30 steps"
-    result = train(training_spec(root), silent())
+    result = train(spec_of(root, TrainSpec), silent())
     [checkpoint] = (root / result.folder / "checkpoints").glob("*.npz")
     assert answer.checkpoint_bytes == pytest.approx(checkpoint.stat().st_size, rel=0.01)
     parts = 30 * answer.step + 3 * answer.evaluation + 4 * answer.checkpoint
     assert answer.training_seconds == pytest.approx(parts), "a checkpoint every 8 steps and one at the end"
     assert answer.memory_bytes > 50_000_000, "TensorFlow alone takes more"
-
-
-def test_a_preflight_of_a_run_that_is_there_leaves_it_as_it_is(root):
-    train(training_spec(root), silent())
-    before = files(root)
+    trained = files(root)
     preflight(spec_of(root), silent())
-    assert files(root) == before
+    assert files(root) == trained, "a run that is there stays as it is"
 
 
 def test_a_training_fits_into_the_minutes_that_it_may_take(root):
-    spec = pace_spec(training_spec(root), 0.5)
+    spec = pace_spec(spec_of(root, TrainSpec), 0.5)
     answer = pace(spec, silent())
     assert answer.duration.steps > 30, "which take a second"
     assert 5 < answer.training_seconds < 30
     assert answer.of(RECIPE) == RECIPE.model_copy(update={"duration": answer.duration})
     found = PACE.find(spec, silent())  # by whoever asks again, however fast the machine is then
     assert found == answer.model_copy(update={"reused": True})
-    assert PACE.find(pace_spec(training_spec(root), 0.6), silent()) is None
-    with pytest.raises(
-        SettingsError, match=r"^1e-05 minutes vs .* s until the first step and .* s for each step: give more minutes"
-    ):
-        pace(pace_spec(training_spec(root), 1e-5), silent())
+    assert PACE.find(pace_spec(spec_of(root, TrainSpec), 0.6), silent()) is None
+    with pytest.raises(SettingsError, match=r"^1e-05 minutes vs .* s for each step: give more minutes"):
+        pace(pace_spec(spec_of(root, TrainSpec), 1e-5), silent())
 
 
 def test_a_label_that_the_head_has_no_output_for_is_named_with_its_place(root):
@@ -95,64 +80,43 @@ def test_a_label_that_the_head_has_no_output_for_is_named_with_its_place(root):
     (folder / shard.file).write_bytes(content)
     seal(root)
     number = manifest.split("train").shards[0].records + 2
-    with pytest.raises(ArtifactError) as caught:
+    place = rf"example {number} of the training split \(record 2 of {shard.file}, at byte {2 * frame}\)"
+    with pytest.raises(ArtifactError, match=f"{place} has label=9 vs 0 to 2; convert the data again"):
         preflight(spec_of(root), silent())
-    assert str(caught.value).startswith(
-        f"example {number} of the training split (record 2 of {shard.file}, at byte {2 * frame}) has label=9 vs "
-        "0 to 2; convert the data again"
-    )
 
 
 def test_a_batch_that_does_not_fit_is_refused_with_the_size_that_would(root, monkeypatch):
     monkeypatch.setattr(rehearsal, "available_memory", lambda: 50)
-    with pytest.raises(
-        SettingsError, match=r"batch_size=8 needs more than 96 bytes .* vs 50 bytes free; 4 is the upper limit"
-    ):
-        preflight(spec_of(root), silent())
-
-
-def test_memory_that_runs_out_in_the_first_step_is_no_reason_to_try_again(root, monkeypatch):
-    def greedy(self, batch, outputs):
-        del self
-        many = tf.random.stateless_uniform((8, 2**30, 2**10), (0, tf.size(batch["label"])))
-        return {"loss": outputs[:, 0] * tf.reduce_sum(many, axis=(1, 2))}
-
-    monkeypatch.setattr(Classification, "terms", greedy)
-    with pytest.raises(SettingsError, match=r"a batch of 8 does not fit into memory .*; choose a smaller batch_size"):
+    with pytest.raises(SettingsError, match=r"batch_size=8 needs more than 96 bytes .* 50 bytes free; 4 is the upper"):
         preflight(spec_of(root), silent())
 
 
 @pytest.mark.parametrize("run", [preflight, train])
 def test_a_field_that_the_records_do_not_hold_is_named(root, monkeypatch, run):
     monkeypatch.setattr(Classification, "target", "depth")
-    spec = spec_of(root) if run is preflight else training_spec(root)
     with pytest.raises(ArtifactError, match="has no field 'depth'; it has image, label"):
-        run(spec, silent())
+        run(spec_of(root, PreflightSpec if run is preflight else TrainSpec), silent())
 
 
-def test_a_loss_that_fails_does_so_before_the_training_with_its_cause(root, monkeypatch):
-    def wrong(self, batch, outputs):
-        del self, outputs
-        return {"loss": batch["depth"]}
+def raising(error):
+    def fail(*_given):
+        raise error
 
-    monkeypatch.setattr(Classification, "terms", wrong)
-    with pytest.raises(SettingsError, match=r"of t-[0-9a-f]{12} fails: KeyError: 'depth'"):
-        preflight(spec_of(root), silent())
+    return fail
 
 
-def test_an_input_that_fails_does_so_before_the_training_with_its_cause(root, monkeypatch):
-    def torn(self, step, replica=0, replicas=1):
-        del self, step, replica, replicas
-        raise StoreError("the disk is gone")
-
-    monkeypatch.setattr(TrainingInput, "read", torn)
-    with pytest.raises(StoreError, match="the disk is gone"):
-        preflight(spec_of(root), silent())
-
-
-def test_a_loss_that_is_no_number_in_the_first_batch_is_found(root, monkeypatch):
-    monkeypatch.setattr(Classification, "terms", lambda self, batch, outputs: {"loss": outputs[:, 0] * np.nan})
-    with pytest.raises(DivergenceError, match="the loss is nan at step 1"):
+@pytest.mark.parametrize(
+    ("terms", "error", "words"),
+    [
+        (lambda _self, batch, _outputs: batch["depth"], SettingsError, "of t-[0-9a-f]{12} fails: KeyError: 'depth'"),
+        (lambda _self, _batch, outputs: {"x": outputs[:, 0] * np.nan}, DivergenceError, "the loss is nan at step 1"),
+        (raising(MemoryError()), SettingsError, r"a batch of 8 does not fit into memory .*; choose a smaller batch_"),
+        (raising(StoreError("the disk is gone")), StoreError, "the disk is gone"),
+    ],
+)
+def test_a_first_step_that_fails_does_so_before_the_training_with_its_cause(root, monkeypatch, terms, error, words):
+    monkeypatch.setattr(Classification, "terms", terms)
+    with pytest.raises(error, match=words):
         preflight(spec_of(root), silent())
 
 
@@ -162,8 +126,6 @@ def test_checkpoints_that_cannot_be_written_are_found(root):
     (folder / "checkpoints").write_bytes(b"in the way")
     with pytest.raises(StoreError, match=f"cannot write {folder}/checkpoints/preflight.npz"):
         preflight(spec_of(root), silent())
-    with pytest.raises(StoreError, match="checkpoints"):
-        train(training_spec(root), silent())
 
 
 def test_under_bfloat16_a_value_takes_half_the_memory(monkeypatch):
@@ -178,18 +140,3 @@ def test_under_bfloat16_a_value_takes_half_the_memory(monkeypatch):
     rehearsal.require_memory(model("bfloat16"), 100, three_bytes_each)
     with pytest.raises(SettingsError, match="batch_size=100 needs more"):
         rehearsal.require_memory(model("float32"), 100, three_bytes_each)
-
-
-@pytest.mark.parametrize("chief", [True, False])
-def test_only_the_chief_rehearses_a_checkpoint_in_the_store(root, monkeypatch, chief):
-    stores = []
-
-    def noted(run):
-        stores.append(run.store)
-        raise SettingsError("enough")
-
-    monkeypatch.setattr(Agreement, "chief", property(lambda _self: chief))
-    monkeypatch.setattr(training, "rehearsed", noted)
-    with pytest.raises(SettingsError, match="enough"):
-        preflight(PreflightSpec(root=str(root), recipe=RECIPE, fingerprint=FINGERPRINT), silent())
-    assert (stores[0].uri == open_store(root).uri) is chief

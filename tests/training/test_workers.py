@@ -7,8 +7,10 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +21,7 @@ import pytest
 from free_ports import free_ports
 from small_dataset import FINGERPRINT, publish_dataset
 
+from podline.cluster import Cluster
 from podline.documents.metrics_log import StepsLine, read_metrics
 from podline.errors import PreemptedError, WorkerLostError
 from podline.progress import silent
@@ -27,6 +30,7 @@ from podline.recipes.settings import AugmentationSettings, ModelSettings, Optimi
 from podline.stages.specs import TrainResult, TrainSpec
 from podline.store.opening import open_store
 from podline.training.train import train
+from podline.training.workers import gathered
 
 RUN_STAGE = """
 import json
@@ -153,3 +157,28 @@ def test_two_workers_train_as_one_process_would_and_go_on_after_sigterm_and_a_lo
     assert len(result.resumed_from) == 2
     assert result.resumed_from[0] < 60 <= result.resumed_from[1]
     assert (tmp_path / "broken" / spec.folder / "model" / "weights.npz").read_bytes() == weights
+
+
+def cluster(*ports: int) -> Cluster:
+    addresses = tuple(f"localhost:{port}" for port in ports)
+    return Cluster(addresses=addresses, place=0)
+
+
+def test_what_is_made_is_returned_and_what_fails_is_raised():
+    assert gathered(lambda: "made", cluster(1)) == "made"
+    with pytest.raises(ZeroDivisionError):
+        gathered(lambda: 1 / 0, cluster(1))
+
+
+def test_those_that_do_not_come_are_named():
+    ended = threading.Event()
+    with contextlib.closing(socket.create_server(("localhost", 0))) as here:
+        there = here.getsockname()[1]
+        with socket.socket() as nobody:
+            nobody.bind(("localhost", 0))
+            silent = nobody.getsockname()[1]
+            with pytest.raises(WorkerLostError, match="fewer workers than the 3 expected") as caught:
+                gathered(ended.wait, cluster(1, there, silent), seconds=0.3)
+        ended.set()
+    assert f"worker 2 (localhost:{silent}) does not answer" in str(caught.value)
+    assert f"localhost:{there}" not in str(caught.value)

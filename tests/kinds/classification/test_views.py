@@ -1,41 +1,30 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import tensorflow as tf
-from small_dataset import FINGERPRINT, drawn, publish_dataset
+from small_dataset import drawn, publish_dataset, small_recipe
+from trained_runs import untrained
 
+from podline.documents.completion import read_completion
 from podline.evaluation.evaluate import evaluate
 from podline.kinds.classification.document import Evaluation
 from podline.kinds.classification.judging import over_views
 from podline.kinds.classification.settings import ClassificationSettings
 from podline.kinds.table import read_evaluation
 from podline.progress import silent
-from podline.recipes.durations import Duration
-from podline.recipes.settings import ModelSettings, Recipe, ScheduleSettings
+from podline.recipes.settings import ModelSettings
 from podline.stages.from_recipe import evaluation_spec
-from podline.stages.specs import TrainSpec
+from podline.stages.specs import TrainResult
 from podline.store.opening import open_store
 from podline.training.export import load_model
-from podline.training.train import train
 
 TEST = 40
-RECIPE = Recipe(
-    name="t",
-    dataset="sample",
-    batch_size=16,
-    model=ModelSettings(kind="resnet", width=0.25),
-    duration=Duration(epochs=2),
-    schedule=ScheduleSettings(kind="constant", learning_rate=0.05),
-    task=ClassificationSettings(views=6),
-)
+RECIPE = small_recipe(model=ModelSettings(kind="resnet", width=0.25), task=ClassificationSettings(views=6))
 
 pytestmark = pytest.mark.usefixtures("few_layers")
-
-
-def pixels(images: tf.Tensor) -> tf.Tensor:
-    """A model whose answers are the pixels."""
-    return tf.cast(tf.reshape(images, (len(images), -1)), tf.float32)
 
 
 def shifted(image: np.ndarray, down: int, right: int) -> np.ndarray:
@@ -47,7 +36,9 @@ def shifted(image: np.ndarray, down: int, right: int) -> np.ndarray:
 @pytest.mark.parametrize("views", [2, 6])
 def test_answers_are_the_mean_over_views_of_each_image(views: int) -> None:
     images = np.random.default_rng(1).integers(0, 256, (3, 5, 7, 3), dtype=np.uint8)
-    found = np.asarray(over_views(pixels, views)(tf.constant(images)))
+    found = np.asarray(
+        over_views(lambda given: tf.cast(tf.reshape(given, (len(given), -1)), tf.float32), views)(tf.constant(images))
+    )
     for image, answer in zip(images, found, strict=True):
         both = [image, image[:, ::-1]]
         shifts = [shifted(image, *by) for by in ((1, 1), (-1, -1))]
@@ -56,15 +47,10 @@ def test_answers_are_the_mean_over_views_of_each_image(views: int) -> None:
         np.testing.assert_allclose(answer, expected.ravel(), rtol=1e-6)
 
 
-@pytest.fixture(scope="module")
-def training(tmp_path_factory: pytest.TempPathFactory) -> TrainSpec:
-    root = tmp_path_factory.mktemp("root")
-    publish_dataset(root, train=96, test=TEST)
-    return TrainSpec(root=str(root), recipe=RECIPE, fingerprint=FINGERPRINT)
-
-
-def test_a_run_is_judged_over_views_beside_what_it_is_judged_by(training: TrainSpec) -> None:
-    trained, store = train(training, silent()), open_store(training.root)
+def test_a_run_is_judged_over_views_beside_what_it_is_judged_by(tmp_path: Path) -> None:
+    manifest, store = publish_dataset(tmp_path, test=TEST), open_store(tmp_path)
+    training = untrained(tmp_path, RECIPE, manifest)
+    trained = TrainResult.model_validate(read_completion(store, training.folder, "train").result)
     spec = evaluation_spec(training, trained)
     result = evaluate(spec, silent())
     document, examples = read_evaluation(store, spec.folder), drawn(TEST, 1)
@@ -78,9 +64,5 @@ def test_a_run_is_judged_over_views_beside_what_it_is_judged_by(training: TrainS
     assert (document.trained.correct, document.over_views.correct, document.views) == (plain, averaged, 6)
     assert result.metrics == document.trained.metrics
     assert f"accuracy over 6 views {averaged / TEST:.1%}".replace("%", " %") in "\n".join(result.lines())
-
-
-def test_views_are_no_part_of_a_runs_name_and_an_evaluation_of_its_own(training: TrainSpec) -> None:
-    without = training.model_copy(update={"recipe": RECIPE.changed(task=ClassificationSettings())})
-    assert without.run == training.run
-    assert without.digest() == training.digest()
+    without = training.changed(recipe=RECIPE.changed(task=ClassificationSettings()))
+    assert (without.run, without.digest()) == (training.run, training.digest()), "no part of a run's name"

@@ -44,13 +44,6 @@ def test_average_precision_is_the_sum_over_thresholds(seed: int) -> None:
     assert average_precision(labels, scores).value == pytest.approx(sum_over_thresholds(labels, scores), abs=1e-12)
 
 
-def test_average_precision_is_scikit_learns() -> None:
-    # The example of average_precision_score's documentation, and one with ties, computed with scikit-learn 1.9.1.
-    labels = np.array([0, 0, 1, 1], bool)
-    assert average_precision(labels, np.array([0.1, 0.4, 0.35, 0.8])).value == pytest.approx(0.8333333333333333)
-    assert average_precision(labels, np.array([0.5, 0.5, 0.5, 0.8])).value == pytest.approx(0.75)
-
-
 @pytest.mark.parametrize("seed", range(4))
 def test_an_influence_is_what_a_weight_does(seed: int) -> None:
     labels, scores = answers(seed)

@@ -4,27 +4,26 @@ from __future__ import annotations
 
 import io
 import json
-import os
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
-from several_labels import LAYOUTS, Labelled, as_files, as_json_lines, as_rows, drawn, mosaics, png
+from several_labels import LAYOUTS, Labelled, as_files, as_json_lines, drawn, png
 
 from podline.data.images.opening import ImagesSource, open_images
 from podline.data.images.settings import ClassesSettings
+from podline.documents.manifest import Manifest
 from podline.errors import SourceError
 from podline.kinds.labels.data_sets import LabelledImages
 from podline.kinds.labels.records import LabelTargets
 from podline.recipes import datasets
 
 pytestmark = pytest.mark.usefixtures("parsed_here")
-
-REAL = Path(os.environ.get("PODLINE_REAL_DATA", "../shared/data")) / "cifar10/cifar-10-batches-py"
 
 
 def opened(folder: Path, **settings: Any) -> ImagesSource:
@@ -44,41 +43,27 @@ def labels_of(source: ImagesSource) -> dict[bytes, set[str]]:
     return found
 
 
-def expected(images: list[Labelled]) -> dict[bytes, set[str]]:
-    """The same of images as they were drawn."""
-
-    return {np.asarray(Image.open(io.BytesIO(image.data))).tobytes(): set(image.labels) for image in images}
-
-
 def test_every_layout_gives_every_image_its_labels(tmp_path: Path) -> None:
     images, content = drawn(), set()
+    expected = {np.asarray(Image.open(io.BytesIO(each.data))).tobytes(): set(each.labels) for each in images}
     for layout in LAYOUTS:
         layout(tmp_path / layout.__name__, images)
         source = opened(tmp_path / layout.__name__)
-        assert labels_of(source) == expected(images), layout.__name__
+        assert labels_of(source) == expected, layout.__name__
         assert (source.class_names, source.sizes) == (("blue", "green", "red"), {"train": 80, "test": 40})
         content.add(source.files[0].sha256)
     assert len(content) == 1, "the fingerprint does not depend on the layout"
 
 
-@pytest.mark.skipif(not REAL.exists(), reason="PODLINE_REAL_DATA has no CIFAR-10")
-def test_real_images_keep_their_labels(tmp_path: Path) -> None:
-    images = mosaics(REAL, 120, 60)
-    as_rows(tmp_path / "rows", images)
-    found = opened(tmp_path / "rows", side=64)
-    assert labels_of(found) == expected(images)
-    assert len(found.class_names) == 10
-
-
 def test_numbers_of_a_list_are_the_names_in_parquets_metadata(tmp_path: Path) -> None:
     features = {"labels": {"feature": {"names": ["sea", "sky"], "_type": "ClassLabel"}, "_type": "Sequence"}}
     images, numbers = drawn(4), [[1], [0, 1], [1], [7]]
-    table = pa.table(
-        {
-            "image": [{"bytes": each.data, "path": ""} for each in images],
-            "labels": pa.array(numbers, pa.list_(pa.int64())),
-        }
-    ).replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})})
+    columns = {
+        "image": [{"bytes": each.data, "path": ""} for each in images],
+        "labels": pa.array(numbers, pa.list_(pa.int64())),
+    }
+    metadata = {"huggingface": json.dumps({"info": {"features": features}})}
+    table = pa.table(columns).replace_schema_metadata(metadata)
     for split, rows in (("train", table.slice(0, 2)), ("test", table.slice(2))):
         pq.write_table(rows, tmp_path / f"{split}.parquet")
     source = opened(tmp_path)
@@ -124,26 +109,26 @@ def test_what_is_no_target_says_why(value: Any, said: str) -> None:
         LabelTargets().text(value)
 
 
+def left_out(source: ImagesSource) -> dict[str, str]:
+    return {entry.record: entry.reason for entry in source.quarantined}
+
+
 def test_a_bad_row_is_left_out_by_its_number(tmp_path: Path) -> None:
-    images = drawn(40)
-    as_json_lines(tmp_path / "raw", images)
+    as_json_lines(tmp_path / "raw", drawn(40))
     file = tmp_path / "raw/labels.jsonl"
     rows = [json.loads(line) for line in file.read_text().splitlines()]
     rows[3]["labels"], rows[4]["labels"] = {"red": 2}, None
     file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    left = {entry.record: entry.reason for entry in opened(tmp_path / "raw").quarantined}
+    left = left_out(opened(tmp_path / "raw"))
     assert left["labels.jsonl:4"] == "has the labels {'red': 2} vs a list of names, [] for none"
     assert left["pictures/0004.png"] == "has no class"
 
 
 def test_equal_images_with_other_labels_and_labels_never_trained_on_are_left_out(tmp_path: Path) -> None:
-    images = drawn(60)
-    same = png(np.full((16, 16, 3), 99, np.uint8))
-    images += [Labelled(f"same{n}.png", same, labels, "train") for n, labels in enumerate((["red"], ["red", "blue"]))]
-    rare = png(np.full((16, 16, 3), 150, np.uint8))
-    images.append(Labelled("rare.png", rare, ["red", "mauve"], "test"))
-    as_json_lines(tmp_path / "raw", images)
-    left = {entry.record: entry.reason for entry in opened(tmp_path / "raw").quarantined}
+    same, rare = (png(np.full((16, 16, 3), level, np.uint8)) for level in (99, 150))
+    more = [Labelled(f"same{n}.png", same, labels, "train") for n, labels in enumerate((["red"], ["red", "blue"]))]
+    as_json_lines(tmp_path / "raw", [*drawn(60), *more, Labelled("rare.png", rare, ["red", "mauve"], "test")])
+    left = left_out(opened(tmp_path / "raw"))
     assert left["pictures/same0.png"].startswith("the same image as one of another class")
     assert left["pictures/rare.png"] == "is of the class 'mauve', which no training image is"
     assert len(left) == 3
@@ -158,7 +143,13 @@ def test_a_comma_can_be_part_of_a_name(tmp_path: Path) -> None:
 
 
 def test_classes_point_to_labels(tmp_path: Path) -> None:
-
     as_json_lines(tmp_path / "raw", drawn(30))
     with pytest.raises(SourceError, match=r"several labels per image, .* convert it as the data set labels"):
         open_images(datasets.find("images"), str(tmp_path / "raw"), ClassesSettings(side=16), tmp_path / "work")
+
+
+def test_a_record_that_is_neither_0_nor_1_is_found() -> None:
+    records = {"labels": np.array([[0, 1, 0], [0, 0, 3]], np.uint8)}
+    names = cast(Manifest, SimpleNamespace(class_names=("blue", "green", "red")))
+    assert LabelTargets().check(records, names) == (1, "has the value 3 at the label red vs 0 or 1")
+    assert LabelTargets().census(records, 3).tolist() == [0, 1, 3]

@@ -44,26 +44,44 @@ def decoded(*people, settings=SETTINGS):
 
 def agree(found, *people, within=0.05):
     """Whether exactly these people were found, each joint within some pixels, in any order."""
-    assert len(found.poses) == len(people)
     left = list(people)
     for pose in found.poses:
-        shared = [(pose[:, 2] > 0) == (wanted[:, 2] > 0) for wanted in left]
-        far = [
-            np.abs(pose[:, :2] - wanted[:, :2]).max() if same.all() else np.inf
-            for wanted, same in zip(left, shared, strict=True)
-        ]
-        assert min(far) <= within
-        left.pop(int(np.argmin(far)))
+        matching = [wanted for wanted in left if ((pose[:, 2] > 0) == (wanted[:, 2] > 0)).all()]
+        nearest = min(matching, key=lambda wanted: np.abs(pose[:, :2] - wanted[:, :2]).max())
+        np.testing.assert_allclose(pose[:, :2], nearest[:, :2], rtol=0, atol=within)
+        left = [wanted for wanted in left if wanted is not nearest]
+    assert not left
 
 
-@pytest.mark.parametrize("shift", [(0, 0), (3.3, -7.7), (-51.9, 26.4), (52.8, -22)])
-def test_a_person_is_found_to_a_twentieth_of_a_pixel(shift):
-    agree(decoded(person(shift=shift)), person(shift=shift))
+CROSSED = {"right_wrist": (120, 90), "left_wrist": (64, 90)}
+BORDER = {"right_wrist": (0, 96), "left_ankle": (110, 183), "left_wrist": (183, 96), "nose": (92, 0.25)}
 
 
-def test_joints_on_the_border_are_as_exact():
-    wanted = person(right_wrist=(0, 96), left_ankle=(110, 183), left_wrist=(183, 96), nose=(92, 0.25))
-    agree(decoded(wanted), wanted)
+@pytest.mark.parametrize(
+    "people",
+    [
+        *([person(shift=shift)] for shift in ((3.3, -7.7), (-51.9, 26.4), (52.8, -22))),
+        [person(**BORDER)],
+        [person(**CROSSED)],
+        [person(scale=0.5, shift=(shift, shift / 4)) for shift in (-50, 0, 50)],
+        [
+            person(scale=0.8, shift=(-40, 0), left_elbow=(150, 64), left_wrist=(190, 96)),
+            person(scale=0.8, shift=(40, 0), right_elbow=(34, 94), right_wrist=(-6, 64)),
+        ],
+        [person(without=("nose",))],
+        [person(without=("neck", "right_shoulder"))],
+        [person(without=("neck", "nose", "right_eye", "left_eye", "right_ear", "left_ear"))],
+        [person(without=("left_hip", "right_hip"))],
+    ],
+    ids=["shifted", "far left", "far right", "border", "crossed", "three", "arms across", *["without joints"] * 4],
+)
+def test_people_are_found_to_a_twentieth_of_a_pixel(people):
+    agree(decoded(*people), *people)
+
+
+def test_a_person_in_front_of_another():
+    behind, front = person(), person(scale=0.6, shift=(29, 17))
+    agree(decoded(behind, front), behind, front, within=0.2)
 
 
 def test_a_person_scores_the_share_of_joints_that_were_found():
@@ -74,55 +92,10 @@ def test_a_person_scores_the_share_of_joints_that_were_found():
     assert half.scores.tolist() == pytest.approx([10 / 18], abs=1e-3)
 
 
-def test_people_side_by_side():
-    people = [person(scale=0.5, shift=(shift, shift / 4)) for shift in (-50, 0, 50)]
-    agree(decoded(*people), *people)
-
-
-def test_crossed_arms_of_two_people_stay_theirs():
-    left = person(scale=0.8, shift=(-40, 0), left_elbow=(150, 64), left_wrist=(190, 96))
-    right = person(scale=0.8, shift=(40, 0), right_elbow=(34, 94), right_wrist=(-6, 64))
-    agree(decoded(left, right), left, right)
-
-
-def test_a_person_in_front_of_another():
-    behind, front = person(), person(scale=0.6, shift=(29, 17))
-    agree(decoded(behind, front), behind, front, within=0.2)
-
-
 def test_wrists_stay_on_their_side():
-    facing, away = person(), person()[np.array(COCO.mirror)]
-    assert decoded(facing).poses[0, COCO.index["right_wrist"], 0] == pytest.approx(54, abs=0.05)
-    assert decoded(away).poses[0, COCO.index["right_wrist"], 0] == pytest.approx(130, abs=0.05)
-    mirror_image = decoded(mirrored(facing, SIDE, COCO)).poses[0]
-    assert mirror_image[COCO.index["right_wrist"], 0] == pytest.approx(SIDE - 1 - 130, abs=0.05)
-
-
-def test_arms_that_cross_on_ones_own_body_stay_on_their_side():
-    crossed = person(right_wrist=(120, 90), left_wrist=(64, 90))
-    agree(decoded(crossed), crossed)
-
-
-@pytest.mark.parametrize(
-    "missing",
-    [
-        ("nose",),
-        ("neck", "right_shoulder"),
-        ("left_knee", "left_ankle"),
-        ("nose", "right_eye", "left_eye"),
-        ("neck", "nose", "right_eye", "left_eye", "right_ear", "left_ear"),
-        ("right_elbow",),
-        ("left_hip", "right_hip"),
-    ],
-)
-def test_people_with_joints_missing(missing):
-    agree(decoded(person(without=missing)), person(without=missing))
-
-
-def test_nothing_on_empty_maps():
-    found = decode_people(np.zeros((2, 5, 5, 18), np.float32), np.zeros((2, 5, 5, 40), np.float32), 8, SETTINGS, COCO)
-    assert [people.poses.shape for people in found] == [(0, 18, 3)] * 2
-    assert [people.scores.shape for people in found] == [(0,)] * 2
+    facing, away, wrist = person(), person()[np.array(COCO.mirror)], COCO.index["right_wrist"]
+    for pose, x in ((facing, 54), (away, 130), (mirrored(facing, SIDE, COCO), SIDE - 1 - 130)):
+        assert decoded(pose).poses[0, wrist, 0] == pytest.approx(x, abs=0.05)
 
 
 def test_a_network_that_answers_nonsense_is_decoded_in_bounded_work():
@@ -148,9 +121,7 @@ def test_an_image_does_not_depend_on_its_batch():
         assert batched.poses.tobytes() == alone.poses.tobytes()
 
 
-@pytest.mark.parametrize(
-    "plateau", [[(2, 2), (2, 3)], [(2, 2), (3, 2)], [(2, 2), (3, 1)], [(2, 2), (2, 3), (3, 2), (3, 3)]]
-)
+@pytest.mark.parametrize("plateau", [[(2, 2), (2, 3)], [(2, 2), (3, 1)], [(2, 2), (2, 3), (3, 2), (3, 3)]])
 def test_equal_cells_are_one_peak(plateau):
     heatmaps = np.zeros((1, 7, 7, 18), np.float32)
     for row, column in plateau:
@@ -160,11 +131,6 @@ def test_equal_cells_are_one_peak(plateau):
     rows, columns = zip(*plateau, strict=True)
     assert min(columns) - 0.5 <= peaks.places[0, 0] <= max(columns) + 0.5
     assert min(rows) - 0.5 <= peaks.places[0, 1] <= max(rows) + 0.5
-
-
-def test_a_map_that_is_the_same_everywhere_has_one_peak_at_most():
-    peaks = find_peaks(np.full((1, 6, 6, 18), 0.7, np.float32), SETTINGS)
-    assert np.bincount(peaks.joints, minlength=18).tolist() == [1] * 18
 
 
 def test_the_refined_peak_stays_in_its_cell():
@@ -197,30 +163,27 @@ def links_of(*links):
     return Links(np.array(starts), np.array(ends), np.array(strengths, np.float32))
 
 
-def test_the_stronger_link_wins():
-    peaks = peaks_of("neck", "nose", "nose")
-    assert assemble(peaks, links_of((0, 1, 0.5), (0, 2, 0.9))) == [[0, 2], [1]]
+NECK_AND_NOSES = ("neck", "nose", "nose")
 
 
-def test_of_equal_links_the_first_wins():
-    peaks = peaks_of("neck", "nose", "nose")
-    assert assemble(peaks, links_of((0, 1, 0.5), (0, 2, 0.5))) == [[0, 1], [2]]
-    assert assemble(peaks, links_of((0, 2, 0.5), (0, 1, 0.5))) == [[0, 2], [1]]
+@pytest.mark.parametrize(
+    ("joints", "links", "groups"),
+    [
+        (NECK_AND_NOSES, [(0, 1, 0.5), (0, 2, 0.9)], [[0, 2], [1]]),
+        # Of equal links the first wins.
+        (NECK_AND_NOSES, [(0, 1, 0.5), (0, 2, 0.5)], [[0, 1], [2]]),
+        (NECK_AND_NOSES, [(0, 2, 0.5), (0, 1, 0.5)], [[0, 2], [1]]),
+        # Two groups that both have a nose cannot become one by a link between other joints.
+        ((*NECK_AND_NOSES, "right_eye"), [(0, 1, 0.9), (2, 3, 0.8), (1, 3, 0.7)], [[0, 1], [2, 3]]),
+        # A limb of which the network is sure overrules one of another kind.
+        (("neck", "nose", "right_shoulder", "neck"), [(3, 2, 0.9), (0, 1, 0.8), (0, 2, 0.85)], [[0, 1], [3, 2]]),
+    ],
+)
+def test_the_strongest_links_make_people_that_have_no_joint_twice(joints, links, groups):
+    assert sorted(assemble(peaks_of(*joints), links_of(*links))) == sorted(groups)
 
 
-def test_a_person_has_no_joint_twice():
-    peaks = peaks_of("neck", "nose", "nose", "right_eye")
-    # Two groups that both have a nose cannot become one by a link between other joints.
-    assert assemble(peaks, links_of((0, 1, 0.9), (2, 3, 0.8), (1, 3, 0.7))) == [[0, 1], [2, 3]]
-
-
-def test_a_limb_of_which_the_network_is_sure_overrules_one_of_another_kind():
-    peaks = peaks_of("neck", "nose", "right_shoulder", "neck")
-    groups = assemble(peaks, links_of((3, 2, 0.9), (0, 1, 0.8), (0, 2, 0.85)))
-    assert sorted(map(sorted, groups)) == [[0, 1], [2, 3]]
-
-
-def test_a_fragment_goes_to_the_nearest_person_that_lacks_it():
+def test_a_fragment_goes_to_the_nearest_person_that_lacks_it_and_is_in_reach():
     peaks = peaks_of(
         "neck", "nose", "right_shoulder", "neck", "nose", "right_wrist", "right_wrist",
         places=[(0, 10), (0, 0), (2, 10), (20, 10), (20, 0), (18, 11), (3, 12)],
@@ -230,9 +193,6 @@ def test_a_fragment_goes_to_the_nearest_person_that_lacks_it():
     # The second wrist is nearer to the first person than to the second, but one that has a wrist gets no other.
     assert with_fragments(peaks, [[0, 1, 2, 6], [3, 4]], [[5]], 5.0)[1] == [3, 4, 5]
     assert with_fragments(peaks, [[0, 1, 2, 6]], [[5]], 5.0) == [[0, 1, 2, 6]]
-
-
-def test_a_fragment_out_of_reach_is_nobodys():
     peaks = peaks_of("neck", "nose", "right_wrist", places=[(0, 10), (0, 0), (5.1, 10)])
     assert with_fragments(peaks, [[0, 1]], [[2]], 0.5) == [[0, 1]]
     assert with_fragments(peaks, [[0, 1]], [[2]], 0.52) == [[0, 1, 2]]
